@@ -21,7 +21,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::{inlet::Inlet, observe::Observer, ready::Readiness};
+use self::{
+    inlet::{Inlet, Threads},
+    observe::Observer,
+    ready::Readiness,
+};
 use tidegate_cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease};
 use tidegate_core::{
     api::names,
@@ -109,18 +113,28 @@ impl Daemon {
     ///
     /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
-        Daemon::load_on(config, &Network::real(), confined()?).await
+        Daemon::load_with(config, &Network::real(), confined()?, Threads::start()?).await
     }
 
-    /// The same, with API servers on a given network, and with a renderer of its own.
+    /// The same, with API servers on a given network, and with a renderer of its own. The event ports share the threads
+    /// of the daemon, because a simulation has one clock for everything.
     ///
     /// # Errors
     ///
     /// Fails like [`Daemon::load`].
     pub async fn load_on(config: Config, network: &Network, renderer: Renderer) -> anyhow::Result<Daemon> {
+        Daemon::load_with(config, network, renderer, Threads::Shared).await
+    }
+
+    async fn load_with(
+        config: Config,
+        network: &Network,
+        renderer: Renderer,
+        threads: Threads,
+    ) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
-        let inlet = Inlet::bind(&config.events)?;
+        let inlet = Inlet::bind(&config.events, threads)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;

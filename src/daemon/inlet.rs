@@ -1,6 +1,9 @@
 //! Receives events of runtimes: the sockets, the listener behind them, and the trusted CAs.
 //!
 //! Every replica listens. A replica that does not lead answers 503, and the sender retries.
+//!
+//! The ports have threads of their own. However many connections and handshakes come, `/readyz`, `/metrics` and the
+//! controllers do not wait for them.
 
 use std::{
     io,
@@ -9,7 +12,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Runtime},
+    sync::watch,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
@@ -32,11 +40,27 @@ pub(super) struct Inlet {
     forwarded: Option<TcpListener>,
     tls: Option<TcpListener>,
     xfcc: Xfcc,
+    threads: Threads,
 }
+
+/// Which threads serve the ports.
+#[derive(Clone, Debug)]
+pub(super) enum Threads {
+    /// Those of the daemon.
+    Shared,
+    /// Threads of their own. They end with the last clone.
+    Own(Arc<OwnThreads>),
+}
+
+#[derive(Debug)]
+pub(super) struct OwnThreads(Option<Runtime>);
+
+/// Threads that serve the ports: enough for all processors that the deployment may use.
+const THREADS: usize = 2;
 
 impl Inlet {
     /// Binds the configured addresses. Fails if an address cannot be bound.
-    pub(super) fn bind(events: &Events) -> anyhow::Result<Inlet> {
+    pub(super) fn bind(events: &Events, threads: Threads) -> anyhow::Result<Inlet> {
         let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
             let Some(address) = address else { return Ok(None) };
             let bound = || -> io::Result<TcpListener> {
@@ -48,6 +72,7 @@ impl Inlet {
             bound().map(Some).with_context(|| format!("cannot listen on {address} for {purpose}"))
         };
         Ok(Inlet {
+            threads,
             forwarded: bind(events.address, "events")?,
             tls: bind(events.tls_address, "events over TLS")?,
             xfcc: Xfcc { peers: events.trusted_peers.clone(), gateway: events.gateway_identity.clone() },
@@ -71,11 +96,15 @@ impl Inlet {
         let (tls_sender, tls) = watch::channel(None);
         if let Some(socket) = self.forwarded {
             let (listener, stop) = (listener.clone(), stop.clone());
-            services.spawn(async move { listener.serve_forwarded(socket, stop.cancelled_owned()).await });
+            self.threads.run(services, socket, async move |socket| {
+                listener.serve_forwarded(socket, stop.cancelled_owned()).await;
+            });
         }
         if let Some(socket) = self.tls {
             let (listener, stop) = (listener.clone(), stop.clone());
-            services.spawn(async move { listener.serve_tls(socket, tls, stop.cancelled_owned()).await });
+            self.threads.run(services, socket, async move |socket| {
+                listener.serve_tls(socket, tls, stop.cancelled_owned()).await;
+            });
         }
         let (context, stop) = (Arc::clone(context), stop.clone());
         services.spawn(async move {
@@ -84,6 +113,60 @@ impl Inlet {
                 () = follow(&context, &listener, &tls_sender) => {}
             }
         });
+    }
+}
+
+// === impl Threads ===
+
+impl Threads {
+    /// Starts threads of their own.
+    pub(super) fn start() -> anyhow::Result<Threads> {
+        let threads = runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("events")
+            .enable_all()
+            .build()
+            .context("cannot start the threads that receive events")?;
+        Ok(Threads::Own(Arc::new(OwnThreads(Some(threads)))))
+    }
+
+    /// Serves a socket that was bound on the daemon's threads.
+    fn run<F>(
+        &self,
+        services: &mut JoinSet<()>,
+        socket: TcpListener,
+        serve: impl FnOnce(TcpListener) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let own = match self {
+            Threads::Shared => None,
+            Threads::Own(own) => own.0.as_ref().map(|threads| (threads, Arc::clone(own))),
+        };
+        let Some((threads, own)) = own else {
+            services.spawn(serve(socket));
+            return;
+        };
+        let _entered = threads.enter();
+        match socket.into_std().and_then(TcpListener::from_std) {
+            Ok(socket) => {
+                let served = threads.spawn(serve(socket));
+                services.spawn(async move {
+                    let _ = served.await;
+                    drop(own);
+                });
+            }
+            Err(error) => tracing::error!(%error, "cannot serve a port for events; restart the daemon"),
+        }
+    }
+}
+
+impl Drop for OwnThreads {
+    fn drop(&mut self) {
+        if let Some(threads) = self.0.take() {
+            // The requests that were to be finished are.
+            threads.shutdown_background();
+        }
     }
 }
 

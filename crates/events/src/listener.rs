@@ -25,7 +25,7 @@
 //! | another path than `/v2/<component>/event` | 404 |
 //! | a `Content-Length` beyond 16,384 | 413 |
 //! | another method than POST; agents probe the connection with GET | 405 |
-//! | more concurrent requests than [`Limits::requests`] | 503 |
+//! | more concurrent requests than [`Limits::requests`], or than [`Limits::sender_requests`] of one sender | 503 |
 //! | no certificate, or an untrusted one (see [`identity`]) | 401 |
 //! | a certificate without a common name | 400 |
 //! | a body beyond 16,384 bytes, also in chunks | 413 |
@@ -39,6 +39,10 @@
 //! memory and time. If one runtime sends many more events than the others, its answers are delayed, so that the answers
 //! to the others are not.
 //!
+//! A connection whose sender is unknown has a place only until another one needs it. So no number of handshakes, heads
+//! or bodies that never end keeps others from being served. Behind a gateway, a peer that [`Xfcc::peers`] does not
+//! contain is closed at once.
+//!
 //! The listener does not interpret events and never quotes what a sender sent.
 
 mod check;
@@ -49,6 +53,7 @@ mod timed;
 mod tls;
 
 use std::{
+    collections::HashMap,
     fmt,
     net::IpAddr,
     sync::{
@@ -67,6 +72,7 @@ use tidegate_process::lock::Mutex;
 
 use self::{
     check::{BodyError, Reply},
+    connection::{Activity, Doors},
     fairness::Fairness,
 };
 use super::{
@@ -133,10 +139,21 @@ pub struct Refusal {
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections. At this limit, idle connections are closed and new ones get 503.
+    /// Connections of each port whose first message, a ClientHello or a head, is incomplete. At this limit, the oldest
+    /// of the address with the most of them is closed.
+    pub opening: usize,
+    /// Connections of each port with a complete first message and an unknown sender. At this limit, new ones wait, and
+    /// the oldest of the address with the most of them is closed if it is older than a second.
+    pub unproven: usize,
+    /// Connections of each port whose sender is known. At this limit, the one is closed that has been idle longest; a
+    /// new one is refused only if all have a request under way.
     pub connections: usize,
+    /// Connections over TLS of one sender.
+    pub sender_connections: usize,
     /// Concurrent requests.
     pub requests: usize,
+    /// Concurrent requests of one sender.
+    pub sender_requests: usize,
     /// How long a new connection may take to send its first byte.
     pub first_byte: Duration,
     /// How long the TLS handshake may take.
@@ -156,7 +173,12 @@ pub struct Limits {
 /// How a request reached the listener.
 pub(crate) enum Peer<'a> {
     /// Through a gateway, which names the sender in a header.
-    Forwarded(IpAddr),
+    Forwarded {
+        /// The gateway's address.
+        address: IpAddr,
+        /// The connection, unless another server accepted it.
+        connection: Option<&'a Activity>,
+    },
     /// From the sender itself, with this certificate chain.
     Direct(&'a [CertificateDer<'static>]),
 }
@@ -175,7 +197,9 @@ struct Shared {
     direct: Known,
     fairness: Mutex<Fairness>,
     requests: AtomicUsize,
-    connections: connection::Places,
+    /// Concurrent requests of each sender.
+    senders: Mutex<HashMap<Box<str>, usize>>,
+    doors: Doors,
 }
 
 type Verify = Box<dyn Fn(&Received) -> Result<(), Refusal> + Send + Sync>;
@@ -184,6 +208,12 @@ type Receive = Box<dyn Fn(Received) -> BoxFuture<'static, Answer> + Send + Sync>
 
 /// A permit for one of the concurrent requests.
 struct RequestPermit<'a>(&'a AtomicUsize);
+
+/// A permit for one of the concurrent requests of a sender.
+struct SenderPermit<'a> {
+    senders: &'a Mutex<HashMap<Box<str>, usize>>,
+    sender: Arc<Identity>,
+}
 
 /// The prefix of our agents' `User-Agent`. They send after the change is persisted.
 const OWN_AGENT: &[u8] = b"tidegate-agent/";
@@ -198,8 +228,14 @@ pub fn now() -> UnixTime {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections: 16_384,
+            // On both ports together, these places cost 60 MiB at most: 6, 28 and 24 KiB each, and what is kept of heads.
+            opening: 1_024,
+            unproven: 256,
+            connections: 640,
+            // An agent needs one. A burst of others may arrive before it has closed the first ones.
+            sender_connections: 64,
             requests: 2_048,
+            sender_requests: 64,
             first_byte: Duration::from_secs(20),
             handshake: Duration::from_secs(10),
             // As upstream: gateways keep connections open for this long.
@@ -280,7 +316,8 @@ impl Builder {
             direct: Known::default(),
             fairness: Mutex::default(),
             requests: AtomicUsize::new(0),
-            connections: connection::Places::new(self.limits.connections),
+            senders: Mutex::default(),
+            doors: Doors::new(&self.limits),
         }))
     }
 }
@@ -318,7 +355,8 @@ impl Listener {
         let listener = self.clone();
         axum::Router::new().fallback(move |ConnectInfo(peer): ConnectInfo<std::net::SocketAddr>, request: Request| {
             let listener = listener.clone();
-            async move { listener.handle(&Peer::Forwarded(peer.ip()), request).await.map(axum::body::Body::new) }
+            let peer = Peer::Forwarded { address: peer.ip(), connection: None };
+            async move { listener.handle(&peer, request).await.map(axum::body::Body::new) }
         })
     }
 
@@ -356,17 +394,26 @@ impl Listener {
         B: hyper::body::Body<Data = Bytes> + Send,
     {
         let limits = &self.0.limits;
-        let Some(_place) = RequestPermit::take(&self.0.requests, limits.requests) else {
-            return (Reply::unavailable("overloaded", "too many requests at once"), Duration::ZERO);
-        };
+        let overloaded = || (Reply::unavailable("overloaded", "too many requests at once"), Duration::ZERO);
+        let Some(permit) = RequestPermit::take(&self.0.requests, limits.requests) else { return overloaded() };
         let mut body = Box::pin(body);
         let identity = match self.identity(peer, headers) {
             Ok(identity) => identity,
             Err(reply) => {
+                // A body that nobody reads holds up no request.
+                drop(permit);
                 check::discard(body, limits.body.min(Duration::from_secs(1))).await;
                 return (reply, Duration::ZERO);
             }
         };
+        let Some(_permit) = SenderPermit::take(&self.0.senders, &identity, limits.sender_requests) else {
+            return overloaded();
+        };
+        if let Peer::Forwarded { connection: Some(connection), .. } = peer
+            && !connection.prove(None)
+        {
+            return (Reply::unavailable("no-place", "too many connections at once").ending(), Duration::ZERO);
+        }
         let pause = self.fairness(identity.common_name());
         let event = match tokio::time::timeout(limits.body, check::body(body.as_mut())).await {
             Ok(Ok(bytes)) => Event::parse(&bytes),
@@ -394,7 +441,7 @@ impl Listener {
     fn presented(&self, peer: &Peer<'_>, headers: &HeaderMap) -> Result<Arc<Identity>, identity::Error> {
         match peer {
             Peer::Direct(chain) => self.0.direct.by_chain(chain, now()),
-            Peer::Forwarded(address) => {
+            Peer::Forwarded { address, .. } => {
                 let xfcc = self.0.xfcc.as_ref().ok_or(identity::Error::PeerNotTrusted)?;
                 let lines = headers.get_all(check::XFCC).iter().map(http::HeaderValue::as_bytes);
                 let element = xfcc.element(*address, lines)?;
@@ -484,6 +531,35 @@ impl<'a> RequestPermit<'a> {
 impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl SenderPermit ===
+
+impl<'a> SenderPermit<'a> {
+    fn take(
+        senders: &'a Mutex<HashMap<Box<str>, usize>>,
+        sender: &Arc<Identity>,
+        limit: usize,
+    ) -> Option<SenderPermit<'a>> {
+        let mut counts = senders.lock();
+        let count = counts.entry(sender.common_name().into()).or_default();
+        if limit <= *count {
+            return None;
+        }
+        *count += 1;
+        Some(SenderPermit { senders, sender: Arc::clone(sender) })
+    }
+}
+
+impl Drop for SenderPermit<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.senders.lock();
+        let Some(count) = counts.get_mut(self.sender.common_name()) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(self.sender.common_name());
+        }
     }
 }
 

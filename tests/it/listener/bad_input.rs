@@ -147,33 +147,54 @@ async fn more_requests_than_there_are_places_for_are_503() {
 }
 
 #[tokio::test]
-async fn more_connections_than_there_are_places_for_hear_503_and_those_that_idle_make_room() {
-    let bench = bench(|limits| limits.connections = 4).await;
+async fn more_connections_than_there_are_places_for_close_the_one_that_idles_longest() {
+    let bench = bench(|limits| limits.connections = 2).await;
     let header = bench.header("runtime-1");
     let mut kept = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..3 {
         let mut connection = Raw::connect(bench.address).await;
         connection.post(&header, BODY).await;
         assert_eq!(connection.reply().await.status, 200);
         kept.push(connection);
     }
-    for _ in 0..2 {
-        kept.push(Raw::connect(bench.address).await);
-    }
-    let mut refused = 0;
-    eventually("the idle ones make room", Duration::from_secs(20), async || {
-        let mut connection = Raw::connect(bench.address).await;
-        connection.post(&header, BODY).await;
-        match connection.try_reply().await.map(|reply| reply.status) {
-            Some(200) => Ok(()),
-            other => {
-                refused += 1;
-                Err(format!("{other:?}"))
-            }
-        }
+    assert!(kept[0].is_closed().await);
+    kept[1].post(&header, BODY).await;
+    assert_eq!(kept[1].reply().await.status, 200);
+    assert_eq!(bench.metric(r#"tidegate_listener_lost_connections_total{reason="idle"}"#), 1.0);
+}
+
+#[tokio::test]
+async fn connections_that_all_have_a_request_under_way_leave_no_place_and_that_is_503() {
+    let bench = bench(|limits| limits.connections = 1).await;
+    let header = bench.header("runtime-1");
+    let mut slow = Raw::connect(bench.address).await;
+    slow.send(format!("POST {EVENT} HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n{header}\r\n\r\n").as_bytes()).await;
+    eventually("the place is taken", Duration::from_secs(10), async || {
+        let reply = client::post(bench.address, &header, BODY).await;
+        let close = reply.header("connection").map(str::to_owned);
+        if (reply.status, close.as_deref()) == (503, Some("close")) { Ok(()) } else { Err(format!("{reply:?}")) }
     })
     .await;
-    assert!(refused > 0, "there was no place at first");
+    drop(slow);
+    eventually("the place is free again", Duration::from_secs(10), async || match bench.post(BODY).await {
+        200 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_runtime_has_a_share_of_the_requests_and_others_have_theirs() {
+    let bench = bench(|limits| limits.sender_requests = 1).await;
+    let header = bench.header("runtime-1");
+    let mut slow = Raw::connect(bench.address).await;
+    slow.send(format!("POST {EVENT} HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n{header}\r\n\r\n").as_bytes()).await;
+    eventually("its share is taken", Duration::from_secs(10), async || match bench.post(BODY).await {
+        503 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
+    assert_eq!(client::post(bench.address, &bench.header("runtime-2"), BODY).await.status, 200);
 }
 
 /// With ten thousand connections that say nothing, events are taken as if there were none.

@@ -1,1 +1,3 @@
 //! One client of a port: unfinished handshakes, unfinished requests, floods of reviews.
+
+mod listener;

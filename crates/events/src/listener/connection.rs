@@ -1,4 +1,10 @@
-//! Sockets and connections: their limits, their time-outs and their shutdown.
+//! Sockets and connections: their places, their time-outs and their shutdown.
+//!
+//! A connection begins with a place and a small buffer. Only when its ClientHello or its first head is complete does it
+//! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits. It keeps its permit until its sender
+//! is known. [`tidegate_process::places`] says which connection goes if a place is needed.
+//!
+//! [`Limits::unproven`]: super::Limits::unproven
 
 use std::{
     convert::Infallible,
@@ -7,7 +13,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,70 +21,79 @@ use std::{
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
+use tidegate_process::{
+    lock::Mutex,
+    memory::{self, Ebb},
+    places,
+    port::{Held, Opening, Port, Prefixed, Protocol, Room, StatePermit, first_message},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinSet,
+    time::MissedTickBehavior,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Listener, Peer, Tls, timed::Timed};
+use super::{Limits, Listener, Peer, Tls, now, timed::Timed};
 
-/// Counts open connections and asks idle ones to close.
-pub(super) struct Places {
-    open: AtomicUsize,
-    max: usize,
+/// The connections of both ports, and what they share.
+pub(super) struct Doors {
+    forwarded: Port,
+    tls: Port,
     /// Bytes, over all connections, that were read but do not yet form a request.
     kept: AtomicUsize,
-    /// Notified when a new connection waits for a permit.
-    pressed: Notify,
-    /// When `pressed` was last notified, in milliseconds since `epoch`.
-    said: AtomicU64,
-    epoch: Instant,
+    /// When a peer that is not trusted was last logged.
+    stranger: Mutex<Option<Instant>>,
+    /// Open connections.
+    open: AtomicUsize,
+    ebb: Mutex<Ebb>,
 }
-
-/// The permit of an open connection; dropping it frees the permit.
-struct ConnectionPermit(Listener);
 
 /// The state of a connection.
-pub(super) struct Activity {
+pub(crate) struct Activity {
     listener: Listener,
+    held: Held,
     /// Running requests.
     requests: AtomicUsize,
-    /// When the last request ended or the connection began, in milliseconds since `epoch`.
-    idle_since: AtomicU64,
-    epoch: Instant,
     /// Bytes that were read but do not yet form a request.
     kept: AtomicUsize,
+    /// Held until the sender is known.
+    permit: Mutex<Option<StatePermit>>,
+    is_proven: AtomicBool,
 }
+
+/// Counts an open connection.
+struct Open<'a>(&'a AtomicUsize);
 
 /// How a port identifies senders.
 #[derive(Clone)]
-enum Port {
+enum Way {
     Forwarded,
     Tls(watch::Receiver<Option<Tls>>),
 }
 
 /// Connections that may wait to be accepted. A whole fleet may reconnect at once.
 const BACKLOG: u32 = 4096;
-/// File descriptors reserved for everything else.
+/// File descriptors reserved for everything else: repositories, API servers, health and metrics.
 const FILES_RESERVED: usize = 512;
-/// At the connection limit, a connection that idles for this long is closed.
-const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(2);
+/// A connection of an unknown sender goes for another one only after this time. A handshake across the world takes a
+/// third of it.
+const GRACE: Duration = Duration::from_secs(1);
 /// Pause after a failed accept, which mostly means that no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Approximate limit of a request's head. A certificate with a long chain fits in many times.
 const HEAD_MAX: usize = 65_536;
-/// Limit of buffered bytes over all connections: thousands of heads of the size that gateways send.
-const KEPT_MAX: usize = 32 << 20;
+/// Limit of buffered bytes over all connections: hundreds of heads with a long chain.
+const KEPT_MAX: usize = 4 << 20;
 /// A connection with fewer buffered bytes is never closed for this reason.
 const KEPT_FREE: usize = 8_192;
-
-/// The answer to a connection beyond the limit.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+/// How often to look whether memory can be given back.
+const EBB_CHECK: Duration = Duration::from_secs(1);
+/// A peer that is not trusted is logged at most this often.
+const STRANGER_LOGGED: Duration = Duration::from_secs(60);
 
 /// Binds an address. Port 0 binds a free port.
 ///
@@ -94,10 +109,10 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Listener {
-    /// Serves senders behind a gateway, without TLS. Returns after `stop` completes and the running requests are
-    /// answered.
+    /// Serves senders behind a gateway, without TLS. Closes connections of peers that are not trusted. Returns after
+    /// `stop` completes and the running requests are answered.
     pub async fn serve_forwarded(&self, socket: TcpListener, stop: impl Future<Output = ()>) {
-        self.serve(socket, Port::Forwarded, stop).await;
+        self.serve(socket, Way::Forwarded, stop).await;
     }
 
     /// Serves senders that connect directly over TLS. New connections use the current value of `tls`; while it is
@@ -120,19 +135,22 @@ impl Listener {
         };
         tokio::select! {
             () = follow => {}
-            () = self.serve(socket, Port::Tls(tls), stop) => {}
+            () = self.serve(socket, Way::Tls(tls), stop) => {}
         }
     }
 
-    async fn serve(&self, socket: TcpListener, port: Port, stop: impl Future<Output = ()>) {
+    async fn serve(&self, socket: TcpListener, way: Way, stop: impl Future<Output = ()>) {
         let stopping = CancellationToken::new();
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
+        let mut checks = tokio::time::interval(EBB_CHECK);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = &mut stop => break,
+                _ = checks.tick() => self.0.doors.give_back(),
                 accepted = socket.accept() => match accepted {
-                    Ok((stream, peer)) => self.admit(&mut connections, stream, peer, &port, &stopping),
+                    Ok((stream, peer)) => self.admit(&mut connections, stream, peer, &way, &stopping),
                     Err(error) => {
                         self.0.metrics.lost("not-accepted");
                         tracing::debug!(%error, "cannot accept a connection");
@@ -152,84 +170,106 @@ impl Listener {
         }
     }
 
-    /// Spawns a task for a connection, unless the limit is reached.
+    /// Spawns a task for a connection, unless its peer is not trusted.
     fn admit(
         &self,
         connections: &mut JoinSet<()>,
         stream: TcpStream,
         peer: SocketAddr,
-        port: &Port,
+        way: &Way,
         stopping: &CancellationToken,
     ) {
-        let Some(place) = ConnectionPermit::take(self) else {
-            self.0.metrics.lost("no-place");
-            if matches!(port, Port::Forwarded) {
-                // The buffer of a new socket is empty. If this write fails all the same, the connection just ends.
-                let _ = stream.try_write(FULL);
+        let trusts = |xfcc: &crate::identity::Xfcc| xfcc.peers.contain(peer.ip());
+        if matches!(way, Way::Forwarded) && !self.0.xfcc.as_ref().is_some_and(trusts) {
+            self.0.metrics.lost("peer-not-trusted");
+            if self.0.doors.may_log_stranger() {
+                tracing::warn!(
+                    peer = %peer.ip(),
+                    "closing connections of a peer that is not trusted to forward certificates: if it is your gateway, \
+                     trust its network"
+                );
             }
             return;
-        };
+        }
         // An answer is one small packet and should leave at once.
         let _ = stream.set_nodelay(true);
-        let (port, stopping) = (port.clone(), stopping.clone());
-        connections.spawn(async move { place.run(stream, peer, port, &stopping).await });
-    }
-}
-
-// === impl ConnectionPermit ===
-
-impl ConnectionPermit {
-    fn take(listener: &Listener) -> Option<ConnectionPermit> {
-        let places = &listener.0.connections;
-        let open = places.open.fetch_add(1, Ordering::Relaxed);
-        let place = ConnectionPermit(listener.clone());
-        if open < places.max {
-            return Some(place);
-        }
-        places.press();
-        None
+        let held = self.0.doors.port(way).admit(peer.ip());
+        let (listener, way, stopping) = (self.clone(), way.clone(), stopping.clone());
+        connections.spawn(async move { listener.run(stream, peer, held, way, &stopping).await });
     }
 
-    async fn run(self, stream: TcpStream, peer: SocketAddr, port: Port, stopping: &CancellationToken) {
-        let shared = &*self.0.0;
-        let _connection = shared.metrics.connected(port.name());
-        // Allocate nothing until the peer sends its first byte.
-        let mut first = [0];
-        let speaks = tokio::select! {
-            () = stopping.cancelled() => false,
-            () = shared.connections.pressed_after(IDLE_UNDER_PRESSURE) => false,
-            peeked = tokio::time::timeout(shared.limits.first_byte, stream.peek(&mut first)) => {
-                matches!(peeked, Ok(Ok(1)))
-            }
+    async fn run(&self, stream: TcpStream, peer: SocketAddr, held: Held, way: Way, stopping: &CancellationToken) {
+        let metrics = self.0.metrics.clone();
+        let _connection = metrics.connected(way.name());
+        let _open = Open::new(&self.0.doors.open);
+        let opened = tokio::select! {
+            () = stopping.cancelled() => return metrics.lost("silent"),
+            () = held.evicted() => return metrics.lost("crowded"),
+            opened = self.open(&stream, &held, &way) => opened,
         };
-        if !speaks {
-            shared.metrics.lost("silent");
-            return;
+        let (message, permit) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => return metrics.lost(reason),
+        };
+        let activity = Arc::new(Activity::new(self, held, permit));
+        let stream = Timed::new(Prefixed::new(message, stream), &activity, self.0.limits.write);
+        // On the heap, so that a connection which has not come this far is small.
+        let speaks = Box::pin(self.speak(stream, &activity, peer, way, stopping));
+        tokio::select! {
+            () = activity.held.evicted() => metrics.lost(if activity.is_proven() { "idle" } else { "crowded" }),
+            () = speaks => {}
         }
-        let activity = Arc::new(Activity::new(&self.0));
-        let stream = Timed::new(stream, &activity, shared.limits.write);
-        match port {
-            Port::Forwarded => self.converse(stream, &activity, &Peer::Forwarded(peer.ip()), stopping).await,
-            Port::Tls(tls) => {
-                let Some(tls) = tls.borrow().clone() else { return shared.metrics.lost("no-certificate-yet") };
-                let handshake = TlsAcceptor::from(tls.config).accept(stream);
-                match tokio::time::timeout(shared.limits.handshake, handshake).await {
-                    Ok(Ok(stream)) => {
-                        let chain: Vec<CertificateDer<'static>> = stream
-                            .get_ref()
-                            .1
-                            .peer_certificates()
-                            .map(|chain| chain.iter().map(|der| der.clone().into_owned()).collect())
-                            .unwrap_or_default();
-                        self.converse(stream, &activity, &Peer::Direct(&chain), stopping).await;
-                    }
-                    Ok(Err(error)) => {
-                        shared.metrics.lost(handshake_reason(&error));
-                        tracing::debug!(%error, "TLS handshake failed");
-                    }
-                    Err(_) => shared.metrics.lost("handshake-too-slow"),
+    }
+
+    /// Reads the first message of a connection, and waits for a permit to read more.
+    async fn open(&self, stream: &TcpStream, held: &Held, way: &Way) -> Result<(Vec<u8>, StatePermit), &'static str> {
+        let limits = &self.0.limits;
+        let (protocol, whole, slow) = match way {
+            Way::Forwarded => (Protocol::Http, limits.head, "head-too-slow"),
+            Way::Tls(_) => (Protocol::Tls, limits.handshake, "handshake-too-slow"),
+        };
+        match first_message(stream, protocol, limits.first_byte, whole).await {
+            Opening::Message(message) => Ok((message, held.begin().await)),
+            Opening::Silent | Opening::Closed => Err("silent"),
+            Opening::Slow => Err(slow),
+        }
+    }
+
+    async fn speak(
+        &self,
+        stream: Timed<Prefixed<TcpStream>>,
+        activity: &Activity,
+        peer: SocketAddr,
+        way: Way,
+        stopping: &CancellationToken,
+    ) {
+        let metrics = &self.0.metrics;
+        let Way::Tls(tls) = way else {
+            let peer = Peer::Forwarded { address: peer.ip(), connection: Some(activity) };
+            return self.converse(stream, activity, &peer, stopping).await;
+        };
+        let Some(tls) = tls.borrow().clone() else { return metrics.lost("no-certificate-yet") };
+        let handshake = Box::pin(TlsAcceptor::from(tls.config).accept(stream));
+        match tokio::time::timeout(self.0.limits.handshake, handshake).await {
+            Ok(Ok(stream)) => {
+                let chain: Vec<CertificateDer<'static>> = stream
+                    .get_ref()
+                    .1
+                    .peer_certificates()
+                    .map(|chain| chain.iter().map(|der| der.clone().into_owned()).collect())
+                    .unwrap_or_default();
+                let identity = self.0.direct.by_chain(&chain, now());
+                if !activity.prove(identity.as_ref().ok().map(|identity| identity.common_name())) {
+                    return metrics.lost("no-place");
                 }
+                activity.held.rest();
+                self.converse(stream, activity, &Peer::Direct(&chain), stopping).await;
             }
+            Ok(Err(error)) => {
+                metrics.lost(handshake_reason(&error));
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+            Err(_) => metrics.lost("handshake-too-slow"),
         }
     }
 
@@ -238,42 +278,24 @@ impl ConnectionPermit {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let shared = &*self.0.0;
         let service = service_fn(async |request: http::Request<Incoming>| {
             activity.begin();
-            let response = self.0.handle(peer, request).await;
+            let response = Box::pin(self.handle(peer, request)).await;
             activity.end();
             Ok::<_, Infallible>(response)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(shared.limits.head)
+            .header_read_timeout(self.0.limits.head)
             .max_buf_size(HEAD_MAX)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
-        let mut ends = false;
-        loop {
-            tokio::select! {
-                // A sender without an answer retries, however the connection ended.
-                _ = connection.as_mut() => return,
-                () = stopping.cancelled(), if !ends => {
-                    ends = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = shared.connections.pressed.notified(), if !ends => {
-                    if activity.is_idle_for(IDLE_UNDER_PRESSURE) {
-                        ends = true;
-                        connection.as_mut().graceful_shutdown();
-                    }
-                }
-            }
+        tokio::select! {
+            // A sender without an answer retries, however the connection ended.
+            _ = connection.as_mut() => return,
+            () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.0.connections.open.fetch_sub(1, Ordering::Relaxed);
+        let _ = connection.await;
     }
 }
 
@@ -290,46 +312,74 @@ fn handshake_reason(error: &io::Error) -> &'static str {
     }
 }
 
-// === impl Port ===
+// === impl Way ===
 
-impl Port {
+impl Way {
     fn name(&self) -> &'static str {
         match self {
-            Port::Forwarded => "forwarded",
-            Port::Tls(_) => "tls",
+            Way::Forwarded => "forwarded",
+            Way::Tls(_) => "tls",
         }
     }
 }
 
-// === impl Places ===
+// === impl Doors ===
 
-impl Places {
-    /// Allows `wished` connections, or fewer if the limit of open files is lower.
-    pub(super) fn new(wished: usize) -> Places {
-        let max = wished.min(raise_files().saturating_sub(FILES_RESERVED).max(1));
-        Places {
-            open: AtomicUsize::new(0),
-            max,
+impl Doors {
+    /// Two ports with these places each, or with fewer if the limit of open files is lower.
+    pub(super) fn new(limits: &Limits) -> Doors {
+        let limits = fitting(limits, raise_files().saturating_sub(FILES_RESERVED));
+        let port = || {
+            let places = places::Limits {
+                opening: limits.opening,
+                proven: limits.connections,
+                sender: limits.sender_connections,
+            };
+            Port::new(places, limits.unproven, Room::FromUnproven(GRACE))
+        };
+        Doors {
+            forwarded: port(),
+            tls: port(),
             kept: AtomicUsize::new(0),
-            pressed: Notify::new(),
-            said: AtomicU64::new(0),
-            epoch: Instant::now(),
+            stranger: Mutex::default(),
+            open: AtomicUsize::new(0),
+            ebb: Mutex::default(),
         }
     }
 
-    /// Asks idle connections to close. At most once a second, because this wakes every connection.
-    fn press(&self) {
-        let now = since(self.epoch) + 1000;
-        let said = self.said.load(Ordering::Relaxed);
-        if said + 1000 <= now && self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.pressed.notify_waiters();
+    fn port(&self, way: &Way) -> &Port {
+        match way {
+            Way::Forwarded => &self.forwarded,
+            Way::Tls(_) => &self.tls,
         }
     }
 
-    /// Returns once a new connection waits for a permit, but not before `grace` has passed.
-    async fn pressed_after(&self, grace: Duration) {
-        tokio::time::sleep(grace).await;
-        self.pressed.notified().await;
+    /// Gives memory back after many connections have ended.
+    fn give_back(&self) {
+        if self.ebb.lock().falls_to(self.open.load(Ordering::Relaxed)) {
+            drop(tokio::task::spawn_blocking(memory::give_back));
+        }
+    }
+
+    fn may_log_stranger(&self) -> bool {
+        let mut last = self.stranger.lock();
+        let may = last.is_none_or(|last| STRANGER_LOGGED <= last.elapsed());
+        if may {
+            *last = Some(Instant::now());
+        }
+        may
+    }
+}
+
+/// Limits under which the connections of both ports need no more files than these.
+pub(super) fn fitting(limits: &Limits, files: usize) -> Limits {
+    let wished = 2 * (limits.opening + limits.unproven + limits.connections);
+    let scaled = |places: usize| if wished <= files { places } else { (places * files / wished).max(1) };
+    Limits {
+        opening: scaled(limits.opening),
+        unproven: scaled(limits.unproven),
+        connections: scaled(limits.connections),
+        ..*limits
     }
 }
 
@@ -343,46 +393,77 @@ fn raise_files() -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
+// === impl Open ===
+
+impl<'a> Open<'a> {
+    fn new(count: &'a AtomicUsize) -> Open<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Open(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 // === impl Activity ===
 
 impl Activity {
-    fn new(listener: &Listener) -> Activity {
+    fn new(listener: &Listener, held: Held, permit: StatePermit) -> Activity {
         Activity {
             listener: listener.clone(),
+            held,
             requests: AtomicUsize::new(0),
-            idle_since: AtomicU64::new(0),
-            epoch: Instant::now(),
             kept: AtomicUsize::new(0),
+            permit: Mutex::new(Some(permit)),
+            is_proven: AtomicBool::new(false),
         }
+    }
+
+    /// Records that the sender is known. Returns false if there is no place for it.
+    pub(super) fn prove(&self, sender: Option<&str>) -> bool {
+        if self.is_proven() {
+            return true;
+        }
+        let has_place = self.held.prove(sender);
+        if has_place {
+            self.is_proven.store(true, Ordering::Relaxed);
+            drop(self.permit.lock().take());
+        }
+        has_place
+    }
+
+    fn is_proven(&self) -> bool {
+        self.is_proven.load(Ordering::Relaxed)
     }
 
     fn begin(&self) {
         self.forget();
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.held.work();
+        }
     }
 
     fn end(&self) {
         self.forget();
-        self.requests.fetch_sub(1, Ordering::Relaxed);
-        self.idle_since.store(since(self.epoch), Ordering::Relaxed);
+        if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.held.rest();
+        }
     }
 
     /// Records bytes that were read. Returns false if the limit is exceeded.
     pub(super) fn keeps(&self, bytes: usize) -> bool {
         let own = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let all = self.listener.0.connections.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = self.listener.0.doors.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         own <= KEPT_FREE || all <= KEPT_MAX
     }
 
     /// Resets the count, because the bytes now form a request.
     fn forget(&self) {
         let own = self.kept.swap(0, Ordering::Relaxed);
-        self.listener.0.connections.kept.fetch_sub(own, Ordering::Relaxed);
-    }
-
-    fn is_idle_for(&self, duration: Duration) -> bool {
-        let idle = since(self.epoch).saturating_sub(self.idle_since.load(Ordering::Relaxed));
-        self.requests.load(Ordering::Relaxed) == 0 && duration <= Duration::from_millis(idle)
+        self.listener.0.doors.kept.fetch_sub(own, Ordering::Relaxed);
     }
 }
 
@@ -390,8 +471,4 @@ impl Drop for Activity {
     fn drop(&mut self) {
         self.forget();
     }
-}
-
-fn since(epoch: Instant) -> u64 {
-    u64::try_from(epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
