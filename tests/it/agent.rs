@@ -10,4 +10,4 @@ pub(crate) mod http;
 mod neighbours;
 mod pair;
 mod process;
-mod stage;
+pub(crate) mod stage;

@@ -77,6 +77,11 @@ impl Handler for Admission {
                 self.metrics.review();
                 // The time that a client takes to send does not count as ours, even if it never ends.
                 let body = self.budget.read(request.into_body()).await;
+                // The write goes on without an event.
+                if body.as_ref().is_err_and(|status| *status != StatusCode::PAYLOAD_TOO_LARGE) {
+                    self.metrics.review_cut();
+                    self.outbox.missed(Some(&manager));
+                }
                 let read = Instant::now();
                 let answer = match &body {
                     Err(status) => Err(*status),
@@ -96,8 +101,11 @@ impl Handler for Admission {
         response
     }
 
-    fn evicted(&self) {
+    fn evicted(&self, was_idle: bool) {
         self.metrics.connection_evicted();
+        if was_idle {
+            self.outbox.missed(None);
+        }
     }
 
     fn certificate_refused(&self, alert: AlertDescription) {

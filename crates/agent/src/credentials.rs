@@ -20,7 +20,7 @@ use rustls::{
     client::{ResolvesClientCert, Resumption},
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::ResolvesServerCert,
+    server::{ResolvesServerCert, ServerSessionMemoryCache},
     sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
@@ -84,6 +84,8 @@ type Seen = [Option<(u64, u64, u64, i64, i64)>; 3];
 
 /// Attempts to read files that change meanwhile.
 const ATTEMPTS: usize = 3;
+/// Sessions that can be resumed: one for each connection, in less than a MiB.
+const SESSIONS_MAX: usize = 1024;
 /// Limit of a file's size, in bytes: that of a Secret.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -181,6 +183,9 @@ fn read(files: &Files, provider: &Arc<CryptoProvider>, number: u64, seen: Seen) 
         .with_no_client_auth()
         .with_cert_resolver(server);
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A session that is resumed needs no signature. One ticket lasts for one connection, which brings the next.
+    server.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+    server.send_tls13_tickets = 1;
     let mut client = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .expect("the provider has suites for TLS 1.2 and 1.3")

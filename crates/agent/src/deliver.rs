@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     chain,
     client::{Answer, Client, Error},
+    credentials::Generation,
     manager::Manager,
     metrics::{Failure, Metrics},
     outbox::{Outbox, now},
@@ -56,20 +57,30 @@ enum Scope {
 /// The namespace of the agent's objects and of the runtime's Kyma.
 const NAMESPACE: &str = "kyma-system";
 
-/// Sends until `stop` is true, and then flushes the outbox for the configured time. Returns the number of undelivered
-/// changes.
-pub async fn deliver(mut courier: Courier, mut stop: watch::Receiver<bool>) -> usize {
+/// Sends until `stop` is true, and then flushes the outbox for the configured time. A new generation of credentials ends
+/// all pauses after failures: it may be what was missing.
+pub async fn deliver(
+    mut courier: Courier,
+    mut credentials: watch::Receiver<Arc<Generation>>,
+    mut stop: watch::Receiver<bool>,
+) {
     let (outbox, flush) = (Arc::clone(&courier.outbox), courier.timing.flush);
     let end = async {
         let _ = stop.wait_for(|stop| *stop).await;
         outbox.drain();
         sleep(flush).await;
     };
+    let renewed = async {
+        while credentials.changed().await.is_ok() {
+            outbox.retry();
+        }
+        std::future::pending().await
+    };
     tokio::select! {
         () = courier.run() => {}
         () = end => {}
+        () = renewed => {}
     }
-    outbox.depth().undelivered
 }
 
 // === impl Courier ===
@@ -95,6 +106,9 @@ impl Courier {
     async fn run(&mut self) {
         while !self.outbox.is_drained() {
             self.remind();
+            if self.outbox.take_retry() && self.probe.is_some() {
+                self.probe = Some(now());
+            }
             let until = match self.outbox.next() {
                 Next::Send(key, occasion) => {
                     self.send(&key, occasion).await;

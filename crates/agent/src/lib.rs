@@ -14,8 +14,8 @@
 //!   control plane's certificate.
 //! * [`serve`] limits what clients can use. [`admission`] serves reviews over TLS 1.3 on one port, [`plain`] serves
 //!   metrics and health on the other.
-//! * [`deliver`] runs on a thread of its own, because signing a TLS handshake takes milliseconds and must not delay a
-//!   review.
+//! * [`handshake`] and [`deliver`] run on threads of their own, because signing a TLS handshake takes milliseconds and
+//!   must not delay a review.
 //!
 //! The agent never calls the Kubernetes API, never denies a write and never delays one.
 
@@ -27,6 +27,7 @@ pub mod client;
 pub mod credentials;
 pub mod decide;
 pub mod deliver;
+pub mod handshake;
 pub mod manager;
 pub mod metrics;
 pub mod outbox;
@@ -61,6 +62,7 @@ use self::{
     client::Client,
     credentials::Generation,
     deliver::Courier,
+    handshake::Handshakes,
     metrics::Metrics,
     outbox::Outbox,
     pending::Limits,
@@ -108,9 +110,11 @@ pub enum Error {
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] credentials::Error),
-    /// The sending thread cannot be started.
-    #[error("cannot start the thread that sends events")]
+    /// A thread cannot be started.
+    #[error("cannot start the thread that {purpose}")]
     Thread {
+        /// What the thread does.
+        purpose: &'static str,
         /// The cause.
         source: io::Error,
     },
@@ -151,12 +155,12 @@ impl Agent {
         self.plain.local_addr().ok()
     }
 
-    /// Runs until `stop` completes. Then accepts reviews a little longer, while the runtime learns that the agent is
-    /// gone, and sends the waiting events. Returns the number of undelivered changes.
+    /// Runs until `stop` completes. Then sends the waiting events, and accepts reviews until they are sent, because the
+    /// runtime learns only by and by that the agent is gone. Returns the number of undelivered changes.
     ///
     /// # Errors
     ///
-    /// Fails if the sending thread cannot be started, or if a task ends unexpectedly.
+    /// Fails if a thread cannot be started, or if a task ends unexpectedly.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<usize, Error> {
         let Agent { settings, timing, credentials, admission, plain, metrics } = self;
         let limits = Limits { settle: timing.settle, resend: timing.resend, objects: OBJECTS_MAX };
@@ -167,11 +171,13 @@ impl Agent {
 
         let client = Client::new(settings.control_plane.clone(), credentials.subscribe());
         let courier = Courier::new(Arc::clone(&outbox), client, metrics.clone(), timing, settings.contract.clone());
-        let mut delivery = spawn_delivery(courier, finished)?;
+        let mut delivery = spawn_delivery(courier, credentials.subscribe(), finished)?;
+        let failed = |source| Error::Thread { purpose: "does TLS handshakes", source };
+        let handshakes = Handshakes::start().map_err(failed)?;
 
         let mut servers = JoinSet::new();
         let reviews = Admission::new(Arc::clone(&outbox), metrics.clone());
-        servers.spawn(serve::serve(admission, Some(credentials.subscribe()), Arc::new(reviews), closed.clone()));
+        servers.spawn(serve::serve(admission, Some((credentials.subscribe(), handshakes)), Arc::new(reviews), closed));
         // Metrics and health are served until the end.
         let state = Arc::new(Plain::new(Arc::clone(&outbox), metrics.clone(), Arc::clone(&stopping)));
         let mut others = JoinSet::new();
@@ -191,25 +197,29 @@ impl Agent {
         tracing::info!("stopping");
         stopping.store(true, Ordering::Relaxed);
         time::sleep(timing.shutdown_delay).await;
+        finish.send_replace(true);
+        delivery.await.map_err(|_| Error::Broken)?;
         close.send_replace(true);
         while servers.join_next().await.is_some() {}
-        finish.send_replace(true);
-        let left = delivery.await.map_err(|_| Error::Broken)?;
         others.shutdown().await;
-        Ok(left)
+        Ok(outbox.depth().undelivered)
     }
 }
 
-/// Starts the sending thread. When it ends, the receiver gets the number of undelivered changes.
-fn spawn_delivery(courier: Courier, finished: watch::Receiver<bool>) -> Result<oneshot::Receiver<usize>, Error> {
-    let failed = |source| Error::Thread { source };
+/// Starts the sending thread. The receiver learns when it has ended.
+fn spawn_delivery(
+    courier: Courier,
+    credentials: watch::Receiver<Arc<Generation>>,
+    finished: watch::Receiver<bool>,
+) -> Result<oneshot::Receiver<()>, Error> {
+    let failed = |source| Error::Thread { purpose: "sends events", source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (ended, end) = oneshot::channel();
     let run = move || {
-        let left = runtime.block_on(deliver::deliver(courier, finished));
+        runtime.block_on(deliver::deliver(courier, credentials, finished));
         // A pending name resolution must not delay the shutdown.
         runtime.shutdown_background();
-        let _ = ended.send(left);
+        let _ = ended.send(());
     };
     thread::Builder::new().name("deliver".to_owned()).spawn(run).map_err(failed)?;
     Ok(end)

@@ -49,6 +49,7 @@ struct Counted {
     malformed: Counter,
     dry_runs: Counter,
     evicted: Counter,
+    cut: Counter,
     certificates_refused: Counter,
     connections: Gauge<i64, AtomicI64>,
     reloads: Family<ResultLabels, Counter>,
@@ -96,6 +97,7 @@ impl Metrics {
             malformed: Counter::default(),
             dry_runs: Counter::default(),
             evicted: Counter::default(),
+            cut: Counter::default(),
             certificates_refused: Counter::default(),
             connections: Gauge::default(),
             reloads: Family::default(),
@@ -148,6 +150,11 @@ impl Metrics {
     /// Counts a connection that was closed in favour of a new one.
     pub fn connection_evicted(&self) {
         self.0.evicted.inc();
+    }
+
+    /// Counts a review whose body did not come or had no place.
+    pub fn review_cut(&self) {
+        self.0.cut.inc();
     }
 
     /// Counts a handshake that failed because the client rejected our certificate.
@@ -276,6 +283,11 @@ impl Metrics {
         ours.register("malformed_objects", "Reviews whose object cannot be read", counted.malformed.clone());
         ours.register("dry_runs", "Reviews of dry runs, which send no event", counted.dry_runs.clone());
         ours.register("evicted_connections", "Connections closed in favour of new ones", counted.evicted.clone());
+        ours.register(
+            "cut_reviews",
+            "Reviews that were not read: their body was too slow, broke off or had no place",
+            counted.cut.clone(),
+        );
         ours.register(
             "refused_certificates",
             "Handshakes that failed because the client rejected the agent's certificate",

@@ -39,6 +39,8 @@ struct Inner {
     overflow: Seldom,
     path: Path,
     is_draining: bool,
+    /// Set when everything is to be tried again at once, the connection too.
+    is_to_retry: bool,
 }
 
 /// The state of the connection to the control plane.
@@ -72,6 +74,7 @@ impl Outbox {
             overflow: Seldom::default(),
             path: Path::Unknown,
             is_draining: false,
+            is_to_retry: false,
         };
         Outbox { inner: Mutex::new(inner), changed: Notify::new(), metrics }
     }
@@ -140,6 +143,34 @@ impl Outbox {
     /// The managers that had events, with the last event of each.
     pub fn managers(&self) -> BTreeMap<Manager, Event> {
         self.lock().managers.clone()
+    }
+
+    /// Records that changes may have been missed: of this manager, or of any. If the manager is not one of those that had
+    /// events, it may be made up, and the agent's own control plane checks the runtime.
+    pub fn missed(&self, manager: Option<&Manager>) {
+        let mut inner = self.lock();
+        let managers: Vec<Manager> = match manager {
+            Some(manager) if inner.managers.contains_key(manager) => vec![manager.clone()],
+            Some(_) => vec![Manager::ours()],
+            None => inner.managers.keys().cloned().chain([Manager::ours()]).collect(),
+        };
+        for manager in managers {
+            inner.lose(manager);
+        }
+    }
+
+    /// Ends all pauses after failures.
+    pub fn retry(&self) {
+        let mut inner = self.lock();
+        inner.pending.retry(now());
+        inner.is_to_retry = true;
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// Whether [`Outbox::retry`] was called since the last call.
+    pub fn take_retry(&self) -> bool {
+        std::mem::take(&mut self.lock().is_to_retry)
     }
 
     /// Waits until something changes.

@@ -142,6 +142,8 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     until: Instant,
+    /// Until when the manager asked us to wait.
+    asked: Instant,
     attempt: u32,
 }
 
@@ -302,6 +304,25 @@ impl Pending {
         waited
     }
 
+    /// Ends the pauses after failures, except where a manager asked for one. Its failures no longer count.
+    pub fn retry(&mut self, now: Instant) {
+        self.unreachable = None;
+        for pause in self.busy.values_mut() {
+            (pause.until, pause.attempt) = (pause.until.min(pause.asked.max(now)), 0);
+        }
+        let failed = |object: &Object| 0 < object.attempt && !matches!(object.state, State::Sending { .. });
+        let failed: Vec<Arc<Key>> =
+            self.objects.iter().filter(|(_, object)| failed(object)).map(|(key, _)| Arc::clone(key)).collect();
+        for key in failed {
+            let Some(object) = self.objects.get_mut(&key) else { continue };
+            let was = (object.due, object.sequence);
+            object.due = object.due.min(now);
+            let place = (object.due, object.sequence);
+            self.remove_place(&key, was);
+            self.place(&key, place);
+        }
+    }
+
     /// Starts the shutdown: shortens all delays.
     pub fn drain(&mut self, now: Instant) {
         self.draining = true;
@@ -364,7 +385,7 @@ impl Pending {
         let paused = |pause: Option<&Pause>, asked: Duration| {
             let attempt = pause.map_or(0, |pause| pause.attempt) + 1;
             let asked = if draining { Duration::ZERO } else { asked.min(RETRY_AFTER_MAX) };
-            Pause { until: now + delay(attempt, fraction, draining).max(asked), attempt }
+            Pause { until: now + delay(attempt, fraction, draining).max(asked), asked: now + asked, attempt }
         };
         if sent == Sent::Unreachable {
             self.unreachable = Some(paused(self.unreachable.as_ref(), Duration::ZERO));

@@ -69,7 +69,7 @@ impl Handler for Plain {
 
     fn certificate_refused(&self, _alert: AlertDescription) {}
 
-    fn evicted(&self) {
+    fn evicted(&self, _was_idle: bool) {
         self.metrics.connection_evicted();
     }
 }

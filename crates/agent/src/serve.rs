@@ -1,14 +1,18 @@
 //! Incoming connections: accepts, limits and closes them.
 //!
-//! No client can lock others out by holding connections: beyond [`CONNECTIONS_MAX`], a new connection replaces the one
-//! with the oldest answer. The server limits the size of a body, the time for it and the pauses in it. Beyond their
-//! first part, all bodies that are being read share one memory budget.
+//! A new connection costs a socket until its ClientHello or its first head is complete. At most [`OPENING_MAX`] wait
+//! for that, and then the oldest of them goes. At most [`CONNECTIONS_MAX`] have got further, and then the one goes that
+//! has been idle longest. A connection with a handshake or a request under way never goes: if all of them have one, new
+//! ones wait in the system's queue. The server limits the size of a body, the time for it and the pauses in it. Beyond
+//! their first part, all bodies that are being read share one memory budget.
 
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     io,
-    sync::{Arc, MutexGuard},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,25 +26,28 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::AlertDescription;
-use tidegate_process::lock::Mutex;
+use tidegate_process::{
+    memory::{self, Ebb},
+    places::Limits,
+    port::{Held, Opening, Port, Prefixed, Protocol, Room, StatePermit, first_message},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, SemaphorePermit, watch},
-    task::{AbortHandle, JoinSet},
+    sync::{Notify, Semaphore, SemaphorePermit, watch},
+    task::JoinSet,
     time::{self, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 
-use super::credentials::Generation;
+use super::{credentials::Generation, handshake::Handshakes};
 
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 
-    /// Called when a connection was closed in favour of a new one.
-    fn evicted(&self);
+    /// Called when a connection was closed in favour of a new one. If it was idle, a request may have been on its way.
+    fn evicted(&self, was_idle: bool);
 
     /// Called when a client rejected our certificate, with its TLS alert.
     fn certificate_refused(&self, alert: AlertDescription);
@@ -58,8 +65,11 @@ pub struct Body<'a> {
     _permits: Vec<SemaphorePermit<'a>>,
 }
 
-/// Limit of connections. API servers keep a few open, each for one request at a time.
-pub const CONNECTIONS_MAX: usize = 512;
+/// Limit of connections with a complete first message. An API server sends at most 600 requests at once, each over a
+/// connection of its own.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Limit of connections with an incomplete first message. An API server sends it at once.
+pub const OPENING_MAX: usize = 256;
 /// Limit of a body, in bytes: a review contains an object twice, and etcd accepts objects up to 1.5 MiB.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Memory budget of all bodies that are being read, in bytes.
@@ -69,8 +79,8 @@ const BODIES_BYTES_MAX: usize = 32 << 20;
 const BODY_BYTES_FREE: usize = 64 << 10;
 /// The budget is counted in blocks of this many bytes.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Limit of a TLS handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Limit until the first message of a TLS connection is complete, and until it begins.
+const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Limit for reading a body.
 const BODY_MAX: Duration = Duration::from_secs(10);
 /// Limit of a pause in a body. API servers have the whole body before they send.
@@ -85,56 +95,71 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for running requests after the last accept.
 const FINISH_MAX: Duration = Duration::from_secs(3);
 
-/// Open connections, ordered by their last answer.
+/// Connections with a complete first message that have to wait.
 #[derive(Debug, Default)]
-struct Open(Mutex<OpenInner>);
+struct Line {
+    length: AtomicUsize,
+    moved: Notify,
+}
 
-#[derive(Debug, Default)]
-struct OpenInner {
-    clock: u64,
-    /// The first is the next to be closed.
-    by_use: BTreeMap<u64, (u64, AbortHandle)>,
-    /// When each connection was last used.
-    uses: BTreeMap<u64, u64>,
+/// What all connections of a port share.
+struct Server<H> {
+    handler: Arc<H>,
+    port: Port,
+    line: Line,
+    /// With these, the port speaks TLS.
+    secured: Option<(watch::Receiver<Arc<Generation>>, Handshakes)>,
+    stop: watch::Receiver<bool>,
 }
 
 /// Serves until `stop` is true; then ends within seconds.
 ///
-/// With `credentials` it serves TLS, and each new connection uses the newest generation.
+/// With `secured` it serves TLS, and each new connection uses the newest generation.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
-    credentials: Option<watch::Receiver<Arc<Generation>>>,
+    secured: Option<(watch::Receiver<Arc<Generation>>, Handshakes)>,
     handler: Arc<H>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let open = Arc::new(Open::default());
-    let mut tasks = JoinSet::new();
-    let mut number = 0;
+    raise_files();
+    let limits = Limits { opening: OPENING_MAX, proven: CONNECTIONS_MAX, sender: CONNECTIONS_MAX };
+    let port = Port::new(limits, CONNECTIONS_MAX, Room::FromIdle);
+    let server = Arc::new(Server { handler, port, line: Line::default(), secured, stop: stop.clone() });
+    let (mut tasks, mut ebb) = (JoinSet::new(), Ebb::default());
     loop {
+        if ebb.falls_to(tasks.len()) {
+            drop(tokio::task::spawn_blocking(memory::give_back));
+        }
+        let accepted = async {
+            server.line.is_empty().await;
+            listener.accept().await
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
             Some(_) = tasks.join_next() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if CONNECTIONS_MAX <= open.len() && open.close_oldest() {
-            handler.evicted();
-        }
-        number += 1;
-        let generation = credentials.as_ref().map(|credentials| Arc::clone(&credentials.borrow()));
-        let connection =
-            Connection { number, open: Arc::clone(&open), handler: Arc::clone(&handler), stop: stop.clone() };
-        open.add(number);
-        let abort = tasks.spawn(connection.run(stream, generation));
-        open.can_be_closed(number, abort);
+        let _ = stream.set_nodelay(true);
+        let held = server.port.admit(peer.ip());
+        let server = Arc::clone(&server);
+        tasks.spawn(async move { server.run(stream, held).await });
     }
     // From now on the system refuses new connections instead of queueing them.
     drop(listener);
     let _ = timeout(FINISH_MAX, async { while tasks.join_next().await.is_some() {} }).await;
     tasks.shutdown().await;
+}
+
+/// Raises the limit of open files to its maximum. Some systems start programs with a limit of 1,024.
+fn raise_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    // On failure the current limit stays, and connections beyond it wait in the system's queue.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
 }
 
 /// An answer with an empty body.
@@ -145,40 +170,83 @@ pub fn status(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-struct Connection<H> {
-    number: u64,
-    open: Arc<Open>,
-    handler: Arc<H>,
-    stop: watch::Receiver<bool>,
+// === impl Line ===
+
+impl Line {
+    /// Waits in line for a permit.
+    async fn pass(&self, held: &Held) -> StatePermit {
+        struct InLine<'a>(&'a Line);
+        impl Drop for InLine<'_> {
+            fn drop(&mut self) {
+                if self.0.length.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    self.0.moved.notify_one();
+                }
+            }
+        }
+        self.length.fetch_add(1, Ordering::Relaxed);
+        let _in_line = InLine(self);
+        held.begin().await
+    }
+
+    /// Waits until no connection is in line.
+    async fn is_empty(&self) {
+        while 0 < self.length.load(Ordering::Relaxed) {
+            self.moved.notified().await;
+        }
+    }
 }
 
-// === impl Connection ===
+// === impl Server ===
 
-impl<H: Handler> Connection<H> {
-    async fn run(self, stream: TcpStream, generation: Option<Arc<Generation>>) {
-        let _ = stream.set_nodelay(true);
-        match generation {
-            None => self.http(stream).await,
-            Some(generation) => {
-                let acceptor = TlsAcceptor::from(Arc::clone(&generation.server));
-                // TLS itself reports the failure to the client.
-                match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => self.http(stream).await,
-                    Ok(Err(error)) => {
-                        if let Some(alert) = about_our_certificate(&error) {
-                            self.handler.certificate_refused(alert);
-                        }
-                    }
-                    Err(_elapsed) => {}
+impl<H: Handler> Server<H> {
+    async fn run(&self, stream: TcpStream, held: Held) {
+        let mut stop = self.stop.clone();
+        let opened = tokio::select! {
+            opened = self.open(&stream, &held) => opened,
+            () = held.evicted() => return self.handler.evicted(false),
+            // A request may be on its way: only what has sent nothing ends here.
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let Some((message, _permit)) = opened else { return };
+        // On the heap, so that a connection which has not come this far is small.
+        let speaks = Box::pin(self.speak(Prefixed::new(message, stream), &held));
+        tokio::select! {
+            () = held.evicted() => self.handler.evicted(true),
+            () = speaks => {}
+        }
+    }
+
+    async fn open(&self, stream: &TcpStream, held: &Held) -> Option<(Vec<u8>, StatePermit)> {
+        let (protocol, within) =
+            if self.secured.is_some() { (Protocol::Tls, HELLO_MAX) } else { (Protocol::Http, IDLE_MAX) };
+        match first_message(stream, protocol, within, within).await {
+            Opening::Message(message) => Some((message, self.line.pass(held).await)),
+            Opening::Silent | Opening::Slow | Opening::Closed => None,
+        }
+    }
+
+    async fn speak(&self, stream: Prefixed<TcpStream>, held: &Held) {
+        let Some((credentials, handshakes)) = &self.secured else { return self.http(stream, held).await };
+        let config = Arc::clone(&credentials.borrow().server);
+        // TLS itself reports a failure to the client.
+        match handshakes.accept(config, stream).await {
+            Ok(stream) => self.http(stream, held).await,
+            Err(error) => {
+                if let Some(alert) = about_our_certificate(&error) {
+                    self.handler.certificate_refused(alert);
                 }
             }
         }
     }
 
-    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send>(&self, stream: S) {
+    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send>(&self, stream: S, held: &Held) {
+        // There are as many places as permits.
+        held.prove(None);
+        held.rest();
         let service = service_fn(|request| async {
+            held.work();
             let response = self.handler.answer(request).await;
-            self.open.used(self.number);
+            held.rest();
             Ok::<_, Infallible>(response)
         });
         let connection = http1::Builder::new()
@@ -216,68 +284,6 @@ fn about_our_certificate(error: &io::Error) -> Option<AlertDescription> {
             | AlertDescription::DecryptError
     );
     is_about_it.then_some(alert)
-}
-
-impl<H> Drop for Connection<H> {
-    fn drop(&mut self) {
-        self.open.remove(self.number);
-    }
-}
-
-// === impl Open ===
-
-impl Open {
-    fn len(&self) -> usize {
-        self.lock().uses.len()
-    }
-
-    fn add(&self, number: u64) {
-        let mut inner = self.lock();
-        inner.clock += 1;
-        let clock = inner.clock;
-        inner.uses.insert(number, clock);
-    }
-
-    fn can_be_closed(&self, number: u64, abort: AbortHandle) {
-        let mut inner = self.lock();
-        // The connection may have ended already.
-        if let Some(&last) = inner.uses.get(&number) {
-            inner.by_use.insert(last, (number, abort));
-        }
-    }
-
-    fn used(&self, number: u64) {
-        let mut inner = self.lock();
-        inner.clock += 1;
-        let clock = inner.clock;
-        let OpenInner { by_use, uses, .. } = &mut *inner;
-        // A connection that is being closed is in neither map.
-        let Some(last) = uses.get_mut(&number) else { return };
-        if let Some(entry) = by_use.remove(last) {
-            by_use.insert(clock, entry);
-        }
-        *last = clock;
-    }
-
-    fn remove(&self, number: u64) {
-        let mut inner = self.lock();
-        if let Some(last) = inner.uses.remove(&number) {
-            inner.by_use.remove(&last);
-        }
-    }
-
-    /// Closes the connection with the oldest answer.
-    fn close_oldest(&self) -> bool {
-        let mut inner = self.lock();
-        let Some((_, (number, abort))) = inner.by_use.pop_first() else { return false };
-        inner.uses.remove(&number);
-        abort.abort();
-        true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenInner> {
-        self.0.lock()
-    }
 }
 
 // === impl Budget ===

@@ -262,3 +262,30 @@ fn managers_without_anything_are_forgotten() {
     }
     assert!(desk.pending.busy.len() <= 4 && desk.pending.objects.len() <= 3, "{:?}", desk.pending);
 }
+
+#[test]
+fn new_credentials_end_the_pauses_but_not_those_that_were_asked_for() {
+    for (sent, expected) in [
+        (Sent::Unreachable, "Retry a"),
+        (Sent::Busy(None), "Retry a"),
+        (Sent::Busy(Some(Duration::from_secs(30))), "wait until 30300"),
+    ] {
+        let mut desk = Desk::new();
+        desk.changed(0, "a");
+        for attempt in 0..6 {
+            let at = 300 + attempt;
+            let now = desk.at(at);
+            if let Next::Send(key, _) = desk.pending.next(now) {
+                desk.pending.sent(&key, sent, now, now, 1.0);
+            }
+            // Every pause but the last ends early, as if its random part were short.
+            if attempt < 5 && sent == Sent::Unreachable {
+                desk.pending.retry(now);
+            }
+        }
+        assert!(desk.next(1_000).starts_with("wait"), "{sent:?}");
+        let now = desk.at(1_000);
+        desk.pending.retry(now);
+        assert_eq!(desk.next(1_000), expected, "{sent:?}");
+    }
+}
