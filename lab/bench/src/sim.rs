@@ -57,22 +57,27 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
     }
 }
 
+/// Open files of a process that does nothing yet.
+const FILES_MIN: usize = 256;
+
 /// Raises the limit of open files as far as allowed, and warns if it is too low for a fleet.
 fn open_files(runtimes: usize) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     /// Per runtime: a listening socket, and connections of the daemon, of this process and of agents.
     const FILES_EACH: usize = 6;
-    const FILES_MIN: usize = 256;
-    let now = getrlimit(Resource::Nofile);
-    // If the limit cannot be raised, it stays as it is.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
-    let files =
-        getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
-    let wanted = FILES_MIN + FILES_EACH * runtimes;
+    let (files, wanted) = (raise_files(), FILES_MIN + FILES_EACH * runtimes);
     if files < wanted {
         tell!(
             "warning: {runtimes} runtimes may need {wanted} open files, but the limit is {files}: raise it with \
              `ulimit -n` if connections fail"
         );
     }
+}
+
+/// Raises the limit of open files as far as allowed, and returns it.
+fn raise_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    // If the limit cannot be raised, it stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }

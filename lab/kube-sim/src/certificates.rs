@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -44,6 +45,9 @@ pub struct Identity {
     pub key: String,
 }
 
+/// An RSA key of 4,096 bits in PKCS#1. It is public and only for tests: making one takes seconds.
+const RSA_4096: &str = include_str!("certificates/rsa-4096.txt");
+
 // === impl Authority ===
 
 impl Authority {
@@ -74,7 +78,7 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
-        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth])
+        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth], generate(name)?)
     }
 
     /// Creates a client certificate: the common name is the user, the organisation is the group.
@@ -83,7 +87,7 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, CredentialsError> {
-        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth])
+        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth], generate(user)?)
     }
 
     /// Creates a certificate for both ends, as runtimes have it, without an extended key usage.
@@ -92,7 +96,21 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn runtime(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
-        self.issue(name, None, addresses, Vec::new())
+        self.issue(name, None, addresses, Vec::new(), generate(name)?)
+    }
+
+    /// The same with an RSA key of 4,096 bits, as cert-manager makes them. All have the same key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
+    pub fn runtime_rsa(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
+        let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
+        let key =
+            KeyPair::from_pkcs8_der_and_sign_algo(&rsa_pkcs8().into(), &rcgen::PKCS_RSA_SHA256).map_err(failed)?;
+        let identity = self.issue(name, None, addresses, Vec::new(), key)?;
+        let key = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", RSA_4096.trim());
+        Ok(Identity { key, ..identity })
     }
 
     /// Creates a key pair without a certificate, public and private, in PEM.
@@ -101,8 +119,7 @@ impl Authority {
     ///
     /// Fails if the key cannot be created.
     pub fn key_pair(subject: &str) -> Result<(String, String), CredentialsError> {
-        let key = KeyPair::generate()
-            .map_err(|source| CredentialsError::Certificate { subject: subject.to_owned(), source })?;
+        let key = generate(subject)?;
         Ok((key.public_key_pem(), key.serialize_pem()))
     }
 
@@ -112,9 +129,9 @@ impl Authority {
         group: Option<&str>,
         addresses: &[&str],
         usages: Vec<ExtendedKeyUsagePurpose>,
+        key: KeyPair,
     ) -> Result<Identity, CredentialsError> {
         let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
-        let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(addresses.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
             .map_err(failed)?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -126,4 +143,22 @@ impl Authority {
         let certificate = params.signed_by(&key, self.issuer.as_ref()).map_err(failed)?.pem();
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
+}
+
+fn generate(subject: &str) -> Result<KeyPair, CredentialsError> {
+    KeyPair::generate().map_err(|source| CredentialsError::Certificate { subject: subject.to_owned(), source })
+}
+
+/// The key in PKCS#8: version 0, the algorithm rsaEncryption, and the key as octets. Lengths take two bytes each.
+fn rsa_pkcs8() -> Vec<u8> {
+    const ALGORITHM: [u8; 18] = [2, 1, 0, 0x30, 13, 6, 9, 0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 1, 5, 0];
+    let key = STANDARD.decode(RSA_4096.replace('\n', "")).expect("the file is Base64");
+    let length = |length: usize| u16::try_from(length).expect("a key has few bytes").to_be_bytes();
+    let mut pkcs8 = vec![0x30, 0x82];
+    pkcs8.extend(length(ALGORITHM.len() + 4 + key.len()));
+    pkcs8.extend(ALGORITHM);
+    pkcs8.extend([4, 0x82]);
+    pkcs8.extend(length(key.len()));
+    pkcs8.extend(key);
+    pkcs8
 }

@@ -81,7 +81,7 @@ impl Authority {
 
 /// A key of 4096 bits, for tests only: PKCS#1 in PEM, and PKCS#8 in DER.
 pub(crate) fn rsa_key() -> (String, Vec<u8>) {
-    let body = include_str!("rsa-4096.txt").trim();
+    let body = include_str!("../../../lab/kube-sim/src/certificates/rsa-4096.txt").trim();
     let pkcs1 = STANDARD.decode(body.replace('\n', "")).unwrap();
     // Version 0, the algorithm rsaEncryption, and the key as octets: lengths take two bytes each.
     let length = |length: usize| u16::try_from(length).unwrap().to_be_bytes();

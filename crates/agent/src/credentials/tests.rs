@@ -83,7 +83,7 @@ fn errors_do_not_quote_keys() {
 }
 
 /// An RSA key of 4096 bits as cert-manager writes it (PKCS#1), for tests only and without its PEM frame.
-const RSA: &str = include_str!("../../../../tests/it/agent/rsa-4096.txt");
+const RSA: &str = include_str!("../../../../lab/kube-sim/src/certificates/rsa-4096.txt");
 
 fn framed(label: &str, body: &str) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", body.trim())

@@ -4,8 +4,13 @@
 //! do. The time of a review starts when it should have been sent, even if it had to wait for an earlier answer. So a
 //! slow agent cannot hide behind slow callers.
 //!
-//! The three control planes take turns, and each number is the median of its rounds. So other load on the machine for
+//! A second case is an API server under load: up to hundreds of reviews at once, each over a connection of its own, and a
+//! certificate with the RSA key of upstream's PKI, whose signature takes milliseconds. It counts reviews that are cut.
+//!
+//! The cases take turns, and each number is the median of its rounds. So other load on the machine for
 //! some seconds changes a round, but not the result.
+
+mod callers;
 
 use std::{
     fs,
@@ -23,8 +28,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::callers::Sent;
 use super::{process::Usage, report::Output};
-use kube_sim::Authority;
+use kube_sim::{Authority, Identity};
 use tidegate_process::{Exit, say, tell};
 use tidegate_testbed::{self as testbed, Caller, Folder, Gateway, Guarded};
 
@@ -43,6 +49,9 @@ pub(super) struct Arguments {
     /// Send reviews over this many connections
     #[arg(long, default_value_t = 8)]
     connections: u32,
+    /// Send reviews from at most this many callers at once, in the case with an RSA key
+    #[arg(long, default_value_t = 600)]
+    callers: usize,
     /// Change this many objects, in turns
     #[arg(long, default_value_t = 500)]
     objects: u32,
@@ -60,12 +69,18 @@ enum ControlPlane {
     Up,
     Refusing,
     Silent,
+    /// The control plane is up, but the callers are those of an API server under load.
+    UpForCallers,
 }
 
 /// The numbers of one phase, of one round or of all.
 struct Phase {
     control_plane: &'static str,
     reviews: usize,
+    /// Reviews without an answer.
+    cut: usize,
+    /// Connections that callers opened.
+    connections: usize,
     rate: f64,
     p50: Duration,
     p99: Duration,
@@ -89,11 +104,16 @@ const WARM_UP: u32 = 50;
 /// Runs the command.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     ensure!(
-        0 < arguments.rate && 0 < arguments.connections && 0 < arguments.objects && 0 < arguments.rounds,
-        "rate, connections, objects and rounds must not be 0"
+        0 < arguments.rate
+            && 0 < arguments.callers
+            && 0 < arguments.connections
+            && 0 < arguments.objects
+            && 0 < arguments.rounds,
+        "rate, callers, connections, objects and rounds must not be 0"
     );
-    const ALL: [ControlPlane; 3] = [ControlPlane::Up, ControlPlane::Refusing, ControlPlane::Silent];
-    let mut rounds: [Vec<Phase>; 3] = Default::default();
+    const ALL: [ControlPlane; 4] =
+        [ControlPlane::Up, ControlPlane::Refusing, ControlPlane::Silent, ControlPlane::UpForCallers];
+    let mut rounds: [Vec<Phase>; 4] = Default::default();
     for round in 1..=arguments.rounds {
         for (control_plane, phases) in ALL.into_iter().zip(&mut rounds) {
             tell!("round {round} of {}, control plane {}", arguments.rounds, control_plane.name());
@@ -115,31 +135,33 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     // Connections wait in the backlog of a socket that never accepts.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     let port = match control_plane {
-        ControlPlane::Up => gateway.address().port(),
+        ControlPlane::Up | ControlPlane::UpForCallers => gateway.address().port(),
         ControlPlane::Refusing => testbed::free_port(),
         ControlPlane::Silent => silent.local_addr().context("cannot listen")?.port(),
     };
-    let agent = start(arguments, folder.path(), &authority, port)?;
+    let name = "6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10";
+    let identity = match control_plane {
+        ControlPlane::UpForCallers => authority.runtime_rsa(name, &[SERVICE])?,
+        ControlPlane::Up | ControlPlane::Refusing | ControlPlane::Silent => authority.runtime(name, &[SERVICE])?,
+    };
+    let agent = start(arguments, folder.path(), &authority, &identity, port)?;
     let address = admission_address(&agent).await?;
 
     let bodies: Arc<[Bytes]> = (0..arguments.objects).map(review).collect();
-    let mut callers = Vec::new();
-    for _ in 0..arguments.connections {
-        let mut caller = Caller::connect(&authority, SERVICE, address).await?;
-        for _ in 0..WARM_UP {
-            caller.post("/validate/lifecycle-manager", bodies[0].clone()).await?;
+    let kept = match control_plane {
+        ControlPlane::UpForCallers => None,
+        ControlPlane::Up | ControlPlane::Refusing | ControlPlane::Silent => {
+            Some(connect(arguments, &authority, address, &bodies).await?)
         }
-        callers.push(caller);
-    }
+    };
     let (before, began) = (Usage::read("the agent", &agent)?, Instant::now());
-    let mut tasks = JoinSet::new();
-    for (index, caller) in callers.into_iter().enumerate() {
-        tasks.spawn(call(caller, index, arguments.rate, arguments.connections, arguments.seconds, Arc::clone(&bodies)));
-    }
-    let mut times = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        times.extend(done.context("a caller failed")??);
-    }
+    let Sent { mut times, cut, connections } = match kept {
+        Some(callers) => over_kept(arguments, callers, &bodies).await?,
+        None => {
+            let (rate, seconds) = (arguments.rate, arguments.seconds);
+            callers::send(&authority, address, arguments.callers, rate, seconds, Arc::clone(&bodies)).await?
+        }
+    };
     let (wall, after) = (began.elapsed(), Usage::read("the agent", &agent)?);
     times.sort();
     let at = |part: f64| {
@@ -157,6 +179,8 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     Ok(Phase {
         control_plane: control_plane.name(),
         reviews: times.len(),
+        cut,
+        connections,
         rate,
         p50: at(0.5),
         p99: at(0.99),
@@ -169,13 +193,49 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     })
 }
 
+/// Opens the connections that are kept, and uses each of them a little.
+async fn connect(
+    arguments: &Arguments,
+    authority: &Authority,
+    address: SocketAddr,
+    bodies: &[Bytes],
+) -> anyhow::Result<Vec<Caller>> {
+    let mut callers = Vec::new();
+    for _ in 0..arguments.connections {
+        let mut caller = Caller::connect(authority, SERVICE, address).await?;
+        for _ in 0..WARM_UP {
+            caller.post("/validate/lifecycle-manager", bodies[0].clone()).await?;
+        }
+        callers.push(caller);
+    }
+    Ok(callers)
+}
+
+/// Sends reviews over connections that are kept.
+async fn over_kept(arguments: &Arguments, callers: Vec<Caller>, bodies: &Arc<[Bytes]>) -> anyhow::Result<Sent> {
+    let mut sent = Sent { connections: callers.len(), ..Sent::default() };
+    let mut tasks = JoinSet::new();
+    for (index, caller) in callers.into_iter().enumerate() {
+        tasks.spawn(call(caller, index, arguments.rate, arguments.connections, arguments.seconds, Arc::clone(bodies)));
+    }
+    while let Some(done) = tasks.join_next().await {
+        sent.times.extend(done.context("a caller failed")??);
+    }
+    Ok(sent)
+}
+
 /// Starts the agent with its environment.
-fn start(arguments: &Arguments, folder: &Path, authority: &Authority, port: u16) -> anyhow::Result<Guarded> {
+fn start(
+    arguments: &Arguments,
+    folder: &Path,
+    authority: &Authority,
+    identity: &Identity,
+    port: u16,
+) -> anyhow::Result<Guarded> {
     let program = match &arguments.program {
         Some(program) => std::path::absolute(program).context("cannot find the path of the program")?,
         None => std::env::current_exe().context("cannot find the path of this program")?,
     };
-    let identity = authority.runtime("6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10", &[SERVICE])?;
     for (name, text) in
         [("tls.crt", identity.certificate.as_str()), ("tls.key", &identity.key), ("ca.crt", authority.pem())]
     {
@@ -273,18 +333,21 @@ fn review(index: u32) -> Bytes {
 
 fn table(arguments: &Arguments, phases: &[Phase]) {
     say!(
-        "{} reviews/s of {} bytes over {} connections, {} objects; medians of {} rounds of {} s\n",
+        "{} reviews/s of {} bytes over {} kept connections or from {} callers, {} objects; medians of {} rounds of {} s\n",
         arguments.rate,
         review(0).len(),
         arguments.connections,
+        arguments.callers,
         arguments.objects,
         arguments.rounds,
         arguments.seconds
     );
     say!(
-        "{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>10} {:>10}",
+        "{:<14} {:>9} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>10} {:>10}  budget of p99",
         "control plane",
         "reviews",
+        "cut",
+        "opened",
         "per s",
         "p50 ms",
         "p99 ms",
@@ -300,9 +363,11 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     for phase in phases {
         say!(
-            "{:<14} {:>9} {:>9.0} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>8} {:>7.2} {:>10.1} {:>10.1}",
+            "{:<14} {:>9} {:>5} {:>6} {:>9.0} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>8} {:>7.2} {:>10.1} {:>10.1}  {}",
             phase.control_plane,
             phase.reviews,
+            phase.cut,
+            phase.connections,
             phase.rate,
             milliseconds(phase.p50),
             milliseconds(phase.p99),
@@ -312,6 +377,7 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
             phase.cores,
             mebibytes(phase.resident),
             mebibytes(phase.peak),
+            if phase.control_plane == ControlPlane::UpForCallers.name() { "10 ms, none cut" } else { "1 ms" },
         );
     }
 }
@@ -334,6 +400,8 @@ impl Phase {
         Some(Phase {
             control_plane: rounds.first()?.control_plane,
             reviews: rounds.iter().map(|phase| phase.reviews).sum(),
+            cut: rounds.iter().map(|phase| phase.cut).sum(),
+            connections: rounds.iter().map(|phase| phase.connections).max()?,
             rate: share(|phase| phase.rate),
             p50: time(|phase| phase.p50),
             p99: time(|phase| phase.p99),
@@ -349,7 +417,8 @@ impl Phase {
     fn json(&self) -> Value {
         let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         json!({
-            "controlPlane": self.control_plane, "reviews": self.reviews, "perSecond": self.rate,
+            "controlPlane": self.control_plane, "reviews": self.reviews, "cut": self.cut,
+            "connections": self.connections, "perSecond": self.rate,
             "p50Microseconds": microseconds(self.p50), "p99Microseconds": microseconds(self.p99),
             "p999Microseconds": microseconds(self.p999), "maxMicroseconds": microseconds(self.longest),
             "events": self.events, "cores": self.cores, "residentBytes": self.resident, "peakBytes": self.peak,
@@ -365,6 +434,7 @@ impl ControlPlane {
             ControlPlane::Up => "up",
             ControlPlane::Refusing => "refusing",
             ControlPlane::Silent => "silent",
+            ControlPlane::UpForCallers => "up, callers",
         }
     }
 }

@@ -7,9 +7,10 @@
 //! The other runtimes are measured with and without the flood, in turns, and the medians are compared. So other load on
 //! the machine affects both sides.
 
+mod attack;
 pub(super) mod load;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use futures::future::join_all;
@@ -38,6 +39,15 @@ pub(super) struct Arguments {
     /// Measure calm runtimes with and without a flood this many times and print the medians
     #[arg(long, default_value_t = 5)]
     rounds: u32,
+    /// Measure events beside connections that finish nothing, instead of the throughput
+    #[arg(long)]
+    attack: bool,
+    /// Hold this many such connections
+    #[arg(long, default_value_t = 17_000)]
+    unfinished: usize,
+    /// Run only the listener, with the files in this folder
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    serve: Option<PathBuf>,
     /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -78,6 +88,12 @@ struct Bench {
 /// Runs the command.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     tidegate_process::tls::install();
+    if let Some(folder) = &arguments.serve {
+        return attack::serve(folder).await;
+    }
+    if arguments.attack {
+        return attack::measure(arguments).await;
+    }
     let bench = Bench::start(Duration::from_secs(arguments.seconds))?;
     let senders = |way| (0..arguments.connections).map(move |index| (index, way));
     let mut rows = Vec::new();

@@ -91,6 +91,9 @@ impl Sender {
         let mut sample = Sample::default();
         while !until.is_reached(&sample) {
             self.try_on(until, pause, &mut sample).await;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
         }
         Ok(sample)
     }
@@ -122,6 +125,24 @@ impl Sender {
             Some((connector, name)) => {
                 let stream = connector.connect(name.clone(), stream).await?;
                 self.exchange(stream, started, until, pause, sample).await
+            }
+        }
+    }
+
+    /// Opens a connection and sends one event over it. The connection stays open until the result is dropped.
+    pub(super) async fn hold(&self) -> anyhow::Result<Box<dyn Send>> {
+        let until = Until { time: Instant::now() + SOME_MAX, events: 1 };
+        let mut sample = Sample::default();
+        let mut stream = TcpStream::connect(self.address).await?;
+        match &self.tls {
+            None => {
+                self.exchange(&mut stream, Instant::now(), until, Duration::ZERO, &mut sample).await?;
+                Ok(Box::new(stream))
+            }
+            Some((connector, name)) => {
+                let mut stream = connector.connect(name.clone(), stream).await?;
+                self.exchange(&mut stream, Instant::now(), until, Duration::ZERO, &mut sample).await?;
+                Ok(Box::new(stream))
             }
         }
     }
@@ -159,7 +180,7 @@ impl Sender {
 }
 
 /// The header of a gateway, in Envoy's format.
-fn header(pem: &str) -> String {
+pub(super) fn header(pem: &str) -> String {
     let encoded =
         pem.replace('\n', "%0A").replace(' ', "%20").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     format!("X-Forwarded-Client-Cert: Hash=ab;Cert=\"{encoded}\";Subject=\"CN=runtime\";URI=\r\n")
