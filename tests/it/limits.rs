@@ -42,7 +42,8 @@ fn each_limit_on_what_others_send_has_a_row_with_its_default() {
     let mut problems = Vec::new();
     let named: BTreeSet<(&Path, &str)> =
         rows.iter().filter_map(|row| Some((row.file.as_deref()?, row.name.as_str()))).collect();
-    for (file, name) in constants.keys().filter(|(file, _)| is_reader(file)) {
+    let is_named = |name: &str| !name.starts_with("Limits::");
+    for (file, name) in constants.keys().filter(|(file, name)| is_reader(file) && is_named(name)) {
         if !named.contains(&(file.as_path(), name.as_str())) {
             problems.push(format!("no row for `{name}` (`{}`)", file.display()));
         }
@@ -90,10 +91,10 @@ fn defaults_are_written_as_people_read_them() {
     }
 }
 
-/// The rows of the table: `` `NAME` (`file`) `` or `` `--option` `` in the first cell, the default in the second.
+/// The rows of the table: `` `NAME` (`file`) ``, `` `Limits::field` (`file`) `` or `` `--option` `` in the first cell, the default in the second.
 fn rows() -> Vec<Row> {
     let text = fs::read_to_string(root().join("docs/limits.md")).unwrap();
-    let constant = Regex::new(r"^`(\w+)` \(`([\w/.-]+)`\)").unwrap();
+    let constant = Regex::new(r"^`((?:Limits::)?\w+)` \(`([\w/.-]+)`\)").unwrap();
     let option = Regex::new(r"^`(--[\w-]+)`").unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| `")).map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -111,10 +112,11 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// All `*_MAX` constants, and the `*_max` fields of defaults, by file and name, with their values as people read them.
+/// All `*_MAX` constants, and the fields of defaults, by file and name, with their values as people read them. Fields
+/// whose names do not say that they are limits begin with `Limits::`.
 fn constants() -> BTreeMap<(PathBuf, String), String> {
     const CONSTANT: &str = r"(?:pub(?:\([a-z: ]+\))? )?const ([A-Z_]+_MAX): [\w:]+ =\s*([^;]+);";
-    const FIELD: &str = r"([a-z_]+_max): ([\d_]+(?: (?:<<|\*) [\d_]+)?),";
+    const FIELD: &str = r"([a-z_]+): ([\d_]+(?: (?:<<|\*) [\d_]+)?),";
     let constant = Regex::new(&format!("(?m)^ *{CONSTANT}")).unwrap();
     let field = Regex::new(&format!("(?m)^ +{FIELD}$")).unwrap();
     let mut found = BTreeMap::new();
@@ -125,7 +127,10 @@ fn constants() -> BTreeMap<(PathBuf, String), String> {
             for captures in constant.captures_iter(&text).chain(field.captures_iter(&text)) {
                 let value = display(&captures[1], captures[2].trim());
                 let value = value.unwrap_or_else(|| captures[2].trim().to_owned());
-                found.insert((relative.clone(), captures[1].to_owned()), value);
+                let name = &captures[1];
+                let is_limit = name.ends_with("_MAX") || name.ends_with("_max");
+                let name = if is_limit { name.to_owned() } else { format!("Limits::{name}") };
+                found.insert((relative.clone(), name), value);
             }
         }
     }
