@@ -6,6 +6,7 @@ mod control_plane;
 mod crds;
 mod diff;
 mod export;
+mod git;
 mod judge;
 mod output;
 mod progress;
@@ -40,6 +41,8 @@ enum Command {
     Crds(crds::Arguments),
     Diff(Box<diff::Arguments>),
     Export(export::Arguments),
+    #[command(hide = true)]
+    Git(git::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
     /// Resumes a suspended GitSource or Kyma.
@@ -76,6 +79,7 @@ impl Command {
             Command::Crds(arguments) => crds::run(&arguments),
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Export(arguments) => block_on(export::run(arguments)),
+            Command::Git(arguments) => git::run(&arguments),
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
             Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),

@@ -11,6 +11,7 @@ mod listen;
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -69,6 +70,10 @@ pub struct Options {
     /// missing [default: $XDG_STATE_HOME/tidegate, else ~/.local/state/tidegate, else /var/lib/tidegate]
     #[arg(long, value_name = "DIR", hide_default_value = true, default_value_os_t = default_state())]
     pub state: PathBuf,
+    /// Let each of the two processes that unpack git objects use this much memory, in MiB; the pod needs twice as much
+    /// beside the memory of the daemon
+    #[arg(long, value_name = "MIB", default_value = "96")]
+    pub git_memory: u64,
     /// Use the templates in this folder instead of the embedded ones of the same name [default: none]
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
@@ -329,6 +334,8 @@ pub struct Config {
     pub allow_local_sources: bool,
     /// Folder for mirrors.
     pub state: PathBuf,
+    /// Memory of a process that unpacks git objects, in MiB.
+    pub git_memory_mib: u64,
     /// Folder with templates.
     pub templates: Option<PathBuf>,
     /// Address of `/metrics`.
@@ -548,6 +555,7 @@ fn message(message: &str) -> String {
         _ => message
             .replace("invalid type: unit value", "the value is missing")
             .replace("expected usize", "expected a whole number")
+            .replace("expected u64", "expected a whole number")
             .replace("expected u16", "expected a port from 1 to 65535")
             .replace("invalid socket address syntax", "invalid address: use IP:PORT, for example 0.0.0.0:8080")
             .replace("struct Options", "a mapping of options"),
@@ -587,6 +595,7 @@ impl TryFrom<Options> for Config {
             source_files: options.source_files,
             allow_local_sources: options.allow_local_sources,
             state: options.state,
+            git_memory_mib: git_memory(options.git_memory)?,
             templates: options.templates,
             metrics_address: options.metrics_address,
             health_address: options.health_address,
@@ -619,6 +628,14 @@ fn count(option: &'static str, count: usize) -> Result<usize, Error> {
     }
 }
 
+fn git_memory(mib: u64) -> Result<u64, Error> {
+    if GIT_MEMORY_MIB.contains(&mib) {
+        return Ok(mib);
+    }
+    let (min, max) = (GIT_MEMORY_MIB.start(), GIT_MEMORY_MIB.end());
+    Err(invalid("gitMemory", format!("{mib} is out of range: use a number of MiB from {min} to {max}")))
+}
+
 fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {
     if period.0 < min {
         return Err(invalid(option, format!("{period} is too short: use at least {}", Period(min))));
@@ -626,6 +643,8 @@ fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Durat
     Ok(period.0)
 }
 
+/// Memory of a process for git objects, in MiB. With less, it cannot even start; more is no limit any more.
+const GIT_MEMORY_MIB: RangeInclusive<u64> = 32..=16_384;
 /// Shortest lifetime of a certificate. A shorter one would be renewed permanently.
 const CERTIFICATE_DURATION_MIN: Duration = Duration::from_secs(60);
 /// The only size of RSA keys that Lifecycle Manager accepts.

@@ -1,15 +1,16 @@
-//! The template engine as a separate process, for templates from repositories.
+//! Engines: this program as a separate process with limits, for what comes from repositories.
 //!
-//! A [`Renderer`](crate::renderer::Renderer) starts this program again as an engine and sends it requests. Before the
-//! engine reads anything, it limits its own memory. A second thread ends the process when a request uses too much CPU
-//! time. Whatever a template does to the engine, the daemon only sees a missing answer. Requests and answers are lines
-//! of JSON.
+//! A [`Renderer`](crate::renderer::Renderer) starts this program again as a template engine and sends it requests. A
+//! [`tidegate_git::Engine`] starts it for each task on git objects. Before an engine reads anything, it limits its own
+//! memory. A second thread ends the process when it uses too much time. Whatever a template or a pack does to its
+//! engine, the daemon only sees a missing answer. Requests and answers are lines of JSON.
 //!
 //! Does not guess why an engine ended. Running out of memory and out of stack look alike, so the daemon reports them
 //! alike.
 
 use std::{
     io::{self, BufRead as _, Write},
+    path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -20,9 +21,12 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use tidegate_core::template::{Answer, Local, Request};
+use tidegate_git as git;
 
-/// The arguments that make this program an engine.
+/// The arguments that make this program a template engine.
 pub(crate) const ARGUMENTS: [&str; 2] = ["template", "engine"];
+/// The arguments that make this program an engine for git objects; its memory in MiB follows.
+const GIT_ARGUMENTS: [&str; 2] = ["git", "engine"];
 
 /// Memory that an engine may write to. The embedded templates and a large context need a tenth of it.
 pub(crate) const MEMORY_MIB_MAX: u64 = 64;
@@ -41,11 +45,7 @@ const NICENESS: i32 = 5;
 pub(crate) fn serve() -> io::Result<()> {
     let (running, watched) = mpsc::channel();
     thread::Builder::new().stack_size(64 << 10).spawn(move || watch(&watched))?;
-    let memory = Some(MEMORY_MIB_MAX << 20);
-    setrlimit(Resource::Data, Rlimit { current: memory, maximum: memory })?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    // The system may forbid this. The engine then runs with the daemon's priority.
-    let _ = nice(NICENESS);
+    limit(MEMORY_MIB_MAX)?;
     let mut local = Local::new(|template, line| {
         // If this fails, the daemon has closed the pipe. The next answer then fails as well.
         let _ = say(&Answer::At(template.to_owned(), line));
@@ -58,6 +58,53 @@ pub(crate) fn serve() -> io::Result<()> {
         say(&answer)?;
     }
     Ok(())
+}
+
+/// The engine of a mirror, which may write to so much memory.
+///
+/// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the thread
+/// that has started it: the next daemon must have the folder to itself.
+pub(crate) fn git_engine(memory_mib: u64) -> io::Result<git::Engine> {
+    let arguments = GIT_ARGUMENTS.into_iter().map(str::to_owned).chain([memory_mib.to_string()]);
+    Ok(git::Engine::confined(program()?, arguments.collect(), memory_mib))
+}
+
+/// Does one task on git objects. Fails if the process cannot limit itself, or if the task is invalid.
+pub(crate) fn serve_git(memory_mib: u64) -> io::Result<()> {
+    thread::Builder::new().stack_size(64 << 10).spawn(watch_task)?;
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    limit(memory_mib)?;
+    git::serve(io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
+}
+
+/// The running program. This path works even if another program has replaced the file.
+pub(crate) fn program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
+/// Limits the memory and the priority of this process.
+fn limit(memory_mib: u64) -> io::Result<()> {
+    let memory = Some(memory_mib << 20);
+    setrlimit(Resource::Data, Rlimit { current: memory, maximum: memory })?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // The system may forbid this. The engine then runs with the daemon's priority.
+    let _ = nice(NICENESS);
+    Ok(())
+}
+
+/// Ends the process if its only task takes too long.
+fn watch_task() {
+    let begin = Instant::now();
+    loop {
+        thread::park_timeout(LOOK_INTERVAL);
+        if git::limits::ENGINE_COMPUTING_MAX < computed() {
+            std::process::exit(git::EXIT_COMPUTING);
+        }
+        if git::limits::ENGINE_TIME_MAX < begin.elapsed() {
+            std::process::exit(git::EXIT_ELAPSED);
+        }
+    }
 }
 
 fn say(answer: &Answer) -> io::Result<()> {

@@ -39,6 +39,7 @@ use tidegate_process::lock::RwLock;
 
 use crate::{
     config::Config,
+    confine,
     controller::{
         Context, Queue, Subject, dispatch,
         events::{self, Writer},
@@ -113,23 +114,30 @@ impl Daemon {
     ///
     /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
-        Daemon::load_with(config, &Network::real(), confined()?, Threads::start()?).await
+        let engine = confine::git_engine(config.git_memory_mib).context("cannot start engines for git")?;
+        Daemon::load_with(config, &Network::real(), confined()?, engine, Threads::start()?).await
     }
 
-    /// The same, with API servers on a given network, and with a renderer of its own. The event ports share the threads
-    /// of the daemon, because a simulation has one clock for everything.
+    /// The same, with API servers on a given network, and with a renderer and an engine for git of its own. The event
+    /// ports share the threads of the daemon, because a simulation has one clock for everything.
     ///
     /// # Errors
     ///
     /// Fails like [`Daemon::load`].
-    pub async fn load_on(config: Config, network: &Network, renderer: Renderer) -> anyhow::Result<Daemon> {
-        Daemon::load_with(config, network, renderer, Threads::Shared).await
+    pub async fn load_on(
+        config: Config,
+        network: &Network,
+        renderer: Renderer,
+        engine: git::Engine,
+    ) -> anyhow::Result<Daemon> {
+        Daemon::load_with(config, network, renderer, engine, Threads::Shared).await
     }
 
     async fn load_with(
         config: Config,
         network: &Network,
         renderer: Renderer,
+        engine: git::Engine,
         threads: Threads,
     ) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
@@ -138,7 +146,7 @@ impl Daemon {
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
-        let state = git::State::open(&config.state).context("cannot use the state folder")?;
+        let state = git::State::open(&config.state).context("cannot use the state folder")?.with_engine(engine);
         let identity = identity::holder(&config);
 
         let limits = Limits {

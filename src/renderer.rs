@@ -102,8 +102,7 @@ const ANSWER_BYTES_MAX: u64 = 32 << 20;
 impl Renderer {
     /// A renderer that starts processes of the running program. Fails if the thread for them cannot be started.
     pub fn confined() -> io::Result<Renderer> {
-        // This path works even if another program has replaced the file.
-        Renderer::by(if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? })
+        Renderer::by(confine::program()?)
     }
 
     /// A renderer that starts processes of `program`, which must be Tidegate. Fails if the thread for them cannot be

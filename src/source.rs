@@ -345,7 +345,7 @@ impl SourcePass<'_> {
 
     /// Reports that the GitSource is invalid. The active revision stays.
     async fn invalid(&self, known: &mut KnownSource, error: &TermsError) -> Pass {
-        let fetched = Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), stalled: true };
+        let fetched = Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), said: None, stalled: true };
         self.give_up_fetch(known);
         known.handled = status::requested(self.source);
         let status = self.status(known, &fetched, None, &Enacted::default(), None);

@@ -118,7 +118,7 @@ pub(super) fn finish(
             return Finish::FailedFor(Class::Transient, delay);
         }
         Some(Remedy::Secret(_)) => until_fetch.min(SECRET_LOOK),
-        Some(Remedy::Edit) | None => until_fetch,
+        Some(Remedy::Edit | Remedy::Later) | None => until_fetch,
     };
     if again && LOOK_AGAIN < until {
         return Finish::After(LOOK_AGAIN, Trigger::Retry);

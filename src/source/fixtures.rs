@@ -19,5 +19,6 @@ pub(super) fn source(spec: &Value) -> GitSource {
 
 /// A failure that `remedy` may help.
 pub(super) fn failed(remedy: Remedy) -> ReadOutcome {
-    ReadOutcome::Failed(ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy, retry_after: None })
+    let (message, retry_after) = ("it failed".to_owned(), None);
+    ReadOutcome::Failed(ReadFailure { reason: "Test", message, said: None, remedy, retry_after })
 }

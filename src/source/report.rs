@@ -186,7 +186,7 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     let normal = |reason, text: String| Note { severity: Severity::Normal, reason, action: "Apply", text };
     let mut notes = Vec::new();
     if let Some(fetched) = newly_false(before, after, status::FETCHED) {
-        notes.push(warning(reason::FETCH_FAILED, "Fetch", &fetched.message));
+        notes.push(warning(reason::FETCH_FAILED, "Fetch", status::without_quotation(&fetched.message)));
     }
     if let Some(applied) = newly_false(before, after, status::APPLIED) {
         let word = match applied.reason.as_str() {
@@ -206,10 +206,12 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
 }
 
 /// A condition that is false and was not so before, or for another reason.
-fn newly_false<'a>(before: &GitSourceStatus, after: &'a GitSourceStatus, type_: &str) -> Option<&'a Condition> {
+fn newly_false<'a>(before: &'a GitSourceStatus, after: &'a GitSourceStatus, type_: &str) -> Option<&'a Condition> {
     let after = condition(after, type_).filter(|condition| condition.status == "False")?;
     let same = condition(before, type_).is_some_and(|before| {
-        (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
+        let facts = |condition: &'a Condition| (&condition.status, &condition.reason);
+        let text = |condition: &'a Condition| status::without_quotation(&condition.message);
+        facts(before) == facts(after) && text(before) == text(after)
     });
     (!same).then_some(after)
 }

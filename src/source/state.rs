@@ -91,6 +91,8 @@ pub(super) struct ReadFailure {
     pub(super) reason: &'static str,
     /// One sentence, without any text from a remote.
     pub(super) message: String,
+    /// What the git server says of it, cleaned: for the condition only.
+    pub(super) said: Option<String>,
     /// What can help.
     pub(super) remedy: Remedy,
     /// How long the server asked to wait.
@@ -102,6 +104,8 @@ pub(super) struct ReadFailure {
 pub(super) enum Remedy {
     /// A retry.
     Retry,
+    /// A retry, after the time that the git server asks to wait.
+    Later,
     /// A change of this Secret.
     Secret(SeenSecret),
     /// An edit of the GitSource or of its repository.
@@ -241,8 +245,9 @@ impl Fetching {
         self.failure().map_or(Fetched::Done, |failure| Fetched::Failed {
             reason: failure.reason,
             message: failure.message.clone(),
+            said: failure.said.clone(),
             stalled: match failure.remedy {
-                Remedy::Retry => false,
+                Remedy::Retry | Remedy::Later => false,
                 Remedy::Secret(_) | Remedy::Edit => true,
             },
         })

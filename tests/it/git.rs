@@ -13,18 +13,19 @@ use tidegate_core::{
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
 };
-use tidegate_git::{Credentials, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url};
+use tidegate_git::{Credentials, Engine, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url};
 
 use self::{
     repository::{Repository, git},
     server::{Action, Server},
 };
 
+pub(crate) mod pack;
 pub(crate) mod repository;
 pub(crate) mod server;
 mod trees;
 
-fn remote(server: &Server) -> Remote {
+pub(crate) fn remote(server: &Server) -> Remote {
     Remote {
         url: server.url("repo").parse().unwrap(),
         reference: Reference::Branch("main".into()),
@@ -44,23 +45,35 @@ fn local(path: &Path) -> Remote {
     }
 }
 
+/// An engine as the daemon has it, with so much memory.
+pub(crate) fn engine(memory_mib: u64) -> Engine {
+    let arguments = ["git".to_owned(), "engine".to_owned(), memory_mib.to_string()];
+    Engine::confined(env!("CARGO_BIN_EXE_tidegate").into(), arguments.into(), memory_mib)
+}
+
 /// A mirror of what `remote` names, in a state folder of its own.
-struct Fixture {
-    folder: tempfile::TempDir,
+pub(crate) struct Fixture {
+    pub(crate) folder: tempfile::TempDir,
     mirror: Option<Mirror>,
-    remote: Remote,
+    pub(crate) remote: Remote,
+    memory_mib: u64,
 }
 
 impl Fixture {
-    fn new(remote: Remote) -> Fixture {
+    pub(crate) fn new(remote: Remote) -> Fixture {
+        Fixture::within(remote, tidegate_git::limits::ENGINE_MEMORY_MIB)
+    }
+
+    /// With engines of so much memory.
+    pub(crate) fn within(remote: Remote, memory_mib: u64) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
-        let mut fixture = Fixture { folder, mirror: None, remote };
+        let mut fixture = Fixture { folder, mirror: None, remote, memory_mib };
         fixture.reopen();
         fixture
     }
 
     /// As after a restart of the process.
-    fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         self.mirror = None;
         // A child that another test is just starting holds our lock until it becomes git.
         let end = Instant::now() + Duration::from_secs(10);
@@ -71,23 +84,24 @@ impl Fixture {
             }
             std::thread::yield_now();
         };
+        let state = state.with_engine(engine(self.memory_mib));
         self.mirror = Some(state.mirror(&Key::new("kcp-system", "landscape"), &self.remote.url).unwrap());
     }
 
-    fn mirror(&self) -> &Mirror {
+    pub(crate) fn mirror(&self) -> &Mirror {
         self.mirror.as_ref().unwrap()
     }
 
-    async fn fetch(&self) -> Result<Fetched, Error> {
+    pub(crate) async fn fetch(&self) -> Result<Fetched, Error> {
         self.mirror().fetch(&self.remote).await
     }
 
-    async fn read(&self, revision: &Revision) -> Result<Snapshot, Error> {
+    pub(crate) async fn read(&self, revision: &Revision) -> Result<Snapshot, Error> {
         self.mirror().snapshot(revision, None, &Filter::new(None), Limits::default()).await
     }
 
     /// Fetches, reads and records as good.
-    async fn update(&self) -> Fetched {
+    pub(crate) async fn update(&self) -> Fetched {
         let fetched = self.fetch().await.unwrap();
         self.read(&fetched.revision).await.unwrap();
         self.mirror().record_good(&fetched.revision).await.unwrap();
@@ -99,7 +113,7 @@ impl Fixture {
     }
 
     /// The folder of the generation in use.
-    fn generation(&self) -> std::path::PathBuf {
+    pub(crate) fn generation(&self) -> std::path::PathBuf {
         let mut found = Vec::new();
         let mut folders = vec![self.folder.path().to_owned()];
         while let Some(folder) = folders.pop() {
@@ -119,6 +133,14 @@ impl Fixture {
 
 fn text(snapshot: &Snapshot, path: &str) -> String {
     String::from_utf8_lossy(snapshot.text(path).unwrap_or_else(|| panic!("{path} is no text"))).into_owned()
+}
+
+/// The start of an advertisement.
+const SERVICE: &[u8] = b"001e# service=git-upload-pack\n0000";
+
+/// One line of an advertisement.
+fn reference() -> Vec<u8> {
+    format!("003a{} refs/heads/a\n", "1".repeat(40)).into_bytes()
 }
 
 fn port(server: &Server) -> String {
@@ -189,7 +211,10 @@ async fn branches_tags_commits_and_the_head_can_be_followed() {
         let absent = Reference::Commit("0123456789012345678901234567890123456789".parse().unwrap());
         for reference in [Reference::Branch("absent".into()), Reference::Tag("main".into()), absent] {
             let fixture = Fixture::new(Remote { reference: reference.clone(), ..remote.clone() });
-            assert_eq!(fixture.error().await, format!("{} has no {reference}", remote.url));
+            assert_eq!(
+                fixture.error().await,
+                format!("{} has no {reference}: correct spec.ref, or push it", remote.url)
+            );
         }
     }
 }
@@ -210,10 +235,14 @@ async fn credentials_are_asked_for_checked_and_never_shown() {
     assert_eq!(fetch(Some(basic("s3cret"))).await, Ok(()));
     assert_eq!(fetch(Some(Credentials::Bearer("t0ken".into()))).await, Ok(()));
     let url = server.url("repo");
-    let refused = ("AuthenticationFailed", format!("{url} rejected the credentials"));
+    let refused = (
+        "AuthenticationFailed",
+        format!("{url} rejected the credentials: check whether they are correct and still valid"),
+    );
     assert_eq!(fetch(Some(basic("wrong"))).await, Err(refused.clone()));
     assert_eq!(fetch(Some(Credentials::Bearer("wrong".into()))).await, Err(refused));
-    let asked = ("AuthenticationFailed", format!("{url} requires credentials, but none are configured"));
+    let none = "requires credentials, but none are configured: add a Secret and name it in spec.secretRef";
+    let asked = ("AuthenticationFailed", format!("{url} {none}"));
     assert_eq!(fetch(None).await, Err(asked));
     let broken = ("AuthenticationFailed", format!("the credentials for {url} contain characters that cannot be sent"));
     assert_eq!(fetch(Some(basic("s3cret\n"))).await, Err(broken));
@@ -239,10 +268,27 @@ async fn what_a_server_answers_becomes_a_sentence_of_ours() {
     let refusal = format!("001e# service=git-upload-pack\n0000{:04x}{error}0000", error.len() + 4);
     let advertisement = vec![("content-type", "application/x-git-upload-pack-advertisement".to_owned())];
     for (status, headers, body, sentence) in [
-        (403, vec![], "s3cret", format!("{url} denied access (403)")),
-        (503, vec![], "s3cret", format!("{url} answered with HTTP status 503")),
-        (200, vec![], "<html>s3cret", format!("the server at {url} is not a git server (smart HTTP)")),
-        (200, advertisement.clone(), "s3cret", format!("the answer of {url} is truncated or invalid")),
+        (
+            403,
+            vec![],
+            "s3cret",
+            format!("{url} denied access (403): give the credentials permission to read the repository"),
+        ),
+        (
+            503,
+            vec![],
+            "s3cret",
+            format!(
+                "{url} answered with HTTP status 503: the git server or a proxy before it has a problem; Tidegate tries again"
+            ),
+        ),
+        (200, vec![], "<html>s3cret", format!("the server at {url} is not a git server (smart HTTP): check the URL")),
+        (
+            200,
+            advertisement.clone(),
+            "s3cret",
+            format!("the answer of {url} is not git's protocol: check what is between Tidegate and the git server"),
+        ),
         (200, advertisement, &refusal, format!("no repository at {url}, or these credentials have no access to it")),
     ] {
         let body = body.as_bytes().to_vec();
@@ -318,7 +364,7 @@ async fn a_server_that_trickles_is_cut_by_the_total_time() {
     let repository = Repository::with(&[("a.yaml", "1")]);
     let server = Server::start(&repository.root());
     // Each read succeeds; only the sum is too long.
-    server.behave(|_| Action::Flood("application/x-git-upload-pack-advertisement", b"0000".to_vec()));
+    server.behave(|_| Action::Flood("application/x-git-upload-pack-advertisement", SERVICE.to_vec(), reference()));
     let fixture = Fixture::new(Remote { timeout: Duration::from_millis(500), ..remote(&server) });
     let error = fixture.fetch().await.unwrap_err();
     assert!(matches!(error, Error::Deadline { .. } | Error::TooMuch { .. }), "{error}");
@@ -414,7 +460,10 @@ async fn redirects_that_lead_nowhere_good_are_not_followed() {
         true => Action::Answer(200, vec![("content-type", "text/html".into())], vec![]),
         false => Action::Answer(302, vec![("location", "/other".into())], vec![]),
     });
-    assert_eq!(fixture.error().await, format!("{url} redirects to something that is not a repository"));
+    assert_eq!(
+        fixture.error().await,
+        format!("{url} redirects to something that is not a repository, for example to a page for signing in")
+    );
     // A pack that is redirected would take the negotiation somewhere else.
     server.behave(move |request| match request.is_for_pack() {
         true => Action::Answer(307, vec![("location", "/repo/git-upload-pack".into())], vec![]),
@@ -468,7 +517,9 @@ async fn a_server_that_is_not_there_is_said_so() {
 async fn more_references_than_the_limit_are_not_read() {
     let repository = Repository::with(&[("a.yaml", "1")]);
     let server = Server::start(&repository.root());
-    server.behave(|_| Action::Flood("application/x-git-upload-pack-advertisement", vec![b'0'; 1 << 20]));
+    server.behave(|_| {
+        Action::Flood("application/x-git-upload-pack-advertisement", SERVICE.to_vec(), reference().repeat(10_000))
+    });
     let error = Fixture::new(remote(&server)).error().await;
     assert_eq!(error, format!("{} sends more than 67108864 bytes of references", server.url("repo")));
 }
@@ -750,8 +801,14 @@ async fn garbled_answers_give_an_error_or_the_truth() {
         match fixture.fetch().await {
             Ok(fetched) => assert_eq!(fixture.read(&fetched.revision).await.unwrap().files, truth.files),
             Err(error) => {
-                let expected =
-                    ["AnswerNotUnderstood", "RevisionNotFound", "ObjectFormatNotSupported", "RepositoryNotFound"];
+                let expected = [
+                    "AnswerNotUnderstood",
+                    "RevisionNotFound",
+                    "ObjectFormatNotSupported",
+                    "RepositoryNotFound",
+                    "RepositoryEmpty",
+                    "ServerError",
+                ];
                 assert!(expected.contains(&error.reason()), "{error}");
             }
         }

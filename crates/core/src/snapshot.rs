@@ -14,6 +14,7 @@ use std::{
 };
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     definition::normalise,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// The limits of a snapshot. Each limit is named in the error that it causes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest file whose bytes are read.
     pub file_bytes_max: u64,
@@ -36,13 +37,14 @@ pub struct Limits {
 /// Which paths matter.
 ///
 /// Names that start with `.` never matter, nor does anything in a folder with such a name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Folder in which every file matters, regardless of its name: the template overrides.
     templates: Option<Arc<str>>,
     /// Whether nothing else matters.
     only_templates: bool,
     /// Where definitions are; `None` for everywhere.
+    #[serde(with = "scope")]
     scope: Option<Arc<Scope>>,
     /// Folders and files with objects of modules, in the scope or not.
     modules: BTreeSet<String>,
@@ -53,6 +55,8 @@ pub struct Filter {
 struct Scope {
     /// Empty for all.
     paths: Vec<String>,
+    /// The patterns of `ignore`.
+    patterns: Vec<String>,
     ignore: Gitignore,
 }
 
@@ -108,6 +112,14 @@ pub enum Content {
 
 // === impl Limits ===
 
+impl Limits {
+    /// Whether a file of this size is too large to be read.
+    pub fn is_too_large(&self, bytes: u64, is_of_module: bool) -> bool {
+        let max = if is_of_module { self.module_file_bytes_max } else { self.file_bytes_max };
+        max < bytes
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -141,13 +153,7 @@ impl Filter {
         if paths.iter().any(String::is_empty) {
             paths.clear();
         }
-        let mut builder = GitignoreBuilder::new("");
-        for pattern in ignore {
-            // An invalid pattern matches nothing.
-            let _ = builder.add_line(None, pattern);
-        }
-        let ignore = builder.build().unwrap_or_else(|_| Gitignore::empty());
-        Filter { scope: Some(Arc::new(Scope { paths, ignore })), ..self }
+        Filter { scope: Some(Arc::new(Scope::new(paths, ignore.to_vec()))), ..self }
     }
 
     /// Also the YAML and JSON files at or below these module paths.
@@ -195,6 +201,16 @@ impl Filter {
 // === impl Scope ===
 
 impl Scope {
+    fn new(paths: Vec<String>, patterns: Vec<String>) -> Scope {
+        let mut builder = GitignoreBuilder::new("");
+        for pattern in &patterns {
+            // An invalid pattern matches nothing.
+            let _ = builder.add_line(None, pattern);
+        }
+        let ignore = builder.build().unwrap_or_else(|_| Gitignore::empty());
+        Scope { paths, patterns, ignore }
+    }
+
     fn covers(&self, path: &str) -> bool {
         let selected = self.paths.is_empty() || self.paths.iter().any(|folder| is_below(path, folder));
         selected && !self.ignore.matched_path_or_any_parents(path, false).is_ignore()
@@ -206,6 +222,26 @@ impl Scope {
         let is_ignored =
             self.ignore.num_whitelists() == 0 && self.ignore.matched_path_or_any_parents(folder, true).is_ignore();
         (self.paths.is_empty() || self.paths.iter().any(selected)) && !is_ignored
+    }
+}
+
+/// A scope as its paths and patterns: another process compiles the patterns again.
+mod scope {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Scope;
+
+    type Parts = (Vec<String>, Vec<String>);
+
+    pub(super) fn serialize<S: Serializer>(scope: &Option<Arc<Scope>>, to: S) -> Result<S::Ok, S::Error> {
+        scope.as_ref().map(|scope| (&scope.paths, &scope.patterns)).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<Scope>>, D::Error> {
+        let parts = Option::<Parts>::deserialize(from)?;
+        Ok(parts.map(|(paths, patterns)| Arc::new(Scope::new(paths, patterns))))
     }
 }
 

@@ -1,63 +1,160 @@
-//! Checks the first answer of a git server before libgit2 parses it.
+//! The first answer of a git server: its references. Pure.
 //!
-//! The answer is small enough for memory. The check gives useful errors, and keeps invalid data away from libgit2.
+//! A repository may have a hundred thousand of them. They are read one after another, and only those that a fetch may
+//! need are kept, so that a long list costs no memory.
+
+use std::io::{self, Read};
+
+use super::{
+    packet::{self, Packet, Packets},
+    remote::Reference,
+};
+use tidegate_core::revision::Oid;
+
+/// Limit of branches and tags that are requested together, to find a commit that the server does not serve by its id.
+/// It bounds the request to 10 MiB.
+const ALL_MAX: usize = 200_000;
 
 /// What is wrong with an advertisement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Problem {
-    /// It is truncated, or its framing is invalid.
-    Broken,
-    /// The server refuses the request in an `ERR` line.
-    Refused,
+    /// It ended too early.
+    Cut,
+    /// It is something else.
+    Invalid,
+    /// Reading failed.
+    Read(io::Error),
+    /// The server refuses the request in an `ERR` line with this text.
+    Refused(Vec<u8>),
     /// The repository uses SHA-256 ids.
     Sha256,
 }
 
-/// Checks the framing and the capabilities of a `git-upload-pack` advertisement. Returns it without lines that are not
-/// UTF-8: nothing can request such a reference, and the bindings do not expect one.
-pub(super) fn checked(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
-    // The line with the service and its flush come first, then the references and their flush.
-    let mut rest = bytes;
-    let mut flushes = 0;
-    let mut lines = 0;
-    let mut kept = Vec::with_capacity(bytes.len());
-    while flushes < 2 {
-        let (line, after) = packet(rest).ok_or(Problem::Broken)?;
-        let packet = &rest[..rest.len() - after.len()];
-        rest = after;
-        let Some(line) = line else {
-            flushes += 1;
-            kept.extend_from_slice(packet);
-            continue;
-        };
-        lines += 1;
-        if lines == 1 && !line.starts_with(b"# service=git-upload-pack") {
-            return Err(if line.starts_with(b"ERR ") { Problem::Refused } else { Problem::Broken });
-        }
-        if line.starts_with(b"ERR ") {
-            return Err(Problem::Refused);
-        }
-        let capabilities = line.iter().position(|&byte| byte == 0).map_or(&b""[..], |zero| &line[zero + 1..]);
-        let mut capabilities = capabilities.split(u8::is_ascii_whitespace);
-        if capabilities.any(|capability| capability == b"object-format=sha256") {
-            return Err(Problem::Sha256);
-        }
-        if std::str::from_utf8(line).is_ok() {
-            kept.extend_from_slice(packet);
-        }
-    }
-    Ok(kept)
+/// What a fetch needs of an advertisement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Advertisement {
+    /// The object under the reference that is followed; of a commit, if a reference points to it.
+    pub(super) found: Option<Oid>,
+    /// The branch to which HEAD points, if the server says so.
+    pub(super) head: Option<String>,
+    /// The objects under all branches and tags, if a commit is followed.
+    pub(super) all: Vec<Oid>,
+    /// Whether there is no reference at all.
+    pub(super) is_empty: bool,
+    pub(super) capabilities: Capabilities,
 }
 
-/// The first packet (`None` for a flush) and the rest.
-fn packet(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    let length = std::str::from_utf8(bytes.get(..4)?).ok()?;
-    if !length.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
+/// What the server can do, of what a fetch uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Capabilities {
+    pub(super) side_band_64k: bool,
+    pub(super) ofs_delta: bool,
+    pub(super) agent: bool,
+}
+
+/// Reads an advertisement of `git-upload-pack`: the line with the service and a flush, then the references and a flush.
+pub(super) fn read(stream: impl Read, follow: &Reference) -> Result<Advertisement, Problem> {
+    let mut packets = Packets::new(stream);
+    service(&mut packets)?;
+    let mut advertisement = Advertisement { is_empty: true, ..Advertisement::default() };
+    let mut is_first = true;
+    while let Packet::Line(line) = packets.next()? {
+        if let Some(text) = line.strip_prefix(b"ERR ") {
+            return Err(Problem::Refused(text.to_vec()));
+        }
+        let line = packet::trimmed(line);
+        let zero = line.iter().position(|&byte| byte == 0);
+        let (reference, capabilities) = zero.map_or((line, &b""[..]), |zero| (&line[..zero], &line[zero + 1..]));
+        if is_first {
+            advertisement.capabilities(capabilities)?;
+        }
+        is_first = false;
+        advertisement.line(reference, follow)?;
     }
-    match usize::from_str_radix(length, 16).ok()? {
-        0 => Some((None, bytes.get(4..)?)),
-        length => Some((Some(bytes.get(4..length)?), bytes.get(length..)?)),
+    Ok(advertisement)
+}
+
+fn service(packets: &mut Packets<impl Read>) -> Result<(), Problem> {
+    match packets.next()? {
+        Packet::Line(line) if line.starts_with(b"# service=git-upload-pack") => {}
+        Packet::Line(line) if line.starts_with(b"ERR ") => return Err(Problem::Refused(line[4..].to_vec())),
+        Packet::Line(_) | Packet::Flush | Packet::Raw(_) => return Err(Problem::Invalid),
+    }
+    loop {
+        match packets.next()? {
+            Packet::Flush => return Ok(()),
+            Packet::Line(_) => {}
+            Packet::Raw(_) => return Err(Problem::Invalid),
+        }
+    }
+}
+
+// === impl Advertisement ===
+
+impl Advertisement {
+    fn capabilities(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        for capability in bytes.split(u8::is_ascii_whitespace) {
+            match capability {
+                b"side-band-64k" => self.capabilities.side_band_64k = true,
+                b"ofs-delta" => self.capabilities.ofs_delta = true,
+                b"object-format=sha256" => return Err(Problem::Sha256),
+                other if other.starts_with(b"agent=") => self.capabilities.agent = true,
+                other => {
+                    let target = other.strip_prefix(b"symref=HEAD:refs/heads/");
+                    let name = target.and_then(|name| std::str::from_utf8(name).ok());
+                    self.head = name.map(str::to_owned).or(self.head.take());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one line: `<id> <name>`.
+    fn line(&mut self, line: &[u8], follow: &Reference) -> Result<(), Problem> {
+        if line.starts_with(b"shallow ") {
+            return Ok(());
+        }
+        let id = line.get(..40).and_then(|id| std::str::from_utf8(id).ok()).and_then(|id| id.parse::<Oid>().ok());
+        let (Some(id), Some(name)) = (id, line.get(40..).and_then(|rest| rest.strip_prefix(b" "))) else {
+            return Err(Problem::Invalid);
+        };
+        // Of a repository without references, this line carries the capabilities. A reference whose name is not UTF-8
+        // cannot be named in a GitSource.
+        let Ok(name) = std::str::from_utf8(name) else { return Ok(()) };
+        if name == "capabilities^{}" {
+            return Ok(());
+        }
+        self.is_empty = false;
+        let (branch, tag) = (name.strip_prefix("refs/heads/"), name.strip_prefix("refs/tags/"));
+        let is_found = match follow {
+            Reference::Default => name == "HEAD",
+            Reference::Branch(wanted) => branch == Some(wanted),
+            Reference::Tag(wanted) => tag == Some(wanted),
+            // `tag^{}` is the object behind a tag, and cannot be requested.
+            Reference::Commit(_) if name.ends_with("^{}") => false,
+            Reference::Commit(wanted) => {
+                if (branch.is_some() || tag.is_some()) && self.all.len() < ALL_MAX {
+                    self.all.push(id);
+                }
+                *wanted == id
+            }
+        };
+        if is_found {
+            self.found = Some(id);
+        }
+        Ok(())
+    }
+}
+
+// === impl Problem ===
+
+impl From<packet::Problem> for Problem {
+    fn from(problem: packet::Problem) -> Problem {
+        match problem {
+            packet::Problem::Cut => Problem::Cut,
+            packet::Problem::Framing => Problem::Invalid,
+            packet::Problem::Read(error) => Problem::Read(error),
+        }
     }
 }
 

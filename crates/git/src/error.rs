@@ -1,8 +1,13 @@
-//! The errors of git. None of them contains text from a remote's answer.
+//! The errors of git. None of them prints text from a remote's answer: only [`Error::said`] has it, cleaned.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
-use super::{remote::Reference, url::Url};
+use super::{
+    flaw::{Distrust, Flaw, Strange},
+    remote::Reference,
+    said::Said,
+    url::Url,
+};
 use tidegate_core::revision::Oid;
 use tidegate_process::retry::Class;
 
@@ -64,11 +69,13 @@ pub enum Error {
         /// The cause, in words of this crate.
         why: &'static str,
     },
-    /// The server's certificate is not trusted.
-    #[error("the certificate of {url} is not trusted: if its CA is private, add the CA certificate as ca.crt")]
+    /// The server's certificate is not trusted, or the server wants one of the client.
+    #[error("{url} {why}")]
     Certificate {
         /// The URL.
         url: Box<Url>,
+        /// The cause.
+        why: Distrust,
     },
     /// The given CAs cannot be read.
     #[error("ca.crt contains no valid PEM certificate")]
@@ -94,28 +101,52 @@ pub enum Error {
     /// The credentials are wrong, or missing although the server requires some.
     #[error(
         "{url} {}",
-        if *.sent { "rejected the credentials" } else { "requires credentials, but none are configured" }
+        if *.sent {
+            "rejected the credentials: check whether they are correct and still valid"
+        } else {
+            "requires credentials, but none are configured: add a Secret and name it in spec.secretRef"
+        }
     )]
     Authentication {
         /// The URL.
         url: Box<Url>,
         /// Whether credentials were sent.
         sent: bool,
+        /// What the server says.
+        said: Option<Said>,
     },
     /// The credentials are valid but have no permission.
-    #[error("{url} denied access (403)")]
+    #[error("{url} denied access (403): give the credentials permission to read the repository")]
     Forbidden {
         /// The URL.
         url: Box<Url>,
+        /// What the server says.
+        said: Option<Said>,
     },
     /// The repository does not exist, or these credentials have no access to it.
     #[error("no repository at {url}, or these credentials have no access to it")]
     NoRepository {
         /// The URL.
         url: Box<Url>,
+        /// What the server says.
+        said: Option<Said>,
+    },
+    /// The repository has no commit.
+    #[error("the repository at {url} is empty: push a commit to it")]
+    Empty {
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// The git program of the server reports an error.
+    #[error("the git server at {url} reports an error")]
+    Refused {
+        /// The URL.
+        url: Box<Url>,
+        /// What the server says.
+        said: Option<Said>,
     },
     /// The branch, tag or commit does not exist.
-    #[error("{url} has no {reference}")]
+    #[error("{url} has no {reference}: correct spec.ref, or push it")]
     NoReference {
         /// The URL.
         url: Box<Url>,
@@ -139,24 +170,32 @@ pub enum Error {
         why: &'static str,
     },
     /// An HTTP status without a more specific error.
-    #[error("{url} answered with HTTP status {status}")]
+    #[error("{url} answered with HTTP status {status}{}", advice(*.status, *.retry_after))]
     Status {
         /// The URL.
         url: Box<Url>,
         /// The status.
         status: u16,
+        /// What the server says.
+        said: Option<Said>,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
     },
     /// The server does not speak git's smart HTTP protocol.
-    #[error("the server at {url} is not a git server (smart HTTP)")]
+    #[error("the server at {url} {found}")]
     NotGit {
         /// The URL.
         url: Box<Url>,
+        /// What it sent instead.
+        found: Strange,
     },
     /// The answer is truncated or invalid.
-    #[error("the answer of {url} is truncated or invalid")]
+    #[error("the answer of {url} {flaw}")]
     Answer {
         /// The URL.
         url: Box<Url>,
+        /// What is wrong with it.
+        flaw: Flaw,
     },
     /// The answer exceeds a limit.
     #[error("{url} sends more than {limit} {what}")]
@@ -190,6 +229,35 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// A path is longer than the limit.
+    #[error("the path that begins with {path} is longer than {limit} bytes")]
+    TooLong {
+        /// The start of the path.
+        path: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// Work on the objects of a repository exceeds a limit of its process.
+    #[error("{verb} {subject} of {url} takes more than {limit}")]
+    Exhausted {
+        /// The URL.
+        url: Box<Url>,
+        /// What was done.
+        verb: &'static str,
+        /// With which commit or reference.
+        subject: String,
+        /// The limit.
+        limit: Exhaustion,
+    },
+    /// The process that works on objects failed for another reason than a limit.
+    #[error("the process for git objects failed: {why}")]
+    Engine {
+        /// The cause.
+        why: String,
+    },
+    /// This process has not enough memory.
+    #[error("not enough memory to read an object")]
+    Memory,
     /// An object is missing.
     #[error("object {id} is not in the mirror of {url}")]
     Missing {
@@ -254,8 +322,34 @@ pub enum Error {
     },
 }
 
+/// A limit of a process that works on objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhaustion {
+    /// Memory, in MiB.
+    Memory(u64),
+    /// CPU time.
+    Computing(Duration),
+    /// Elapsed time.
+    Elapsed(Duration),
+}
+
 /// Displays a duration for people.
 struct Seconds(Duration);
+
+/// What to do about an HTTP status.
+fn advice(status: u16, retry_after: Option<Duration>) -> String {
+    if let Some(wait) = retry_after {
+        return format!(" and asks to wait {}", Seconds(wait));
+    }
+    let text = match status {
+        400..=406 | 410..=428 | 430..=499 => ": check the URL, and what is between Tidegate and the git server",
+        407 => ": a proxy requires credentials; Tidegate needs a direct connection to the git server",
+        429 => ": it limits the rate of requests; set a longer spec.interval",
+        408 | 500..=599 => ": the git server or a proxy before it has a problem; Tidegate tries again",
+        _ => ": this is not an answer of a git server; check the URL",
+    };
+    text.to_owned()
+}
 
 // === impl Error ===
 
@@ -271,9 +365,13 @@ impl Error {
             | Error::Deadline { .. }
             | Error::Connect { .. }
             | Error::Answer { .. }
+            | Error::Refused { .. }
+            | Error::Engine { .. }
+            | Error::Memory
             | Error::Path { .. }
             | Error::Missing { .. } => Class::Transient,
-            Error::Status { status, .. } if *status == 429 || 500 <= *status => Class::Transient,
+            Error::Status { retry_after: Some(_), .. } => Class::Transient,
+            Error::Status { status, .. } if matches!(*status, 408 | 429) || 500 <= *status => Class::Transient,
             Error::Status { .. }
             | Error::Certificate { .. }
             | Error::Authorities
@@ -283,6 +381,7 @@ impl Error {
             | Error::Authentication { .. }
             | Error::Forbidden { .. }
             | Error::NoRepository { .. }
+            | Error::Empty { .. }
             | Error::NoReference { .. }
             | Error::NoCommit { .. }
             | Error::Redirect { .. }
@@ -291,12 +390,34 @@ impl Error {
             | Error::Sha256 { .. }
             | Error::TooManyFiles { .. }
             | Error::TooDeep { .. }
+            | Error::TooLong { .. }
+            | Error::Exhausted { .. }
             | Error::Unreadable { .. }
             | Error::PathIsLink { .. }
             | Error::NotARepository { .. }
             | Error::Repository { .. }
             | Error::NoRevision { .. }
             | Error::Watch { .. } => Class::Stalled,
+        }
+    }
+
+    /// What the server says of it, cleaned: for the condition of the GitSource only.
+    pub fn said(&self) -> Option<&Said> {
+        match self {
+            Error::Authentication { said, .. }
+            | Error::Forbidden { said, .. }
+            | Error::NoRepository { said, .. }
+            | Error::Refused { said, .. }
+            | Error::Status { said, .. } => said.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// How long the server asks to wait before the next request.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Status { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 
@@ -308,7 +429,11 @@ impl Error {
             Error::Damaged { .. } | Error::Missing { .. } => "MirrorDamaged",
             Error::Busy { .. } | Error::Deadline { .. } => "Timeout",
             Error::Connect { .. } => "Unreachable",
+            Error::Certificate { why: Distrust::ClientCertificate, .. } => "ClientCertificateRequired",
             Error::Certificate { .. } | Error::Authorities => "CertificateNotTrusted",
+            Error::Refused { .. } => "ServerError",
+            Error::Empty { .. } => "RepositoryEmpty",
+            Error::Status { status: 429, .. } => "RateLimited",
             Error::Credentials { .. } | Error::Authentication { .. } => "AuthenticationFailed",
             Error::CredentialsOverHttp { .. } => "CredentialsOverHttp",
             Error::Address { .. } => "AddressRefused",
@@ -317,13 +442,37 @@ impl Error {
             Error::NoReference { .. } | Error::NoCommit { .. } | Error::NoRevision { .. } => "RevisionNotFound",
             Error::Redirect { .. } => "RedirectRefused",
             Error::Status { .. } | Error::NotGit { .. } | Error::Answer { .. } => "AnswerNotUnderstood",
-            Error::TooMuch { .. } | Error::TooManyFiles { .. } | Error::TooDeep { .. } => "LimitExceeded",
+            Error::TooMuch { .. }
+            | Error::TooManyFiles { .. }
+            | Error::TooDeep { .. }
+            | Error::TooLong { .. }
+            | Error::Exhausted { .. } => "LimitExceeded",
+            Error::Engine { .. } | Error::Memory => "EngineFailed",
             Error::Sha256 { .. } => "ObjectFormatNotSupported",
             Error::Unreadable { .. }
             | Error::Path { .. }
             | Error::PathIsLink { .. }
             | Error::Repository { .. }
             | Error::Watch { .. } => "NotReadable",
+        }
+    }
+}
+
+// === impl Exhaustion ===
+
+impl fmt::Display for Exhaustion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exhaustion::Memory(mib) => write!(
+                f,
+                "{mib} MiB of memory: remove large files from the history of the repository, or set a larger --git-memory"
+            ),
+            Exhaustion::Computing(time) => {
+                write!(f, "{} of CPU time: run `git gc` on the git server, or split the repository", Seconds(*time))
+            }
+            Exhaustion::Elapsed(time) => {
+                write!(f, "{}: give Tidegate more CPU time, or split the repository", Seconds(*time))
+            }
         }
     }
 }

@@ -1,250 +1,415 @@
-//! One fetch into one repository, on the calling thread.
+//! One fetch into a mirror.
+//!
+//! This process asks for the references. If the mirror has what is under the reference, that was all. Otherwise an
+//! engine lists commits that the mirror has, this process stores the server's pack in a file, and an engine indexes the
+//! file. No engine runs while the server is waited for.
 
-use std::{cell::Cell, io, path::Path, time::Instant};
-
-use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, RemoteCallbacks, Repository};
-
-use super::{
-    error::Error,
-    http::Session,
-    limits::PACK_OBJECTS_MAX,
-    objects::to_git,
-    remote::{Reference, Remote},
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
 };
 
-/// The reference to the result of the last fetch.
-pub(super) const FETCHED: &str = "refs/tidegate/fetched";
+use tokio::sync::OwnedMutexGuard;
 
-/// The result of a fetch.
+use super::{
+    advertisement::Advertisement,
+    answer,
+    engine::Failure,
+    error::Error,
+    flaw::Flaw,
+    generation,
+    http::Session,
+    limits::{DEADLINE_GRACE, EXHAUSTED_RETRY, PACKS_MAX},
+    mirror::{Fetched, Shared},
+    objects::to_git,
+    remote::{Reference, Remote},
+    thread,
+    work::{Answer, Job, Resolved, Trouble},
+};
+use tidegate_core::revision::{Oid, Revision};
+
+/// A fetch.
+pub(super) struct Fetch {
+    pub(super) mirror: Arc<Shared>,
+    pub(super) remote: Remote,
+    /// The end of everything that waits for the remote.
+    pub(super) deadline: Instant,
+    /// Excludes other fetches. Work that outlives this value has a copy.
+    pub(super) hold: Arc<OwnedMutexGuard<()>>,
+}
+
+/// What the last fetch found.
+#[derive(Clone, Debug)]
+pub(super) struct Settled {
+    /// The object under the reference.
+    id: Oid,
+    commit: Oid,
+    /// The good commit with which it was compared, and the result.
+    good: Option<Oid>,
+    fast_forward: bool,
+}
+
+/// An object whose pack exceeded a limit.
 #[derive(Debug)]
-pub(super) struct Tip {
-    /// The branch, the tag, or the commit id.
-    pub(super) name: String,
-    pub(super) commit: git2::Oid,
-    pub(super) received_bytes: u64,
+pub(super) struct Refused {
+    id: Oid,
+    until: Instant,
+    limit: super::error::Exhaustion,
 }
 
-/// The remote's object under the reference.
-struct Found {
+/// The result of a fetch into one repository.
+struct Tip {
     name: String,
-    id: git2::Oid,
+    commit: Oid,
+    fast_forward: bool,
+    received_bytes: u64,
 }
 
-/// Why a step of a fetch failed.
-enum Fault {
-    Ours(Error),
-    /// The message may contain text from the remote.
-    Git(git2::Error),
+/// A repository that is fetched into.
+#[derive(Clone)]
+struct Target {
+    path: PathBuf,
+    /// Whether it replaces a generation, so that it must get everything.
+    is_new: bool,
 }
 
-/// Stops a download that takes too long or becomes too large. Every transfer checks it.
-struct Guard<'a> {
-    remote: &'a Remote,
-    deadline: Instant,
-    failure: Cell<Option<Error>>,
-}
+// === impl Fetch ===
 
-/// Fetches the remote's reference, and points [`FETCHED`] to it.
-pub(super) fn fetch(repository: &Repository, remote: &Remote, deadline: Instant) -> Result<Tip, Error> {
-    let guard = Guard { remote, deadline, failure: Cell::new(None) };
-    if let Reference::Commit(id) = remote.reference
-        && repository.find_commit(to_git(id)).is_ok()
-    {
-        // A commit never changes, so no request is necessary.
-        return finish(repository, remote, Found { name: id.to_string(), id: to_git(id) }, 0);
-    }
-    match remote.url.path() {
-        Some(path) => {
-            let path = path.to_str().ok_or_else(|| not_a_repository(path))?;
-            let found = from_local(repository, path, &guard).map_err(|fault| guard.error(repository, fault))?;
-            finish(repository, remote, found, 0)
-        }
-        None => {
-            let session = Session::new(remote, deadline)?;
-            let found = session.scope(|| from_network(repository, &guard)).map_err(|fault| {
-                // The transport's error comes first, because libgit2 only knows that reading failed.
-                session.take_failure().unwrap_or_else(|| guard.error(repository, fault))
-            })?;
-            finish(repository, remote, found, session.received_bytes())
-        }
-    }
-}
-
-fn not_a_repository(path: &Path) -> Error {
-    Error::NotARepository { path: path.to_owned() }
-}
-
-fn no_reference(remote: &Remote) -> Error {
-    Error::NoReference { url: Box::new(remote.url.clone()), reference: remote.reference.clone() }
-}
-
-/// Fetches from a repository on this machine, through libgit2's local transport.
-fn from_local(repository: &Repository, path: &str, guard: &Guard<'_>) -> Result<Found, Fault> {
-    let remote = guard.remote;
-    let source = Repository::open(path).map_err(|error| match is_sha256_error(&error) {
-        true => Error::Sha256 { url: Box::new(remote.url.clone()) },
-        false => not_a_repository(Path::new(path)),
-    })?;
-    let target = |name: &str| source.refname_to_id(name).map_err(|_| no_reference(remote));
-    let found = match &remote.reference {
-        Reference::Default => {
-            let head = source.head().map_err(|_| no_reference(remote))?;
-            let name = head.shorthand().unwrap_or("HEAD").to_owned();
-            Found { name, id: head.peel_to_commit().map_err(|_| no_commit(remote))?.id() }
-        }
-        Reference::Branch(name) => Found { name: name.clone(), id: target(&format!("refs/heads/{name}"))? },
-        Reference::Tag(name) => Found { name: name.clone(), id: target(&format!("refs/tags/{name}"))? },
-        Reference::Commit(id) => {
-            let commit = source.find_commit(to_git(*id)).map_err(|_| no_reference(remote))?;
-            Found { name: id.to_string(), id: commit.id() }
-        }
-    };
-    if has(repository, found.id) {
-        return Ok(found);
-    }
-    let mut anonymous = repository.remote_anonymous(path)?;
-    let mut connection = anonymous.connect_auth(Direction::Fetch, None, None)?;
-    download(connection.remote(), &[format!("+{}:{FETCHED}", found.id)], guard)?;
-    Ok(found)
-}
-
-/// Fetches from a server.
-fn from_network(repository: &Repository, guard: &Guard<'_>) -> Result<Found, Fault> {
-    let remote = guard.remote;
-    let mut anonymous = repository.remote_anonymous(&remote.url.to_string())?;
-    let mut connection = anonymous.connect_auth(Direction::Fetch, None, None)?;
-    // Names of references are text here: `advertisement` drops lines that are not UTF-8.
-    let listed: Vec<(String, git2::Oid, Option<String>)> = connection
-        .list()?
-        .iter()
-        .map(|head| (head.name().to_owned(), head.oid(), head.symref_target().map(str::to_owned)))
-        .collect();
-    let find = |name: &str| listed.iter().find(|(listed, _, _)| listed == name);
-    let (name, reference) = match &remote.reference {
-        Reference::Default => {
-            let (_, _, target) = find("HEAD").ok_or_else(|| no_reference(remote))?;
-            let branch = target.as_deref().and_then(|target| target.strip_prefix("refs/heads/"));
-            (branch.unwrap_or("HEAD").to_owned(), "HEAD".to_owned())
-        }
-        Reference::Branch(name) => (name.clone(), format!("refs/heads/{name}")),
-        Reference::Tag(name) => (name.clone(), format!("refs/tags/{name}")),
-        Reference::Commit(id) => {
-            let id = to_git(*id);
-            commit_from_network(repository, connection.remote(), &listed, id, guard)?;
-            return Ok(Found { name: id.to_string(), id });
-        }
-    };
-    let (_, id, _) = find(&reference).ok_or_else(|| no_reference(remote))?;
-    if !has(repository, *id) {
-        download(connection.remote(), &[format!("+{reference}:{FETCHED}")], guard)?;
-    }
-    Ok(Found { name, id: *id })
-}
-
-/// Fetches a commit by its id: from a reference that points to it, directly, or with all branches and tags.
-fn commit_from_network(
-    repository: &Repository,
-    connection: &mut git2::Remote<'_>,
-    listed: &[(String, git2::Oid, Option<String>)],
-    id: git2::Oid,
-    guard: &Guard<'_>,
-) -> Result<(), Fault> {
-    // `tag^{}` is the object behind a tag and cannot be requested.
-    let is_reference = |name: &str| !name.ends_with("^{}");
-    if let Some((reference, _, _)) = listed.iter().find(|(name, listed, _)| *listed == id && is_reference(name)) {
-        return download(connection, &[format!("+{reference}:{FETCHED}")], guard);
-    }
-    // Many servers serve any commit by its id. The others refuse early, which costs nothing.
-    if download(connection, &[format!("+{id}:{FETCHED}")], guard).is_ok() && has(repository, id) {
-        return Ok(());
-    }
-    if let Some(failure) = guard.failure.take() {
-        return Err(Fault::Ours(failure));
-    }
-    let all = ["+refs/heads/*:refs/tidegate/all/heads/*", "+refs/tags/*:refs/tidegate/all/tags/*"];
-    download(connection, &all.map(str::to_owned), guard)?;
-    if has(repository, id) { Ok(()) } else { Err(Fault::Ours(no_reference(guard.remote))) }
-}
-
-/// Whether an object exists. An object never arrives without everything that it refers to.
-fn has(repository: &Repository, id: git2::Oid) -> bool {
-    repository.odb().is_ok_and(|odb| odb.exists(id))
-}
-
-fn download(connection: &mut git2::Remote<'_>, refspecs: &[String], guard: &Guard<'_>) -> Result<(), Fault> {
-    let mut callbacks = RemoteCallbacks::new();
-    callbacks.transfer_progress(|progress| guard.allows(progress.total_objects()));
-    callbacks.pack_progress(|_, _, _| {});
-    let mut options = FetchOptions::new();
-    options.remote_callbacks(callbacks).download_tags(AutotagOption::None).update_fetchhead(false);
-    Ok(connection.download(refspecs, Some(&mut options))?)
-}
-
-/// Peels the result to a commit and keeps it.
-fn finish(repository: &Repository, remote: &Remote, found: Found, received_bytes: u64) -> Result<Tip, Error> {
-    let object = repository.find_object(found.id, None);
-    let object = object.map_err(|_| Error::Answer { url: Box::new(remote.url.clone()) })?;
-    let commit = object.peel_to_commit().map_err(|_| no_commit(remote))?.id();
-    repository
-        .reference(FETCHED, commit, true, "fetch")
-        .map_err(|error| state("write a reference in", repository, &error))?;
-    Ok(Tip { name: found.name, commit, received_bytes })
-}
-
-fn no_commit(remote: &Remote) -> Error {
-    Error::NoCommit { url: Box::new(remote.url.clone()), reference: remote.reference.clone() }
-}
-
-/// An error of this machine's storage; libgit2's message contains nothing else.
-fn state(operation: &'static str, repository: &Repository, error: &git2::Error) -> Error {
-    let source = io::Error::other(error.message().to_owned());
-    Error::State { operation, path: repository.path().to_owned(), source }
-}
-
-/// libgit2 names an unknown repository format in its message.
-pub(super) fn is_sha256_error(error: &git2::Error) -> bool {
-    error.class() == ErrorClass::Repository && error.message().to_ascii_lowercase().contains("object format")
-}
-
-// === impl Fault ===
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Ours(error)
-    }
-}
-
-impl From<git2::Error> for Fault {
-    fn from(error: git2::Error) -> Fault {
-        Fault::Git(error)
-    }
-}
-
-// === impl Guard ===
-
-impl Guard<'_> {
-    fn allows(&self, objects: usize) -> bool {
-        let url = || Box::new(self.remote.url.clone());
-        let failure = if self.deadline <= Instant::now() {
-            Error::Deadline { url: url(), timeout: self.remote.timeout }
-        } else if PACK_OBJECTS_MAX < objects {
-            Error::TooMuch { url: url(), what: "objects", limit: PACK_OBJECTS_MAX as u64 }
+impl Fetch {
+    pub(super) async fn run(self) -> Result<Fetched, Error> {
+        let mirror = Arc::clone(&self.mirror);
+        let must_rebuild = thread::run(move || Ok(mirror.is_damaged() || mirror.repository().is_err())).await?;
+        let tip = if must_rebuild {
+            self.rebuild().await?
         } else {
-            return true;
+            let target = Target { path: self.mirror.path(), is_new: false };
+            self.into_target(&target).await?
         };
-        self.failure.set(Some(failure));
-        false
+        let mirror = Arc::clone(&self.mirror);
+        if thread::run(move || Ok(PACKS_MAX < generation::packs(&mirror.path()))).await? {
+            self.repack().await?;
+        }
+        Ok(Fetched {
+            revision: Revision::Commit { name: tip.name, commit: tip.commit },
+            fast_forward: tip.fast_forward,
+            received_bytes: tip.received_bytes,
+        })
     }
 
-    fn error(&self, repository: &Repository, fault: Fault) -> Error {
-        match (self.failure.take(), fault) {
-            (Some(failure), _) => failure,
-            (None, Fault::Ours(error)) => error,
-            (None, Fault::Git(error)) if error.class() == ErrorClass::Os => state("write to", repository, &error),
-            (None, Fault::Git(error)) if error.code() == ErrorCode::Certificate => {
-                Error::Certificate { url: Box::new(self.remote.url.clone()) }
-            }
-            (None, Fault::Git(_)) => Error::Answer { url: Box::new(self.remote.url.clone()) },
+    async fn into_target(&self, target: &Target) -> Result<Tip, Error> {
+        if let Reference::Commit(id) = self.remote.reference
+            && self.has(target, id).await?
+        {
+            // A commit never changes, so no request is necessary.
+            return self.settle(target, id.to_string(), id, 0).await;
         }
+        match self.remote.url.path() {
+            Some(path) => self.copy(target, path).await,
+            None => self.download(target).await,
+        }
+    }
+
+    // --- from this machine ---
+
+    async fn copy(&self, target: &Target, from: &Path) -> Result<Tip, Error> {
+        let job = Job::Copy {
+            from: from.to_owned(),
+            reference: self.remote.reference.clone(),
+            timeout: self.deadline.saturating_duration_since(Instant::now()),
+            good: self.mirror.last_good().and_then(|good| match good {
+                Revision::Commit { name, commit } => Some((name, commit)),
+                Revision::WorkTree => None,
+            }),
+            is_whole: target.is_new,
+        };
+        let Resolved { name, commit, fast_forward } = self.resolved(target, job).await?;
+        Ok(Tip { name: name.unwrap_or_default(), commit, fast_forward, received_bytes: 0 })
+    }
+
+    // --- from a server ---
+
+    async fn download(&self, target: &Target) -> Result<Tip, Error> {
+        let deadline = self.deadline;
+        let (session, found) = self
+            .wait_for_server(move |remote| {
+                let session = Session::new(remote, deadline)?;
+                let found = session.advertisement(&remote.reference)?;
+                Ok((session, found))
+            })
+            .await?;
+        let (name, wanted) = self.choose(&found)?;
+        if !self.has(target, wanted).await? {
+            self.mirror.check_refused(wanted, &self.subject(wanted))?;
+            let haves = self.haves(target).await?;
+            self.receive(target, &session, wanted, &found, haves).await?;
+        }
+        self.settle(target, name, wanted, session.received_bytes()).await
+    }
+
+    /// The name and the object of the reference.
+    fn choose(&self, found: &Advertisement) -> Result<(String, Oid), Error> {
+        let url = || Box::new(self.remote.url.clone());
+        let name = match &self.remote.reference {
+            Reference::Commit(id) => return Ok((id.to_string(), *id)),
+            Reference::Default => found.head.clone().unwrap_or_else(|| "HEAD".to_owned()),
+            Reference::Branch(name) | Reference::Tag(name) => name.clone(),
+        };
+        match found.found {
+            Some(id) => Ok((name, id)),
+            None if found.is_empty => Err(Error::Empty { url: url() }),
+            None => Err(self.no_reference()),
+        }
+    }
+
+    fn no_reference(&self) -> Error {
+        Error::NoReference { url: Box::new(self.remote.url.clone()), reference: self.remote.reference.clone() }
+    }
+
+    async fn haves(&self, target: &Target) -> Result<Vec<Oid>, Error> {
+        if target.is_new {
+            return Ok(Vec::new());
+        }
+        match self.run_job(target, Job::Haves).await? {
+            Answer::Haves(haves) => Ok(haves),
+            Answer::Done | Answer::Resolved(_) | Answer::Versions(_) => Err(strange()),
+        }
+    }
+
+    /// Downloads packs until the mirror has the object.
+    async fn receive(
+        &self,
+        target: &Target,
+        session: &Arc<Session>,
+        wanted: Oid,
+        found: &Advertisement,
+        haves: Vec<Oid>,
+    ) -> Result<(), Error> {
+        let commit = match self.remote.reference {
+            Reference::Commit(id) => Some(id),
+            Reference::Default | Reference::Branch(_) | Reference::Tag(_) => None,
+        };
+        let attempts = answer::attempts(commit, found);
+        let last = attempts.len().saturating_sub(1);
+        for (index, wants) in attempts.into_iter().enumerate() {
+            let request = answer::request(&wants, &haves, found.capabilities);
+            let pack = PackFile(self.mirror.folder().join("pack.new"));
+            let (session, path) = (Arc::clone(session), pack.0.clone());
+            let downloaded = self.wait_for_server(move |_| session.pack(request, &path)).await;
+            match downloaded {
+                Ok(()) => {
+                    let job = Job::Receive { pack: pack.0.clone() };
+                    self.run_job(target, job).await.inspect_err(|error| self.mirror.remember_refused(wanted, error))?;
+                }
+                // The server does not serve this commit by its id.
+                Err(Error::Refused { .. }) if commit.is_some() && found.found.is_none() && index < last => continue,
+                Err(Error::Refused { .. }) if commit.is_some() && found.found.is_none() => {
+                    return Err(self.no_reference());
+                }
+                Err(error) => return Err(error),
+            }
+            if self.has(target, wanted).await? {
+                return Ok(());
+            }
+        }
+        match commit {
+            Some(_) if found.found.is_none() => Err(self.no_reference()),
+            _ => Err(self.answer(Flaw::Incomplete)),
+        }
+    }
+
+    /// Runs work that waits for the server, on a thread, until the deadline.
+    async fn wait_for_server<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Remote) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (remote, hold) = (self.remote.clone(), Arc::clone(&self.hold));
+        let work = thread::run(move || {
+            let _hold = hold;
+            work(&remote)
+        });
+        let timeout = self.deadline.saturating_duration_since(Instant::now()) + DEADLINE_GRACE;
+        let deadline = |_| Error::Deadline { url: Box::new(self.remote.url.clone()), timeout: self.remote.timeout };
+        tokio::time::timeout(timeout, work).await.map_err(deadline)?
+    }
+
+    // --- both ---
+
+    /// Peels an object to its commit and compares it with the good one, unless the last fetch did so.
+    async fn settle(&self, target: &Target, name: String, id: Oid, received_bytes: u64) -> Result<Tip, Error> {
+        let good = match self.mirror.last_good() {
+            Some(Revision::Commit { name: good_name, commit }) if good_name == name => Some(commit),
+            _ => None,
+        };
+        let known = self.mirror.settled().filter(|settled| settled.id == id && !target.is_new);
+        let settled = match known.and_then(|settled| settled.with_good(good)) {
+            Some(settled) => settled,
+            None => {
+                let job = Job::Resolve { id, good, is_whole: target.is_new };
+                let Resolved { commit, fast_forward, .. } = self.resolved(target, job).await?;
+                Settled { id, commit, good, fast_forward }
+            }
+        };
+        let (commit, fast_forward) = (settled.commit, settled.fast_forward);
+        self.mirror.set_settled(settled);
+        Ok(Tip { name, commit, fast_forward, received_bytes })
+    }
+
+    async fn resolved(&self, target: &Target, job: Job) -> Result<Resolved, Error> {
+        match self.run_job(target, job).await? {
+            Answer::Resolved(resolved) => Ok(resolved),
+            Answer::Done | Answer::Haves(_) | Answer::Versions(_) => Err(strange()),
+        }
+    }
+
+    /// Whether an object exists. An object never arrives without everything that it refers to.
+    async fn has(&self, target: &Target, id: Oid) -> Result<bool, Error> {
+        let path = target.path.clone();
+        // An index is read, and no object.
+        thread::run(move || {
+            let repository = git2::Repository::open_bare(&path);
+            Ok(repository.is_ok_and(|repository| repository.odb().is_ok_and(|odb| odb.exists(to_git(id)))))
+        })
+        .await
+    }
+
+    async fn run_job(&self, target: &Target, job: Job) -> Result<Answer, Error> {
+        let (verb, subject) = (job.verb(), self.remote.reference.to_string());
+        let writing = if job.writes() { Some(self.mirror.writing().await) } else { None };
+        let hold = (Arc::clone(&self.hold), writing);
+        let result = self.mirror.perform(target.path.clone(), job, hold).await?;
+        result.map_err(|failure| match failure {
+            Failure::Trouble(trouble) => self.trouble(trouble),
+            other => self.mirror.failure(other, verb, &subject),
+        })
+    }
+
+    fn trouble(&self, trouble: Trouble) -> Error {
+        let url = || Box::new(self.remote.url.clone());
+        match trouble {
+            Trouble::NotARepository => {
+                Error::NotARepository { path: self.remote.url.path().unwrap_or(Path::new("")).to_owned() }
+            }
+            Trouble::Sha256 => Error::Sha256 { url: url() },
+            Trouble::NoReference => self.no_reference(),
+            Trouble::NoCommit => Error::NoCommit { url: url(), reference: self.remote.reference.clone() },
+            Trouble::Pack => self.answer(Flaw::Pack),
+            Trouble::Incomplete => self.answer(Flaw::Incomplete),
+            Trouble::TooManyObjects => {
+                let limit = super::limits::PACK_OBJECTS_MAX as u64;
+                Error::TooMuch { url: url(), what: "objects", limit }
+            }
+            Trouble::Deadline => Error::Deadline { url: url(), timeout: self.remote.timeout },
+            other => self.mirror.trouble(other),
+        }
+    }
+
+    fn answer(&self, flaw: Flaw) -> Error {
+        Error::Answer { url: Box::new(self.remote.url.clone()), flaw }
+    }
+
+    fn subject(&self, id: Oid) -> String {
+        match &self.remote.reference {
+            Reference::Commit(_) => format!("commit {id}"),
+            reference => format!("{reference} ({id})"),
+        }
+    }
+
+    // --- generations ---
+
+    /// Builds the next generation from the remote, and copies everything in use from this one.
+    async fn rebuild(&self) -> Result<Tip, Error> {
+        let build = Arc::new(self.begin().await?);
+        let target = Target { path: build.path().to_owned(), is_new: true };
+        let tip = self.into_target(&target).await?;
+        self.replace(build).await?;
+        self.mirror.forget_unreadable_good();
+        // The comparison with the good commit needs what was copied.
+        let target = Target { path: self.mirror.path(), is_new: false };
+        let received_bytes = tip.received_bytes;
+        self.mirror.forget_settled();
+        self.settle(&target, tip.name, tip.commit, received_bytes).await
+    }
+
+    /// Builds the next generation from this one, in a single pack and without unreferenced objects.
+    async fn repack(&self) -> Result<(), Error> {
+        let build = Arc::new(self.begin().await?);
+        let good = self.mirror.last_good().and_then(|good| good.commit());
+        let target = Target { path: self.mirror.path(), is_new: false };
+        self.run_job(&target, Job::Pack { into: build.path().to_owned(), good }).await?;
+        self.replace(build).await
+    }
+
+    async fn begin(&self) -> Result<generation::Build, Error> {
+        let mirror = Arc::clone(&self.mirror);
+        thread::run(move || generation::Build::begin(mirror.folder(), mirror.number() + 1)).await
+    }
+
+    /// Replaces this generation by the next one.
+    async fn replace(&self, build: Arc<generation::Build>) -> Result<(), Error> {
+        // Readers of the old generation finish first. Copy what was recorded or kept during the build.
+        let gate = Arc::new(self.mirror.close_gate().await);
+        let target = Target { path: self.mirror.path(), is_new: false };
+        let mirror = Arc::clone(&self.mirror);
+        if thread::run(move || Ok(mirror.repository().is_ok())).await? {
+            let good = self.mirror.last_good().and_then(|good| good.commit());
+            let job = Job::Save { into: build.path().to_owned(), good };
+            if let Err(error) = self.run_job(&target, job).await {
+                tracing::warn!(url = %self.mirror.url, %error, "cannot save objects in use from a mirror");
+            }
+        }
+        let mirror = Arc::clone(&self.mirror);
+        thread::run(move || {
+            let _gate = gate;
+            mirror.replace(&build)
+        })
+        .await
+    }
+}
+
+/// An engine of this program answers what it was asked.
+fn strange() -> Error {
+    Error::Engine { why: "it answered another question".to_owned() }
+}
+
+/// The file of a pack; removed when dropped.
+struct PackFile(PathBuf);
+
+impl Drop for PackFile {
+    fn drop(&mut self) {
+        // The next fetch overwrites it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+// === impl Settled ===
+
+impl Settled {
+    /// The same object, compared with this good commit; `None` if that needs a walk.
+    fn with_good(self, good: Option<Oid>) -> Option<Settled> {
+        match good {
+            None => Some(Settled { good, fast_forward: true, ..self }),
+            Some(commit) if commit == self.commit => Some(Settled { good, fast_forward: true, ..self }),
+            Some(_) if good == self.good => Some(self),
+            Some(_) => None,
+        }
+    }
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// What is remembered of an error; `None` unless it is a limit.
+    pub(super) fn of(id: Oid, error: &Error, now: Instant) -> Option<Refused> {
+        match error {
+            Error::Exhausted { limit, .. } => Some(Refused { id, until: now + EXHAUSTED_RETRY, limit: *limit }),
+            _ => None,
+        }
+    }
+
+    /// The limit that this object exceeded a short while ago.
+    pub(super) fn limit(&self, id: Oid, now: Instant) -> Option<super::error::Exhaustion> {
+        (self.id == id && now < self.until).then_some(self.limit)
     }
 }

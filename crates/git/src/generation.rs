@@ -4,20 +4,21 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use git2::{ObjectType, Odb, Repository, RepositoryInitOptions, Revwalk, Signature, Time};
 
 use super::{
     error::Error,
-    fetch::FETCHED,
     objects::to_git,
     state::{state_error, sync_folder},
+    work::FETCHED,
 };
 use tidegate_core::revision::Oid;
 
 /// The reference to the last good commit.
-const GOOD: &str = "refs/tidegate/good";
+pub(super) const GOOD: &str = "refs/tidegate/good";
 /// The prefix of the references to trees and blobs in use.
 const KEEP: &str = "refs/tidegate/keep/";
 
@@ -26,8 +27,7 @@ pub(super) struct Build {
     folder: PathBuf,
     number: u32,
     path: PathBuf,
-    repository: Repository,
-    is_finished: bool,
+    is_finished: AtomicBool,
 }
 
 /// The path of a generation.
@@ -54,14 +54,23 @@ pub(super) fn clean(folder: &Path) -> Result<u32, Error> {
         return Build::begin(folder, 1)?.finish();
     };
     numbers.into_iter().for_each(|number| remove(folder, number));
-    let path = path(folder, in_use);
-    remove_locks(&path);
+    tidy(&path(folder, in_use));
+    Ok(in_use)
+}
+
+/// Removes what a killed process has left in a repository. No other process may write to it.
+pub(super) fn tidy(repository: &Path) {
+    remove_locks(repository);
     // The partial pack of a fetch that was killed.
-    let packs = path.join("objects/pack");
-    for name in names(&packs).unwrap_or_default().iter().filter(|name| name.starts_with("pack_")) {
+    let packs = repository.join("objects/pack");
+    let names = names(&packs).unwrap_or_default();
+    let is_alone = |name: &str| {
+        let other = name.strip_suffix(".idx").map(|stem| format!("{stem}.pack"));
+        other.is_some_and(|other| !names.contains(&other))
+    };
+    for name in names.iter().filter(|name| name.starts_with("pack_") || is_alone(name)) {
         let _ = fs::remove_file(packs.join(name));
     }
-    Ok(in_use)
 }
 
 /// Removes an unused generation.
@@ -70,8 +79,8 @@ pub(super) fn remove(folder: &Path, number: u32) {
 }
 
 /// The number of packs in a repository.
-pub(super) fn packs(repository: &Repository) -> usize {
-    let names = names(&repository.path().join("objects/pack")).unwrap_or_default();
+pub(super) fn packs(repository: &Path) -> usize {
+    let names = names(&repository.join("objects/pack")).unwrap_or_default();
     names.iter().filter(|name| name.ends_with(".pack")).count()
 }
 
@@ -235,7 +244,7 @@ fn copy_one(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<Vec<u8>, git2
 }
 
 /// The ids in a tree object, without submodules. An entry is `<mode> <name>\0<20 bytes>`.
-fn children(tree: &[u8]) -> Vec<git2::Oid> {
+pub(super) fn children(tree: &[u8]) -> Vec<git2::Oid> {
     let mut ids = Vec::new();
     let mut rest = tree;
     while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
@@ -296,21 +305,18 @@ impl Build {
             .config()
             .and_then(|mut config| config.set_bool("core.fsyncObjectFiles", true))
             .map_err(|error| state_error("configure", &path)(git_error(error)))?;
-        drop(repository);
-        // Open it again, so that the setting takes effect.
-        let repository = Repository::open_bare(&path).map_err(|error| state_error("open", &path)(git_error(error)))?;
-        Ok(Build { folder: folder.to_owned(), number, path, repository, is_finished: false })
+        Ok(Build { folder: folder.to_owned(), number, path, is_finished: AtomicBool::new(false) })
     }
 
-    pub(super) fn repository(&self) -> &Repository {
-        &self.repository
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives it its number, which makes it the generation in use.
-    pub(super) fn finish(mut self) -> Result<u32, Error> {
+    pub(super) fn finish(&self) -> Result<u32, Error> {
         let path = path(&self.folder, self.number);
         fs::rename(&self.path, &path).map_err(state_error("rename to", &path))?;
-        self.is_finished = true;
+        self.is_finished.store(true, Ordering::Relaxed);
         sync_folder(&self.folder)?;
         Ok(self.number)
     }
@@ -318,7 +324,7 @@ impl Build {
 
 impl Drop for Build {
     fn drop(&mut self) {
-        if !self.is_finished {
+        if !self.is_finished.load(Ordering::Relaxed) {
             remove_folder(&self.path);
         }
     }

@@ -1,20 +1,19 @@
-//! Git's smart protocol over HTTP and HTTPS: a transport for libgit2, with ureq and rustls.
+//! Git's smart protocol over HTTP and HTTPS, with ureq and rustls: one request for the references, and one for a pack.
 //!
-//! libgit2 does not tell a transport which fetch it belongs to, so a fetch puts its [`Session`] into a thread-local.
-//! The session also returns the error, because libgit2's own message may contain text from the remote and is dropped.
+//! Knows nothing of objects: it copies a pack to a file, and another process reads it.
 
 use std::{
-    cell::RefCell,
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, Read},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Transport};
 use ureq::{
     Agent, Body, RequestExt,
     http::{Request, Response, StatusCode, Uri, header},
@@ -24,19 +23,18 @@ use ureq::{
 
 use super::{
     address::{GuardedResolver, Refused},
-    advertisement::{self, Problem},
+    advertisement::{self, Advertisement},
+    answer,
     error::Error,
-    limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, REDIRECTS_MAX},
+    flaw::{self, Flaw, Strange},
+    limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, PACK_OBJECTS_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
     redirect,
-    remote::{Credentials, Remote},
+    remote::{Credentials, Reference, Remote},
+    said::{self, Said},
+    state::state_error,
     url::Url,
 };
-use tidegate_process::{lock::Mutex, tls};
-
-thread_local! {
-    /// The fetch of this thread.
-    static SESSION: RefCell<Option<Arc<Session>>> = const { RefCell::new(None) };
-}
+use tidegate_process::{ambient, lock::Mutex, tls};
 
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
@@ -44,6 +42,7 @@ const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 pub(super) struct Session {
     url: Url,
     agent: Agent,
+    credentials: Option<Credentials>,
     authorization: Option<String>,
     deadline: Instant,
     timeout: Duration,
@@ -60,23 +59,6 @@ struct Base {
     is_same_origin: bool,
 }
 
-/// Opens connections for libgit2.
-struct Connections(Arc<Session>);
-
-/// One request and its answer. libgit2 writes the request, then reads.
-struct Exchange {
-    session: Arc<Session>,
-    kind: ExchangeKind,
-    request: Vec<u8>,
-    answer: Option<Box<dyn Read + Send>>,
-}
-
-#[derive(Clone, Copy)]
-enum ExchangeKind {
-    Advertisement,
-    Pack,
-}
-
 /// A body with a size limit and a deadline.
 struct Limited<R> {
     session: Arc<Session>,
@@ -84,22 +66,6 @@ struct Limited<R> {
     remaining: u64,
     limit: u64,
     what: &'static str,
-}
-
-/// Registers the transports, once per process and before any fetch.
-pub(super) fn register() {
-    for scheme in ["https", "http"] {
-        let factory = |remote: &git2::Remote<'_>| {
-            let session = SESSION.with_borrow(Clone::clone);
-            // Only fetches of this crate use the transport; one without a session would have no limits.
-            let session = session.ok_or_else(|| git2::Error::from_str("no session"))?;
-            Transport::smart(remote, true, Connections(session))
-        };
-        #[expect(unsafe_code, reason = "the only way to give libgit2 a transport")]
-        // SAFETY: called within `Once`, before this process makes its first transport.
-        let registered = unsafe { git2::transport::register(scheme, factory) };
-        debug_assert!(registered.is_ok(), "only this module registers a transport");
-    }
 }
 
 // === impl Session ===
@@ -122,6 +88,7 @@ impl Session {
             base: Mutex::new(Base { uri: url.to_string(), is_same_origin: true }),
             url,
             agent,
+            credentials: remote.credentials().cloned(),
             authorization,
             deadline,
             timeout: remote.timeout,
@@ -130,22 +97,41 @@ impl Session {
         }))
     }
 
-    /// Runs `work` with this session on this thread.
-    pub(super) fn scope<T>(self: &Arc<Session>, work: impl FnOnce() -> T) -> T {
-        struct Reset;
-        impl Drop for Reset {
-            fn drop(&mut self) {
-                SESSION.set(None);
+    /// Requests the references, and returns what a fetch needs of them.
+    pub(super) fn advertisement(self: &Arc<Session>, follow: &Reference) -> Result<Advertisement, Error> {
+        let response = self.references()?;
+        let response = self.check_content_type(response, "application/x-git-upload-pack-advertisement")?;
+        let body = self.limited(response, ADVERTISEMENT_BYTES_MAX, "bytes of references");
+        advertisement::read(body, follow).map_err(|problem| match problem {
+            advertisement::Problem::Cut => self.answer(Flaw::Cut),
+            advertisement::Problem::Invalid => self.answer(Flaw::Protocol),
+            advertisement::Problem::Read(error) => self.read_error(&error),
+            advertisement::Problem::Refused(text) => {
+                Error::NoRepository { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
             }
-        }
-        SESSION.set(Some(Arc::clone(self)));
-        let _reset = Reset;
-        work()
+            advertisement::Problem::Sha256 => Error::Sha256 { url: self.url() },
+        })
     }
 
-    /// The first error of the transport.
-    pub(super) fn take_failure(&self) -> Option<Error> {
-        self.failure.lock().take()
+    /// Requests a pack, and writes it to a file.
+    pub(super) fn pack(self: &Arc<Session>, request: Vec<u8>, path: &Path) -> Result<(), Error> {
+        let mut target = File::create(path).map_err(state_error("create", path))?;
+        let response = self.negotiate(request)?;
+        let response = self.check_content_type(response, "application/x-git-upload-pack-result")?;
+        let body = self.limited(response, PACK_BYTES_MAX, "bytes of objects");
+        answer::unwrap(body, &mut target).map_err(|problem| match problem {
+            answer::Problem::Cut => self.answer(Flaw::Cut),
+            answer::Problem::Invalid => self.answer(Flaw::Protocol),
+            answer::Problem::NoPack => self.answer(Flaw::NoPack),
+            answer::Problem::TooManyObjects => {
+                Error::TooMuch { url: self.url(), what: "objects", limit: PACK_OBJECTS_MAX as u64 }
+            }
+            answer::Problem::Refused(text) => {
+                Error::Refused { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
+            }
+            answer::Problem::Read(error) => self.read_error(&error),
+            answer::Problem::Write(source) => state_error("write", path)(source),
+        })
     }
 
     /// Bytes of answers so far.
@@ -157,6 +143,15 @@ impl Session {
     fn fail(&self, error: Error) -> io::Error {
         self.failure.lock().get_or_insert(error);
         io::Error::other("the fetch failed")
+    }
+
+    /// The error that the body of an answer has recorded.
+    fn read_error(&self, error: &io::Error) -> Error {
+        self.failure.lock().take().unwrap_or_else(|| self.io_error(error, Moment::Reading))
+    }
+
+    fn answer(&self, flaw: Flaw) -> Error {
+        Error::Answer { url: self.url(), flaw }
     }
 
     fn url(&self) -> Box<Url> {
@@ -190,14 +185,14 @@ impl Session {
     }
 
     /// Requests the references and follows redirects.
-    fn advertisement(&self) -> Result<Response<Body>, Error> {
+    fn references(&self) -> Result<Response<Body>, Error> {
         let origin: Uri = self.uri(&format!("{}{ADVERTISEMENT}", self.url))?;
         let mut hop = redirect::Hop { uri: origin.clone(), is_same_origin: true };
         for _ in 0..=REDIRECTS_MAX {
             let request = self.request(Request::get(hop.uri.clone()), Vec::new())?;
             let response = self.send(request, hop.is_same_origin)?;
             let Some(location) = location(&response) else {
-                self.check_status(response.status(), hop.is_same_origin)?;
+                let response = self.check_status(response, hop.is_same_origin)?;
                 self.move_base(&hop)?;
                 return Ok(response);
             };
@@ -208,7 +203,7 @@ impl Session {
     }
 
     /// Requests a pack. A redirect in the middle of a fetch is refused.
-    fn pack(&self, negotiation: Vec<u8>) -> Result<Response<Body>, Error> {
+    fn negotiate(&self, negotiation: Vec<u8>) -> Result<Response<Body>, Error> {
         let base = self.base();
         let builder = Request::post(self.uri(&format!("{}/git-upload-pack", base.uri))?)
             .header(header::CONTENT_TYPE, "application/x-git-upload-pack-request")
@@ -217,8 +212,7 @@ impl Session {
         if response.status().is_redirection() {
             return Err(Error::Redirect { url: self.url(), why: "in the middle of a fetch" });
         }
-        self.check_status(response.status(), base.is_same_origin)?;
-        Ok(response)
+        self.check_status(response, base.is_same_origin)
     }
 
     fn uri(&self, text: &str) -> Result<Uri, Error> {
@@ -232,33 +226,61 @@ impl Session {
 
     fn move_base(&self, hop: &redirect::Hop) -> Result<(), Error> {
         let text = hop.uri.to_string();
-        let uri = text
-            .strip_suffix(ADVERTISEMENT)
-            .ok_or_else(|| Error::Redirect { url: self.url(), why: "to something that is not a repository" })?;
+        let uri = text.strip_suffix(ADVERTISEMENT).ok_or_else(|| Error::Redirect {
+            url: self.url(),
+            why: "to something that is not a repository, for example to a page for signing in",
+        })?;
         let base = Base { uri: uri.to_owned(), is_same_origin: hop.is_same_origin };
         *self.base.lock() = base;
         Ok(())
     }
 
-    fn check_status(&self, status: StatusCode, is_same_origin: bool) -> Result<(), Error> {
-        let url = self.url();
+    fn check_status(&self, response: Response<Body>, is_same_origin: bool) -> Result<Response<Body>, Error> {
+        let (url, status) = (self.url(), response.status());
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|value| retry_after_of(value, ambient::now().into()));
         match status {
-            StatusCode::OK => Ok(()),
+            StatusCode::OK => Ok(response),
             StatusCode::UNAUTHORIZED if self.authorization.is_some() && !is_same_origin => {
                 let why = "to another host that requires credentials; they are only sent to the host of the URL";
                 Err(Error::Redirect { url, why })
             }
-            StatusCode::UNAUTHORIZED => Err(Error::Authentication { url, sent: self.authorization.is_some() }),
-            StatusCode::FORBIDDEN => Err(Error::Forbidden { url }),
-            StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NoRepository { url }),
-            other => Err(Error::Status { url, status: other.as_u16() }),
+            StatusCode::UNAUTHORIZED => {
+                Err(Error::Authentication { url, sent: self.authorization.is_some(), said: self.said(response) })
+            }
+            StatusCode::FORBIDDEN if retry_after.is_none() => Err(Error::Forbidden { url, said: self.said(response) }),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NoRepository { url, said: self.said(response) }),
+            other => Err(Error::Status { url, status: other.as_u16(), said: self.said(response), retry_after }),
         }
     }
 
-    fn check_content_type(&self, response: &Response<Body>, expected: &str) -> Result<(), Error> {
-        let found = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let media_type = found.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        if media_type.eq_ignore_ascii_case(expected) { Ok(()) } else { Err(Error::NotGit { url: self.url() }) }
+    /// What a server says of an error, in a body that is meant to be read. A web page is not quoted.
+    fn said(&self, response: Response<Body>) -> Option<Said> {
+        let media_type = media_type(&response);
+        let mut bytes = Vec::new();
+        let body = response.into_body().into_reader();
+        // Whatever could be read is enough.
+        let _ = body.take(said::BYTES_MAX as u64).read_to_end(&mut bytes);
+        match media_type.as_str() {
+            "text/plain" => said::clean(&bytes, self.credentials.as_ref()),
+            "application/json" => {
+                let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+                let text =
+                    ["message", "error_description", "error"].into_iter().find_map(|key| value.get(key)?.as_str());
+                said::clean(text?.as_bytes(), self.credentials.as_ref())
+            }
+            _ => None,
+        }
+    }
+
+    fn check_content_type(&self, response: Response<Body>, expected: &str) -> Result<Response<Body>, Error> {
+        let found = match media_type(&response).as_str() {
+            found if found == expected => return Ok(response),
+            "text/html" | "application/xhtml+xml" => Strange::WebPage,
+            "text/plain" if is_dumb(response) => Strange::Dumb,
+            _ => Strange::Other,
+        };
+        Err(Error::NotGit { url: self.url(), found })
     }
 
     /// The body of an answer, with its limit and the deadline.
@@ -281,13 +303,16 @@ impl Session {
             ureq::Error::Timeout(_) => Error::Deadline { url, timeout: self.timeout },
             ureq::Error::HostNotFound => connect("cannot resolve the host name"),
             ureq::Error::ConnectionFailed => connect("no connection"),
+            ureq::Error::Protocol(_) | ureq::Error::Http(_) | ureq::Error::LargeResponseHeader(..) => {
+                self.answer(Flaw::NotHttp)
+            }
             ureq::Error::Rustls(error) => self.tls_error(&error),
             ureq::Error::Io(error) => self.io_error(&error, moment),
             ureq::Error::Other(other) => match other.downcast::<Refused>() {
                 Ok(refused) => Error::Address { host: refused.host },
                 Err(_) => connect("no connection"),
             },
-            _ => Error::Answer { url },
+            _ => self.answer(Flaw::Cut),
         }
     }
 
@@ -307,16 +332,21 @@ impl Session {
             (io::ErrorKind::ConnectionRefused, _) => connect("connection refused"),
             (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable, _) => connect("no route to the host"),
             (_, Moment::Connecting) => connect("the connection was closed before an answer"),
-            (_, Moment::Reading) => Error::Answer { url: self.url() },
+            (_, Moment::Reading) => self.answer(Flaw::Cut),
         }
     }
 
     fn tls_error(&self, error: &rustls::Error) -> Error {
-        match error {
-            rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
-                Error::Certificate { url: self.url() }
+        match (flaw::distrust(error), error) {
+            (Some(why), _) => Error::Certificate { url: self.url(), why },
+            (None, rustls::Error::InvalidMessage(_)) => {
+                Error::Connect { url: self.url(), why: "the server does not speak TLS: check the scheme and the port" }
             }
-            _ => Error::Connect { url: self.url(), why: "the TLS handshake failed" },
+            (None, rustls::Error::PeerIncompatible(_) | rustls::Error::AlertReceived(_)) => Error::Connect {
+                url: self.url(),
+                why: "the server and Tidegate have no TLS version or algorithm in common",
+            },
+            (None, _) => Error::Connect { url: self.url(), why: "the TLS handshake failed" },
         }
     }
 }
@@ -336,6 +366,28 @@ fn location(response: &Response<Body>) -> Option<&[u8]> {
         }
         _ => None,
     }
+}
+
+fn media_type(response: &Response<Body>) -> String {
+    let found = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    found.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether an answer is the list of references of a repository that is served as files.
+fn is_dumb(response: Response<Body>) -> bool {
+    let mut start = [0; 41];
+    let mut body = response.into_body().into_reader();
+    body.read_exact(&mut start).is_ok() && start[..40].iter().all(u8::is_ascii_hexdigit) && start[40] == b'\t'
+}
+
+/// How long a server asks to wait, in seconds or until a date. The limit keeps a wrong value from stopping a source.
+fn retry_after_of(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    let wait = match value.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 fn authorization(url: &Url, credentials: &Credentials) -> Result<String, Error> {
@@ -389,80 +441,6 @@ fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
     if readable.count() == 0 { Err(Error::Authorities) } else { Ok(certificates) }
 }
 
-// === impl Connections ===
-
-impl SmartSubtransport for Connections {
-    fn action(&self, _: &str, service: Service) -> Result<Box<dyn SmartSubtransportStream>, git2::Error> {
-        let kind = match service {
-            Service::UploadPackLs => ExchangeKind::Advertisement,
-            Service::UploadPack => ExchangeKind::Pack,
-            Service::ReceivePackLs | Service::ReceivePack => {
-                return Err(git2::Error::from_str("this transport only fetches"));
-            }
-        };
-        let session = Arc::clone(&self.0);
-        Ok(Box::new(Exchange { session, kind, request: Vec::new(), answer: None }))
-    }
-
-    fn close(&self) -> Result<(), git2::Error> {
-        Ok(())
-    }
-}
-
-// === impl Exchange ===
-
-impl Exchange {
-    fn answer(&mut self) -> Result<Box<dyn Read + Send>, Error> {
-        let session = Arc::clone(&self.session);
-        match self.kind {
-            ExchangeKind::Advertisement => {
-                let response = session.advertisement()?;
-                session.check_content_type(&response, "application/x-git-upload-pack-advertisement")?;
-                let mut body = session.limited(response, ADVERTISEMENT_BYTES_MAX, "bytes of references");
-                let mut bytes = Vec::new();
-                let url = session.url();
-                // `Limited` has recorded the first error, and only that is reported.
-                body.read_to_end(&mut bytes).map_err(|_| Error::Answer { url: url.clone() })?;
-                let checked = advertisement::checked(&bytes).map_err(|problem| match problem {
-                    Problem::Broken => Error::Answer { url },
-                    Problem::Refused => Error::NoRepository { url },
-                    Problem::Sha256 => Error::Sha256 { url },
-                })?;
-                Ok(Box::new(io::Cursor::new(checked)))
-            }
-            ExchangeKind::Pack => {
-                let response = session.pack(std::mem::take(&mut self.request))?;
-                session.check_content_type(&response, "application/x-git-upload-pack-result")?;
-                Ok(Box::new(session.limited(response, PACK_BYTES_MAX, "bytes of objects")))
-            }
-        }
-    }
-}
-
-impl Write for Exchange {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.request.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Exchange {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.answer.is_none() {
-            let answer = self.answer().map_err(|error| self.session.fail(error))?;
-            self.answer = Some(answer);
-        }
-        match &mut self.answer {
-            Some(answer) => answer.read(buffer),
-            None => Ok(0),
-        }
-    }
-}
-
 // === impl Limited ===
 
 impl<R: Read> Read for Limited<R> {
@@ -485,5 +463,27 @@ impl<R: Read> Read for Limited<R> {
         self.remaining -= bytes;
         session.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_up_to_a_limit() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let check = |value: &str, expected: Option<u64>| {
+            assert_eq!(retry_after_of(value, now), expected.map(Duration::from_secs), "{value}");
+        };
+        check("120", Some(120));
+        check(" 0 ", Some(0));
+        check("Sun, 06 Nov 1994 08:50:07 GMT", Some(30));
+        check("Sun, 06 Nov 1994 08:00:00 GMT", Some(0));
+        check("99999999", Some(RETRY_AFTER_MAX.as_secs()));
+        check("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX.as_secs()));
+        for invalid in ["", "soon", "-5", "1.5", "99999999999999999999999"] {
+            check(invalid, None);
+        }
     }
 }

@@ -1,24 +1,30 @@
 //! Git: fetches repositories and reads the files of a revision.
 //!
 //! * [`Mirror`] is a bare repository per source and URL in a [`State`] folder. A fetch is incremental, has one total
-//!   deadline and runs on its own thread, so a stalled server delays nothing else. Fetched objects stay readable even
-//!   if the server disappears.
+//!   deadline for the network and runs on its own thread, so a stalled server delays nothing else. Fetched objects stay
+//!   readable even if the server disappears.
+//! * [`Engine`] does everything that unpacks objects of a mirror. The daemon's engine does so in processes with limits:
+//!   168 KiB of a repository can ask for a gigabyte of memory. This process speaks git's protocol, stores packs in
+//!   files, and looks up ids in indexes; it unpacks nothing that came from a server.
 //! * [`Mirror::snapshot`] and [`resolve`] read files from git objects. Nothing is checked out, so no symbolic link and
 //!   no `..` can lead out of the repository.
-//! * [`read_work_tree`] reads what `git add -A` would see, for the command line.
+//! * [`read_work_tree`] reads what `git add -A` would see, for the command line. It, [`resolve`] and [`merge_base`] read
+//!   the user's own repositories, which git itself has unpacked on this machine, in this process.
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
 //! services), checked after name resolution for every connection; repositories with SHA-256 ids; answers beyond the
 //! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
-//! environment, and quotes no text from a remote in errors.
+//! environment, and prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's status.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
 use std::sync::Once;
 
 pub use self::{
-    error::Error,
+    engine::{EXIT_COMPUTING, EXIT_ELAPSED, Engine, serve},
+    error::{Error, Exhaustion},
+    flaw::{Distrust, Flaw, Strange},
     local::{
         MergeBase, RepositoryPath, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after,
     },
@@ -26,14 +32,19 @@ pub use self::{
     mirror::{Fetched, Mirror},
     objects::Files,
     remote::{Credentials, Reference, Remote},
+    said::Said,
     state::State,
     url::{ParseUrlError, Url},
 };
 
 mod address;
 mod advertisement;
+mod answer;
+mod copy;
+mod engine;
 mod error;
 mod fetch;
+mod flaw;
 mod generation;
 mod history;
 mod http;
@@ -42,11 +53,14 @@ mod local;
 mod local_changes;
 mod mirror;
 mod objects;
+mod packet;
 mod redirect;
 mod remote;
+mod said;
 mod state;
 mod thread;
 mod url;
+mod work;
 mod work_tree;
 
 /// Configures libgit2 once per process; every entry point of this crate calls it.
@@ -71,6 +85,5 @@ fn prepare() {
         // Tidegate runs none, and another user often owns the checkout in a pipeline.
         let set = unsafe { git2::opts::set_verify_owner_validation(false) };
         debug_assert!(set.is_ok(), "the setting exists in this libgit2");
-        http::register();
     });
 }

@@ -19,3 +19,19 @@ pub const ENTRIES_MAX: usize = 2_000_000;
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 /// Number of packs that triggers repacking. Every fetch adds one, and every read searches all of them.
 pub const PACKS_MAX: usize = 50;
+/// Longest wait that a server can ask for with `Retry-After`. Hosts limit requests per hour at most.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
+/// Longest path in a repository: the limit of Linux for paths of files.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Processes that may unpack objects at the same time. With two, a slow repository does not block all others, and their
+/// memory stays within the limit of the pod.
+pub const ENGINES_MAX: usize = 2;
+/// Memory that such a process may write to, in MiB. It is enough for a commit of many files of 1 MiB; a delta needs
+/// the file before and after the change.
+pub const ENGINE_MEMORY_MIB: u64 = 96;
+/// CPU time of one task on objects. The pack of a repository of 1 GiB needs about half of it.
+pub const ENGINE_COMPUTING_MAX: Duration = Duration::from_secs(120);
+/// Elapsed time of one task on objects. A busy machine may give the process little CPU time.
+pub const ENGINE_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a commit that exceeded a limit is not unpacked again, because each attempt costs all that the limit allows.
+pub const EXHAUSTED_RETRY: Duration = Duration::from_secs(60 * 60);

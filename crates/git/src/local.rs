@@ -7,7 +7,7 @@ use std::{
 
 use git2::Repository;
 
-use super::{error::Error, fetch::is_sha256_error, objects, work_tree};
+use super::{copy::is_sha256_error, error::Error, objects, work_tree};
 use tidegate_core::{
     revision::Oid,
     snapshot::{Filter, Limits, Snapshot},

@@ -24,23 +24,26 @@ use std::{
 };
 
 use git2::Repository;
-use tokio::sync::{Mutex as AsyncMutex, RwLock};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::{
+    engine::{Engine, Failure},
     error::Error,
-    fetch, generation, history,
-    limits::{DEADLINE_GRACE, PACKS_MAX},
-    objects::{self, Files, from_git, to_git},
+    fetch::{Fetch, Refused, Settled},
+    generation,
+    limits::{DEPTH_MAX, ENTRIES_MAX, PATH_BYTES_MAX},
+    objects::{Collector, Files, module_filter, to_git},
     remote::Remote,
     state::{State, folder_of, good, state_error},
     thread,
     url::Url,
+    work::{Answer, Frame, Job, Special, Task, Trouble},
 };
 use tidegate_core::{
     name::Key,
     object::Digest,
     revision::{Oid, Revision},
-    snapshot::{Filter, Limits, Snapshot},
+    snapshot::{Content, Filter, Limits, Snapshot},
 };
 use tidegate_process::lock::Mutex;
 
@@ -66,17 +69,24 @@ pub struct Mirror {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     /// Holds the lock of the state folder.
     _state: State,
+    engine: Engine,
     folder: PathBuf,
-    url: Url,
+    pub(super) url: Url,
     /// Number of the generation in use; 0 before the first.
     generation: AtomicU32,
     /// Set if an object could not be read: the next fetch builds a new generation.
     is_damaged: AtomicBool,
     good: Mutex<Option<Revision>>,
+    /// What the last fetch found, so that the next one without news unpacks nothing.
+    settled: Mutex<Option<Settled>>,
+    /// What the last fetch could not unpack.
+    refused: Mutex<Option<Refused>>,
     fetching: Arc<AsyncMutex<()>>,
+    /// Held by work that writes to a generation: what a killed engine has left is removed under it.
+    writing: Arc<AsyncMutex<()>>,
     /// Readers of a generation hold it shared, and its removal holds it exclusively.
     gate: Arc<RwLock<()>>,
 }
@@ -93,7 +103,11 @@ impl Mirror {
         let number = generation::clean(&folder)?;
         let mirror = Mirror {
             shared: Arc::new(Shared {
+                engine: state.engine().clone(),
                 _state: state,
+                settled: Mutex::default(),
+                refused: Mutex::default(),
+                writing: Arc::default(),
                 good: Mutex::new(good::load(&folder)),
                 folder,
                 url: url.clone(),
@@ -122,19 +136,11 @@ impl Mirror {
     pub async fn fetch(&self, remote: &Remote) -> Result<Fetched, Error> {
         let url = || Box::new(remote.url.clone());
         let deadline = Instant::now() + remote.timeout;
-        // Another fetch holds the lock only until its own deadline, unless it hangs in the operating system.
+        // Another fetch holds the lock only while it waits for its server and for engines, which have limits.
         let lock = tokio::time::timeout(remote.timeout, Arc::clone(&self.shared.fetching).lock_owned());
         let Ok(fetching) = lock.await else { return Err(Error::Busy { url: url() }) };
-        let (shared, remote_of_thread) = (Arc::clone(&self.shared), remote.clone());
-        let work = thread::run(move || {
-            let _fetching = fetching;
-            shared.fetch(&remote_of_thread, deadline)
-        });
-        let timeout = deadline.saturating_duration_since(Instant::now()) + DEADLINE_GRACE;
-        match tokio::time::timeout(timeout, work).await {
-            Ok(fetched) => fetched,
-            Err(_) => Err(Error::Deadline { url: url(), timeout: remote.timeout }),
-        }
+        let mirror = Arc::clone(&self.shared);
+        Fetch { mirror, remote: remote.clone(), deadline, hold: Arc::new(fetching) }.run().await
     }
 
     /// Reads the files of a fetched commit. Content that `previous` contains is shared with it.
@@ -149,17 +155,16 @@ impl Mirror {
         filter: &Filter,
         limits: Limits,
     ) -> Result<Snapshot, Error> {
-        let (revision, filter) = (revision.clone(), filter.clone());
-        self.read(move |shared, repository| {
-            let (commit, name) = match &revision {
-                Revision::Commit { commit, name } => (*commit, name),
-                Revision::WorkTree => return Err(shared.missing(Oid::new([0; 20]))),
-            };
-            shared.require(repository, commit)?;
-            let broken = |what| shared.damaged(what);
-            objects::snapshot(repository, commit, name, previous.as_deref(), &filter, limits, &broken)
-        })
-        .await
+        let (id, name) = match revision {
+            Revision::Commit { commit, name } => (*commit, name),
+            Revision::WorkTree => return Err(self.shared.missing(Oid::new([0; 20]))),
+        };
+        let known = previous.iter().flat_map(|previous| previous.files.values());
+        let known = known.filter_map(|file| Some((file.id, file.text()?.len() as u64))).collect();
+        let job = Job::Commit { id, filter: filter.clone(), limits, known };
+        let collector = Collector::new(filter, limits, previous.as_deref());
+        let collector = self.collect(job, collector, &format!("commit {id}")).await?;
+        Ok(collector.finish(Revision::Commit { name: name.clone(), commit: id }))
     }
 
     /// The revisions before this one on its branch at which `folder` had another content than in the revision after
@@ -169,13 +174,18 @@ impl Mirror {
     ///
     /// Fails if the commit is missing or damaged.
     pub async fn versions(&self, revision: &Revision, folder: &str, max: usize) -> Result<Vec<Revision>, Error> {
-        let Revision::Commit { commit, name } = revision.clone() else { return Ok(Vec::new()) };
-        let folder = folder.to_owned();
-        let found = self.read(move |shared, repository| {
-            shared.require(repository, commit)?;
-            history::versions(repository, commit, &folder, max, &|what| shared.damaged(what))
-        });
-        Ok(found.await?.into_iter().map(|commit| Revision::Commit { name: name.clone(), commit }).collect())
+        let Revision::Commit { commit, name } = revision else { return Ok(Vec::new()) };
+        let job = Job::Versions { id: *commit, folder: folder.to_owned(), max };
+        let gate = Arc::clone(&self.shared.gate).read_owned().await;
+        let verb = job.verb();
+        let result = self.shared.perform(self.shared.path(), job, gate).await?;
+        let subject = format!("the history of commit {commit}");
+        match result.map_err(|failure| self.shared.failure(failure, verb, &subject))? {
+            Answer::Versions(found) => {
+                Ok(found.into_iter().map(|commit| Revision::Commit { name: name.clone(), commit }).collect())
+            }
+            other => Err(Error::Engine { why: format!("unexpected: {other:?}") }),
+        }
     }
 
     /// Reads the YAML and JSON files of a tree, or the one file of a blob, with names below `path`.
@@ -186,12 +196,9 @@ impl Mirror {
     ///
     /// Fails if the object is missing or damaged, if a file is not allowed there, or if a limit is exceeded.
     pub async fn read_object(&self, id: Oid, path: &str, limits: Limits) -> Result<Files, Error> {
-        let path = path.to_owned();
-        self.read(move |shared, repository| {
-            shared.require(repository, id)?;
-            objects::files(repository, id, &path, limits, &|what| shared.damaged(what))
-        })
-        .await
+        let collector = Collector::new(&module_filter(path), limits, None);
+        let job = Job::Object { id, path: path.to_owned(), limits };
+        self.collect(job, collector, &format!("{path} ({id})")).await?.into_files()
     }
 
     /// Keeps exactly these trees and blobs, even if the branch no longer contains them.
@@ -202,10 +209,7 @@ impl Mirror {
     ///
     /// Fails if the repository cannot be written.
     pub async fn keep(&self, ids: BTreeSet<Oid>) -> Result<(), Error> {
-        self.read(move |shared, repository| {
-            generation::keep(repository, &ids).map_err(|_| shared.damaged("its references".to_owned()))
-        })
-        .await
+        self.write(Job::Keep { ids }, "the objects in use").await
     }
 
     /// The revision last recorded as good, if its commit still exists.
@@ -224,11 +228,10 @@ impl Mirror {
         if self.last_good().as_ref() == Some(revision) {
             return Ok(());
         }
-        let revision = revision.clone();
-        self.read(move |shared, repository| {
-            shared.require(repository, commit)?;
-            // Set the reference first: the file may only name a commit that is kept.
-            generation::set_good(repository, commit).map_err(|_| shared.damaged("its references".to_owned()))?;
+        // Set the reference first: the file may only name a commit that is kept.
+        self.write(Job::Good { commit }, &format!("commit {commit}")).await?;
+        let (shared, revision) = (Arc::clone(&self.shared), revision.clone());
+        thread::run(move || {
             good::store(&shared.folder, &revision)?;
             *shared.good.lock() = Some(revision);
             shared.remove_former();
@@ -237,85 +240,79 @@ impl Mirror {
         .await
     }
 
-    /// Runs `work` on the generation in use, which is not removed meanwhile.
-    async fn read<T, F>(&self, work: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Shared, &Repository) -> Result<T, Error> + Send + 'static,
-    {
+    /// Collects the files that a job sends.
+    async fn collect(&self, job: Job, collector: Collector, subject: &str) -> Result<Collector, Error> {
         let gate = Arc::clone(&self.shared.gate).read_owned().await;
-        let shared = Arc::clone(&self.shared);
-        thread::run(move || {
-            let _gate = gate;
-            let repository = shared.repository()?;
-            work(&shared, &repository)
-        })
-        .await
+        let task = Task { repository: self.shared.path(), job };
+        let verb = task.job.verb();
+        let (result, collector) = self.shared.engine.run(task, gate, collector, take).await?;
+        match result {
+            Ok(_) => Ok(collector),
+            Err(failure) => Err(self.shared.failure(failure, verb, subject)),
+        }
+    }
+
+    /// Does a job that writes to the generation in use.
+    async fn write(&self, job: Job, subject: &str) -> Result<(), Error> {
+        // In this order: a fetch that replaces the generation waits for the gate, and holds no other lock then.
+        let gate = Arc::clone(&self.shared.gate).read_owned().await;
+        let writing = self.shared.writing().await;
+        let verb = job.verb();
+        let result = self.shared.perform(self.shared.path(), job, (gate, writing)).await?;
+        result.map(drop).map_err(|failure| self.shared.failure(failure, verb, subject))
+    }
+}
+
+/// Passes a frame of an engine to a collector, which decides again about limits.
+fn take(collector: &mut Collector, frame: Frame) -> Result<(), Error> {
+    match frame {
+        // Its entry was counted with its folder.
+        Frame::Unopened { .. } => {}
+        Frame::Folder { .. } | Frame::Special { .. } | Frame::File { .. } => collector.entry()?,
+    }
+    match frame {
+        Frame::Unopened { path } => {
+            collector.unopened(&path);
+            Ok(())
+        }
+        Frame::Folder { path, id } => {
+            collector.folder(&path, id);
+            Ok(())
+        }
+        Frame::Special { path, id, kind } => {
+            let content = match kind {
+                Special::Symlink => Content::Symlink,
+                Special::Submodule => Content::Submodule,
+                Special::NameNotUtf8 => Content::NameNotUtf8,
+                Special::Ambiguous => Content::Ambiguous,
+            };
+            collector.special(&path, id, content)
+        }
+        Frame::File { path, id, bytes, content } => {
+            let missing = || Error::Engine { why: format!("it sent no content of {path}") };
+            collector.file(&path, id, bytes, || content.ok_or_else(missing))
+        }
     }
 }
 
 // === impl Shared ===
 
 impl Shared {
-    fn fetch(&self, remote: &Remote, deadline: Instant) -> Result<Fetched, Error> {
-        let must_rebuild = self.is_damaged.load(Ordering::Relaxed) || self.repository().is_err();
-        let (fetched, repository) = if must_rebuild {
-            self.rebuild(remote, deadline)?
-        } else {
-            let repository = self.repository()?;
-            (fetch::fetch(&repository, remote, deadline)?, repository)
-        };
-        if PACKS_MAX < generation::packs(&repository) {
-            self.repack(&repository)?;
-        }
-        let fast_forward = self.is_fast_forward(&repository, &fetched.name, fetched.commit);
-        Ok(Fetched {
-            revision: Revision::Commit { name: fetched.name, commit: from_git(fetched.commit) },
-            fast_forward,
-            received_bytes: fetched.received_bytes,
-        })
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    fn is_fast_forward(&self, repository: &Repository, name: &str, commit: git2::Oid) -> bool {
-        match self.last_good() {
-            Some(Revision::Commit { name: good_name, commit: good }) if good_name == name => {
-                let good = to_git(good);
-                // A good commit without its history is not an ancestor of a complete fetch.
-                good == commit || repository.graph_descendant_of(commit, good).unwrap_or(false)
-            }
-            Some(_) | None => true,
-        }
+    /// The generation in use.
+    pub(super) fn path(&self) -> PathBuf {
+        generation::path(&self.folder, self.number())
     }
 
-    /// Builds the next generation from the remote, and copies everything in use from this one.
-    fn rebuild(&self, remote: &Remote, deadline: Instant) -> Result<(fetch::Tip, Repository), Error> {
-        let build = generation::Build::begin(&self.folder, self.number() + 1)?;
-        let tip = fetch::fetch(build.repository(), remote, deadline)?;
-        // An incomplete fetch must not replace readable objects.
-        if !generation::is_complete(build.repository(), tip.commit) {
-            return Err(Error::Answer { url: Box::new(self.url.clone()) });
-        }
-        self.replace(build)?;
-        self.forget_unreadable_good();
-        Ok((tip, self.repository()?))
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Builds the next generation from this one, in a single pack and without unreferenced objects.
-    fn repack(&self, old: &Repository) -> Result<(), Error> {
-        let build = generation::Build::begin(&self.folder, self.number() + 1)?;
-        let good = self.last_good().and_then(|good| good.commit());
-        generation::pack(old, build.repository(), good).map_err(|_| self.damaged("while repacking it".to_owned()))?;
-        self.replace(build)
-    }
-
-    /// Replaces this generation by the next one.
-    fn replace(&self, build: generation::Build) -> Result<(), Error> {
-        // Readers of the old generation finish first; this thread may block. Copy what was recorded or kept during the
-        // build.
-        let _gate = self.gate.blocking_write();
-        if let Ok(old) = self.repository() {
-            generation::save(&old, build.repository(), self.last_good().and_then(|good| good.commit()));
-        }
+    /// Makes a new generation the one in use. The caller holds the gate.
+    pub(super) fn replace(&self, build: &generation::Build) -> Result<(), Error> {
         let number = build.finish()?;
         let old = self.generation.swap(number, Ordering::AcqRel);
         self.is_damaged.store(false, Ordering::Release);
@@ -323,16 +320,98 @@ impl Shared {
         Ok(())
     }
 
-    fn last_good(&self) -> Option<Revision> {
+    pub(super) async fn close_gate(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.gate).write_owned().await
+    }
+
+    pub(super) async fn writing(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.writing).lock_owned().await
+    }
+
+    /// Does a job that sends nothing but its answer.
+    pub(super) async fn perform(
+        &self,
+        repository: PathBuf,
+        job: Job,
+        hold: impl Send + 'static,
+    ) -> Result<Result<Answer, Failure>, Error> {
+        let ignore = |(): &mut (), _| Ok(());
+        let (result, ()) = self.engine.run(Task { repository, job }, hold, (), ignore).await?;
+        Ok(result)
+    }
+
+    pub(super) fn failure(&self, failure: Failure, verb: &'static str, subject: &str) -> Error {
+        match failure {
+            Failure::Trouble(trouble) => self.trouble(trouble),
+            Failure::Exhausted(limit) => {
+                Error::Exhausted { url: Box::new(self.url.clone()), verb, subject: subject.to_owned(), limit }
+            }
+            Failure::Engine(why) => Error::Engine { why },
+        }
+    }
+
+    /// The error for trouble with this mirror's own objects.
+    pub(super) fn trouble(&self, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Broken(what) => self.damaged(what),
+            Trouble::Missing(id) => self.missing(id),
+            Trouble::TooManyEntries => Error::TooManyFiles { what: "entries in all folders", limit: ENTRIES_MAX },
+            Trouble::TooDeep(path) => Error::TooDeep { path, limit: DEPTH_MAX },
+            Trouble::TooLong(path) => Error::TooLong { path, limit: PATH_BYTES_MAX },
+            Trouble::Storage(what) => {
+                let source = std::io::Error::other(what);
+                Error::State { operation: "write to", path: self.path(), source }
+            }
+            Trouble::Memory => Error::Memory,
+            Trouble::Stopped => Error::Thread,
+            // Only a fetch has these, and handles them.
+            Trouble::NotARepository
+            | Trouble::Sha256
+            | Trouble::NoReference
+            | Trouble::NoCommit
+            | Trouble::Pack
+            | Trouble::Incomplete
+            | Trouble::TooManyObjects
+            | Trouble::Deadline => Error::Engine { why: format!("unexpected: {trouble:?}") },
+        }
+    }
+
+    pub(super) fn settled(&self) -> Option<Settled> {
+        self.settled.lock().clone()
+    }
+
+    pub(super) fn set_settled(&self, settled: Settled) {
+        *self.settled.lock() = Some(settled);
+    }
+
+    pub(super) fn forget_settled(&self) {
+        *self.settled.lock() = None;
+    }
+
+    /// Fails if unpacking this object exceeded a limit a short while ago.
+    pub(super) fn check_refused(&self, id: Oid, subject: &str) -> Result<(), Error> {
+        let limit = self.refused.lock().as_ref().and_then(|refused| refused.limit(id, Instant::now()));
+        match limit {
+            Some(limit) => Err(self.failure(Failure::Exhausted(limit), "unpacking", subject)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn remember_refused(&self, id: Oid, error: &Error) {
+        if let Some(refused) = Refused::of(id, error, Instant::now()) {
+            *self.refused.lock() = Some(refused);
+        }
+    }
+
+    pub(super) fn last_good(&self) -> Option<Revision> {
         self.good.lock().clone()
     }
 
-    /// Forgets the last good revision if it cannot be read.
-    fn forget_unreadable_good(&self) {
+    /// Forgets the last good revision if its commit does not exist. An index is read, and no object.
+    pub(super) fn forget_unreadable_good(&self) {
         let Some(commit) = self.last_good().and_then(|good| good.commit()) else { return };
-        let readable = self
-            .repository()
-            .is_ok_and(|repository| repository.find_commit(to_git(commit)).and_then(|commit| commit.tree()).is_ok());
+        let exists = |repository: Repository| repository.odb().is_ok_and(|odb| odb.exists(to_git(commit)));
+        let readable = self.repository().is_ok_and(exists);
         if !readable {
             tracing::warn!(url = %self.url, %commit, "cannot read the last good revision any more");
             self.is_damaged.store(true, Ordering::Release);
@@ -347,19 +426,13 @@ impl Shared {
         names.iter().filter(|name| own != name.as_str()).for_each(|name| generation::remove_folder(&parent.join(name)));
     }
 
-    fn number(&self) -> u32 {
+    pub(super) fn number(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }
 
-    fn repository(&self) -> Result<Repository, Error> {
+    pub(super) fn repository(&self) -> Result<Repository, Error> {
         let path = generation::path(&self.folder, self.number());
         Repository::open_bare(&path).map_err(|_| self.damaged(display_name(&path)))
-    }
-
-    /// Fails if a requested object does not exist. A missing object is not damage.
-    fn require(&self, repository: &Repository, id: Oid) -> Result<(), Error> {
-        let odb = repository.odb().map_err(|_| self.damaged("its objects".to_owned()))?;
-        if odb.exists(to_git(id)) { Ok(()) } else { Err(self.missing(id)) }
     }
 
     fn missing(&self, id: Oid) -> Error {

@@ -22,8 +22,8 @@ pub type Files = Vec<(Arc<str>, Arc<[u8]>)>;
 /// Collects the files of a snapshot within its limits.
 ///
 /// Files arrive in path order, so that the limits omit the same files whatever the source.
-pub(super) struct Collector<'a> {
-    filter: &'a Filter,
+pub(super) struct Collector {
+    filter: Filter,
     limits: Limits,
     /// Bytes in memory, by blob id.
     known: HashMap<Oid, Arc<[u8]>>,
@@ -35,11 +35,44 @@ pub(super) struct Collector<'a> {
     is_over_budget: bool,
 }
 
-/// Walks a tree and passes its files to a collector.
-struct Walk<'a> {
+/// What receives the files of a walk: a [`Collector`], or the engine's way to one in another process.
+pub(super) trait Visit {
+    /// Counts one entry of a folder, relevant or not.
+    fn entry(&mut self) -> Result<(), Error>;
+
+    /// Whether a file is relevant.
+    fn takes(&self, path: &str) -> bool;
+
+    /// Whether anything in a folder is relevant.
+    fn enters(&self, path: &str) -> bool;
+
+    /// Length of a blob that need not be read again.
+    fn known_bytes(&self, id: Oid) -> Option<u64>;
+
+    /// Takes a folder.
+    fn folder(&mut self, path: &str, id: Oid) -> Result<(), Error>;
+
+    /// Takes a folder that is not opened.
+    fn unopened(&mut self, path: &str) -> Result<(), Error>;
+
+    /// Takes a file without bytes.
+    fn special(&mut self, path: &str, id: Oid, content: Content) -> Result<(), Error>;
+
+    /// Takes a relevant file of `bytes` length. Reads it if it is not known and the limits allow it.
+    fn file(
+        &mut self,
+        path: &str,
+        id: Oid,
+        bytes: u64,
+        read: &mut dyn FnMut() -> Result<Arc<[u8]>, Error>,
+    ) -> Result<(), Error>;
+}
+
+/// Walks a tree and passes its files to a visitor.
+struct Walk<'a, V> {
     repository: &'a Repository,
     odb: Odb<'a>,
-    collector: Collector<'a>,
+    visitor: V,
     broken: Broken<'a>,
 }
 
@@ -61,41 +94,53 @@ pub(super) fn snapshot(
     limits: Limits,
     broken: Broken<'_>,
 ) -> Result<Snapshot, Error> {
-    let tree = repository.find_commit(to_git(commit)).map_err(|_| broken(format!("commit {commit}")))?.tree_id();
-    let odb = repository.odb().map_err(|_| broken("its objects".to_owned()))?;
-    let mut walk = Walk { repository, odb, collector: Collector::new(filter, limits, previous), broken };
-    walk.folder(tree, "", 0)?;
-    Ok(walk.collector.finish(Revision::Commit { name: name.to_owned(), commit }))
+    let collector = Collector::new(filter, limits, previous);
+    Ok(visit_commit(repository, commit, collector, broken)?.finish(Revision::Commit { name: name.to_owned(), commit }))
 }
 
-/// The YAML and JSON files of a tree, or the one file of a blob, in path order and named below `path`.
-pub(super) fn files(
+/// Passes the files of a commit to a visitor.
+pub(super) fn visit_commit<V: Visit>(
+    repository: &Repository,
+    commit: Oid,
+    visitor: V,
+    broken: Broken<'_>,
+) -> Result<V, Error> {
+    let tree =
+        repository.find_commit(to_git(commit)).map_err(|error| unread(broken, format!("commit {commit}"), &error));
+    let tree = tree?.tree_id();
+    let odb = repository.odb().map_err(|error| unread(broken, "its objects".to_owned(), &error))?;
+    let mut walk = Walk { repository, odb, visitor, broken };
+    walk.folder(tree, "", 0)?;
+    Ok(walk.visitor)
+}
+
+/// Passes the files of a tree, or one blob, to a visitor. They are named below `path`.
+pub(super) fn visit_object<V: Visit>(
     repository: &Repository,
     id: Oid,
     path: &str,
-    limits: Limits,
+    visitor: V,
     broken: Broken<'_>,
-) -> Result<Files, Error> {
-    let odb = repository.odb().map_err(|_| broken("its objects".to_owned()))?;
-    let (_, kind) = odb.read_header(to_git(id)).map_err(|_| broken(format!("object {id}")))?;
-    let filter = Filter::default().with_modules([path.to_owned()].into());
-    let mut walk = Walk { repository, odb, collector: Collector::new(&filter, limits, None), broken };
+) -> Result<V, Error> {
+    let odb = repository.odb().map_err(|error| unread(broken, "its objects".to_owned(), &error))?;
+    let (_, kind) = odb.read_header(to_git(id)).map_err(|error| unread(broken, format!("object {id}"), &error))?;
+    let mut walk = Walk { repository, odb, visitor, broken };
     match kind {
         ObjectType::Tree => walk.folder(to_git(id), path, 0)?,
         ObjectType::Blob => walk.blob(to_git(id), path)?,
         ObjectType::Any | ObjectType::Commit | ObjectType::Tag => return Err(broken(format!("object {id}"))),
     }
-    let readable = |(path, file): (Arc<str>, File)| match file.content {
-        Content::Text(bytes) => Ok((path, bytes)),
-        Content::TooLarge { .. } => Err(unreadable(&path, "a file beyond the size limit")),
-        Content::OverBudget => Err(unreadable(&path, "a file beyond the limit on all files")),
-        Content::LfsPointer => Err(unreadable(&path, "a pointer of Git LFS")),
-        Content::Symlink => Err(unreadable(&path, "a symbolic link")),
-        Content::Submodule => Err(unreadable(&path, "a submodule")),
-        Content::NameNotUtf8 => Err(unreadable(&path, "a file whose name is not UTF-8")),
-        Content::Ambiguous => Err(unreadable(&path, "a name that occurs several times")),
-    };
-    walk.collector.files.into_iter().map(readable).collect()
+    Ok(walk.visitor)
+}
+
+/// The error for an object that libgit2 cannot read. A lack of memory is no fault of the object.
+fn unread(broken: Broken<'_>, what: String, error: &git2::Error) -> Error {
+    if error.class() == git2::ErrorClass::NoMemory { Error::Memory } else { broken(what) }
+}
+
+/// What matters of a module's objects: everything at or below their path.
+pub(super) fn module_filter(path: &str) -> Filter {
+    Filter::default().with_modules([path.to_owned()].into())
 }
 
 fn unreadable(path: &str, what: &'static str) -> Error {
@@ -120,12 +165,19 @@ pub(super) fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The name as text, or a replacement for display if it is not UTF-8.
+/// The name as text, or a replacement for display if it is not UTF-8. A name with `/` is none that git itself writes: it
+/// would look like a path through other folders.
 pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(name).map_err(|_| {
+    let text = std::str::from_utf8(name);
+    if let Ok(text) = text
+        && text.contains('/')
+    {
+        return Err(text.replace('/', "\\x2f"));
+    }
+    text.map_err(|_| {
         let chunks = name.utf8_chunks();
         chunks.fold(String::new(), |mut text, chunk| {
-            text.push_str(chunk.valid());
+            text.push_str(&chunk.valid().replace('/', "\\x2f"));
             chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
             text
         })
@@ -133,7 +185,7 @@ pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
 }
 
 /// Whether the bytes are a pointer of Git LFS instead of a file's content.
-fn is_lfs_pointer(bytes: &[u8]) -> bool {
+pub(super) fn is_lfs_pointer(bytes: &[u8]) -> bool {
     const LEN_MAX: usize = 1024; // The specification's limit for a pointer.
     bytes.len() < LEN_MAX && bytes.starts_with(b"version https://git-lfs.github.com/spec/")
 }
@@ -146,12 +198,12 @@ fn ambiguous(tree: &git2::Tree<'_>) -> HashSet<Vec<u8>> {
 
 // === impl Collector ===
 
-impl<'a> Collector<'a> {
-    pub(super) fn new(filter: &'a Filter, limits: Limits, previous: Option<&Snapshot>) -> Collector<'a> {
+impl Collector {
+    pub(super) fn new(filter: &Filter, limits: Limits, previous: Option<&Snapshot>) -> Collector {
         let known = previous.into_iter().flat_map(|snapshot| snapshot.files.values());
         let known = known.filter_map(|file| Some((file.id, Arc::clone(file.text()?)))).collect();
         Collector {
-            filter,
+            filter: filter.clone(),
             limits,
             known,
             files: BTreeMap::new(),
@@ -199,9 +251,7 @@ impl<'a> Collector<'a> {
 
     /// Whether a file of this size is too large to be read.
     pub(super) fn is_too_large(&self, path: &str, bytes: u64) -> bool {
-        let module = self.filter.is_of_module(path);
-        let max = if module { self.limits.module_file_bytes_max } else { self.limits.file_bytes_max };
-        max < bytes
+        self.limits.is_too_large(bytes, self.filter.is_of_module(path))
     }
 
     /// Limit of the size of any file.
@@ -211,6 +261,21 @@ impl<'a> Collector<'a> {
 
     pub(super) fn folder(&mut self, path: &str, id: Oid) {
         self.trees.insert(path.into(), id);
+    }
+
+    /// The files with their bytes, in path order. Fails if one has none.
+    pub(super) fn into_files(self) -> Result<Files, Error> {
+        let readable = |(path, file): (Arc<str>, File)| match file.content {
+            Content::Text(bytes) => Ok((path, bytes)),
+            Content::TooLarge { .. } => Err(unreadable(&path, "a file beyond the size limit")),
+            Content::OverBudget => Err(unreadable(&path, "a file beyond the limit on all files")),
+            Content::LfsPointer => Err(unreadable(&path, "a pointer of Git LFS")),
+            Content::Symlink => Err(unreadable(&path, "a symbolic link")),
+            Content::Submodule => Err(unreadable(&path, "a submodule")),
+            Content::NameNotUtf8 => Err(unreadable(&path, "a file whose name is not UTF-8")),
+            Content::Ambiguous => Err(unreadable(&path, "a name that occurs several times")),
+        };
+        self.files.into_iter().map(readable).collect()
     }
 
     /// Adds a file without bytes.
@@ -254,27 +319,69 @@ impl<'a> Collector<'a> {
     }
 }
 
+impl Visit for Collector {
+    fn entry(&mut self) -> Result<(), Error> {
+        Collector::entry(self)
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        Collector::takes(self, path)
+    }
+
+    fn enters(&self, path: &str) -> bool {
+        Collector::enters(self, path)
+    }
+
+    fn known_bytes(&self, id: Oid) -> Option<u64> {
+        self.known.get(&id).map(|text| text.len() as u64)
+    }
+
+    fn folder(&mut self, path: &str, id: Oid) -> Result<(), Error> {
+        Collector::folder(self, path, id);
+        Ok(())
+    }
+
+    fn unopened(&mut self, path: &str) -> Result<(), Error> {
+        Collector::unopened(self, path);
+        Ok(())
+    }
+
+    fn special(&mut self, path: &str, id: Oid, content: Content) -> Result<(), Error> {
+        Collector::special(self, path, id, content)
+    }
+
+    fn file(
+        &mut self,
+        path: &str,
+        id: Oid,
+        bytes: u64,
+        read: &mut dyn FnMut() -> Result<Arc<[u8]>, Error>,
+    ) -> Result<(), Error> {
+        Collector::file(self, path, id, bytes, read)
+    }
+}
+
 // === impl Walk ===
 
-impl Walk<'_> {
+impl<V: Visit> Walk<'_, V> {
     fn folder(&mut self, id: git2::Oid, path: &str, depth: usize) -> Result<(), Error> {
         if limits::DEPTH_MAX < depth {
             return Err(Error::TooDeep { path: path.to_owned(), limit: limits::DEPTH_MAX });
         }
-        self.collector.folder(path, from_git(id));
+        self.visitor.folder(path, from_git(id))?;
         let repository = self.repository;
-        let tree = repository.find_tree(id).map_err(|_| (self.broken)(format!("tree {id}")))?;
+        let tree = repository.find_tree(id).map_err(|error| unread(self.broken, format!("tree {id}"), &error))?;
         let ambiguous = ambiguous(&tree);
         for entry in &tree {
-            self.collector.entry()?;
+            self.visitor.entry()?;
             let name = entry.name_bytes();
             if name.starts_with(b".") {
                 continue;
             }
             if ambiguous.contains(name) {
                 let shown = join(path, &name_text(name).map_or_else(|shown| shown, str::to_owned));
-                if self.collector.enters(&shown) {
-                    self.collector.special(&shown, from_git(entry.id()), Content::Ambiguous)?;
+                if self.visitor.enters(&shown) {
+                    self.visitor.special(&shown, from_git(entry.id()), Content::Ambiguous)?;
                 }
                 continue;
             }
@@ -283,8 +390,8 @@ impl Walk<'_> {
                 Ok(name) => self.entry(entry.id(), &mode, &join(path, name), depth)?,
                 Err(shown) => {
                     let shown = join(path, &shown);
-                    if !matches!(mode, Mode::File) || self.collector.takes(&shown) {
-                        self.collector.special(&shown, from_git(entry.id()), Content::NameNotUtf8)?;
+                    if !matches!(mode, Mode::File) || self.visitor.takes(&shown) {
+                        self.visitor.special(&shown, from_git(entry.id()), Content::NameNotUtf8)?;
                     }
                 }
             }
@@ -294,38 +401,37 @@ impl Walk<'_> {
 
     fn entry(&mut self, id: git2::Oid, mode: &Mode, path: &str, depth: usize) -> Result<(), Error> {
         match mode {
-            Mode::Folder if self.collector.enters(path) => self.folder(id, path, depth + 1),
+            Mode::Folder if self.visitor.enters(path) => self.folder(id, path, depth + 1),
             Mode::Folder => {
-                self.collector.folder(path, from_git(id));
-                self.collector.unopened(path);
-                Ok(())
+                self.visitor.folder(path, from_git(id))?;
+                self.visitor.unopened(path)
             }
             // Regardless of their names: either may replace a folder of definitions.
-            Mode::Symlink if self.collector.enters(path) => {
-                self.collector.special(path, from_git(id), Content::Symlink)
+            Mode::Symlink if self.visitor.enters(path) => {
+                self.visitor.special(path, from_git(id), Content::Symlink)
             }
-            Mode::Submodule if self.collector.enters(path) => {
-                self.collector.special(path, from_git(id), Content::Submodule)
+            Mode::Submodule if self.visitor.enters(path) => {
+                self.visitor.special(path, from_git(id), Content::Submodule)
             }
             Mode::Symlink | Mode::Submodule => Ok(()),
-            Mode::File if self.collector.takes(path) => self.blob(id, path),
+            Mode::File if self.visitor.takes(path) => self.blob(id, path),
             Mode::File => Ok(()),
         }
     }
 
     fn blob(&mut self, id: git2::Oid, path: &str) -> Result<(), Error> {
-        let broken = || (self.broken)(format!("blob {id} of {path}"));
-        if let Some(known) = self.collector.known(from_git(id)) {
-            return self.collector.file(path, from_git(id), known.len() as u64, || Ok(known));
+        let broken = |error: &git2::Error| unread(self.broken, format!("blob {id} of {path}"), error);
+        let odb = &self.odb;
+        let mut read = || odb.read(id).map(|object| Arc::from(object.data())).map_err(|error| broken(&error));
+        if let Some(bytes) = self.visitor.known_bytes(from_git(id)) {
+            return self.visitor.file(path, from_git(id), bytes, &mut read);
         }
         // The header contains the size, so a large blob is not unpacked.
-        let (bytes, kind) = self.odb.read_header(id).map_err(|_| broken())?;
+        let (bytes, kind) = odb.read_header(id).map_err(|error| broken(&error))?;
         if kind != ObjectType::Blob {
-            return Err(broken());
+            return Err((self.broken)(format!("blob {id} of {path}")));
         }
-        let odb = &self.odb;
-        let read = || odb.read(id).map(|object| object.data().to_vec()).map_err(|_| broken());
-        self.collector.file(path, from_git(id), bytes as u64, read)
+        self.visitor.file(path, from_git(id), bytes as u64, &mut read)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::{fmt, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::url::Url;
 use tidegate_core::revision::Oid;
 
 /// The reference to follow.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reference {
     /// The repository's HEAD.
     Default,

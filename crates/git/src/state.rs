@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{error::Error, generation, mirror::Mirror, thread, url::Url};
+use super::{engine::Engine, error::Error, generation, mirror::Mirror, thread, url::Url};
 use tidegate_core::name::Key;
 
 /// A state folder that belongs to this process until the value and all its mirrors are dropped.
@@ -17,6 +17,7 @@ use tidegate_core::name::Key;
 #[derive(Clone, Debug)]
 pub struct State {
     folder: Arc<Path>,
+    engine: Engine,
     /// Holds the lock.
     _lock: Arc<File>,
 }
@@ -24,7 +25,8 @@ pub struct State {
 // === impl State ===
 
 impl State {
-    /// Opens the folder, which is created if it is missing, and locks it.
+    /// Opens the folder, which is created if it is missing, and locks it. Its mirrors work in this process,
+    /// unless [`State::with_engine`] says otherwise.
     ///
     /// # Errors
     ///
@@ -49,7 +51,12 @@ impl State {
         }
         // The file's content is only for people, so a failed write does not matter.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(State { folder: folder.into(), _lock: Arc::new(lock) })
+        Ok(State { folder: folder.into(), engine: Engine::local(), _lock: Arc::new(lock) })
+    }
+
+    /// The same folder, with mirrors whose objects this engine unpacks.
+    pub fn with_engine(self, engine: Engine) -> State {
+        State { engine, ..self }
     }
 
     /// The mirror of a source's repository, which is created if it is missing.
@@ -89,6 +96,10 @@ impl State {
             Ok(()) | Err(_) => Ok(()),
         })
         .await
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// The folder of all mirrors.

@@ -114,7 +114,7 @@ struct Position {
 struct Walk<'a> {
     root: &'a Path,
     index: Option<Index<'a>>,
-    collector: Collector<'a>,
+    collector: Collector,
     takes_all: bool,
     /// Bytes of files that are not needed and were hashed.
     hashed_bytes: u64,

@@ -28,6 +28,7 @@ fn a_pass_ends_with_what_comes_first() {
     check(failed(Remedy::Retry), Some(Class::Stalled), true, Finish::Failed(Class::Stalled));
     check(failed(Remedy::Secret(SeenSecret::default())), None, false, resync(SECRET_LOOK));
     check(failed(Remedy::Edit), None, false, resync(MINUTE));
+    check(failed(Remedy::Later), None, false, resync(MINUTE));
     assert_eq!(finish(&terms, &Fetching::Pending, false, None, false, now, 0.0), resync(MINUTE * 5));
 }
 

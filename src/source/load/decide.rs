@@ -167,7 +167,7 @@ pub(super) fn fetched_so_far(known: &KnownSource, terms: &Terms, is_waiting: boo
     } else {
         format!("{server} has not answered yet")
     };
-    Fetched::Failed { reason: "Fetching", message, stalled: false }
+    Fetched::Failed { reason: "Fetching", message, said: None, stalled: false }
 }
 
 /// Whether a fetch is due. `secret` is the Secret that the GitSource names.
@@ -184,7 +184,7 @@ pub(super) fn start(
     }
     match (secret, last.failure().map(|failure| &failure.remedy)) {
         (Some(secret), Some(Remedy::Secret(seen))) => Start::FetchIfChanged(secret, seen.clone()),
-        (_, Some(Remedy::Retry | Remedy::Edit) | None) | (None, Some(Remedy::Secret(_))) => Start::Skip,
+        (_, Some(Remedy::Retry | Remedy::Later | Remedy::Edit) | None) | (None, Some(Remedy::Secret(_))) => Start::Skip,
     }
 }
 
@@ -196,11 +196,12 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
         Fetching::Pending => true,
         Fetching::Ended(LastFetch { settings, next, .. }) => *next <= now || *settings != terms.fetching(),
     };
-    is_over
-        || (requested.is_some() && requested != handled)
-        || triggers.contains(Trigger::Git)
-        || triggers.contains(Trigger::Requested)
-        || (last.failure().is_some() && triggers.contains(Trigger::Retry))
+    let is_asked = (requested.is_some() && requested != handled) || triggers.contains(Trigger::Requested);
+    // While the git server asks to wait, only a user may hurry.
+    let must_wait = last.failure().is_some_and(|failure| failure.remedy == Remedy::Later);
+    let is_triggered =
+        triggers.contains(Trigger::Git) || (last.failure().is_some() && triggers.contains(Trigger::Retry));
+    is_over || is_asked || (is_triggered && !must_wait)
 }
 
 /// The last fetch, once it has ended with `result`. `poll` is when the next one is due without a failure.
@@ -215,7 +216,9 @@ pub(super) fn ended(
         Ok(()) => (ReadOutcome::Done, 0, poll),
         Err(problem) => {
             let failure = problem.failure();
-            let wait = retry::at_least(poll, failure.retry_after.unwrap_or_default());
+            let asked = failure.retry_after.unwrap_or_default();
+            // A wait that the git server asks for replaces the interval.
+            let wait = if failure.remedy == Remedy::Later { asked } else { retry::at_least(poll, asked) };
             (ReadOutcome::Failed(failure), before.failures().saturating_add(1), wait)
         }
     };

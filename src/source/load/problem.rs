@@ -10,7 +10,7 @@ use tidegate_process::retry::Class;
 use super::decide;
 use crate::{
     controller::Failure,
-    source::state::{ReadFailure, SeenSecret},
+    source::state::{ReadFailure, Remedy, SeenSecret},
 };
 
 /// Why a source cannot be fetched or read.
@@ -53,23 +53,44 @@ pub(super) enum Problem {
 impl Problem {
     /// The failure, as it is kept until the next fetch.
     pub(super) fn failure(&self) -> ReadFailure {
-        let remedy = decide::remedy(self.class(), self.seen_secret());
-        ReadFailure { reason: self.reason(), message: self.to_string(), remedy, retry_after: self.retry_after() }
+        let asked_by_git = self.git().and_then(git::Error::retry_after);
+        let remedy = match asked_by_git {
+            Some(_) => Remedy::Later,
+            None => decide::remedy(self.class(), self.seen_secret()),
+        };
+        let said = self.git().and_then(git::Error::said).map(ToString::to_string);
+        let retry_after = asked_by_git.or_else(|| self.asked_by_kcp());
+        ReadFailure { reason: self.reason(), message: self.to_string(), said, remedy, retry_after }
     }
 
-    /// How long the server asked to wait.
-    fn retry_after(&self) -> Option<Duration> {
+    /// How long the control plane asks to wait.
+    fn asked_by_kcp(&self) -> Option<Duration> {
         match self {
             Problem::SecretRead { error, .. } => error.retry_after(),
             Problem::Unrecorded(failure) => failure.retry_after(),
-            Problem::Access { .. }
-            | Problem::Git(_)
-            | Problem::Url(_)
+            Problem::Url(_)
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
+            | Problem::Access { .. }
             | Problem::Rewritten { .. }
+            | Problem::Git(_)
             | Problem::Interrupted(_) => None,
+        }
+    }
+
+    /// The error of the git server or of the mirror.
+    fn git(&self) -> Option<&git::Error> {
+        match self {
+            Problem::Access { error, .. } | Problem::Git(error) => Some(error),
+            Problem::Url(_)
+            | Problem::Local
+            | Problem::NoSecret(_)
+            | Problem::Secret { .. }
+            | Problem::SecretRead { .. }
+            | Problem::Rewritten { .. }
+            | Problem::Interrupted(_)
+            | Problem::Unrecorded(_) => None,
         }
     }
 

@@ -22,7 +22,11 @@ fn an_event_says_only_what_the_status_did_not_say_before() {
     let failed = |message: &str| ("Fetched", "False", "Unreachable", message.to_owned());
     let applied = |reason: &'static str| ("Applied", "False", reason, "a message".to_owned());
     let done = || ("Fetched", "True", "Fetched", "read main@a".to_owned());
-    let rows: [(Vec<_>, Vec<_>, &[&str]); 7] = [
+    // The words of a git server stay in the condition.
+    let quoted = |said: &str| failed(&format!("no answer; the server says: {said:?}"));
+    let rows: [(Vec<_>, Vec<_>, &[&str]); 9] = [
+        (vec![done()], vec![quoted("s3cret")], &["Warning FetchFailed Fetch: no answer"]),
+        (vec![quoted("request 1")], vec![quoted("request 2")], &[]),
         (vec![], vec![done()], &[]),
         (vec![done()], vec![failed("no answer")], &["Warning FetchFailed Fetch: no answer"]),
         (vec![failed("no answer")], vec![failed("no answer")], &[]),

@@ -16,7 +16,7 @@ fn a_failure_outside_of_a_fetch_keeps_the_time_of_the_next_fetch() {
 #[test]
 fn only_a_failure_that_a_retry_may_solve_is_not_stalled() {
     let secret = Remedy::Secret(SeenSecret::default());
-    for (remedy, expected) in [(Remedy::Retry, false), (secret, true), (Remedy::Edit, true)] {
+    for (remedy, expected) in [(Remedy::Retry, false), (Remedy::Later, false), (secret, true), (Remedy::Edit, true)] {
         let outcome = ReadOutcome::Failed(failure(remedy));
         let last = LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 1, outcome };
         let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(last).fetched() else { panic!() };
@@ -132,7 +132,7 @@ fn text(known: &KnownRevision) -> String {
 }
 
 fn failure(remedy: Remedy) -> ReadFailure {
-    ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy, retry_after: None }
+    ReadFailure { reason: "Test", message: "it failed".to_owned(), said: None, remedy, retry_after: None }
 }
 
 fn refusal(digit: char) -> RefusedRevision {

@@ -38,8 +38,8 @@ pub(crate) enum Action {
     Cut(usize),
     /// Serves the first so many bytes of the body as if they were all.
     Shorten(usize),
-    /// Sends these bytes in place of a body, again and again, without an end.
-    Flood(&'static str, Vec<u8>),
+    /// Sends these bytes in place of a body, the last ones again and again, without an end.
+    Flood(&'static str, Vec<u8>, Vec<u8>),
 }
 
 type Decide = dyn Fn(&Request) -> Action + Send + Sync;
@@ -64,7 +64,12 @@ struct Shared {
 impl Server {
     /// Serves the repositories below `root` over TLS.
     pub(crate) fn start(root: &Path) -> Server {
-        let (tls, ca) = certificates();
+        Server::start_with(root, Fault::None)
+    }
+
+    /// Serves the repositories below `root` over TLS, with a certificate that something is wrong with.
+    pub(crate) fn start_with(root: &Path, fault: Fault) -> Server {
+        let (tls, ca) = certificates(fault);
         Server::launch(root, Some(tls), ca)
     }
 
@@ -141,8 +146,20 @@ impl Request {
     }
 }
 
+/// What is wrong with a server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    Expired,
+    NotYetValid,
+    OtherHost,
+    NoName,
+    /// It is fine, and the server wants one of the client.
+    WantsClient,
+}
+
 /// A certificate for localhost, and its authority.
-fn certificates() -> (Arc<ServerConfig>, Vec<u8>) {
+fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut ca_params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     ca_params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -150,15 +167,36 @@ fn certificates() -> (Arc<ServerConfig>, Vec<u8>) {
     let ca = ca_params.self_signed(&ca_key).unwrap();
     let issuer = rcgen::Issuer::new(ca_params, ca_key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let names = match fault {
+        Fault::OtherHost => vec!["other.example.com".to_owned()],
+        Fault::NoName => Vec::new(),
+        Fault::None | Fault::Expired | Fault::NotYetValid | Fault::WantsClient => {
+            vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
+        }
+    };
+    let mut params = rcgen::CertificateParams::new(names).unwrap();
+    // Without any extension, a certificate is not even read.
+    params.is_ca = rcgen::IsCa::ExplicitNoCa;
+    match fault {
+        Fault::Expired => params.not_after = rcgen::date_time_ymd(2020, 1, 1),
+        Fault::NotYetValid => params.not_before = rcgen::date_time_ymd(2090, 1, 1),
+        Fault::None | Fault::OtherHost | Fault::NoName | Fault::WantsClient => {}
+    }
     let certificate = params.signed_by(&key, &issuer).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap())
-        .unwrap();
+    let builder =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
+    let builder = match fault {
+        Fault::WantsClient => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(ca.der().clone()).unwrap();
+            let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    let config =
+        builder.with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap()).unwrap();
     (Arc::new(config), ca.pem().into_bytes())
 }
 
@@ -204,8 +242,9 @@ impl Shared {
                     let body = &body[..bytes.min(body.len())];
                     send(stream, status, &headers, body, body.len())?;
                 }
-                Action::Flood(content_type, bytes) => {
+                Action::Flood(content_type, start, bytes) => {
                     write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\nconnection: close\r\n\r\n")?;
+                    stream.write_all(&start)?;
                     while !self.is_over.load(Ordering::SeqCst) {
                         stream.write_all(&bytes)?;
                     }

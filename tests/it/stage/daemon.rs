@@ -94,7 +94,14 @@ impl Daemon {
 async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::daemon::Daemon> {
     let deadline = Instant::now() + SOON;
     loop {
-        match tidegate::daemon::Daemon::load_on(config.clone(), network, Renderer::local()).await {
+        match tidegate::daemon::Daemon::load_on(
+            config.clone(),
+            network,
+            Renderer::local(),
+            tidegate_git::Engine::local(),
+        )
+        .await
+        {
             // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
             Err(error) if Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") => {
                 std::thread::yield_now();

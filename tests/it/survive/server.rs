@@ -1,6 +1,7 @@
-//! One server: git servers that never answer, that fail for a while, and runtimes whose access changes.
+//! One server: git servers that never answer or that fail, and runtimes whose access changes.
 
 mod access;
+mod git_errors;
 mod lanes;
 mod outage;
 mod prune;

@@ -49,9 +49,19 @@ pub enum Fetched {
         reason: &'static str,
         /// One sentence, without any text from a remote.
         message: String,
+        /// What the git server says of it, cleaned. Only the condition quotes it.
+        said: Option<String>,
         /// A retry cannot help.
         stalled: bool,
     },
+}
+
+/// What precedes the words of a git server at the end of a message.
+const QUOTATION: &str = "; the server says: ";
+
+/// The message of a condition without the words of a git server: for logs and Events.
+pub fn without_quotation(message: &str) -> &str {
+    message.split_once(QUOTATION).map_or(message, |(message, _)| message)
 }
 
 /// A definition that is not applied.
@@ -229,9 +239,10 @@ fn fetched(pass: &Pass<'_>) -> Verdict {
             Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
         }
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
-        (Fetched::Failed { reason, message, stalled }, _) => {
+        (Fetched::Failed { reason, message, said, stalled }, _) => {
             let in_force = pass.in_force.map(|revision| format!("; {revision} stays active")).unwrap_or_default();
-            Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}") }
+            let said = said.as_ref().map(|said| format!("{QUOTATION}{said:?}")).unwrap_or_default();
+            Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}{said}") }
         }
     }
 }

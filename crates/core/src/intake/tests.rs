@@ -394,6 +394,7 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
     let failed = Fetched::Failed {
         reason: "Unauthorized",
         message: "the server wants other credentials".to_owned(),
+        said: None,
         stalled: false,
     };
     let status = world.status(&source(), &failed, "scope");

@@ -23,7 +23,11 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     }
     // After a success a retry is for KCP, not for the git server.
     assert!(!due(&last, only(Trigger::Retry)));
-    assert!(due(&LastFetch { outcome: failed(Remedy::Edit), ..last }, only(Trigger::Retry)));
+    assert!(due(&LastFetch { outcome: failed(Remedy::Edit), ..last.clone() }, only(Trigger::Retry)));
+    // While the git server asks to wait, only a user may hurry.
+    let later = LastFetch { outcome: failed(Remedy::Later), ..last };
+    assert!(!due(&later, only(Trigger::Retry)) && !due(&later, only(Trigger::Git)));
+    assert!(due(&later, only(Trigger::Requested)) && due(&LastFetch { next: now, ..later }, only(Trigger::Retry)));
 }
 
 #[test]
@@ -326,7 +330,7 @@ fn text(step: &FetchStep) -> String {
 
 fn rejected() -> git::Error {
     let url: git::Url = "https://git.example.org/dev.git".parse().unwrap();
-    git::Error::Authentication { url: Box::new(url), sent: true }
+    git::Error::Authentication { url: Box::new(url), sent: true, said: None }
 }
 
 fn access(version: &str) -> SourceAccess {

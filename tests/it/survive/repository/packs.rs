@@ -1,0 +1,319 @@
+//! Packs that ask for all the memory that there is: one sentence about their source, and nothing else happens.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tidegate_git::{Error, Exhaustion, Reference, Remote, limits::ENGINE_MEMORY_MIB};
+
+use crate::{
+    daemon::TestNamespace,
+    git::{
+        Fixture,
+        pack::{Answers, Pack},
+        repository::Repository,
+        server::{Action, Request, Server},
+    },
+    harness::{SOON, apply, eventually},
+    stage::read,
+};
+
+const MIB: usize = 1 << 20;
+
+fn plain(server: &Server, repository: &str) -> Remote {
+    Remote {
+        url: server.url(repository).parse().unwrap(),
+        reference: Reference::Branch("main".into()),
+        credentials: None,
+        ca: None,
+        timeout: Duration::from_secs(60),
+    }
+}
+
+/// A pack of a few KiB whose objects are a commit with a file, and a blob of a gigabyte.
+fn bomb() -> Answers {
+    let mut pack = Pack::default();
+    let base = pack.blob(&[0; 1024]);
+    let middle = pack.copies(base, 1024, 1024, 1024);
+    pack.copies(middle, MIB, MIB, 1024);
+    let tip = pack.commit("a.yaml", b"1");
+    Answers::new(tip, pack.finish())
+}
+
+/// A pack whose tip is a commit of a gigabyte.
+fn large_commit() -> Answers {
+    let mut pack = Pack::default();
+    pack.large_commit(1024, 1000);
+    Answers::new("1".repeat(40), pack.finish())
+}
+
+/// A file of so many MiB in three revisions, as an accident leaves it in a repository.
+fn dump(mib: usize) -> Answers {
+    let mut pack = Pack::default();
+    let size = mib * MIB;
+    let first = pack.blob(&vec![b'x'; size]);
+    let second = pack.copies(first, size, MIB, mib - 1);
+    pack.copies(second, size - MIB, MIB, mib - 2);
+    let tip = pack.commit("a.yaml", b"1");
+    Answers::new(tip, pack.finish())
+}
+
+/// Names in a folder of a mirror that no finished work leaves.
+fn leftovers(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.starts_with("pack_") || name.ends_with(".lock") || name.ends_with(".new") {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_pack_that_describes_a_gigabyte_is_one_sentence_and_leaves_the_mirror_as_it_was() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start_plain(&repository.root());
+    let fixture = Fixture::new(plain(&server, "repo"));
+    let good = fixture.update().await.revision;
+    for answers in [bomb(), large_commit(), dump(60)] {
+        server.behave(move |request| answers.to(request));
+        let error = fixture.fetch().await.unwrap_err();
+        assert_eq!((error.reason(), error.class()), ("LimitExceeded", tidegate_process::retry::Class::Stalled));
+        let expected = format!("unpacking branch `main` of {} takes more than 96 MiB of memory: ", server.url("repo"));
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        assert!(error.to_string().ends_with("or set a larger --git-memory"), "{error}");
+        assert_eq!(leftovers(fixture.folder.path()), [""; 0]);
+        assert_eq!(fixture.read(&good).await.unwrap().text("a.yaml").unwrap()[..], b"1"[..]);
+        // As long as nothing changes it is not downloaded again: each attempt would cost as much.
+        let packs = || server.requests().iter().filter(|request| request.is_for_pack()).count();
+        let before = packs();
+        assert_eq!(fixture.fetch().await.unwrap_err().reason(), "LimitExceeded");
+        assert_eq!(packs(), before);
+    }
+    // A commit without it helps at once.
+    server.behave(|_| Action::Serve);
+    repository.commit(&[("a.yaml", "2")]);
+    fixture.update().await;
+}
+
+#[tokio::test]
+async fn more_memory_helps_a_repository_that_needs_it() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start_plain(&repository.root());
+    let answers = dump(60);
+    server.behave(move |request| answers.to(request));
+    let small = Fixture::new(plain(&server, "repo"));
+    let error = small.fetch().await.unwrap_err();
+    assert!(matches!(error, Error::Exhausted { limit: Exhaustion::Memory(ENGINE_MEMORY_MIB), .. }), "{error}");
+    Fixture::within(plain(&server, "repo"), 256).update().await;
+}
+
+#[tokio::test]
+async fn a_large_pack_does_not_need_its_size_in_memory() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start_plain(&repository.root());
+    let mut pack = Pack::default();
+    // Each blob is another one.
+    for number in 0..128_u32 {
+        let mut content = vec![b'x'; MIB / 2];
+        content[..4].copy_from_slice(&number.to_be_bytes());
+        pack.blob(&content);
+    }
+    let tip = pack.commit("a.yaml", b"1");
+    let answers = Answers::new(tip, pack.finish());
+    server.behave(move |request| answers.to(request));
+    // 64 MiB of pack in 32 MiB of memory.
+    Fixture::within(plain(&server, "repo"), 32).update().await;
+}
+
+#[tokio::test]
+async fn a_repository_that_is_fetched_again_without_news_starts_no_process() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start_plain(&repository.root());
+    let fixture = Fixture::new(plain(&server, "repo"));
+    let first = fixture.update().await;
+    // An engine would not come to its end now.
+    let locked = fixture.generation().join("refs/tidegate/fetched.lock");
+    fs::write(&locked, "").unwrap();
+    let begin = std::time::Instant::now();
+    for _ in 0..20 {
+        let again = fixture.fetch().await.unwrap();
+        assert_eq!((again.revision, again.fast_forward), (first.revision.clone(), true));
+    }
+    println!("20 fetches without news: {:?}", begin.elapsed());
+}
+
+/// The daemon's memory, and that of the processes that it starts.
+struct Watched {
+    daemon_kib: Arc<AtomicU64>,
+    engine_kib: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// Largest memory that a process has had, in KiB.
+fn peak(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+impl Watched {
+    fn start(pid: u32) -> Watched {
+        let watched = Watched { daemon_kib: Arc::default(), engine_kib: Arc::default(), is_over: Arc::default() };
+        let (daemon, engine, is_over) =
+            (Arc::clone(&watched.daemon_kib), Arc::clone(&watched.engine_kib), Arc::clone(&watched.is_over));
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                daemon.fetch_max(peak(pid).unwrap_or(0), Ordering::Relaxed);
+                for child in children(pid) {
+                    engine.fetch_max(peak(child).unwrap_or(0), Ordering::Relaxed);
+                }
+                std::thread::yield_now();
+            }
+        });
+        watched
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The memory limit of `deploy/base`, for a process and its children. Not every machine lets a test make one.
+struct Group(Option<std::path::PathBuf>);
+
+impl Group {
+    fn of(pid: u32) -> Group {
+        let folder = Path::new("/sys/fs/cgroup/memory").join(format!("tidegate-test-{pid}"));
+        let made = fs::create_dir(&folder).and_then(|()| {
+            fs::write(folder.join("memory.limit_in_bytes"), pod_memory_bytes().to_string())?;
+            fs::write(folder.join("cgroup.procs"), pid.to_string())
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir(&folder);
+        }
+        Group(made.is_ok().then_some(folder))
+    }
+
+    fn peak(&self) -> Option<u64> {
+        fs::read_to_string(self.0.as_ref()?.join("memory.max_usage_in_bytes")).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes have ended; if not, the machine removes it when it restarts.
+        let _ = self.0.as_ref().map(fs::remove_dir);
+    }
+}
+
+/// The memory limit of the daemon's pod.
+fn pod_memory_bytes() -> u64 {
+    let text = include_str!("../../../../deploy/base/deployment.yaml");
+    let limits = text.split_once("limits:").expect("the container has limits").1;
+    let mib = limits.split_once("memory: ").and_then(|(_, rest)| rest.split_once("Mi")).expect("a limit in MiB").0;
+    mib.parse::<u64>().expect("a number") << 20
+}
+
+#[test]
+fn all_engines_fit_into_the_pod_beside_the_daemon() {
+    // What an engine for templates has, of which there are two as well, but which are rarely full.
+    let (templates, daemon) = (2 * 64, 192);
+    let engines = ENGINE_MEMORY_MIB * tidegate_git::limits::ENGINES_MAX as u64;
+    assert!(engines + templates + daemon <= pod_memory_bytes() >> 20, "{engines} MiB for git");
+}
+
+fn source(namespace: &str, name: &str, url: &str, requested: &str) -> Value {
+    json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "annotations": { "tidegate.dev/reconcile-requested-at": requested },
+        },
+        "spec": { "url": url, "ref": { "branch": "main" }, "secretRef": { "name": "ca" } },
+    })
+}
+
+fn condition<'a>(source: &'a Value, type_: &str) -> Option<&'a Value> {
+    source["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+#[tokio::test]
+async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigabyte() {
+    let world = TestNamespace::new().await;
+    let repository = Repository::with(&[("a.yaml", "")]);
+    let server = Server::start(&repository.root());
+    let ca = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "ca", "namespace": world.namespace },
+        "data": { "ca.crt": STANDARD.encode(&server.ca) },
+    });
+    apply(&world.client, &ca).await;
+    let (bomb, large) = (bomb(), large_commit());
+    server.behave(move |request: &Request| match request.target.split('/').nth(1) {
+        Some("bomb") => bomb.to(request),
+        Some("large") => large.to(request),
+        _ => Action::Serve,
+    });
+    for (name, path) in [("bomb", "bomb"), ("large", "large"), ("good", "repo")] {
+        apply(&world.client, &source(&world.namespace, name, &server.url(path), "first")).await;
+    }
+    let group;
+    let daemon = world.start("packs", &[]);
+    let pid = daemon.process.program_pid().expect("it runs");
+    // Dropped after the daemon has ended.
+    group = Group::of(pid);
+    let watched = Watched::start(pid);
+    let until = async |name: &str, what: &str, holds: &dyn Fn(&Value) -> bool| {
+        eventually(what, SOON * 2, async || match read(&world.client, "GitSource", &world.namespace, name).await {
+            Some(source) if holds(&source) => Ok(source),
+            found => Err(format!("{found:?}\n{}", daemon.process.log_tail())),
+        })
+        .await
+    };
+    for name in ["bomb", "large"] {
+        let source = until(name, "the limit is reported", &|source| {
+            condition(source, "Fetched").is_some_and(|condition| condition["reason"] == "LimitExceeded")
+        })
+        .await;
+        let message = condition(&source, "Fetched").unwrap()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("takes more than 96 MiB of memory: remove large files"), "{message}");
+    }
+    let second = repository.commit(&[("b.yaml", "")]);
+    apply(&world.client, &source(&world.namespace, "good", &server.url("repo"), "second")).await;
+    let applied = format!("main@sha1:{second}");
+    until("good", "a good source beside them goes on", &|source| {
+        source["status"]["appliedRevision"] == applied.as_str()
+    })
+    .await;
+    let (own, engine) = (watched.daemon_kib.load(Ordering::Relaxed), watched.engine_kib.load(Ordering::Relaxed));
+    let all = group.peak().map(|bytes| bytes >> 20);
+    println!("largest memory: daemon {} MiB, an engine {} MiB, all with files {all:?} MiB", own >> 10, engine >> 10);
+    // Pages of the program are part of both, and a debug build has many.
+    assert!(own >> 10 < 256, "the daemon had {} MiB", own >> 10);
+    assert!(engine >> 10 < ENGINE_MEMORY_MIB + 96, "an engine had {} MiB", engine >> 10);
+    let (status, _) = daemon.ask("health", "/healthz").await.unwrap();
+    assert_eq!(status, 200);
+}
