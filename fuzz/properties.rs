@@ -3,6 +3,7 @@
 
 use tidegate_agent::{decide, manager::Manager, review::Review};
 use tidegate_events::event::Event;
+use tidegate_git::fuzz as git;
 
 /// Whatever a body is, reading it ends; and an event that was read is written so that it reads the same.
 pub(crate) fn event(bytes: &[u8]) {
@@ -36,4 +37,32 @@ pub(crate) fn manager(bytes: &[u8]) {
     assert!(!sent.split('/').skip(1).any(|segment| matches!(segment, "" | "." | "..")), "{sent}");
     let name = sent.strip_prefix("/v2/").and_then(|rest| rest.strip_suffix("/event")).unwrap();
     assert_eq!(Manager::of_path(&format!("/validate/{name}")), Some(manager));
+}
+
+/// Whatever a git server advertises, reading it ends, and no more is kept than was sent.
+pub(crate) fn git_advertisement(bytes: &[u8]) {
+    let id = "0123456789abcdef0123456789abcdef01234567".parse().unwrap();
+    let (is_valid, wants) = git::advertisement(bytes, id);
+    assert!(is_valid || wants == 0);
+    assert!(wants * 40 <= bytes.len());
+}
+
+/// Whatever a git server sends as a pack, unwrapping and indexing it ends.
+pub(crate) fn git_pack(bytes: &[u8]) {
+    let folder = std::env::temp_dir().join(format!("tidegate-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    if let Some(length) = git::pack(bytes, &folder) {
+        assert!(length <= bytes.len());
+        // The name is the checksum, so the next one of the same content replaces it.
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// Whatever a tree object contains, every path in it is below its root, and hidden names are left out.
+pub(crate) fn git_tree(bytes: &[u8]) {
+    let Some((paths, children)) = git::tree(bytes) else { return };
+    assert!(children * 22 <= bytes.len());
+    for path in paths {
+        assert!(!path.starts_with('.') && !path.contains('/'), "{path:?}");
+    }
 }

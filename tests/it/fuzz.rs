@@ -105,3 +105,18 @@ fn managers() {
 fn headers_of_gateways() {
     replay("xfcc", forwarded::xfcc);
 }
+
+#[test]
+fn references_of_git_servers() {
+    replay("git_advertisement", properties::git_advertisement);
+}
+
+#[test]
+fn packs_of_git_servers() {
+    replay("git_pack", properties::git_pack);
+}
+
+#[test]
+fn trees_in_packs() {
+    replay("git_tree", properties::git_tree);
+}

@@ -45,6 +45,8 @@ mod engine;
 mod error;
 mod fetch;
 mod flaw;
+#[doc(hidden)]
+pub mod fuzz;
 mod generation;
 mod history;
 mod http;
