@@ -62,6 +62,14 @@ impl Visit for Paths {
         true
     }
 
+    fn enters(&self, _: &str) -> bool {
+        true
+    }
+
+    fn unopened(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn known_bytes(&self, _: Oid) -> Option<u64> {
         Some(0)
     }
