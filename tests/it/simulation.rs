@@ -40,7 +40,7 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 64] = [
+const HAPPENS: [&str; 65] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
@@ -79,6 +79,7 @@ const HAPPENS: [&str; 64] = [
     "secret Broken",
     "secret elsewhere",
     "step Agent",
+    "step Away",
     "step Break",
     "step Channel",
     "step Clock",

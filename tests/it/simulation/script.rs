@@ -54,6 +54,8 @@ enum Step {
     Dark,
     /// The control plane cannot be reached for a while.
     Outage,
+    /// The repository cannot be reached for a while.
+    Away,
     /// The daemon loses the control plane, and another one takes over.
     Split,
     /// A newer program writes what our types cannot read, and takes it back after a while.
@@ -70,7 +72,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 33] = [
+const STEPS: [Step; 34] = [
     Step::Text,
     Step::Text,
     Step::Map,
@@ -96,6 +98,7 @@ const STEPS: [Step; 33] = [
     Step::Agent,
     Step::Dark,
     Step::Outage,
+    Step::Away,
     Step::Kill,
     Step::Kill,
     Step::Kill,
@@ -132,7 +135,14 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
             world.note("the daemon loses the control plane, and another one starts");
             world.split().await;
         }
-        Step::Agent | Step::Dark | Step::Outage | Step::Kill | Step::Compact | Step::Clock | Step::Rest => {
+        Step::Agent
+        | Step::Dark
+        | Step::Outage
+        | Step::Away
+        | Step::Kill
+        | Step::Compact
+        | Step::Clock
+        | Step::Rest => {
             from_below(world, step, kyma);
         }
     }
@@ -454,6 +464,11 @@ fn from_below(world: &mut World, step: Step, kyma: &'static str) {
             let dark = !world.wires.is_dark(KCP);
             world.note(format!("the control plane is {}", if dark { "out of reach" } else { "back" }));
             world.wires.darken(KCP, dark);
+        }
+        Step::Away => {
+            let is_away = !world.is_away();
+            world.note(format!("the repository is {}", if is_away { "out of reach" } else { "back" }));
+            world.take_away(is_away);
         }
         Step::Kill => {
             let (count, polls) = (world.dice.below(60), world.dice.below(200));

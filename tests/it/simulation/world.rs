@@ -96,6 +96,9 @@ pub(super) enum Credentials {
     Absent,
 }
 
+/// Where the daemon finds the repository, in the folder of a world: a link, which can be taken away.
+const SERVED: &str = "served";
+
 // === impl World ===
 
 impl World {
@@ -116,6 +119,7 @@ impl World {
         }
         let folder = harness::folder();
         let repository = Repository::init(&folder.path().join("repository")).expect("a repository");
+        std::os::unix::fs::symlink(repository.path(), folder.path().join(SERVED)).expect("a link");
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig(KCP)).expect("a file");
         let mut world = World {
             land: Land::new(&mut dice),
@@ -150,10 +154,11 @@ impl World {
     /// What this control plane has before the daemon comes.
     async fn furnish(&self) {
         let client = self.kcp.client();
+        let url = format!("file://{}", self.folder.path().join(SERVED).display());
         let source = json!({
             "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
             "metadata": {"name": "landscape", "namespace": "kcp-system"},
-            "spec": {"url": self.repository.url(), "ref": {"branch": "main"}, "interval": "60s"},
+            "spec": {"url": url, "ref": {"branch": "main"}, "interval": "60s"},
         });
         harness::apply(&client, &source).await;
         let users = json!({
@@ -324,11 +329,28 @@ impl World {
         self.doom = Some((tokio::time::Instant::now() + after, polls));
     }
 
+    /// Whether the daemon cannot reach the repository.
+    pub(super) fn is_away(&self) -> bool {
+        !self.folder.path().join(SERVED).exists()
+    }
+
+    /// Puts the repository out of the daemon's reach, or back. Commits go on.
+    pub(super) fn take_away(&self, is_away: bool) {
+        let link = self.folder.path().join(SERVED);
+        match is_away {
+            true => std::fs::remove_file(link).expect("a link"),
+            false => std::os::unix::fs::symlink(self.repository.path(), link).expect("a link"),
+        }
+    }
+
     /// From now on everything works as it should.
     pub(super) fn calm(&mut self) {
         self.note("faults stop");
         self.wires.spare();
         self.doom = None;
+        if self.is_away() {
+            self.take_away(false);
+        }
         for (name, faults) in &self.faults {
             faults.stop();
             self.wires.darken(name, false);
