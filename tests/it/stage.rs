@@ -219,9 +219,10 @@ impl Stage {
         let log = std::fs::read_to_string(self.log()).map_err(|error| error.to_string())?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         // Of several processes, the last one runs.
-        let listening = records
-            .filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose)
-            .last()
+        let mut listening =
+            records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose);
+        let listening = listening
+            .next_back()
             .ok_or("not listening yet")?;
         let address = listening["context"]["address"].as_str().ok_or("no address")?.to_owned();
         let _flow = clock::flow();

@@ -292,7 +292,7 @@ where
             for item in page.items {
                 match item {
                     Item::Readable(object) => listed.objects.extend(self.project(object)),
-                    Item::Unreadable(found) => _ = listed.unreadable.insert(found.key(), found),
+                    Item::Unreadable(found) => _ = listed.unreadable.insert(found.key(), *found),
                 }
             }
             match page.metadata.next {

@@ -25,7 +25,7 @@ pub(super) enum Item<K> {
     /// It matches the type.
     Readable(K),
     /// It does not.
-    Unreadable(Unreadable),
+    Unreadable(Box<Unreadable>),
 }
 
 // === impl Unreadable ===
@@ -142,7 +142,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Item<K> {
         let raw = <&RawValue>::deserialize(deserializer)?;
         match read(raw.get()) {
             Ok(object) => Ok(Item::Readable(object)),
-            Err(Some(unreadable)) => Ok(Item::Unreadable(*unreadable)),
+            Err(Some(unreadable)) => Ok(Item::Unreadable(unreadable)),
             Err(None) => Err(serde::de::Error::custom("an object without a name")),
         }
     }

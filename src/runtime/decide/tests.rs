@@ -291,9 +291,8 @@ fn what_has_come_to_be_wrong_is_told_once() {
 #[test]
 fn a_new_kyma_whose_runtime_shows_a_status_continues_it() {
     let with = |state: Option<State>| {
-        let mut kyma = Kyma::default();
-        kyma.status = state.map(|state| KymaStatus { state, ..KymaStatus::default() });
-        kyma
+        let status = state.map(|state| KymaStatus { state, ..KymaStatus::default() });
+        Kyma { status, ..Kyma::default() }
     };
     for (kyma, counterpart, expected) in [
         (with(None), Some(with(Some(State::Ready))), true),
