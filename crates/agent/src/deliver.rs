@@ -74,7 +74,7 @@ pub async fn deliver(
         while credentials.changed().await.is_ok() {
             outbox.retry();
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = courier.run() => {}

@@ -78,7 +78,7 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
-        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth], generate(name)?)
+        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth], &generate(name)?)
     }
 
     /// Creates a client certificate: the common name is the user, the organisation is the group.
@@ -87,7 +87,7 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, CredentialsError> {
-        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth], generate(user)?)
+        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth], &generate(user)?)
     }
 
     /// Creates a certificate for both ends, as runtimes have it, without an extended key usage.
@@ -96,7 +96,7 @@ impl Authority {
     ///
     /// Fails if the certificate cannot be created.
     pub fn runtime(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
-        self.issue(name, None, addresses, Vec::new(), generate(name)?)
+        self.issue(name, None, addresses, Vec::new(), &generate(name)?)
     }
 
     /// The same with an RSA key of 4,096 bits, as cert-manager makes them. All have the same key.
@@ -108,7 +108,7 @@ impl Authority {
         let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
         let key =
             KeyPair::from_pkcs8_der_and_sign_algo(&rsa_pkcs8().into(), &rcgen::PKCS_RSA_SHA256).map_err(failed)?;
-        let identity = self.issue(name, None, addresses, Vec::new(), key)?;
+        let identity = self.issue(name, None, addresses, Vec::new(), &key)?;
         let key = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", RSA_4096.trim());
         Ok(Identity { key, ..identity })
     }
@@ -129,7 +129,7 @@ impl Authority {
         group: Option<&str>,
         addresses: &[&str],
         usages: Vec<ExtendedKeyUsagePurpose>,
-        key: KeyPair,
+        key: &KeyPair,
     ) -> Result<Identity, CredentialsError> {
         let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
         let mut params = CertificateParams::new(addresses.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
@@ -140,7 +140,7 @@ impl Authority {
         }
         params.extended_key_usages = usages;
         params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(&key, self.issuer.as_ref()).map_err(failed)?.pem();
+        let certificate = params.signed_by(key, self.issuer.as_ref()).map_err(failed)?.pem();
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
 }
