@@ -78,7 +78,7 @@ impl Handler for Admission {
                 // The time that a client takes to send does not count as ours, even if it never ends.
                 let body = self.budget.read(request.into_body()).await;
                 // The write goes on without an event.
-                if body.as_ref().is_err_and(|status| *status != StatusCode::PAYLOAD_TOO_LARGE) {
+                if body.is_err() {
                     self.metrics.review_cut();
                     self.outbox.missed(Some(&manager));
                 }

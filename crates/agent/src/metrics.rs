@@ -152,7 +152,7 @@ impl Metrics {
         self.0.evicted.inc();
     }
 
-    /// Counts a review whose body did not come or had no place.
+    /// Counts a review whose body was too large, did not come or had no place.
     pub fn review_cut(&self) {
         self.0.cut.inc();
     }
@@ -285,7 +285,7 @@ impl Metrics {
         ours.register("evicted_connections", "Connections closed in favour of new ones", counted.evicted.clone());
         ours.register(
             "cut_reviews",
-            "Reviews that were not read: their body was too slow, broke off or had no place",
+            "Reviews that were not read: their body was too large or too slow, broke off or had no place",
             counted.cut.clone(),
         );
         ours.register(
