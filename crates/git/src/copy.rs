@@ -48,13 +48,10 @@ pub(super) fn copy(
     callbacks.pack_progress(|_, _, _| {});
     let mut options = FetchOptions::new();
     options.remote_callbacks(callbacks).download_tags(AutotagOption::None).update_fetchhead(false);
-    let mut download = || -> Result<(), git2::Error> {
-        let mut anonymous = repository.remote_anonymous(path)?;
+    let downloaded = repository.remote_anonymous(path).and_then(|mut anonymous| {
         let mut connection = anonymous.connect_auth(Direction::Fetch, None, None)?;
         connection.remote().download(&[format!("+{id}:{FETCHED}")], Some(&mut options))
-    };
-    let downloaded = download();
-    drop(download);
+    });
     drop(options);
     downloaded.map_err(|error| failure.take().unwrap_or_else(|| trouble(&error, Trouble::Pack)))?;
     Ok((name, from_git(id)))

@@ -45,7 +45,7 @@ pub enum Error {
         what: String,
     },
     /// The previous fetch has not returned.
-    #[error("the previous fetch of {url} hangs in the operating system")]
+    #[error("the previous fetch of {url} has not ended yet")]
     Busy {
         /// The URL.
         url: Box<Url>,

@@ -85,7 +85,7 @@ impl Fetch {
             self.rebuild().await?
         } else {
             let target = Target { path: self.mirror.path(), is_new: false };
-            self.into_target(&target).await?
+            self.fetch_into(&target).await?
         };
         let mirror = Arc::clone(&self.mirror);
         if thread::run(move || Ok(PACKS_MAX < generation::packs(&mirror.path()))).await? {
@@ -98,7 +98,7 @@ impl Fetch {
         })
     }
 
-    async fn into_target(&self, target: &Target) -> Result<Tip, Error> {
+    async fn fetch_into(&self, target: &Target) -> Result<Tip, Error> {
         if let Reference::Commit(id) = self.remote.reference
             && self.has(target, id).await?
         {
@@ -322,7 +322,7 @@ impl Fetch {
     async fn rebuild(&self) -> Result<Tip, Error> {
         let build = Arc::new(self.begin().await?);
         let target = Target { path: build.path().to_owned(), is_new: true };
-        let tip = self.into_target(&target).await?;
+        let tip = self.fetch_into(&target).await?;
         self.replace(build).await?;
         self.mirror.forget_unreadable_good();
         // The comparison with the good commit needs what was copied.

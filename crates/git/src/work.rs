@@ -274,9 +274,10 @@ fn receive(repository: &Repository, pack: &Path) -> Result<(), Trouble> {
     loop {
         match file.read(&mut buffer).map_err(|error| Trouble::Storage(error.to_string()))? {
             0 => break,
-            // The bindings replace libgit2's error by one without its class.
             count => {
-                writer.write_all(&buffer[..count]).map_err(|_| trouble(&git2::Error::last_error(-1), Trouble::Pack))?
+                // The bindings replace libgit2's error by one without its class.
+                let error = |_| trouble(&git2::Error::last_error(-1), Trouble::Pack);
+                writer.write_all(&buffer[..count]).map_err(error)?;
             }
         }
     }

@@ -12,12 +12,13 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate_git::{Error, Exhaustion, Reference, Remote, limits::ENGINE_MEMORY_MIB};
+use tidegate_core::name::Key;
+use tidegate_git::{Error, Exhaustion, Reference, Remote, State, limits::ENGINE_MEMORY_MIB};
 
 use crate::{
     daemon::TestNamespace,
     git::{
-        Fixture,
+        Fixture, engine,
         pack::{Answers, Pack},
         repository::Repository,
         server::{Action, Request, Server},
@@ -158,6 +159,32 @@ async fn a_repository_that_is_fetched_again_without_news_starts_no_process() {
     println!("20 fetches without news: {:?}", begin.elapsed());
 }
 
+#[tokio::test]
+async fn servers_that_stall_in_the_middle_of_a_pack_hold_no_place_of_an_engine() {
+    let repository = Repository::with(&[("a.yaml", "1"), ("b.yaml", &"large ".repeat(50_000))]);
+    let (stalling, healthy) = (Server::start_plain(&repository.root()), Server::start_plain(&repository.root()));
+    stalling.behave(|request| if request.is_for_pack() { Action::Stall(100) } else { Action::Serve });
+    let folder = tempfile::tempdir().unwrap();
+    let state = State::open(folder.path()).unwrap().with_engine(engine(ENGINE_MEMORY_MIB));
+    let mirror = |name: &str, server: &Server| {
+        let remote = Remote { timeout: Duration::from_secs(600), ..plain(server, "repo") };
+        (state.mirror(&Key::new("kcp-system", name), &remote.url).unwrap(), remote)
+    };
+    // More of them than there are places.
+    let mut stalled = tokio::task::JoinSet::new();
+    for name in ["one", "two", "three"] {
+        let (mirror, remote) = mirror(name, &stalling);
+        stalled.spawn(async move { mirror.fetch(&remote).await.map(drop) });
+    }
+    let on_their_way = || stalling.requests().iter().filter(|request| request.is_for_pack()).count();
+    while on_their_way() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let (mirror, remote) = mirror("healthy", &healthy);
+    mirror.fetch(&remote).await.unwrap();
+    assert!(stalled.try_join_next().is_none(), "the others are still on their way");
+}
+
 /// The daemon's memory, and that of the processes that it starts.
 struct Watched {
     daemon_kib: Arc<AtomicU64>,
@@ -282,7 +309,10 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
     }
     let group;
     let daemon = world.start("packs", &[]);
-    let pid = daemon.process.program_pid().expect("it runs");
+    let pid = eventually("the daemon runs", SOON, async || {
+        daemon.process.program_pid().ok_or_else(|| daemon.process.log_tail())
+    })
+    .await;
     // Dropped after the daemon has ended.
     group = Group::of(pid);
     let watched = Watched::start(pid);
