@@ -121,7 +121,9 @@ fn bound_caches() {
 fn say_frame(output: &mut impl Write, frame: Frame) -> io::Result<()> {
     let content = match &frame {
         Frame::File { content: Some(content), .. } => Some(Arc::clone(content)),
-        Frame::File { content: None, .. } | Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } => None,
+        Frame::File { content: None, .. } | Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } => {
+            None
+        }
     };
     match content {
         Some(content) => {

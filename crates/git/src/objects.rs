@@ -407,9 +407,7 @@ impl<V: Visit> Walk<'_, V> {
                 self.visitor.unopened(path)
             }
             // Regardless of their names: either may replace a folder of definitions.
-            Mode::Symlink if self.visitor.enters(path) => {
-                self.visitor.special(path, from_git(id), Content::Symlink)
-            }
+            Mode::Symlink if self.visitor.enters(path) => self.visitor.special(path, from_git(id), Content::Symlink),
             Mode::Submodule if self.visitor.enters(path) => {
                 self.visitor.special(path, from_git(id), Content::Submodule)
             }
