@@ -221,9 +221,7 @@ impl Stage {
         // Of several processes, the last one runs.
         let mut listening =
             records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose);
-        let listening = listening
-            .next_back()
-            .ok_or("not listening yet")?;
+        let listening = listening.next_back().ok_or("not listening yet")?;
         let address = listening["context"]["address"].as_str().ok_or("no address")?.to_owned();
         let _flow = clock::flow();
         let asked = async {
