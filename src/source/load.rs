@@ -293,6 +293,7 @@ impl SourcePass<'_> {
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
         let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous).await?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
+        decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
             && let Some(earlier) = self.earlier_templates(&mirror, terms, &revision).await
@@ -369,9 +370,10 @@ impl SourcePass<'_> {
             before,
         };
         let former = mem::take(cache);
-        let (loaded, next) =
+        let (mut loaded, next) =
             ambient::blocking(move || parse.run(former)).await.ok_or(Problem::Interrupted(revision))?;
         *cache = next;
+        self.ctx.registry.share_modules(&mut loaded.definitions, cache);
         Ok(loaded)
     }
 

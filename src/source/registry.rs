@@ -3,12 +3,13 @@
 //! The registry never decides to fetch. [`crate::source`] does, and fills it. The other controllers read from it the objects of modules in
 //! git, and the template overrides of a source.
 //!
-//! Parsed module objects are shared: many Manifests name one tree, and it is parsed once. Their number has a limit.
+//! The objects of modules are shared: many Manifests and sources name one tree, and it is in memory once. The registry
+//! refers to them weakly, so they are gone with the last user.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -23,7 +24,7 @@ use crate::{
 };
 use tidegate_cluster::Cluster;
 use tidegate_core::{
-    definition::{self, Definitions, Elsewhere, ModuleObjects},
+    definition::{self, Cache, Definitions, Elsewhere, ModuleObjects},
     diagnostic::Diagnostics,
     intake::{Declared, Id, status::Withheld},
     name::Key,
@@ -46,8 +47,10 @@ pub struct Loaded {
     pub reading: Digest,
     /// The objects to which it refers and that it does not declare, of those in KCP when it was read.
     pub elsewhere: Elsewhere,
-    /// Its files: of the next revision, only files that differ are read.
+    /// Its files without those of modules: of the next revision, only files that differ are read.
     pub snapshot: Arc<Snapshot>,
+    /// Size of all its files, with those of modules.
+    pub bytes: u64,
     /// Its definitions.
     pub definitions: Definitions,
     /// The facts about its valid definitions.
@@ -142,23 +145,21 @@ struct Published {
     visited: bool,
 }
 
-/// Parsed module objects by tree and path, the ones used last at the end.
+/// The objects of modules by tree and path, as long as a source or a pass uses them.
 #[derive(Default)]
 struct Modules {
     entries: BTreeMap<(Oid, Arc<str>), Entry>,
-    clock: u64,
 }
 
+#[derive(Default)]
 struct Entry {
-    used: u64,
-    objects: Arc<OnceCell<Arc<ModuleObjects>>>,
+    /// What a pass reads just now: others wait for it.
+    reading: Weak<OnceCell<Arc<ModuleObjects>>>,
+    objects: Weak<ModuleObjects>,
 }
 
 /// How often the daemon retries to watch a local repository. Only the first failure is logged.
 const LOCAL_RETRY: Duration = Duration::from_secs(60);
-/// Maximum number of modules with parsed objects, beside those of active revisions. A landscape has about ten modules
-/// in two or three versions; one of 25 objects takes about 200 KiB.
-const MODULES_MAX: usize = 128;
 
 // === impl SourceRegistry ===
 
@@ -205,8 +206,31 @@ impl SourceRegistry {
             return Ok(Arc::clone(objects));
         }
         let Some(mirror) = mirror else { return Err(Unavailable::Source(source.clone())) };
-        let cell = self.modules.lock().entry(tree, path);
-        cell.get_or_try_init(|| self.read_module(&mirror, source, tree, path)).await.cloned()
+        let cell = match self.modules.lock().find(tree, path) {
+            Ok(objects) => return Ok(objects),
+            Err(cell) => cell,
+        };
+        let objects = cell.get_or_try_init(|| self.read_module(&mirror, source, tree, path)).await.cloned()?;
+        Ok(self.modules.lock().share(path, &objects))
+    }
+
+    /// Size of the files of all other sources.
+    pub(crate) fn bytes_of_others(&self, source: &Key) -> u64 {
+        let slots: Vec<Arc<Slot>> =
+            self.slots.lock().iter().filter(|(key, _)| *key != source).map(|(_, slot)| Arc::clone(slot)).collect();
+        let bytes = |slot: &Arc<Slot>| slot.published.lock().loaded.as_ref().map_or(0, |loaded| loaded.bytes);
+        slots.iter().map(bytes).sum()
+    }
+
+    /// Replaces objects of modules that another source has as well by those of the other source.
+    pub(crate) fn share_modules(&self, definitions: &mut Definitions, cache: &mut Cache) {
+        let mut modules = self.modules.lock();
+        for objects in definitions.modules.values_mut() {
+            // The places of objects name their files, so the same tree elsewhere is another module.
+            let path = objects.objects().first().map(|first| Arc::clone(&first.place.path)).unwrap_or_default();
+            *objects = modules.share(&path, objects);
+        }
+        cache.share_modules(|objects| Arc::clone(definitions.modules.get(&objects.tree()).unwrap_or(objects)));
     }
 
     async fn read_module(
@@ -377,16 +401,34 @@ impl SourceRegistry {
 // === impl Modules ===
 
 impl Modules {
-    fn entry(&mut self, tree: Oid, path: &str) -> Arc<OnceCell<Arc<ModuleObjects>>> {
-        self.clock += 1;
-        let used = self.clock;
-        let entry = self.entries.entry((tree, path.into())).or_insert_with(|| Entry { used, objects: Arc::default() });
-        entry.used = used;
-        let objects = Arc::clone(&entry.objects);
-        if MODULES_MAX < self.entries.len() {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-            oldest.map(|key| self.entries.remove(&key));
+    /// The objects, or a cell to read them into.
+    fn find(&mut self, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Arc<OnceCell<Arc<ModuleObjects>>>> {
+        let entry = self.entry(tree, path);
+        if let Some(objects) = entry.objects.upgrade() {
+            return Ok(objects);
         }
-        objects
+        Err(entry.reading.upgrade().unwrap_or_else(|| {
+            let cell = Arc::default();
+            entry.reading = Arc::downgrade(&cell);
+            cell
+        }))
+    }
+
+    /// The objects that are known already, or these from now on.
+    fn share(&mut self, path: &str, objects: &Arc<ModuleObjects>) -> Arc<ModuleObjects> {
+        let entry = self.entry(objects.tree(), path);
+        if let Some(known) = entry.objects.upgrade().filter(|known| known == objects) {
+            return known;
+        }
+        entry.objects = Arc::downgrade(objects);
+        Arc::clone(objects)
+    }
+
+    fn entry(&mut self, tree: Oid, path: &str) -> &mut Entry {
+        self.entries.retain(|_, entry| entry.reading.strong_count() != 0 || entry.objects.strong_count() != 0);
+        self.entries.entry((tree, path.into())).or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,9 @@ mod properties;
 #[path = "../../fuzz/forwarded.rs"]
 mod forwarded;
 
+#[path = "../../fuzz/files.rs"]
+mod files;
+
 /// Mutations of each seed: as many as take about a second in all, without a compiler's help to find the way.
 const MUTATIONS: u64 = 3_000;
 /// Longest input that is made.
@@ -99,6 +102,16 @@ fn events() {
 #[test]
 fn managers() {
     replay("manager", properties::manager);
+}
+
+#[test]
+fn files_of_definitions() {
+    replay("definitions", files::definitions);
+}
+
+#[test]
+fn overrides_of_templates() {
+    replay("template", files::template);
 }
 
 #[test]

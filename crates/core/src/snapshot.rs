@@ -301,6 +301,11 @@ impl Snapshot {
             .filter(move |(path, _)| is_below(path, &folder))
     }
 
+    /// The size of all files that were read.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().filter_map(File::text).map(|bytes| bytes.len() as u64).sum()
+    }
+
     /// The bytes of a file.
     pub fn text(&self, path: &str) -> Option<&Arc<[u8]>> {
         self.files.get(path).and_then(File::text)

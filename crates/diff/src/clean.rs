@@ -45,7 +45,10 @@ pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
     for side in sides {
         let of_kind = |kind: Kind| side.good.iter().filter(move |((found, _), _)| *found == kind);
         of_kind(Kind::ModuleTemplate).for_each(|(_, definition)| masker.meet(definition.object.value()));
-        side.modules.values().flat_map(|module| module.objects()).for_each(|source| masker.meet(source.object.value()));
+        side.modules
+            .values()
+            .flat_map(|module| module.objects())
+            .for_each(|source| masker.meet(source.object().value()));
     }
     if masker.is_empty() {
         return;
@@ -56,8 +59,8 @@ pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
             masker.is_name(key.name());
         }
         for source in side.modules.values().flat_map(|module| module.objects()) {
-            masker.is_name(source.object.namespace());
-            masker.is_name(source.object.name());
+            masker.is_name(&source.id().namespace);
+            masker.is_name(&source.id().name);
         }
     }
 }

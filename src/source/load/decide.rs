@@ -26,6 +26,10 @@ use crate::{
     source::state::{Fetching, KnownSource, LastFetch, ReadOutcome, RefusedRevision, Remedy, RunningFetch, SeenSecret},
 };
 
+/// Maximum size of the files of all sources together. Definitions take up to seven times their size in memory, and
+/// objects of modules twice: with all of it, the Pod stays below the limit in `deploy/`.
+pub(super) const SOURCES_BYTES_MAX: u64 = 96 << 20;
+
 /// Whether a pass fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -327,6 +331,14 @@ pub(super) fn reload(terms: &Terms, active: Option<(&Revision, Digest)>, referen
         (Some((_, reading)), References::Same) if reading == terms.reading() => Reload::Nothing,
         (Some((revision, _)), References::Same | References::Changed) => Reload::Active(revision.clone()),
     }
+}
+
+/// Fails if the files of a revision do not fit beside those of all other sources.
+pub(super) fn fits(others: u64, own: u64) -> Result<(), Problem> {
+    if SOURCES_BYTES_MAX < others.saturating_add(own) {
+        return Err(Problem::TooLarge { others, own });
+    }
+    Ok(())
 }
 
 /// What happens to a revision that was read, with or without errors. `last` is the active revision, or the last good

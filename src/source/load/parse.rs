@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use tidegate_core::{
     api::names::{KCP_NAMESPACE, annotation},
-    definition::{self, Cache, Definition, Options},
+    definition::{self, Cache, Definition, Definitions, Options},
     diagnostic::Diagnostics,
     intake::{self, Declared, Id, Terms, status::Withheld},
     landscape::{self, SourceName},
@@ -67,10 +67,11 @@ impl Parse {
             declared: declared.collect(),
             withheld: withheld.collect(),
             declares: Arc::new(definitions.declared()),
-            definitions,
             diagnostics,
             templates,
-            snapshot: self.snapshot,
+            bytes: self.snapshot.bytes(),
+            snapshot: Arc::new(without_modules(&self.snapshot, &definitions)),
+            definitions,
         };
         (loaded, cache)
     }
@@ -117,6 +118,18 @@ impl Parse {
             needs: intake::needs(definition),
         }
     }
+}
+
+/// The snapshot without the files of valid modules, whose objects are in memory anyway.
+fn without_modules(snapshot: &Snapshot, definitions: &Definitions) -> Snapshot {
+    let modules = definitions.good.values().filter_map(|definition| definition.module.as_ref());
+    let mut rest = snapshot.clone();
+    let paths: BTreeSet<&str> = modules.map(|module| module.path.as_str()).collect();
+    for path in paths {
+        let files: Vec<Arc<str>> = rest.below(path).map(|(path, _)| Arc::clone(path)).collect();
+        files.iter().for_each(|file| drop(rest.files.remove(file)));
+    }
+    rest
 }
 
 /// How the files of a GitSource are read, by its settings and the namespaces of the daemon.

@@ -40,6 +40,13 @@ pub(super) enum Problem {
     /// The fetch failed, or the mirror.
     #[error(transparent)]
     Git(git::Error),
+    /// All sources together need too much memory.
+    #[error(
+        "the files of this revision have {own} bytes, and those of all other GitSources {others}, more than the limit of \
+         {} bytes together; name folders without definitions in spec.ignore",
+        decide::SOURCES_BYTES_MAX
+    )]
+    TooLarge { others: u64, own: u64 },
     /// The thread that read the revision ended without a result.
     #[error("reading {0} was interrupted")]
     Interrupted(Revision),
@@ -75,6 +82,7 @@ impl Problem {
             | Problem::Access { .. }
             | Problem::Rewritten { .. }
             | Problem::Git(_)
+            | Problem::TooLarge { .. }
             | Problem::Interrupted(_) => None,
         }
     }
@@ -103,6 +111,7 @@ impl Problem {
             | Problem::Local
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
+            | Problem::TooLarge { .. }
             | Problem::Git(_)
             | Problem::Interrupted(_)
             | Problem::Unrecorded(_) => None,
@@ -117,6 +126,7 @@ impl Problem {
             Problem::Secret { .. } => "SecretInvalid",
             Problem::SecretRead { .. } => "SecretNotReadable",
             Problem::Rewritten { .. } => "Rewritten",
+            Problem::TooLarge { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
             Problem::Interrupted(_) => "Interrupted",
             Problem::Unrecorded(failure) => failure.reason,
@@ -128,6 +138,8 @@ impl Problem {
             Problem::Url(_) | Problem::Local => Class::Stalled,
             // A user can solve these at any time, and no watch reports it.
             Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
+            // Another source may become smaller.
+            Problem::TooLarge { .. } => Class::Waiting,
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
             Problem::Unrecorded(failure) => failure.class,

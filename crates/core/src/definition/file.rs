@@ -48,8 +48,6 @@ pub(super) struct ModuleRead {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// `None` if there is an error among the diagnostics.
     pub(super) objects: Option<Arc<ModuleObjects>>,
-    /// The custom resources that the module defines.
-    pub(super) schemas: super::module::object::Schemas,
 }
 
 /// A document of one of our kinds.
@@ -122,6 +120,16 @@ impl Cache {
         }
         for (key, read) in other.modules {
             self.modules.entry(key).or_insert(read);
+        }
+    }
+
+    /// Replaces the objects of each module by what `share` returns: equal objects that others have as well.
+    pub fn share_modules(&mut self, share: impl Fn(&Arc<ModuleObjects>) -> Arc<ModuleObjects>) {
+        for read in self.modules.values_mut() {
+            let objects = read.objects.as_ref().map(&share);
+            if let Some(read) = Arc::get_mut(read) {
+                read.objects = objects;
+            }
         }
     }
 

@@ -38,10 +38,12 @@ pub struct ModuleObjects {
 }
 
 /// An object of a module, with its location.
+///
+/// Kept as JSON: a tree of values takes several times the memory of its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceObject {
-    /// The object, as written.
-    pub object: Object,
+    id: ObjectId,
+    json: Box<str>,
     /// Where it begins.
     pub place: Place,
 }
@@ -50,6 +52,26 @@ pub struct SourceObject {
 const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
 
 const ROOT_HINT: &str = "write a folder or file relative to the root of the repository, such as `modules/keda/objects`";
+
+// === impl SourceObject ===
+
+impl SourceObject {
+    /// The object that begins at this place.
+    pub(super) fn new(object: &Object, place: Place) -> SourceObject {
+        SourceObject { id: object.id(), json: object.value().to_string().into(), place }
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
+    /// The object, as written. Parses it.
+    pub fn object(&self) -> Object {
+        let value = serde_json::from_str(&self.json).expect("it is the JSON of a value");
+        Object::new(value).expect("it was an object before")
+    }
+}
 
 // === impl ModuleObjects ===
 
@@ -146,9 +168,9 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::L
     let mut documents = Vec::new();
     let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
     let objects = objects(&mut diagnostics, texts, limits, keep);
-    let schemas = object::check(&mut diagnostics, &documents);
+    object::check(&mut diagnostics, &documents);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
-    ModuleRead { diagnostics: diagnostics.sorted(), objects, schemas }
+    ModuleRead { diagnostics: diagnostics.sorted(), objects }
 }
 
 /// Reads the objects of a module from its YAML and JSON files, which must be in path order.
@@ -196,13 +218,13 @@ fn objects<'a>(
                     continue;
                 }
             };
-            if let Some(first) = seen.get(&found.object.id()) {
-                let message = format!("{} is already in this module, at {first}", found.object.id());
+            if let Some(first) = seen.get(found.id()) {
+                let message = format!("{} is already in this module, at {first}", found.id());
                 let diagnostic = Diagnostic::error(code::MODULE_DUPLICATE, message).hint("remove one of them");
                 diagnostics.push(diagnostic.at(found.place));
                 continue;
             }
-            seen.insert(found.object.id(), found.place.clone());
+            seen.insert(found.id().clone(), found.place.clone());
             objects.push(found);
             keep(path, node);
         }
@@ -259,7 +281,7 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
     }
     check_metadata(path, node)?;
     match Object::new(node.to_json()) {
-        Ok(object) => Ok(SourceObject { object, place: here }),
+        Ok(object) => Ok(SourceObject::new(&object, here)),
         // Anything that `check_metadata` did not report.
         Err(problem) => error(&problem.to_string(), "complete the object", here),
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Channels, Definition, Definitions, Kind, Options, Unfit, Withheld, code,
-    file::{Cache, Candidate, ModuleRead},
+    file::{Cache, Candidate},
     module::{
         self, ModuleSource,
         object::{Opinion, Refusing},
@@ -61,7 +61,6 @@ struct TemplateObjects {
     id: (Kind, Key),
     module: String,
     objects: Arc<super::ModuleObjects>,
-    read: Arc<ModuleRead>,
 }
 
 /// Turns candidates into definitions. The candidates must be in the order of files and lines.
@@ -198,7 +197,7 @@ impl<'a> Work<'a> {
                 definition.object.value().pointer("/spec/moduleName").and_then(Value::as_str).map(str::to_owned)
             });
             let (module, objects) = (module.unwrap_or_default(), Arc::clone(objects));
-            modules.reads.push(TemplateObjects { id: id.clone(), module, objects, read });
+            modules.reads.push(TemplateObjects { id: id.clone(), module, objects });
             if let Some(definition) = self.good.get(&id) {
                 let filled = self.fill(definition, candidate, source);
                 self.good.insert(id, filled);
@@ -212,22 +211,22 @@ impl<'a> Work<'a> {
     fn custom_resources(&mut self, reads: &[TemplateObjects]) {
         let mut defined = module::object::Defined::default();
         for brought in reads {
-            defined.add(&brought.module, &brought.id.1, &brought.objects, &brought.read.schemas);
+            defined.add(&brought.module, &brought.id.1, &brought.objects);
         }
         let mut told = BTreeSet::new();
         for brought in reads {
             let TemplateObjects { id, module, objects, .. } = brought;
             let own = (module.as_str(), objects.tree());
-            for source in objects.objects() {
-                let wrong = match defined.opinion(own, source.object.value()) {
+            for source in objects.objects().iter().filter(|source| defined.defines(source.id())) {
+                let wrong = match defined.opinion(own, source.object().value()) {
                     Opinion::All(wrong) => wrong,
                     Opinion::Some(refusing) => {
-                        self.unfit(brought, &source.object.id(), &source.place, refusing);
+                        self.unfit(brought, source.id(), &source.place, refusing);
                         continue;
                     }
                 };
                 for (_, message) in wrong {
-                    let message = format!("{}: {message}", source.object.id());
+                    let message = format!("{}: {message}", source.id());
                     let diagnostic = Diagnostic::error(code::MODULE_OBJECT, message.clone())
                         .hint("no API server accepts it with the CRDs that this revision declares")
                         .at(source.place.clone());

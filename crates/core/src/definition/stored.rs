@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::{
     Cache, Definition, Kind, ModuleObjects, Options, SourceObject,
     file::{Basis, Candidate, FileRead, ModuleRead},
-    module::object,
 };
 use crate::{
     api,
@@ -53,7 +52,7 @@ impl Cache {
             writer.number(objects.len());
             for source in objects {
                 writer.place(&source.place);
-                writer.json(source.object.value());
+                writer.json(source.object().value());
             }
         }
         let basis = self.basis.as_ref().map(version).unwrap_or_default();
@@ -84,8 +83,7 @@ impl Cache {
             let mut last: Arc<str> = "".into();
             let objects = (0..reader.number()?).map(|_| reader.source(&mut last)).collect::<Option<_>>()?;
             let objects = ModuleObjects::stored(tree, objects);
-            let schemas = object::schemas(objects.objects().iter().map(|source| &source.object));
-            let read = ModuleRead { diagnostics: Vec::new(), objects: Some(Arc::new(objects)), schemas };
+            let read = ModuleRead { diagnostics: Vec::new(), objects: Some(Arc::new(objects)) };
             cache.modules.insert((path, tree), Arc::new(read));
         }
         reader.0.is_empty().then_some(cache)
@@ -125,7 +123,7 @@ fn may_store(read: &FileRead) -> bool {
 }
 
 fn may_store_module(read: &ModuleRead) -> bool {
-    read.diagnostics.is_empty() && !stored_objects(read).iter().any(|source| mentions_secret(source.object.value()))
+    read.diagnostics.is_empty() && !stored_objects(read).iter().any(|source| mentions_secret(source.object().value()))
 }
 
 fn stored_objects(read: &ModuleRead) -> &[SourceObject] {
@@ -280,7 +278,7 @@ impl<'a> Reader<'a> {
             *last = path.into();
         }
         let place = self.at(last)?;
-        Some(SourceObject { place, object: self.object()? })
+        Some(SourceObject::new(&self.object()?, place))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::scope;
 use crate::{
     api::names::{self, annotation, label},
-    definition::ModuleObjects,
+    definition::{ModuleObjects, SourceObject},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
 };
@@ -118,8 +118,8 @@ impl SharedObjects {
 impl CompleteModule {
     /// Labels and serialises the objects of a module.
     pub fn new(module: &ModuleObjects) -> CompleteModule {
-        let objects = module.objects().iter().map(|source| &source.object);
-        CompleteModule(Arc::new(SharedObjects::new(objects, Mark::Module, &|_| None)))
+        let objects: Vec<Object> = module.objects().iter().map(SourceObject::object).collect();
+        CompleteModule(Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None)))
     }
 
     /// The objects.

@@ -435,7 +435,7 @@ impl Work<'_, '_, '_> {
         let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
             let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
             let tree = has.as_ref()?.tree();
-            outline.module_source(tree, shared.as_ref()?).map(|source| (source.object.clone(), source.place.clone()))
+            outline.module_source(tree, shared.as_ref()?).map(|source| (source.object(), source.place.clone()))
         };
         match (source(&self.bucket.old, old, false), source(&self.bucket.new, new, true)) {
             (Some((before, _)), Some((after, place))) => Some(self.lines[1].of_object(&place, &before, &after)),

@@ -70,7 +70,7 @@ impl Overlaps {
         let mut brought: HashMap<ObjectId, Vec<Oid>> = HashMap::new();
         for tree in trees.keys() {
             for source in read(tree).into_iter().flat_map(|module| module.objects()) {
-                brought.entry(source.object.id()).or_default().push(*tree);
+                brought.entry(source.id().clone()).or_default().push(*tree);
             }
         }
         let mut overlaps = Overlaps::default();

@@ -90,8 +90,8 @@ impl Kinds {
             kinds.add(produced.kind, group.map_or("", |(group, _)| group));
         }
         let modules = sides.iter().flat_map(|side| side.modules.values());
-        for object in modules.flat_map(|module| module.objects()).map(|source| &source.object) {
-            kinds.add_object(object);
+        for source in modules.flat_map(|module| module.objects()) {
+            kinds.add_object(&source.object());
         }
         let templates = sides.iter().flat_map(|side| side.good.values());
         for resource in templates.filter_map(|definition| definition.object.value().pointer("/spec/data")) {

@@ -6,6 +6,7 @@
 //! field of a Deployment. No message quotes a value of a Secret.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -14,19 +15,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::{Value, json};
 
 use crate::{
-    definition::{ModuleObjects, code},
+    definition::{ModuleObjects, SourceObject, code},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
     name::Key,
-    object::{DisplayPath, Object, PathPart},
+    object::{DisplayPath, ObjectId, PathPart},
     revision::Oid,
     schema::{Schema, Violation, ViolationKind},
     yaml::{self, Node, NodeValue},
 };
 
 /// Group, version and kind.
-pub(in crate::definition) type Gvk = (String, String, String);
+type Gvk = (String, String, String);
 /// The custom resources that a module defines.
-pub(in crate::definition) type Schemas = BTreeMap<Gvk, Schema>;
+type Schemas = BTreeMap<Gvk, Schema>;
 
 const CRD_GROUP: &str = "apiextensions.k8s.io";
 const CRD_KIND: &str = "CustomResourceDefinition";
@@ -123,8 +124,8 @@ struct Check<'a> {
     out: &'a mut Diagnostics,
 }
 
-/// Checks all objects of a module. Returns the schemas that the module defines.
-pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Schemas {
+/// Checks all objects of a module.
+pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) {
     let mut schemas = Schemas::new();
     let mut scopes = BTreeMap::new();
     let (definitions, others): (Vec<_>, Vec<_>) = documents.iter().partition(|(_, node)| {
@@ -164,16 +165,12 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
             _ => {}
         }
     }
-    schemas
 }
 
 /// The schemas that a module defines, provided that [`check`] found no error in them.
-pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Object>) -> Schemas {
+fn schemas(objects: &ModuleObjects) -> Schemas {
     let mut schemas = Schemas::new();
-    for object in objects {
-        if !is_crd(object) {
-            continue;
-        }
+    for object in objects.objects().iter().filter(|source| is_crd(source.id())).map(SourceObject::object) {
         let text = |pointer| object.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let versions = object.value().pointer("/spec/versions").and_then(Value::as_array);
         for version in versions.into_iter().flatten() {
@@ -201,7 +198,7 @@ pub(in crate::definition) fn unknown_fields(data: &Value) -> Vec<(Vec<PathPart>,
 
 /// The kinds that all modules define.
 #[derive(Default)]
-pub(in crate::definition) struct Defined<'a>(BTreeMap<(&'a str, &'a str), Vec<Definer<'a>>>);
+pub(in crate::definition) struct Defined<'a>(BTreeMap<(String, String), Vec<Definer<'a>>>);
 
 /// A module that defines a kind.
 struct Definer<'a> {
@@ -210,8 +207,10 @@ struct Definer<'a> {
     module: &'a str,
     template: &'a Key,
     tree: Oid,
-    served: BTreeSet<&'a str>,
-    schemas: &'a Schemas,
+    served: BTreeSet<String>,
+    objects: &'a ModuleObjects,
+    /// Compiled when the first resource of one of its kinds is checked.
+    schemas: OnceCell<Schemas>,
 }
 
 /// A path, and what is wrong there.
@@ -238,35 +237,36 @@ pub(in crate::definition) struct Refusing<'a> {
 
 impl<'a> Defined<'a> {
     /// Adds the kinds that a module defines.
-    pub(in crate::definition) fn add(
-        &mut self,
-        module: &'a str,
-        template: &'a Key,
-        objects: &'a ModuleObjects,
-        schemas: &'a Schemas,
-    ) {
-        for crd in objects.objects().iter().map(|source| &source.object).filter(|object| is_crd(object)) {
+    pub(in crate::definition) fn add(&mut self, module: &'a str, template: &'a Key, objects: &'a ModuleObjects) {
+        for crd in objects.objects().iter().filter(|source| is_crd(source.id())).map(SourceObject::object) {
             let text = |pointer| crd.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let versions = crd.value().pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
             let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
-            let served = served.filter_map(|version| version.get("name")?.as_str()).collect();
-            let kind = (text("/spec/group"), text("/spec/names/kind"));
-            self.0.entry(kind).or_default().push(Definer { module, template, tree: objects.tree(), served, schemas });
+            let served = served.filter_map(|version| version.get("name")?.as_str().map(str::to_owned)).collect();
+            let kind = (text("/spec/group").to_owned(), text("/spec/names/kind").to_owned());
+            let (tree, schemas) = (objects.tree(), OnceCell::new());
+            self.0.entry(kind).or_default().push(Definer { module, template, tree, served, objects, schemas });
         }
+    }
+
+    /// Whether a module defines the kind of an object.
+    pub(in crate::definition) fn defines(&self, id: &ObjectId) -> bool {
+        self.0.contains_key(&(id.group.to_string(), id.kind.to_string()))
     }
 
     /// Checks a custom resource of the module with this name and tree.
     pub(in crate::definition) fn opinion(&self, (module, own): (&str, Oid), resource: &Value) -> Opinion<'a> {
         let field = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
         let ((group, version), kind) = (field("apiVersion").split_once('/').unwrap_or_default(), field("kind"));
-        let all = self.0.get(&(group, kind)).map_or(&[][..], Vec::as_slice);
+        let all = self.0.get(&(group.to_owned(), kind.to_owned())).map_or(&[][..], Vec::as_slice);
         let by = |definer: &Definer<'_>| -> Vec<Wrong> {
             if !definer.served.contains(version) {
                 let message =
                     format!("the CustomResourceDefinition of {} does not serve this version", yaml::short(kind));
                 return vec![(vec!["apiVersion".into()], message)];
             }
-            let schema = definer.schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
+            let schemas = definer.schemas.get_or_init(|| schemas(definer.objects));
+            let schema = schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
             let found = schema.map(|schema| schema.check_some(resource, LISTED_IN_FILE_MAX)).unwrap_or_default();
             found.0.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
         };
@@ -288,8 +288,7 @@ impl<'a> Defined<'a> {
     }
 }
 
-fn is_crd(object: &Object) -> bool {
-    let id = object.id();
+fn is_crd(id: &ObjectId) -> bool {
     (&*id.group, &*id.kind) == (CRD_GROUP, CRD_KIND)
 }
 

@@ -1,0 +1,37 @@
+use super::*;
+
+const TEXT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
+
+fn objects(text: &str) -> Arc<ModuleObjects> {
+    let path: Arc<str> = "objects/a.yaml".into();
+    let files = [(&path, text.as_bytes())].into_iter();
+    let limits = tidegate_core::yaml::Limits::default();
+    Arc::new(definition::module_objects(Oid::new([1; 20]), files, &limits).unwrap())
+}
+
+#[test]
+fn the_objects_of_a_module_are_in_memory_once_for_all_sources_and_gone_with_the_last() {
+    let mut modules = Modules::default();
+    let first = modules.share("objects", &objects(TEXT));
+    let second = modules.share("objects", &objects(TEXT));
+    assert!(Arc::ptr_eq(&first, &second));
+    let elsewhere = modules.share("copy", &objects(TEXT));
+    assert!(!Arc::ptr_eq(&first, &elsewhere), "diagnostics name another file");
+    assert!(modules.find(Oid::new([1; 20]), "objects").is_ok_and(|found| Arc::ptr_eq(&found, &first)));
+
+    let memory = Arc::downgrade(&first);
+    drop((first, second));
+    assert_eq!(memory.strong_count(), 0);
+    assert!(modules.find(Oid::new([1; 20]), "objects").is_err(), "they are read again");
+    modules.share("other", &objects(TEXT));
+    assert!(modules.entries.len() <= 2, "no entry outlives its objects");
+}
+
+#[test]
+fn passes_that_need_the_same_objects_read_them_once() {
+    let mut modules = Modules::default();
+    let (Err(first), Err(second)) = (modules.find(Oid::new([1; 20]), "a"), modules.find(Oid::new([1; 20]), "a")) else {
+        panic!("nothing is read yet")
+    };
+    assert!(Arc::ptr_eq(&first, &second));
+}
