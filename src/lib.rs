@@ -56,6 +56,7 @@
 //! | [`tidegate_core`] | everything that decides: pure, without tokio, client or I/O |
 //! | [`tidegate_diff`] | how two renderings differ, and the report in every output format |
 //! | [`tidegate_git`], [`tidegate_cluster`] | adapters: repositories, API servers |
+//! | `tidegate-oci` | adapter: reads modules from OCI registries; not used by the daemon yet |
 //! | [`tidegate_events`] | the event protocol, the identity of a sender, the listener; other operators can embed it |
 //! | [`tidegate_agent`] | the agent in runtime clusters, as a library and as a program |
 //! | `tidegate` | this crate: the daemon and the command line |

@@ -24,6 +24,7 @@ mod harness;
 mod limits;
 mod listener;
 mod live_diff;
+mod oci;
 mod outputs;
 mod pipelines;
 mod planted;

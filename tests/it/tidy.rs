@@ -30,6 +30,7 @@ const UNWANTED: &[(&str, &[&str])] = &[
     ("tidegate-diff", &["tokio", "hyper", "kube-client", "git2", "rustls"]),
     ("tidegate-git", &["kube-client", "openssl-sys", "libssh2-sys"]),
     ("tidegate-cluster", &["git2", "openssl-sys"]),
+    ("tidegate-oci", &["git2", "kube-client", "openssl-sys", "aws-lc-rs", "reqwest"]),
     ("tidegate-events", &["tidegate-core", "kube", "k8s-openapi", "git2", "minijinja"]),
     (
         "tidegate-agent",
