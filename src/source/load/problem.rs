@@ -98,6 +98,7 @@ impl Problem {
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
+            | Problem::TooLarge { .. }
             | Problem::Unrecorded(_) => None,
         }
     }
