@@ -387,7 +387,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         let definitions = shared.stores.definitions();
         loop {
             let lines = definitions.next(&shared.kcp, &shared.namespaces).await;
-            if definitions.say(&lines) {
+            definitions.say(&lines);
+            if definitions.readmits() {
                 shared.stores.wake_all();
             }
         }

@@ -261,7 +261,7 @@ async fn find_hold(
     if decide::follows_deletion(kyma, manifests) {
         definitions.hold(context.kcp, key.namespace()).await
     } else {
-        definitions.known_hold(key.namespace()).filter(Hold::stops_all)
+        definitions.stop(key.namespace())
     }
 }
 

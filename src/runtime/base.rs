@@ -58,19 +58,21 @@ pub(super) async fn reconcile(
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
     let work = decide::work(&base, &applied, recorded, live.is_some(), is_known);
     let failed = objects::apply(cluster, pass.cause, &owner, &mut applied, &work.missing).await?;
+    let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
         let copies = decide::to_prune(&base.objects, &copies);
         // A definition that is missing in the control plane may be so together with its kind.
         let definitions = pass.context.stores.definitions();
         if !copies.is_empty() && definitions.hold(pass.context.kcp, pass.key.namespace()).await.is_some() {
+            is_held = true;
             break;
         }
         for copy in copies {
             enact::delete(cluster, pass.cause, &kind, copy).await?;
         }
     }
-    let (next, report) = decide::ending(known, &base, applied, &failed);
+    let (next, report) = decide::ending(known, &base, applied, &failed, is_held);
     *known = next;
     Ok(report)
 }

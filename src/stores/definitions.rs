@@ -42,6 +42,8 @@ struct State {
     /// The kinds that the control plane has stopped to serve, with the namespace of their watch.
     not_served: BTreeSet<(&'static str, String)>,
     returning: Option<Returning>,
+    /// The namespaces in which a pass was turned away. It is woken when it would no longer be.
+    turned_away: BTreeSet<String>,
     /// What was last said in the log.
     said: Option<String>,
 }
@@ -156,7 +158,35 @@ impl Definitions {
     /// known that was asked for after this call began.
     pub(crate) async fn hold(&self, kcp: &Cluster, namespace: &str) -> Option<Hold> {
         self.read(kcp, namespace).await;
-        self.known_hold(namespace)
+        self.turn_away(namespace, |_| true)
+    }
+
+    /// Why a runtime in a namespace is left alone altogether; `None` if it is not. Sends no request.
+    pub(crate) fn stop(&self, namespace: &str) -> Option<Hold> {
+        self.turn_away(namespace, Hold::stops_all)
+    }
+
+    /// The known hold, if it `concerns` the pass that asks. The pass is woken at its end.
+    fn turn_away(&self, namespace: &str, concerns: impl Fn(&Hold) -> bool) -> Option<Hold> {
+        let mut state = self.state.lock();
+        let nothing = Observed::new();
+        let observed = state.read.as_ref().map_or(&nothing, |(_, observed)| observed);
+        // In one step with the look: else the hold could end in between, and nothing would wake the pass.
+        let hold = held(observed, &state, namespace, Instant::now()).filter(|hold| concerns(hold))?;
+        state.turned_away.insert(namespace.to_owned());
+        Some(hold)
+    }
+
+    /// Whether passes were turned away that would not be now. Answers so once.
+    pub(crate) fn readmits(&self) -> bool {
+        let turned_away = self.state.lock().turned_away.clone();
+        let readmitted: Vec<String> =
+            turned_away.into_iter().filter(|namespace| self.known_hold(namespace).is_none()).collect();
+        let mut state = self.state.lock();
+        for namespace in &readmitted {
+            state.turned_away.remove(namespace);
+        }
+        !readmitted.is_empty()
     }
 
     /// When the definition of Kymas was created, if that is known.
@@ -198,8 +228,7 @@ impl Definitions {
     /// Follows holds: returns whenever one may have begun or ended in `namespaces`, with all that is to be said, one
     /// line each. While there is none, it waits and sends no request.
     pub(crate) async fn next(&self, kcp: &Cluster, namespaces: &BTreeSet<String>) -> Vec<String> {
-        let is_held = namespaces.iter().any(|namespace| self.known_hold(namespace).is_some());
-        if is_held {
+        if !self.lines(namespaces).is_empty() {
             let _ = tokio::time::timeout(CHECK, self.changed.notified()).await;
         } else {
             self.changed.notified().await;
@@ -212,9 +241,10 @@ impl Definitions {
 
     /// Why deletions are held in each namespace, one line for each reason.
     pub(crate) fn lines(&self, namespaces: &BTreeSet<String>) -> Vec<String> {
-        let holds: BTreeSet<String> =
-            namespaces.iter().filter_map(|namespace| self.known_hold(namespace)).map(|hold| hold.to_string()).collect();
-        holds.into_iter().collect()
+        // A configured namespace that does not exist yet has nothing that could be deleted.
+        let is_said = |hold: &Hold| !matches!(hold, Hold::Absent(Guarded::Namespace(_)));
+        let holds = namespaces.iter().filter_map(|namespace| self.known_hold(namespace)).filter(is_said);
+        holds.map(|hold| hold.to_string()).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
     /// Reads all definitions and a namespace, unless that has happened since this call began.
@@ -260,20 +290,16 @@ impl Definitions {
         }
     }
 
-    /// Logs the beginning and the end of a hold, once. Returns whether holds have just ended.
-    pub(crate) fn say(&self, lines: &[String]) -> bool {
+    /// Logs the beginning and the end of a hold, once.
+    pub(crate) fn say(&self, lines: &[String]) {
         let now = (!lines.is_empty()).then(|| lines.join("; "));
         let before = std::mem::replace(&mut self.state.lock().said, now.clone());
         match (before, now) {
             (before, Some(now)) if before.as_ref() != Some(&now) => {
                 tracing::warn!(reason = now, "deletions of Kymas and Manifests are held");
-                false
             }
-            (Some(_), None) => {
-                tracing::info!("deletions of Kymas and Manifests are acted upon again");
-                true
-            }
-            _ => false,
+            (Some(_), None) => tracing::info!("deletions of Kymas and Manifests are acted upon again"),
+            _ => {}
         }
     }
 }
@@ -353,7 +379,7 @@ impl fmt::Display for Guarded {
 impl Hold {
     /// Whether runtimes are left alone altogether, and not only what is being deleted: their plans depend on what is
     /// missing.
-    pub(crate) fn stops_all(&self) -> bool {
+    fn stops_all(&self) -> bool {
         match self {
             Hold::Terminating(_) | Hold::Absent(_) | Hold::NotServed(_) | Hold::Returning(_) => true,
             Hold::Unknown(..) => false,

@@ -37,6 +37,9 @@ pub(in crate::runtime) struct BaseReport {
     pub(in crate::runtime) again: Option<Duration>,
 }
 
+/// When a pass that did not prune because deletions are held is followed by the next. Most holds end within seconds.
+const HELD_RETRY: Duration = Duration::from_secs(10);
+
 /// Field manager of Lifecycle Manager for catalog objects. An object that names it is a copy from KCP, not a user's.
 const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
@@ -77,16 +80,23 @@ pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata]) -> V
     copies.iter().filter(|copy| !is_desired(copy) && is_ours(copy) && !copy.deleting).collect()
 }
 
-/// What is known after a pass, and its report. `failed` are the objects that were not applied.
-pub(super) fn ending(known: &KnownBase, base: &Base, applied: Applied, failed: &[Failed]) -> (KnownBase, BaseReport) {
+/// What is known after a pass, and its report. `failed` are the objects that were not applied; `is_held` is whether
+/// copies were not pruned because deletions are held. Then the base is not recorded as applied, so the next pass prunes.
+pub(super) fn ending(
+    known: &KnownBase,
+    base: &Base,
+    applied: Applied,
+    failed: &[Failed],
+    is_held: bool,
+) -> (KnownBase, BaseReport) {
     let attempt = if failed.is_empty() { 0 } else { known.attempt.saturating_add(1) };
-    let is_complete = applied.is_complete() && base.problems.is_empty();
+    let is_complete = applied.is_complete() && base.problems.is_empty() && !is_held;
     let classes = failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class);
     let report = BaseReport {
         crds: part(failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
         catalog: part(failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
         applied: is_complete.then_some(base.digest),
-        again: classes.map(|class| delay(class, attempt)).min(),
+        again: classes.map(|class| delay(class, attempt)).chain(is_held.then_some(HELD_RETRY)).min(),
     };
     (KnownBase { applied: Some(applied), attempt }, report)
 }

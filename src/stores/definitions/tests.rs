@@ -98,3 +98,17 @@ fn the_text_names_what_is_wrong_and_the_command() {
         assert_eq!(hold.to_string(), expected);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_was_turned_away_is_woken_once_also_if_the_hold_was_never_said() {
+    let definitions = Definitions::default();
+    assert!(definitions.stop("kcp-system").is_none() && !definitions.readmits());
+    definitions.set_served("kymas", "kcp-system", false, &[]);
+    assert!(definitions.stop("team-a").is_none());
+    assert_eq!(definitions.stop("kcp-system"), Some(Hold::NotServed("kymas")));
+    assert!(!definitions.readmits(), "it would be turned away again");
+    definitions.set_served("kymas", "kcp-system", true, &[]);
+    tokio::time::advance(LAG_MAX).await;
+    assert!(definitions.readmits());
+    assert!(!definitions.readmits());
+}

@@ -85,7 +85,7 @@ fn the_report_names_the_part_that_failed() {
         let mut seen = [Seen::Recorded; 2];
         failing.iter().for_each(|&index: &usize| seen[index] = Seen::Missing);
         let failed: Vec<Failed> = failing.iter().map(|&index| failed(&base, index)).collect();
-        let (next, report) = ending(&KnownBase::default(), &base, applied(&base, seen), &failed);
+        let (next, report) = ending(&KnownBase::default(), &base, applied(&base, seen), &failed, false);
         assert_eq!((report.crds, report.catalog), (part(crds), part(catalog)));
         assert_eq!(report.applied, is_applied.then_some(base.digest));
         assert_eq!(next.attempt, u32::from(failing.is_some()));
@@ -98,8 +98,18 @@ fn failures_in_a_row_are_counted_until_a_pass_ends_well() {
     let base = base(&[]);
     let attempt = |before: u32, failed: &[Failed]| {
         let known = KnownBase { applied: None, attempt: before };
-        ending(&known, &base, applied(&base, [Seen::Recorded; 2]), failed).0.attempt
+        ending(&known, &base, applied(&base, [Seen::Recorded; 2]), failed, false).0.attempt
     };
     assert_eq!(attempt(2, &[failed(&base, 1)]), 3);
     assert_eq!(attempt(2, &[]), 0);
+}
+
+#[test]
+fn a_prune_that_is_held_is_tried_again() {
+    let base = base(&[]);
+    let applied = applied(&base, [Seen::Recorded; 2]);
+    let (_, report) = ending(&KnownBase::default(), &base, applied.clone(), &[], true);
+    assert_eq!((report.applied, report.again), (None, Some(HELD_RETRY)));
+    let (_, report) = ending(&KnownBase::default(), &base, applied, &[], false);
+    assert_eq!((report.applied, report.again), (Some(base.digest), None));
 }
