@@ -83,7 +83,7 @@ fn defaults_are_written_as_people_read_them() {
         ("OBJECTS_MAX", "10_000_000", Some("10,000,000")),
         ("WAIT_MAX", "Duration::from_secs(30)", Some("30 s")),
         ("WAIT_MAX", "Duration::from_mins(5)", Some("5 min")),
-        ("WAIT_MAX", "Duration::from_secs(600)", Some("10 min")),
+        ("WAIT_MAX", "Duration::from_secs(10 * 60)", Some("10 min")),
         ("WAIT_MAX", "Duration::from_millis(1500)", Some("1500 ms")),
         ("WAIT_MAX", "OTHER.saturating_mul(2)", None),
     ] {
@@ -145,9 +145,10 @@ fn is_reader(file: &Path) -> bool {
 /// A constant's value as people read it; `None` if it is computed from others.
 fn display(name: &str, expression: &str) -> Option<String> {
     let number = |text: &str| text.trim().replace('_', "").parse::<u64>().ok();
+    let product = |text: &str| text.split('*').map(number).product::<Option<u64>>();
     if let Some(argument) = expression.strip_prefix("Duration::from_") {
         let (unit, count) = argument.trim_end_matches(')').split_once('(')?;
-        let count = number(count)?;
+        let count = product(count)?;
         return Some(match unit {
             "millis" => format!("{count} ms"),
             "secs" if 120 <= count && count % 60 == 0 => format!("{} min", count / 60),
@@ -158,7 +159,7 @@ fn display(name: &str, expression: &str) -> Option<String> {
     }
     let value = match expression.split_once("<<") {
         Some((left, right)) => number(left)? << number(right)?,
-        None => expression.split('*').map(number).product::<Option<u64>>()?,
+        None => product(expression)?,
     };
     Some(match value {
         _ if name.contains("_MIB_") => format!("{value} MiB"),

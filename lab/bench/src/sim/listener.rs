@@ -39,13 +39,13 @@ pub(super) struct Arguments {
     /// Measure calm runtimes with and without a flood this many times and print the medians
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Measure events beside connections that finish nothing, instead of the throughput
+    /// Measure events beside connections that finish nothing, instead of the throughput [default: off]
     #[arg(long)]
     attack: bool,
     /// Hold this many such connections
     #[arg(long, default_value_t = 17_000)]
     unfinished: usize,
-    /// Run only the listener, with the files in this folder
+    /// Run only the listener, with the files in this folder [default: off]
     #[arg(long, hide = true, value_name = "FOLDER")]
     serve: Option<PathBuf>,
     /// Print the numbers in this format

@@ -261,8 +261,12 @@ impl Drop for Group {
 fn pod_memory_bytes() -> u64 {
     let text = include_str!("../../../../deploy/base/deployment.yaml");
     let limits = text.split_once("limits:").expect("the container has limits").1;
-    let mib = limits.split_once("memory: ").and_then(|(_, rest)| rest.split_once("Mi")).expect("a limit in MiB").0;
-    mib.parse::<u64>().expect("a number") << 20
+    let limit = limits.split_once("memory: ").and_then(|(_, rest)| rest.lines().next()).expect("a limit").trim();
+    match (limit.strip_suffix("Gi"), limit.strip_suffix("Mi")) {
+        (Some(gib), _) => gib.parse::<u64>().expect("a number") << 30,
+        (None, Some(mib)) => mib.parse::<u64>().expect("a number") << 20,
+        (None, None) => panic!("{limit} is neither in Mi nor in Gi"),
+    }
 }
 
 #[test]
