@@ -12,7 +12,7 @@
 //! Two Kymas of one name, in two namespaces, would have the same certificate. The second one gets none, and its status
 //! reports that.
 //!
-//! [`decide`] says what to do next, [`enact`] does it with one request, and this module joins them.
+//! `decide` says what to do next, `enact` does it with one request, and this module joins them.
 
 mod decide;
 mod enact;
