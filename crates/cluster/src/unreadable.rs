@@ -42,7 +42,7 @@ impl Unreadable {
 /// # Errors
 ///
 /// What is known of an object that does not match the type. Fails with `None` if not even its name can be read, which
-/// is no object of an API server.
+/// is not an object of an API server.
 pub fn read<K: DeserializeOwned>(json: &str) -> Result<K, Option<Box<Unreadable>>> {
     serde_json::from_str(json).map_err(|_| {
         let metadata = metadata(json)?;

@@ -85,8 +85,8 @@ struct Total {
     found: usize,
 }
 
-/// Maximum number of listed errors of one file, and of listed warnings. More of them have the same
-/// cause, or nobody reads them.
+/// Maximum number of listed errors of one file, and of listed warnings. More of them usually have the
+/// same cause, and a user corrects the first ones first.
 pub const LISTED_IN_FILE_MAX: usize = 50;
 /// Maximum number of listed errors of one source, and of listed warnings. With the longest messages
 /// they take 1 MiB.

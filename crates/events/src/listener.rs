@@ -400,7 +400,7 @@ impl Listener {
         let identity = match self.identity(peer, headers) {
             Ok(identity) => identity,
             Err(reply) => {
-                // A body that nobody reads holds up no request.
+                // A body that is not read delays no request.
                 drop(permit);
                 check::discard(body, limits.body.min(Duration::from_secs(1))).await;
                 return (reply, Duration::ZERO);

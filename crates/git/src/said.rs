@@ -99,7 +99,7 @@ fn without_user_info(text: &str) -> String {
         cleaned.push_str("://");
         let end = after.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(after.len());
         let (url, behind) = after.split_at(end);
-        // A password may contain any character, also a slash that nobody has encoded.
+        // A password may contain any character, also a slash that is not encoded.
         let url = url.rsplit_once('@').map_or(url, |(_, url)| url);
         cleaned.push_str(url.split(['?', '#']).next().unwrap_or_default());
         rest = behind;

@@ -33,7 +33,7 @@ use tidegate_core::{
 pub(super) const FETCHED: &str = "refs/tidegate/fetched";
 /// Commits that a fetch tells the server in any case, the newest ones.
 const HAVES_NEWEST: usize = 128;
-/// Length of the walk that looks for older ones. Of those, fewer and fewer are told.
+/// Length of the walk that looks for older ones, of which the list has fewer the older they are.
 const HAVES_WALK_MAX: usize = 100_000;
 
 /// One thing to do with a repository.
@@ -123,7 +123,7 @@ pub(super) enum Trouble {
     Storage(String),
     /// There is not enough memory.
     Memory,
-    /// Nobody takes the result.
+    /// The caller does not want the result any more.
     Stopped,
 }
 
@@ -159,7 +159,7 @@ pub(super) enum Special {
 /// Receives the frames of a task. `Err` ends the task.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(Frame) -> Result<(), Stopped>;
 
-/// Nobody takes further frames.
+/// The caller wants no further frames.
 #[derive(Debug)]
 pub(super) struct Stopped;
 

@@ -146,7 +146,7 @@ impl Wire {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => {
                 return Err(Error::Authentication { from: name, sent: sent.is_some() });
             }
-            // A token is in the answer or nowhere: whoever redirects this request wants the credentials.
+            // A token is in the answer or nowhere: a redirect of this request is after the credentials.
             status if status.is_redirection() => {
                 return Err(Error::Redirect { from: name, why: "a request for a token, which is refused" });
             }

@@ -3,7 +3,7 @@
 //! A layer is a file that is named by its digest and holds the blob as the registry sent it. Every read computes the
 //! digest again: a file that a full disk or a crash left torn is removed and fetched again, so nothing is synced. A
 //! descriptor is a file that begins with the digest of the rest, because a tag can be moved, and what was resolved once
-//! is used until somebody asks for more.
+//! is used until a caller asks for more.
 //!
 //! Files appear by a rename, so that other processes can read them. One process writes: it holds the lock of the state
 //! folder. Under the quota, what was not used for the longest time is removed first; times of use outlive the process as

@@ -8,7 +8,7 @@
 //!
 //! It refuses: answers beyond the limits in [`limits`], as they are sent and inflated; content whose digest is not the
 //! one that was asked for; archives with links or with paths that lead out of them; credentials over plain HTTP (except
-//! to this machine), after a redirect to another origin, or to another host's token server that nobody allowed;
+//! to this machine), after a redirect to another origin, or to a token server on another host, unless it is allowed;
 //! link-local addresses (metadata services), checked after name resolution for every connection. It takes no proxy and
 //! no credentials from the environment, and retries nothing: [`Error::class`] and [`Error::retry_after`] say when to try
 //! again.

@@ -90,7 +90,7 @@ struct Line {
     fullest: BTreeSet<(usize, Reverse<u64>, IpAddr)>,
 }
 
-/// Leading bits of an IPv6 address that name one peer: whoever has one address has the whole network.
+/// Leading bits of an IPv6 address that name one peer: the owner of one address has the whole network.
 const IPV6_PEER_BITS: u32 = 64;
 
 // === impl Places ===

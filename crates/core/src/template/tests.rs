@@ -253,7 +253,7 @@ fn check_finds_what_the_example_shows() {
         [file("skr/kyma.yaml", "apiVersion: {{ version }}\nkind: Kyma\n")],
     );
     templates.check(&mut diagnostics);
-    // Objects that need it have the same problem, which is told once.
+    // Objects that need it have the same problem, which is reported once.
     for kyma in ["a", "b"] {
         let error = templates.render(Template::Kyma, &json!({}), &Stamp::new("", kyma), kyma).unwrap_err();
         diagnostics.push(error.diagnostic());

@@ -27,7 +27,7 @@ fn a_quotation_contains_no_credential_and_no_user_info() {
     check("got Basic YW5uYTpzM2NyL2V0", "got Basic ***");
     check("anna:s3cr/et is wrong", "*** is wrong");
     check("s3cr%2Fet and anna%3As3cr%2Fet", "*** and ***");
-    // Nobody hides one between characters that are left out.
+    // A credential between characters that are left out is found as well.
     check("s3c\0r/\u{200b}et", "***");
     check("see https://bob:hunter2@git.example.com/a?token=abc#x now", "see https://git.example.com/a now");
     check("<a href=\"https://x@y/z\">", "<a href=\"https://y/z\">");

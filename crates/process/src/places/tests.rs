@@ -117,7 +117,7 @@ fn idle_connections_go_for_other_senders_and_busy_ones_never() {
     check("a@1 a= b@2 b= c@3 c= b. a. d@1 d=", "b");
     check("a@1 a= b@2 b= c@3 c= b. a. b! d@1 d= e@1 e=", "a?");
     check("a@1 a= b@2 b= c@3 c= c. c! c. a. idle idle idle", "ca");
-    // Nobody counts twice.
+    // Each connection counts once.
     check("a@1 a= a= a= b@1 b= c@1 c=", "");
 }
 
