@@ -29,6 +29,7 @@ use tidegate_core::{
     },
     yaml,
 };
+use tidegate_git::limits::EngineLimits;
 pub use tidegate_process::period::Period;
 
 pub use self::listen::{Listen, ParseListenError};
@@ -74,6 +75,12 @@ pub struct Options {
     /// beside the memory of the daemon
     #[arg(long, value_name = "MIB", default_value = "96")]
     pub git_memory: u64,
+    /// Let such a process use this much CPU time for one fetch or one read
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    pub git_cpu_time: Period,
+    /// Let such a process take this long for one fetch or one read
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub git_time: Period,
     /// Use the templates in this folder instead of the embedded ones of the same name [default: none]
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
@@ -334,8 +341,8 @@ pub struct Config {
     pub allow_local_sources: bool,
     /// Folder for mirrors.
     pub state: PathBuf,
-    /// Memory of a process that unpacks git objects, in MiB.
-    pub git_memory_mib: u64,
+    /// Limits of a process that unpacks git objects.
+    pub git_engine: EngineLimits,
     /// Folder with templates.
     pub templates: Option<PathBuf>,
     /// Address of `/metrics`.
@@ -575,6 +582,7 @@ impl TryFrom<Options> for Config {
         }
         let lease = if options.leader_elect { Some(lease(&options)?) } else { None };
         let listener = listener(&options)?;
+        let git_engine = git_engine(&options)?;
         Ok(Config {
             namespaces,
             events: events(&options)?,
@@ -595,7 +603,7 @@ impl TryFrom<Options> for Config {
             source_files: options.source_files,
             allow_local_sources: options.allow_local_sources,
             state: options.state,
-            git_memory_mib: git_memory(options.git_memory)?,
+            git_engine,
             templates: options.templates,
             metrics_address: options.metrics_address,
             health_address: options.health_address,
@@ -628,12 +636,18 @@ fn count(option: &'static str, count: usize) -> Result<usize, Error> {
     }
 }
 
-fn git_memory(mib: u64) -> Result<u64, Error> {
-    if GIT_MEMORY_MIB.contains(&mib) {
-        return Ok(mib);
+fn git_engine(options: &Options) -> Result<EngineLimits, Error> {
+    let memory_mib = options.git_memory;
+    if !GIT_MEMORY_MIB.contains(&memory_mib) {
+        let (min, max) = (GIT_MEMORY_MIB.start(), GIT_MEMORY_MIB.end());
+        let why = format!("{memory_mib} is out of range: use a number of MiB from {min} to {max}");
+        return Err(invalid("gitMemory", why));
     }
-    let (min, max) = (GIT_MEMORY_MIB.start(), GIT_MEMORY_MIB.end());
-    Err(invalid("gitMemory", format!("{mib} is out of range: use a number of MiB from {min} to {max}")))
+    Ok(EngineLimits {
+        memory_mib,
+        computing: at_least(GIT_TIME_MIN, "gitCpuTime", options.git_cpu_time)?,
+        time: at_least(GIT_TIME_MIN, "gitTime", options.git_time)?,
+    })
 }
 
 fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {
@@ -645,6 +659,8 @@ fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Durat
 
 /// Memory of a process for git objects, in MiB. With less, it cannot even start; more is no limit any more.
 const GIT_MEMORY_MIB: RangeInclusive<u64> = 32..=16_384;
+/// Shortest time of a process for git objects. A start on a busy machine needs a part of it.
+const GIT_TIME_MIN: Duration = Duration::from_secs(1);
 /// Shortest lifetime of a certificate. A shorter one would be renewed permanently.
 const CERTIFICATE_DURATION_MIN: Duration = Duration::from_secs(60);
 /// The only size of RSA keys that Lifecycle Manager accepts.

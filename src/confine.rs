@@ -21,11 +21,12 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use tidegate_core::template::{Answer, Local, Request};
-use tidegate_git as git;
+use tidegate_git::{self as git, limits::EngineLimits};
 
 /// The arguments that make this program a template engine.
 pub(crate) const ARGUMENTS: [&str; 2] = ["template", "engine"];
-/// The arguments that make this program an engine for git objects; its memory in MiB follows.
+/// The arguments that make this program an engine for git objects; its memory in MiB, CPU time and elapsed time in
+/// milliseconds follow.
 const GIT_ARGUMENTS: [&str; 2] = ["git", "engine"];
 
 /// Memory that an engine may write to. The embedded templates and a large context need a tenth of it.
@@ -60,21 +61,22 @@ pub(crate) fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// The engine of a mirror, which may write to so much memory.
+/// The engine of a mirror, with limits for each task.
 ///
 /// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the thread
 /// that has started it: the next daemon must have the folder to itself.
-pub(crate) fn git_engine(memory_mib: u64) -> io::Result<git::Engine> {
-    let arguments = GIT_ARGUMENTS.into_iter().map(str::to_owned).chain([memory_mib.to_string()]);
-    Ok(git::Engine::confined(program()?, arguments.collect(), memory_mib))
+pub(crate) fn git_engine(limits: EngineLimits) -> io::Result<git::Engine> {
+    let numbers = [u128::from(limits.memory_mib), limits.computing.as_millis(), limits.time.as_millis()];
+    let arguments = GIT_ARGUMENTS.into_iter().map(str::to_owned).chain(numbers.map(|number| number.to_string()));
+    Ok(git::Engine::confined(program()?, arguments.collect(), limits))
 }
 
 /// Does one task on git objects. Fails if the process cannot limit itself, or if the task is invalid.
-pub(crate) fn serve_git(memory_mib: u64) -> io::Result<()> {
-    thread::Builder::new().stack_size(64 << 10).spawn(watch_task)?;
+pub(crate) fn serve_git(limits: EngineLimits) -> io::Result<()> {
+    thread::Builder::new().stack_size(64 << 10).spawn(move || watch_task(limits))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    limit(memory_mib)?;
+    limit(limits.memory_mib)?;
     git::serve(io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
 }
 
@@ -94,14 +96,14 @@ fn limit(memory_mib: u64) -> io::Result<()> {
 }
 
 /// Ends the process if its only task takes too long.
-fn watch_task() {
+fn watch_task(limits: EngineLimits) {
     let begin = Instant::now();
     loop {
         thread::park_timeout(LOOK_INTERVAL);
-        if git::limits::ENGINE_COMPUTING_MAX < computed() {
+        if limits.computing < computed() {
             std::process::exit(git::EXIT_COMPUTING);
         }
-        if git::limits::ENGINE_TIME_MAX < begin.elapsed() {
+        if limits.time < begin.elapsed() {
             std::process::exit(git::EXIT_ELAPSED);
         }
     }

@@ -114,7 +114,7 @@ impl Daemon {
     ///
     /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
-        let engine = confine::git_engine(config.git_memory_mib).context("cannot start engines for git")?;
+        let engine = confine::git_engine(config.git_engine).context("cannot start engines for git")?;
         Daemon::load_with(config, &Network::real(), confined()?, engine, Threads::start()?).await
     }
 

@@ -92,6 +92,13 @@ fn no_options_are_the_defaults() {
 }
 
 #[test]
+fn the_default_limits_of_git_are_those_of_its_crate() {
+    assert_eq!(Config::try_from(Options::default()).unwrap().git_engine, EngineLimits::default());
+    let error = Config::try_from(options(&["--git-cpu-time=10ms"], "")).unwrap_err();
+    assert_eq!(error.to_string(), "`gitCpuTime`: 10ms is too short: use at least 1s");
+}
+
+#[test]
 fn what_is_printed_reads_as_the_same() {
     let options = Options {
         kubeconfig: Some("kcp.kubeconfig".into()),

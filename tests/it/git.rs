@@ -13,7 +13,9 @@ use tidegate_core::{
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
 };
-use tidegate_git::{Credentials, Engine, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url};
+use tidegate_git::{
+    Credentials, Engine, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url, limits::EngineLimits,
+};
 
 use self::{
     repository::{Repository, git},
@@ -47,8 +49,10 @@ fn local(path: &Path) -> Remote {
 
 /// An engine as the daemon has it, with so much memory.
 pub(crate) fn engine(memory_mib: u64) -> Engine {
-    let arguments = ["git".to_owned(), "engine".to_owned(), memory_mib.to_string()];
-    Engine::confined(env!("CARGO_BIN_EXE_tidegate").into(), arguments.into(), memory_mib)
+    let limits = EngineLimits { memory_mib, ..EngineLimits::default() };
+    let numbers = [u128::from(memory_mib), limits.computing.as_millis(), limits.time.as_millis()];
+    let arguments = ["git", "engine"].map(str::to_owned).into_iter().chain(numbers.map(|number| number.to_string()));
+    Engine::confined(env!("CARGO_BIN_EXE_tidegate").into(), arguments.collect(), limits)
 }
 
 /// A mirror of what `remote` names, in a state folder of its own.

@@ -14,9 +14,11 @@
 //! same moment: that order is tokio's own, and no stable tokio lets us choose it.
 
 mod agents;
+mod definitions;
 mod dice;
 mod judge;
 mod land;
+mod repository;
 mod script;
 mod truth;
 mod wire;
@@ -40,10 +42,18 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 65] = [
+const HAPPENS: [&str; 85] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
+    "definition Confirmed",
+    "definition Lost",
+    "definition Restored",
+    "definition gitsources",
+    "definition kymas",
+    "definition manifests",
+    "definition modulereleasemetas",
+    "definition moduletemplates",
     "drift ClusterRole",
     "drift ConfigMap",
     "event lost",
@@ -74,17 +84,24 @@ const HAPPENS: [&str; 65] = [
     "poison moduletemplates",
     "promise kept",
     "promise kept by another process",
+    "repository always killing",
+    "repository away",
+    "repository killing",
+    "repository silent",
+    "repository well",
+    "repository with a broken object",
+    "repository with a broken reference",
     "runtime abandoned",
     "secret Absent",
     "secret Broken",
     "secret elsewhere",
     "step Agent",
-    "step Away",
     "step Break",
     "step Channel",
     "step Clock",
     "step Compact",
     "step Dark",
+    "step Definition",
     "step Drift",
     "step Hands",
     "step Kyma",
@@ -93,6 +110,7 @@ const HAPPENS: [&str; 65] = [
     "step Map",
     "step Modules",
     "step Outage",
+    "step Repository",
     "step Secret",
     "step Shared",
     "step Source",
@@ -105,6 +123,10 @@ const HAPPENS: [&str; 65] = [
     "theirs ConfigMap",
     "theirs Deployment",
     "theirs Thing",
+    "trial killed after",
+    "trial killed before",
+    "trial silent",
+    "unreadable repository said",
     "well among faults",
 ];
 /// How often what happened.

@@ -8,6 +8,7 @@
 //! The request is a line of JSON. The answer is lines of JSON; the bytes of a file follow its line.
 
 use std::{
+    fmt,
     io::{self, BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -21,21 +22,37 @@ use tokio::sync::Semaphore;
 use super::{
     error::{Error, Exhaustion},
     generation,
-    limits::{ENGINE_COMPUTING_MAX, ENGINE_TIME_MAX, ENGINES_MAX},
+    limits::{ENGINES_MAX, EngineLimits},
     thread,
-    work::{self, Answer, Frame, Sink, Stopped, Task, Trouble},
+    work::{self, Answer, Frame, Job, Sink, Stopped, Task, Trouble},
 };
 use tidegate_process::lock::Mutex;
 
 /// Runs work on objects. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Engine(Place);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Place {
     /// In this process.
     Local,
+    /// In this process, with trouble.
+    Simulated(Arc<Trials>),
     Confined(Arc<Confined>),
+}
+
+/// Draws what happens to the next task.
+type Trials = dyn Fn() -> Option<Trial> + Send + Sync;
+
+/// Trouble with a task, for simulations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// The server of a repository never answers. Tasks on a mirror are done.
+    Silent,
+    /// The engine exceeds a limit before it has done anything.
+    KilledBefore(Exhaustion),
+    /// The engine exceeds a limit when the work is done, and cannot say so.
+    KilledAfter(Exhaustion),
 }
 
 /// How to start an engine.
@@ -43,7 +60,7 @@ enum Place {
 struct Confined {
     program: PathBuf,
     arguments: Vec<String>,
-    memory_mib: u64,
+    limits: EngineLimits,
     permits: Arc<Semaphore>,
 }
 
@@ -147,11 +164,16 @@ impl Engine {
         Engine(Place::Local)
     }
 
-    /// An engine in processes of `program`, which must limit its memory to `memory_mib` and call [`serve`] if it is
-    /// started with `arguments`.
-    pub fn confined(program: PathBuf, arguments: Vec<String>, memory_mib: u64) -> Engine {
+    /// An engine in this process whose tasks fail as `trials` says, which is asked before each task: for simulations.
+    pub fn simulated(trials: impl Fn() -> Option<Trial> + Send + Sync + 'static) -> Engine {
+        Engine(Place::Simulated(Arc::new(trials)))
+    }
+
+    /// An engine in processes of `program`, which must observe the limits and call [`serve`] if it is started with
+    /// `arguments`.
+    pub fn confined(program: PathBuf, arguments: Vec<String>, limits: EngineLimits) -> Engine {
         let permits = Arc::new(Semaphore::new(ENGINES_MAX));
-        Engine(Place::Confined(Arc::new(Confined { program, arguments, memory_mib, permits })))
+        Engine(Place::Confined(Arc::new(Confined { program, arguments, limits, permits })))
     }
 
     /// Does a task. `taker` takes its frames, and returns what the caller wants of them. `hold` is kept until the work
@@ -164,17 +186,17 @@ impl Engine {
         take: fn(&mut T, Frame) -> Result<(), Error>,
     ) -> Result<(Result<Answer, Failure>, T), Error> {
         let confined = match &self.0 {
-            Place::Local => {
-                return thread::run(move || {
-                    let _hold = hold;
-                    let (result, error) =
-                        collect(&mut taker, take, |sink| work::perform(&task, sink).map_err(Failure::Trouble));
-                    error.map_or(Ok((result, taker)), Err)
-                })
-                .await;
+            Place::Local => return local(task, None, hold, taker, take).await,
+            Place::Simulated(trials) => {
+                let trial = trials();
+                if let (Some(Trial::Silent), Job::Copy { timeout, .. }) = (trial, &task.job) {
+                    tokio::time::sleep(*timeout).await;
+                }
+                return local(task, trial, hold, taker, take).await;
             }
             Place::Confined(confined) => Arc::clone(confined),
         };
+        let time_max = confined.limits.time + TIME_GRACE;
         let permits = Arc::clone(&confined.permits);
         let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
         let running = Arc::new(Mutex::new(None));
@@ -188,7 +210,7 @@ impl Engine {
             error.map_or(Ok((result, taker)), Err)
         });
         tokio::pin!(work);
-        match tokio::time::timeout(ENGINE_TIME_MAX + TIME_GRACE, &mut work).await {
+        match tokio::time::timeout(time_max, &mut work).await {
             Ok(done) => done,
             Err(_) => {
                 let child: Option<Arc<Mutex<Child>>> = running.lock().clone();
@@ -199,6 +221,37 @@ impl Engine {
                 work.await
             }
         }
+    }
+}
+
+/// Does a task in this process, with trouble if there is to be some.
+async fn local<T: Send + 'static>(
+    task: Task,
+    trial: Option<Trial>,
+    hold: impl Send + 'static,
+    mut taker: T,
+    take: fn(&mut T, Frame) -> Result<(), Error>,
+) -> Result<(Result<Answer, Failure>, T), Error> {
+    thread::run(move || {
+        let _hold = hold;
+        let (result, error) = collect(&mut taker, take, |sink| attempt(&task, trial, sink));
+        if matches!(result, Err(Failure::Exhausted(_))) && task.job.writes() {
+            generation::tidy(&task.repository);
+        }
+        error.map_or(Ok((result, taker)), Err)
+    })
+    .await
+}
+
+fn attempt(task: &Task, trial: Option<Trial>, sink: Sink<'_>) -> Result<Answer, Failure> {
+    match (trial, &task.job) {
+        (Some(Trial::Silent), Job::Copy { .. }) => Err(Failure::Trouble(Trouble::Deadline)),
+        (Some(Trial::KilledBefore(limit)), _) => Err(Failure::Exhausted(limit)),
+        (Some(Trial::KilledAfter(limit)), _) => {
+            let _ = work::perform(task, sink);
+            Err(Failure::Exhausted(limit))
+        }
+        (Some(Trial::Silent) | None, _) => work::perform(task, sink).map_err(Failure::Trouble),
     }
 }
 
@@ -217,6 +270,16 @@ fn collect<T>(
     };
     let result = work(&mut sink);
     (result, error)
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Local => f.write_str("Engine::local"),
+            Place::Simulated(_) => f.write_str("Engine::simulated"),
+            Place::Confined(confined) => confined.fmt(f),
+        }
+    }
 }
 
 // === impl Confined ===
@@ -243,7 +306,7 @@ impl Confined {
         let _ = requests.write_all(&line);
         drop(requests);
         match read_answer(&mut BufReader::new(answers), sink) {
-            Ok(Some(Err(Trouble::Memory))) => Err(Failure::Exhausted(Exhaustion::Memory(self.memory_mib))),
+            Ok(Some(Err(Trouble::Memory))) => Err(Failure::Exhausted(Exhaustion::Memory(self.limits.memory_mib))),
             Ok(Some(result)) => result.map_err(Failure::Trouble),
             Ok(None) => Err(self.end(&child)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(self.end(&child)),
@@ -256,10 +319,10 @@ impl Confined {
         // It has closed its output; if it has not ended, it never will.
         let status = child.wait();
         match status.map(|status| (status, status.code())) {
-            Ok((_, Some(EXIT_COMPUTING))) => Failure::Exhausted(Exhaustion::Computing(ENGINE_COMPUTING_MAX)),
-            Ok((_, Some(EXIT_ELAPSED))) => Failure::Exhausted(Exhaustion::Elapsed(ENGINE_TIME_MAX)),
+            Ok((_, Some(EXIT_COMPUTING))) => Failure::Exhausted(Exhaustion::Computing(self.limits.computing)),
+            Ok((_, Some(EXIT_ELAPSED))) => Failure::Exhausted(Exhaustion::Elapsed(self.limits.time)),
             // Running out of memory ends in a signal. A kill from outside looks the same; the task is tried again.
-            Ok((_, None)) => Failure::Exhausted(Exhaustion::Memory(self.memory_mib)),
+            Ok((_, None)) => Failure::Exhausted(Exhaustion::Memory(self.limits.memory_mib)),
             Ok((status, Some(_))) => Failure::Engine(format!("it ended with {status}")),
             Err(error) => Failure::Engine(error.to_string()),
         }

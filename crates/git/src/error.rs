@@ -468,10 +468,19 @@ impl fmt::Display for Exhaustion {
                 "{mib} MiB of memory: remove large files from the history of the repository, or set a larger --git-memory"
             ),
             Exhaustion::Computing(time) => {
-                write!(f, "{} of CPU time: run `git gc` on the git server, or split the repository", Seconds(*time))
+                write!(
+                    f,
+                    "{} of CPU time: run `git gc` on the git server, split the repository, or set a larger \
+                     --git-cpu-time",
+                    Seconds(*time)
+                )
             }
             Exhaustion::Elapsed(time) => {
-                write!(f, "{}: give Tidegate more CPU time, or split the repository", Seconds(*time))
+                write!(
+                    f,
+                    "{}: give Tidegate more CPU, split the repository, or set a larger --git-time",
+                    Seconds(*time)
+                )
             }
         }
     }

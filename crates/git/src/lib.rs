@@ -22,7 +22,7 @@
 use std::sync::Once;
 
 pub use self::{
-    engine::{EXIT_COMPUTING, EXIT_ELAPSED, Engine, serve},
+    engine::{EXIT_COMPUTING, EXIT_ELAPSED, Engine, Trial, serve},
     error::{Error, Exhaustion},
     flaw::{Distrust, Flaw, Strange},
     local::{

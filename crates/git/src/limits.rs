@@ -30,8 +30,27 @@ pub const ENGINES_MAX: usize = 2;
 /// the file before and after the change.
 pub const ENGINE_MEMORY_MIB: u64 = 96;
 /// CPU time of one task on objects. The pack of a repository of 1 GiB needs about half of it.
-pub const ENGINE_COMPUTING_MAX: Duration = Duration::from_secs(120);
+pub const ENGINE_COMPUTING: Duration = Duration::from_secs(120);
 /// Elapsed time of one task on objects. A busy machine may give the process little CPU time.
-pub const ENGINE_TIME_MAX: Duration = Duration::from_secs(300);
+pub const ENGINE_TIME: Duration = Duration::from_secs(300);
 /// How long a commit that exceeded a limit is not unpacked again, because each attempt costs all that the limit allows.
 pub const EXHAUSTED_RETRY: Duration = Duration::from_secs(60 * 60);
+
+/// What a process may use for one task on objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineLimits {
+    /// Memory that it may write to, in MiB.
+    pub memory_mib: u64,
+    /// CPU time.
+    pub computing: Duration,
+    /// Elapsed time.
+    pub time: Duration,
+}
+
+// === impl EngineLimits ===
+
+impl Default for EngineLimits {
+    fn default() -> EngineLimits {
+        EngineLimits { memory_mib: ENGINE_MEMORY_MIB, computing: ENGINE_COMPUTING, time: ENGINE_TIME }
+    }
+}

@@ -1,5 +1,7 @@
 //! Packs that git itself would never write, and the answers of a server that sends them.
 
+use std::io::Write as _;
+
 use git2::{ObjectType, Oid};
 
 use super::server::{Action, Request};
@@ -14,6 +16,8 @@ const OFS_DELTA: u8 = 6;
 pub(crate) struct Pack {
     bytes: Vec<u8>,
     count: u32,
+    /// Whether its contents are compressed, as git does.
+    is_compressed: bool,
 }
 
 /// A repository of one branch, as a server answers for it.
@@ -24,6 +28,19 @@ pub(crate) struct Answers {
 }
 
 impl Pack {
+    /// A pack whose contents are compressed.
+    pub(crate) fn compressed() -> Pack {
+        Pack { is_compressed: true, ..Pack::default() }
+    }
+
+    fn put(&mut self, content: &[u8]) {
+        if !self.is_compressed {
+            return self.bytes.extend(stored(content));
+        }
+        let mut encoder = flate2::write::ZlibEncoder::new(&mut self.bytes, flate2::Compression::best());
+        encoder.write_all(content).expect("a vector takes all");
+    }
+
     /// Adds a blob.
     pub(crate) fn blob(&mut self, content: &[u8]) -> usize {
         self.object(BLOB, content.len(), content)
@@ -31,7 +48,7 @@ impl Pack {
 
     fn object(&mut self, kind: u8, size: usize, content: &[u8]) -> usize {
         let offset = self.begin(kind, size);
-        self.bytes.extend(stored(content));
+        self.put(content);
         offset
     }
 
@@ -66,7 +83,7 @@ impl Pack {
             digits.insert(0, 0x80 | u8::try_from(distance & 0x7f).unwrap());
         }
         self.bytes.extend(digits);
-        self.bytes.extend(stored(&delta));
+        self.put(&delta);
         offset
     }
 
@@ -104,6 +121,11 @@ impl Answers {
     /// A server whose `main` is at `tip`, and that sends this pack to whoever asks.
     pub(crate) fn new(tip: impl ToString, pack: Vec<u8>) -> Answers {
         Answers { tip: tip.to_string(), pack }
+    }
+
+    /// The length of the pack.
+    pub(crate) fn pack_bytes(&self) -> usize {
+        self.pack.len()
     }
 
     pub(crate) fn to(&self, request: &Request) -> Action {

@@ -20,9 +20,11 @@ use tokio::time::Instant;
 
 use super::{
     agents::{About, Promise},
-    land::{DEFINITIONS, DEPLOYMENTS, IN_KCP, IN_RUNTIME, KINDS, Land, MAPS, NAMESPACE, Places, ROLES, THINGS},
+    land::{Broken, DEFINITIONS, DEPLOYMENTS, IN_KCP, IN_RUNTIME, KINDS, Land, MAPS, NAMESPACE, Places, ROLES, THINGS},
+    repository::Condition,
+    script::TROUBLES,
     wire::Arrival,
-    world::{Credentials, KCP, RUNTIMES, World},
+    world::{Credentials, KCP, RUNTIMES, SOURCE, World},
 };
 
 /// What the checks remember.
@@ -59,7 +61,7 @@ struct Theirs {
 
 /// Longest time until all is well once faults have stopped, beside some resyncs: the longest pauses after failures.
 const CONVERGED_MAX: Duration = Duration::from_secs(25 * 60);
-const LOOK: Duration = Duration::from_secs(10);
+pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// How long nothing may happen, at least, beside a resync.
 const QUIET: Duration = Duration::from_secs(5 * 60);
 /// When a promised look must have been made once there are no faults: a new process may have to lead first, and the
@@ -72,7 +74,6 @@ const SAID_MAX: Duration = Duration::from_secs(10 * 60);
 
 const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
 const MANAGER: &str = "tidegate";
-const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
 /// What runtimes keep: others may have something in it.
 const KEPT: [&str; 1] = ["/api/v1/namespaces/kyma-system"];
 /// Lists of what modules bring, in all namespaces, with group and kind.
@@ -131,6 +132,11 @@ impl Judge {
             KCP => *path != of_kyma[0] && !path.starts_with(&of_kyma[1]),
             server => server != kyma || path == NAMESPACE,
         });
+    }
+
+    /// Somebody wants everything to go.
+    pub(super) fn all_may_go(&mut self) {
+        RUNTIMES.into_iter().for_each(|kyma| self.kyma_may_go(kyma));
     }
 
     /// Somebody deletes a Manifest: what its module brought goes, and comes again.
@@ -271,9 +277,10 @@ impl Judge {
         self.calm = Some(Instant::now());
         self.converge(world).await;
         self.keep_promises(world).await;
-        match world.dice.below(4) {
+        match world.dice.below(5) {
             0 => self.say_what_is_stuck(world).await,
             1 => self.say_what_is_broken(world).await,
+            2 => self.say_what_cannot_be_read(world).await,
             _ => {}
         }
         self.calm = None;
@@ -298,8 +305,9 @@ impl Judge {
         for kyma in world.stuck.clone() {
             world.stick(kyma, false).await;
         }
+        world.furnish().await;
         world.patch(&world.kcp, SOURCE, &json!({"spec": {"suspend": false}})).await;
-        world.land.broken = false;
+        world.land.broken = None;
         world.note("git: all is mended");
         world.commit();
         self.committed(&world.land);
@@ -340,7 +348,8 @@ impl Judge {
     /// A file that cannot be understood is said, and what was in force stays.
     async fn say_what_is_broken(&mut self, world: &mut World) {
         world.note("git: a file is broken");
-        world.land.broken = true;
+        let broken = world.dice.one_of(&[Broken::Definition, Broken::Syntax]);
+        world.land.broken = Some(broken);
         world.commit();
         let begun = Instant::now();
         let is_said = async |world: &World| {
@@ -350,7 +359,7 @@ impl Judge {
                 of.iter().any(|entry| entry["path"] == "kymas/broken.yaml" && entry["name"] == "broken")
             });
             let is_seen = status["attemptedRevision"].as_str().is_some_and(|text| text.ends_with(world.head()));
-            is_seen && is_withheld && !is_ready(status)
+            is_seen && (is_withheld || broken == Broken::Syntax) && !is_ready(status)
         };
         while !is_said(world).await {
             let waited = begun.elapsed();
@@ -362,8 +371,43 @@ impl Judge {
         assert!(is_said(world).await, "nobody says any more that a file is broken");
         world.count("broken file said");
         world.note("git: it is mended");
-        world.land.broken = false;
+        world.land.broken = None;
         world.commit();
+        self.converge(world).await;
+    }
+
+    /// A repository that cannot be read is said, with a reason, and what was in force stays.
+    async fn say_what_cannot_be_read(&mut self, world: &mut World) {
+        let before = world.head().to_owned();
+        let condition = world.dice.one_of(&TROUBLES);
+        // An engine that works now and then gets through.
+        let lasting = Condition::Killing { always: true };
+        let condition = if condition == (Condition::Killing { always: false }) { lasting } else { condition };
+        world.serve(condition);
+        let reasons = reasons(condition);
+        let text = world.dice.below(1_000).to_string();
+        world.land.maps.entry(("cache", "1.0.0")).or_default().insert("cache-a".to_owned(), text);
+        world.commit();
+        let begun = Instant::now();
+        let said = async |world: &World| {
+            let source = world.read(&world.kcp, SOURCE).await.unwrap_or_default();
+            let status = &source["status"];
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let fetched = conditions.into_iter().find(|condition| condition["type"] == "Fetched").unwrap_or_default();
+            let is_said = reasons.iter().any(|reason| fetched["reason"] == *reason) && fetched["status"] == "False";
+            let stays = status["appliedRevision"].as_str().is_some_and(|text| text.ends_with(&before));
+            (is_said && stays).then_some(()).ok_or_else(|| status.to_string())
+        };
+        while let Err(status) = said(world).await {
+            let waited = begun.elapsed();
+            assert!(waited < SAID_MAX, "nobody says in {waited:?} that the repository cannot be read: {status}");
+            self.look(world).await;
+            world.pass(LOOK).await;
+        }
+        world.pass(QUIET).await;
+        self.look(world).await;
+        world.count("unreadable repository said");
+        world.serve(Condition::Well);
         self.converge(world).await;
     }
 
@@ -409,7 +453,11 @@ impl Judge {
     async fn clear(&mut self, world: &mut World) {
         for kyma in world.wires.truth().abandoned() {
             self.given_up.insert(kyma);
-            for id in self.forgotten(world, kyma).await {
+            let wanted = world.land.places(&BTreeSet::new());
+            let mut left = self.forgotten(world, kyma).await;
+            // What is wanted the daemon takes up again.
+            left.retain(|id| !wanted.contains_key(&(kyma, id.path())));
+            for id in left {
                 world.note(format!("{kyma}: the user removes {}, which was left", id.path()));
                 self.theirs.retain(|(of, path), _| !(*of == kyma && path.starts_with(THINGS) && id.is_kind()));
                 world.delete(&world.runtimes[kyma], &id.path()).await;
@@ -446,6 +494,17 @@ impl Judge {
             .collect();
         assert!(writes.is_empty(), "{what} was written to: {writes:#?}");
         is_well(world).await.unwrap_or_else(|problem| panic!("{what} did not stay well: {problem}"));
+    }
+}
+
+/// The reasons that a GitSource may give for a repository in this condition.
+fn reasons(condition: Condition) -> &'static [&'static str] {
+    match condition {
+        Condition::Well => &[],
+        Condition::Away => &["RepositoryNotFound"],
+        Condition::Silent => &["Timeout"],
+        Condition::Killing { .. } => &["LimitExceeded"],
+        Condition::Reference | Condition::Objects => &["AnswerNotUnderstood", "RevisionNotFound", "MirrorDamaged"],
     }
 }
 

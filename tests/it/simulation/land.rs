@@ -52,8 +52,19 @@ pub(super) struct Land {
     /// The version of a module in a channel.
     pub(super) channels: BTreeMap<(&'static str, &'static str), &'static str>,
     pub(super) kymas: BTreeMap<&'static str, Declared>,
-    /// Whether there is a file that cannot be understood.
-    pub(super) broken: bool,
+    /// What is wrong with a file that cannot be understood, if there is one.
+    pub(super) broken: Option<Broken>,
+    /// Whether definitions ask to take over what is there without our mark.
+    pub(super) adopts: bool,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// Its definition is none.
+    Definition,
+    /// It is no YAML.
+    Syntax,
 }
 
 /// A Kyma as git declares it.
@@ -68,7 +79,13 @@ pub(super) struct Declared {
 impl Land {
     /// As it begins. In half of all worlds the second Kyma comes later, if at all.
     pub(super) fn new(dice: &mut Dice) -> Land {
-        let mut land = Land { maps: BTreeMap::new(), channels: BTreeMap::new(), kymas: BTreeMap::new(), broken: false };
+        let mut land = Land {
+            maps: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            kymas: BTreeMap::new(),
+            broken: None,
+            adopts: false,
+        };
         for (module, versions) in MODULES {
             for version in versions {
                 let maps = [("a", version), ("b", "same")];
@@ -180,9 +197,19 @@ impl Land {
         for (name, declared) in self.kymas.iter().filter(|(name, _)| **name != USERS) {
             files.insert(format!("kymas/{name}.yaml"), kyma(name, declared));
         }
-        if self.broken {
-            let text = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: broken}\nspec: 1\n";
+        if let Some(broken) = self.broken {
+            let text = match broken {
+                Broken::Definition => {
+                    "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: broken}\nspec: 1\n"
+                }
+                Broken::Syntax => "kind: [Kyma\n",
+            };
             files.insert("kymas/broken.yaml".to_owned(), text.to_owned());
+        }
+        if self.adopts {
+            for (_, text) in files.iter_mut().filter(|(path, _)| !path.ends_with("objects.yaml")) {
+                *text = text.replace("annotations: {", "annotations: {tidegate.dev/adopt: \"true\", ");
+            }
         }
         files
     }

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     agents::About,
+    definitions,
     judge::Judge,
     land::{
-        CHANNELS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KYMAS, MAPS, MODULES, NAMESPACE, ROLES, THINGS, USERS,
+        Broken, CHANNELS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KYMAS, MAPS, MODULES, NAMESPACE, ROLES, THINGS, USERS,
     },
+    repository::Condition,
     wire::Death,
-    world::{Credentials, KCP, RUNTIMES, World},
+    world::{Credentials, KCP, RUNTIMES, SOURCE, World},
 };
 
 /// A kind of step.
@@ -54,8 +56,10 @@ enum Step {
     Dark,
     /// The control plane cannot be reached for a while.
     Outage,
-    /// The repository cannot be reached for a while.
-    Away,
+    /// The repository is out of reach, silent, corrupt or too much for its engine for a while.
+    Repository,
+    /// A definition of ours goes, and comes back.
+    Definition,
     /// The daemon loses the control plane, and another one takes over.
     Split,
     /// A newer program writes what our types cannot read, and takes it back after a while.
@@ -72,7 +76,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 34] = [
+const STEPS: [Step; 36] = [
     Step::Text,
     Step::Text,
     Step::Map,
@@ -98,7 +102,9 @@ const STEPS: [Step; 34] = [
     Step::Agent,
     Step::Dark,
     Step::Outage,
-    Step::Away,
+    Step::Repository,
+    Step::Repository,
+    Step::Definition,
     Step::Kill,
     Step::Kill,
     Step::Kill,
@@ -107,6 +113,16 @@ const STEPS: [Step; 34] = [
     Step::Poison,
     Step::Compact,
     Step::Clock,
+];
+
+/// What may be wrong with the repository.
+pub(super) const TROUBLES: [Condition; 6] = [
+    Condition::Away,
+    Condition::Silent,
+    Condition::Killing { always: false },
+    Condition::Killing { always: true },
+    Condition::Reference,
+    Condition::Objects,
 ];
 
 /// Fields that our types know as booleans, and a newer definition as anything.
@@ -131,6 +147,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
         }
         Step::Hands | Step::Manifest | Step::Secret | Step::Source => in_control_plane(world, judge, step, kyma).await,
         Step::Poison => poison(world, kyma).await,
+        Step::Definition => definitions::go_and_come(world, judge).await,
         Step::Split => {
             world.note("the daemon loses the control plane, and another one starts");
             world.split().await;
@@ -138,7 +155,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
         Step::Agent
         | Step::Dark
         | Step::Outage
-        | Step::Away
+        | Step::Repository
         | Step::Kill
         | Step::Compact
         | Step::Clock
@@ -194,8 +211,11 @@ fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
             }
         },
         Step::Break => {
-            land.broken = !land.broken;
-            format!("broken: {}", land.broken)
+            land.broken = match land.broken {
+                None => Some(world.dice.one_of(&[Broken::Definition, Broken::Syntax])),
+                Some(_) => None,
+            };
+            format!("broken: {:?}", land.broken)
         }
         _ => {
             let channel = world.dice.one_of(&CHANNELS);
@@ -371,8 +391,7 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
         Step::Source => {
             let suspend = world.dice.below(2) == 0;
             world.note(format!("the source is suspended: {suspend}"));
-            let path = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
-            world.patch(&kcp, path, &json!({"spec": {"suspend": suspend}})).await;
+            world.patch(&kcp, SOURCE, &json!({"spec": {"suspend": suspend}})).await;
         }
         Step::Manifest => {
             let manifests = format!("{IN_KCP}/manifests");
@@ -465,10 +484,12 @@ fn from_below(world: &mut World, step: Step, kyma: &'static str) {
             world.note(format!("the control plane is {}", if dark { "out of reach" } else { "back" }));
             world.wires.darken(KCP, dark);
         }
-        Step::Away => {
-            let is_away = !world.is_away();
-            world.note(format!("the repository is {}", if is_away { "out of reach" } else { "back" }));
-            world.take_away(is_away);
+        Step::Repository => {
+            let condition = match world.condition() {
+                Condition::Well => world.dice.one_of(&TROUBLES),
+                _ => Condition::Well,
+            };
+            world.serve(condition);
         }
         Step::Kill => {
             let (count, polls) = (world.dice.below(60), world.dice.below(200));

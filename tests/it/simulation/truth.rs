@@ -46,6 +46,8 @@ struct State {
     ready: BTreeMap<String, String>,
     /// Runtimes whose access Secret is absent, or came back at that moment.
     secretless: BTreeMap<&'static str, Option<Instant>>,
+    /// A definition of ours is missing, or was until that moment.
+    disturbed: Option<Option<Instant>>,
     /// Runtimes that were given up with what is in them, since nothing led to them any more.
     abandoned: BTreeSet<&'static str>,
 }
@@ -108,6 +110,29 @@ impl Truth {
         self.state().abandoned.clone()
     }
 
+    /// A Manifest is lost, and its inventory with it.
+    pub(super) fn abandon(&self, manifest: &str) {
+        self.state().abandoned.extend(kyma_of(manifest));
+    }
+
+    /// A definition of ours goes, or all is back. What a pass has seen before, it may still say.
+    pub(super) fn disturbed(&self, is_missing: bool) {
+        self.state().disturbed = Some((!is_missing).then(Instant::now));
+    }
+
+    fn is_disturbed(&self) -> bool {
+        self.state().disturbed.is_some_and(|until| until.is_none_or(|until| until.elapsed() <= PASS_MAX))
+    }
+
+    /// An object is made again with the status that it had: what that says was judged when it was said.
+    pub(super) fn restored(&self, before: &Value, made: &Value) {
+        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let mut state = self.state();
+        if let Some(version) = state.ready.get(&uid(before)).cloned() {
+            state.ready.insert(uid(made), version);
+        }
+    }
+
     /// Nothing is left of that.
     pub(super) fn cleared(&self) {
         self.state().abandoned.clear();
@@ -155,7 +180,9 @@ impl Truth {
     }
 
     fn note(&self, judged: Result<(), String>) {
-        if let Err(lie) = judged {
+        if let Err(lie) = judged
+            && !self.is_disturbed()
+        {
             self.state().lies.push(lie);
         }
     }
@@ -192,9 +219,17 @@ impl Truth {
         if observed.as_ref() != Some(&manifest["metadata"]["generation"]) {
             return Ok(());
         }
+        let judged = self.is_ready(name, &manifest, status).await;
+        if judged.is_ok() || self.is_disturbed() {
+            self.state().ready.insert(uid, text("/spec/version"));
+        }
+        judged
+    }
+
+    async fn is_ready(&self, name: &str, manifest: &Value, status: &Value) -> Result<(), String> {
         let Some(kyma) = kyma_of(name) else { return Err(format!("there is a Manifest {name}")) };
-        let tree = text("/spec/install/source/tree");
-        let Some(objects) = self.state().trees.get(&tree).cloned() else {
+        let tree = manifest["spec"]["install"]["source"]["tree"].as_str().unwrap_or_default();
+        let Some(objects) = self.state().trees.get(tree).cloned() else {
             return Err(format!("Manifest {name} has tree {tree}, which no commit has"));
         };
         let synced = status["synced"].as_array().cloned().unwrap_or_default();
@@ -211,7 +246,6 @@ impl Truth {
             is_there.then_some(()).ok_or_else(|| format!("Manifest {name} is ready, and there is no {path}"))?;
         }
         self.count("judged ready Manifest");
-        self.state().ready.insert(uid, text("/spec/version"));
         Ok(())
     }
 
@@ -310,7 +344,7 @@ impl Truth {
         if !is_ready {
             return Ok(());
         }
-        if commit(text("attemptedRevision")) != applied || land.broken {
+        if commit(text("attemptedRevision")) != applied || land.broken.is_some() {
             return Err(format!("the GitSource is ready, and the commit that it looked at is not in force: {status}"));
         }
         self.is_declared(&land).await.map_err(|why| format!("the GitSource is ready: {why}"))?;

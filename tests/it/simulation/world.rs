@@ -24,14 +24,15 @@ use tidegate_process::{
     ambient::{self, Simulated},
     period::Period,
 };
-use tidegate_testbed::{Folder, Repository};
+use tidegate_testbed::Folder;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::Layer as _;
 
 use super::{
     agents::Agents,
     dice::Dice,
-    land::{DEPLOYMENTS, KYMAS, Land, MODULES, USERS},
+    land::{DEPLOYMENTS, IN_KCP, KYMAS, Land, MODULES, USERS},
+    repository::{Condition, Served},
     script::POISONS,
     truth::{self, Truth},
     wire::{Wires, polled},
@@ -71,7 +72,7 @@ pub(super) struct World {
     /// When the daemon dies, and after how many polls.
     doom: Option<(tokio::time::Instant, u64)>,
     faults: Vec<(&'static str, Faults)>,
-    repository: Repository,
+    served: Served,
     files: BTreeMap<String, String>,
     head: String,
     folder: Folder,
@@ -96,8 +97,9 @@ pub(super) enum Credentials {
     Absent,
 }
 
-/// Where the daemon finds the repository, in the folder of a world: a link, which can be taken away.
-const SERVED: &str = "served";
+/// Where the sources are, and ours.
+pub(super) const SOURCES: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources";
+pub(super) const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
 
 // === impl World ===
 
@@ -118,8 +120,7 @@ impl World {
             faults.push((name, Faults::new(Schedule { seed: dice.roll(), rates: rates(&mut dice) })));
         }
         let folder = harness::folder();
-        let repository = Repository::init(&folder.path().join("repository")).expect("a repository");
-        std::os::unix::fs::symlink(repository.path(), folder.path().join(SERVED)).expect("a link");
+        let served = Served::new(folder.path(), dice.roll());
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig(KCP)).expect("a file");
         let mut world = World {
             land: Land::new(&mut dice),
@@ -136,7 +137,7 @@ impl World {
             script: Vec::new(),
             dice,
             faults,
-            repository,
+            served,
             files: BTreeMap::new(),
             head: String::new(),
             folder,
@@ -151,25 +152,25 @@ impl World {
         world
     }
 
-    /// What this control plane has before the daemon comes.
-    async fn furnish(&self) {
-        let client = self.kcp.client();
-        let url = format!("file://{}", self.folder.path().join(SERVED).display());
+    /// What users have in this control plane, before the daemon comes and whenever it is gone.
+    pub(super) async fn furnish(&self) {
         let source = json!({
             "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
             "metadata": {"name": "landscape", "namespace": "kcp-system"},
-            "spec": {"url": url, "ref": {"branch": "main"}, "interval": "60s"},
+            "spec": {"url": self.served.url(), "ref": {"branch": "main"}, "interval": "60s"},
         });
-        harness::apply(&client, &source).await;
+        self.create(&self.kcp, SOURCES, &source).await;
+        let Some(declared) = self.land.kymas.get(USERS) else { return };
+        let modules: Vec<_> = declared.modules.iter().map(|module| json!({"name": module, "managed": true})).collect();
         let users = json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {
                 "name": USERS, "namespace": "kcp-system", "labels": {"kyma-project.io/runtime-id": USERS},
                 "annotations": {"skr-domain": domain(USERS)},
             },
-            "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}]},
+            "spec": {"channel": declared.channel, "modules": modules},
         });
-        harness::apply(&client, &users).await;
+        self.create(&self.kcp, &format!("{IN_KCP}/kymas"), &users).await;
     }
 
     /// Says what is done, at which moment.
@@ -183,14 +184,14 @@ impl World {
     pub(super) fn commit(&mut self) {
         let files = self.land.files();
         for path in self.files.keys().filter(|path| !files.contains_key(*path)) {
-            self.repository.remove(path).expect("a file");
+            self.served.repository().remove(path).expect("a file");
         }
         for (path, text) in files.iter().filter(|(path, text)| self.files.get(*path) != Some(text)) {
-            self.repository.write(path, text).expect("a file");
+            self.served.repository().write(path, text).expect("a file");
         }
         self.files = files;
-        self.head = self.repository.commit("change").expect("a commit");
-        let repository = git2::Repository::open(self.repository.path()).expect("a repository");
+        self.head = self.served.repository().commit("change").expect("a commit");
+        let repository = git2::Repository::open(self.served.repository().path()).expect("a repository");
         let trees = MODULES.into_iter().flat_map(|(module, versions)| versions.map(|version| (module, version)));
         let tree = |(module, version)| {
             let name = format!("{}:modules/{module}/{version}/objects", self.head);
@@ -198,6 +199,7 @@ impl World {
             ((module, version), tree.id().to_string())
         };
         self.wires.truth().committed(&self.head, &self.land, trees.map(tree).collect());
+        self.served.committed();
     }
 
     /// The last commit.
@@ -208,7 +210,7 @@ impl World {
     /// Lets what waits for a word of a human go on.
     pub(super) async fn confirm(&self) {
         let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": self.head}}});
-        self.patch(&self.kcp, "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape", &patch).await;
+        self.patch(&self.kcp, SOURCE, &patch).await;
     }
 
     // --- the daemon ---
@@ -233,7 +235,7 @@ impl World {
         let config = Config::try_from(options).expect("a configuration");
         let deadline = std::time::Instant::now() + harness::SOON;
         let daemon = loop {
-            match Daemon::load_on(config.clone(), &self.network(), Renderer::local(), tidegate_git::Engine::local())
+            match Daemon::load_on(config.clone(), &self.network(), Renderer::local(), self.served.engine())
                 .await
             {
                 Ok(daemon) => break daemon,
@@ -329,18 +331,16 @@ impl World {
         self.doom = Some((tokio::time::Instant::now() + after, polls));
     }
 
-    /// Whether the daemon cannot reach the repository.
-    pub(super) fn is_away(&self) -> bool {
-        !self.folder.path().join(SERVED).exists()
+    /// How the daemon meets the repository.
+    pub(super) fn condition(&self) -> Condition {
+        self.served.condition()
     }
 
-    /// Puts the repository out of the daemon's reach, or back. Commits go on.
-    pub(super) fn take_away(&self, is_away: bool) {
-        let link = self.folder.path().join(SERVED);
-        match is_away {
-            true => std::fs::remove_file(link).expect("a link"),
-            false => std::os::unix::fs::symlink(self.repository.path(), link).expect("a link"),
-        }
+    /// From now on the daemon meets the repository so.
+    pub(super) fn serve(&mut self, condition: Condition) {
+        self.note(format!("the repository is {condition:?}"));
+        self.count(&format!("repository {}", condition.name()));
+        self.served.set(condition);
     }
 
     /// From now on everything works as it should.
@@ -348,9 +348,7 @@ impl World {
         self.note("faults stop");
         self.wires.spare();
         self.doom = None;
-        if self.is_away() {
-            self.take_away(false);
-        }
+        self.served.set(Condition::Well);
         for (name, faults) in &self.faults {
             faults.stop();
             self.wires.darken(name, false);
@@ -369,7 +367,7 @@ impl World {
         for (kind, count) in met.map(|(kind, count)| (format!("fault {kind}"), count)) {
             *counts.entry(kind).or_default() += count;
         }
-        let others = self.agents.counts().into_iter().chain(self.wires.truth().counts());
+        let others = self.agents.counts().into_iter().chain(self.wires.truth().counts()).chain(self.served.counts());
         counts.extend(others.map(|(what, count)| (what.to_owned(), count)));
         counts.insert("forgotten before a page".to_owned(), self.wires.forgot());
         counts

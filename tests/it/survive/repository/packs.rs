@@ -49,6 +49,29 @@ fn bomb() -> Answers {
     Answers::new(tip, pack.finish())
 }
 
+/// Zeros of 1 MiB to 1 GiB, compressed as git does: some 100 KiB that describe half a terabyte.
+fn zeros() -> Answers {
+    let mut pack = Pack::compressed();
+    let base = pack.blob(&vec![0; MIB]);
+    // The largest first: an engine that is to die need not compute for minutes before.
+    for mib in (2..=1024).rev() {
+        pack.copies(base, MIB, MIB, mib);
+    }
+    let tip = pack.commit("a.yaml", b"1");
+    Answers::new(tip, pack.finish())
+}
+
+/// A pack that fits into the memory of an engine, and takes it minutes.
+fn endless() -> Answers {
+    let mut pack = Pack::compressed();
+    let base = pack.blob(&vec![0; MIB]);
+    for _ in 0..4096 {
+        pack.copies(base, MIB, MIB, 24);
+    }
+    let tip = pack.commit("a.yaml", b"1");
+    Answers::new(tip, pack.finish())
+}
+
 /// A pack whose tip is a commit of a gigabyte.
 fn large_commit() -> Answers {
     let mut pack = Pack::default();
@@ -302,15 +325,18 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
         "data": { "ca.crt": STANDARD.encode(&server.ca) },
     });
     apply(&world.client, &ca).await;
-    let (bomb, large) = (bomb(), large_commit());
-    server.behave(move |request: &Request| match request.target.split('/').nth(1) {
-        Some("bomb") => bomb.to(request),
-        Some("large") => large.to(request),
-        _ => Action::Serve,
-    });
-    for (name, path) in [("bomb", "bomb"), ("large", "large"), ("good", "repo")] {
+    let zeros = zeros();
+    assert!((100 << 10..200 << 10).contains(&zeros.pack_bytes()), "{} bytes", zeros.pack_bytes());
+    let hostile = [("bomb", bomb()), ("large", large_commit()), ("zeros", zeros), ("dump", dump(60))];
+    let names: Vec<&str> = hostile.iter().map(|(name, _)| *name).collect();
+    for (name, path) in names.iter().map(|name| (*name, *name)).chain([("good", "repo")]) {
         apply(&world.client, &source(&world.namespace, name, &server.url(path), "first")).await;
     }
+    server.behave(move |request: &Request| {
+        let path = request.target.split('/').nth(1);
+        let found = hostile.iter().find(|(name, _)| path == Some(*name));
+        found.map_or(Action::Serve, |(_, answers)| answers.to(request))
+    });
     let group;
     let daemon = world.start("packs", &[]);
     let pid = eventually("the daemon runs", SOON, async || {
@@ -327,7 +353,7 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
         })
         .await
     };
-    for name in ["bomb", "large"] {
+    for name in names {
         let source = until(name, "the limit is reported", &|source| {
             condition(source, "Fetched").is_some_and(|condition| condition["reason"] == "LimitExceeded")
         })
@@ -350,4 +376,52 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
     assert!(engine >> 10 < ENGINE_MEMORY_MIB + 96, "an engine had {} MiB", engine >> 10);
     let (status, _) = daemon.ask("health", "/healthz").await.unwrap();
     assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_repository_that_takes_too_long_is_one_sentence_and_other_sources_go_on() {
+    let repository = Repository::with(&[("a.yaml", "")]);
+    let server = Server::start(&repository.root());
+    let endless = endless();
+    server.behave(move |request: &Request| match request.target.split('/').nth(1) {
+        Some("endless") => endless.to(request),
+        _ => Action::Serve,
+    });
+    let expected = [
+        ("--git-cpu-time=2s", "takes more than 2 s of CPU time: run `git gc` on the git server"),
+        ("--git-time=5s", "takes more than 5 s: give Tidegate more CPU"),
+    ];
+    for (option, sentence) in expected {
+        let world = TestNamespace::new().await;
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "ca", "namespace": world.namespace },
+            "data": { "ca.crt": STANDARD.encode(&server.ca) },
+        });
+        apply(&world.client, &ca).await;
+        for (name, path) in [("endless", "endless"), ("good", "repo")] {
+            apply(&world.client, &source(&world.namespace, name, &server.url(path), "first")).await;
+        }
+        let daemon = world.start("endless", &[option]);
+        let until = async |name: &str, what: &str, holds: &dyn Fn(&Value) -> bool| {
+            eventually(what, SOON * 2, async || match read(&world.client, "GitSource", &world.namespace, name).await {
+                Some(source) if holds(&source) => Ok(source),
+                found => Err(format!("{found:?}\n{}", daemon.process.log_tail())),
+            })
+            .await
+        };
+        // While the engine computes, and afterwards.
+        for round in ["first", "second"] {
+            let commit = repository.commit(&[("b.yaml", &format!("# {option} {round}\n"))]);
+            apply(&world.client, &source(&world.namespace, "good", &server.url("repo"), round)).await;
+            let applied = format!("main@sha1:{commit}");
+            until("good", "a good source goes on", &|source| source["status"]["appliedRevision"] == applied.as_str())
+                .await;
+            let limit = until("endless", "the limit is reported", &|source| {
+                condition(source, "Fetched").is_some_and(|condition| condition["reason"] == "LimitExceeded")
+            })
+            .await;
+            let message = condition(&limit, "Fetched").unwrap()["message"].as_str().unwrap().to_owned();
+            assert!(message.contains(sentence), "{message}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use crate::{
 
 scenarios! {
     a_source_is_tried_again_within_its_interval_after_an_outage,
+    a_host_that_asks_to_wait_is_not_asked_again_before,
 }
 
 /// The interval of the source.
@@ -22,7 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// A pass and the writes of its status.
 const PASS: Duration = Duration::from_secs(1);
 
-async fn a_source_is_tried_again_within_its_interval_after_an_outage() {
+/// A daemon with a source on a git server, which has applied the first commit.
+async fn stage() -> (Stage, Server) {
     let stage = Stage::with(0, Extent::Controllers, &[("README.md", "empty\n".to_owned())], &[]).await;
     let server = Server::start(stage.repository.path().parent().expect("a folder"));
     let secret = json!({
@@ -41,7 +43,11 @@ async fn a_source_is_tried_again_within_its_interval_after_an_outage() {
     stage.start();
     let first = stage.repository.head().expect("a commit");
     until_applied(&stage, &first).await;
+    (stage, server)
+}
 
+async fn a_source_is_tried_again_within_its_interval_after_an_outage() {
+    let (stage, server) = stage().await;
     // Two outages: the delay does not grow from one to the next either.
     for round in 0..2 {
         server.behave(|_| Action::Answer(503, Vec::new(), Vec::new()));
@@ -55,6 +61,29 @@ async fn a_source_is_tried_again_within_its_interval_after_an_outage() {
         // The clock is paused: this time is that of timers alone.
         assert!(since.elapsed() <= INTERVAL + PASS, "{:?}", since.elapsed());
     }
+}
+
+async fn a_host_that_asks_to_wait_is_not_asked_again_before() {
+    /// Far more than the interval, and than the pause after failures.
+    const ASKED: Duration = Duration::from_secs(600);
+    let (stage, server) = stage().await;
+    server.behave(|_| Action::Answer(429, vec![("retry-after", ASKED.as_secs().to_string())], Vec::new()));
+    let commit = stage.commit("README.md", "news\n");
+    let status = eventually("the source says that it waits", SOON * 5, async || {
+        let source = stage::read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it exists");
+        let is_said = condition(&source, "Fetched")["reason"] == "RateLimited";
+        is_said.then_some(source["status"].clone()).ok_or_else(|| source.to_string())
+    })
+    .await;
+    let said = Instant::now();
+    assert!(status.to_string().contains("asks to wait 600 s"), "{status}");
+    let asked = server.requests().len();
+    server.behave(|_| Action::Serve);
+    // A new commit and many intervals later, it has not been asked again.
+    tokio::time::sleep(ASKED - INTERVAL * 2).await;
+    assert_eq!(server.requests().len(), asked, "{:?} after it asked to wait", said.elapsed());
+    until_applied(&stage, &commit).await;
+    assert!(said.elapsed() <= ASKED + INTERVAL + PASS, "{:?}", said.elapsed());
 }
 
 async fn until_applied(stage: &Stage, commit: &str) {

@@ -1,0 +1,155 @@
+//! Definitions of ours in the control plane that go, and come back: the objects of their kind go with them, and are made
+//! again by git or from a backup, or by their users much later.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    judge::{Judge, LOOK},
+    land::{DEFINITIONS, IN_KCP, KYMAS, USERS},
+    repository::Condition,
+    world::{SOURCE, SOURCES, World},
+};
+
+/// The definitions that may go, with the path of their objects.
+const OURS: [(&str, &str); 5] = [
+    ("kymas.operator.kyma-project.io", "kymas"),
+    ("manifests.operator.kyma-project.io", "manifests"),
+    ("modulereleasemetas.operator.kyma-project.io", "modulereleasemetas"),
+    ("moduletemplates.operator.kyma-project.io", "moduletemplates"),
+    ("gitsources.tidegate.dev", "gitsources"),
+];
+/// For so long the daemon waits for what may be missing, at least: a minute less than it says.
+const AWAITED: Duration = Duration::from_secs(9 * 60);
+
+/// What becomes of the objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// They come from a backup.
+    Restored,
+    /// Whoever declared them has to do so again.
+    Lost,
+    /// Somebody confirms that all of it shall go.
+    Confirmed,
+}
+
+/// A definition is deleted, and made again after a while.
+pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
+    let (name, plural) = world.dice.one_of(&OURS);
+    let fate = world.dice.one_of(&[Fate::Restored, Fate::Restored, Fate::Lost, Fate::Lost, Fate::Confirmed]);
+    let kcp = world.kcp.clone();
+    let path = format!("{DEFINITIONS}/{name}");
+    let definition = world.read(&kcp, &path).await.expect("all definitions are there between two steps");
+    let objects = match plural {
+        "gitsources" => SOURCES.to_owned(),
+        _ => format!("{IN_KCP}/{plural}"),
+    };
+    let backup = world.list(&kcp, &objects).await;
+    world.note(format!("somebody deletes the definition {name}"));
+    world.count(&format!("definition {plural}"));
+    world.count(&format!("definition {fate:?}"));
+    world.wires.truth().disturbed(true);
+    if plural == "gitsources" {
+        // The daemon takes its mark from what a source declares before it lets the source go.
+        world.land.adopts = true;
+    }
+    world.delete(&kcp, &path).await;
+    some_time(world, judge).await;
+    if fate == Fate::Confirmed {
+        world.note("somebody confirms that");
+        judge.all_may_go();
+        let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-deletion": "true"}}});
+        world.patch(&kcp, &path, &confirmed).await;
+        some_time(world, judge).await;
+    }
+    release(world, &objects).await;
+    assert!(world.read(&kcp, &path).await.is_none(), "a definition without objects goes");
+    some_time(world, judge).await;
+    world.note(format!("the definition {name} is back, its objects are {fate:?}"));
+    world.create(&kcp, DEFINITIONS, &bare(&definition)).await.expect("a definition");
+    if fate == Fate::Restored {
+        let time = Duration::from_millis(world.dice.below(20_000));
+        world.pass(time).await;
+        for object in &backup {
+            restore(world, &objects, object).await;
+        }
+    }
+    await_kymas(world, judge).await;
+    world.wires.truth().disturbed(false);
+}
+
+async fn some_time(world: &mut World, judge: &mut Judge) {
+    let longest = world.dice.one_of(&[1_000, 30_000, 300_000]);
+    let time = Duration::from_millis(world.dice.below(longest));
+    world.pass(time).await;
+    judge.look(world).await;
+}
+
+/// Lets objects go that are being deleted, as an administrator does who wants their definition to be gone.
+async fn release(world: &mut World, objects: &str) {
+    for object in world.list(&world.kcp, objects).await {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        world.note(format!("somebody takes the finalizers from {name}"));
+        if objects.ends_with("manifests") {
+            // Its inventory goes with it.
+            world.wires.truth().abandon(name);
+        }
+        let path = format!("{objects}/{name}");
+        world.patch(&world.kcp, &path, &json!({"metadata": {"finalizers": null}})).await;
+    }
+}
+
+/// An object for a request that creates it.
+fn bare(object: &Value) -> Value {
+    let mut bare = object.clone();
+    let metadata = bare["metadata"].as_object_mut().expect("metadata");
+    for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+        metadata.remove(field);
+    }
+    bare.as_object_mut().expect("an object").remove("status");
+    bare
+}
+
+/// Makes an object of a backup, which has everything but what only the API server may say. If there is one already, that
+/// one stays.
+async fn restore(world: &mut World, objects: &str, object: &Value) {
+    let metadata = &object["metadata"];
+    if !metadata["deletionTimestamp"].is_null() {
+        return;
+    }
+    let Some(made) = world.create(&world.kcp, objects, &bare(object)).await else { return };
+    let path = format!("{objects}/{}", metadata["name"].as_str().unwrap_or_default());
+    let fields = json!({"metadata": {"managedFields": metadata["managedFields"]}});
+    world.patch(&world.kcp, &path, &fields).await;
+    if !object["status"].is_null() {
+        world.wires.truth().restored(object, &made);
+        world.patch(&world.kcp, &format!("{path}/status"), &json!({"status": object["status"]})).await;
+    }
+}
+
+/// What git declares comes back soon, if the daemon can read it. After a while the daemon takes what is missing for
+/// deleted.
+async fn await_kymas(world: &mut World, judge: &mut Judge) {
+    let mut waited = Duration::ZERO;
+    loop {
+        let mut missing = BTreeSet::new();
+        for kyma in KYMAS.into_iter().chain([USERS]).filter(|kyma| world.land.kymas.contains_key(kyma)) {
+            if world.read(&world.kcp, &format!("{IN_KCP}/kymas/{kyma}")).await.is_none() {
+                missing.insert(kyma);
+            }
+        }
+        let source = world.read(&world.kcp, SOURCE).await.unwrap_or_default();
+        let is_read = world.condition() == Condition::Well && source["spec"]["suspend"] == false;
+        if missing.iter().all(|kyma| *kyma == USERS) || !is_read || AWAITED <= waited {
+            for kyma in missing {
+                world.note(format!("Kyma {kyma} does not come back for now"));
+                judge.kyma_may_go(kyma);
+            }
+            return;
+        }
+        world.pass(LOOK).await;
+        waited += LOOK;
+        judge.look(world).await;
+    }
+}
