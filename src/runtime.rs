@@ -225,11 +225,15 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         }
         return match unreadable.without_kyma() {
             WithoutKyma::Wait => Ok(Finish::Deferred),
+            WithoutKyma::CleanUp if is_outdated(context, key, None, &manifests).await? => Ok(decide::OUTDATED),
             WithoutKyma::CleanUp => remove::orphans(context, key, &cause, &manifests, known).await,
         };
     };
     if unreadable.holds(&kyma) {
         return Ok(Finish::Deferred);
+    }
+    if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests).await? {
+        return Ok(decide::OUTDATED);
     }
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let is_due = known.reporting.is_due(context.contacts, context.resync, key, Instant::now());
@@ -263,6 +267,25 @@ async fn find_hold(
     } else {
         definitions.stop(key.namespace())
     }
+}
+
+/// Whether something that a pass would remove for is not as the stores show it. A definition may have been deleted and
+/// made again before the watches show either: then the objects that are being deleted are gone, or new ones. The
+/// definitions have been read before, so what is confirmed here was not deleted with one of them.
+async fn is_outdated(
+    context: RuntimeContext<'_>,
+    key: &Key,
+    kyma: Option<&Kyma>,
+    manifests: &[Arc<Manifest>],
+) -> Result<bool, Failure> {
+    for (kind, key, shown) in decide::removed_for(key, kyma, manifests) {
+        let live = context.kcp.get_metadata(&kind, &key).await;
+        let live = live.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+        if live.map(|metadata| metadata.uid) != shown {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// One pass over a runtime.

@@ -33,7 +33,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::Engine { memory_mib, computing_millis, time_millis } => {
             let (computing, time) = (Duration::from_millis(computing_millis), Duration::from_millis(time_millis));
-            confine::serve_git(EngineLimits { memory_mib, computing, time }).context("only Tidegate starts the git engine: use `tidegate run`")?;
+            confine::serve_git(EngineLimits { memory_mib, computing, time })
+                .context("only Tidegate starts the git engine: use `tidegate run`")?;
             Ok(Exit::Ok)
         }
     }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
+use tidegate_cluster::Kind;
 use tidegate_core::{
     api::{
         Kyma, Manifest,
@@ -11,6 +12,7 @@ use tidegate_core::{
         shared::State,
     },
     conditions, landscape,
+    name::Key,
     object::Gvk,
     plan,
     status::{self, Facts, ModuleFact, ModulesFromFact, Planned},
@@ -223,6 +225,28 @@ pub(super) fn follows_deletion(kyma: Option<&Kyma>, manifests: &[Arc<Manifest>])
     kyma.is_none_or(|kyma| kyma.metadata.deletion_timestamp.is_some())
         || manifests.iter().any(|manifest| manifest.metadata.deletion_timestamp.is_some())
 }
+
+/// The objects whose deletion or absence a pass would remove something for, with the UID that the stores show; none if
+/// the stores show no object.
+pub(super) fn removed_for(
+    key: &Key,
+    kyma: Option<&Kyma>,
+    manifests: &[Arc<Manifest>],
+) -> Vec<(Kind, Key, Option<String>)> {
+    if !follows_deletion(kyma, manifests) {
+        return Vec::new();
+    }
+    let uid = kyma.and_then(|kyma| kyma.metadata.uid.clone());
+    let deleting = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some());
+    let deleting = deleting.map(|manifest| {
+        let uid = manifest.metadata.uid.clone();
+        (Kind::namespaced::<Manifest>(), landscape::key(&manifest.metadata), uid)
+    });
+    std::iter::once((Kind::namespaced::<Kyma>(), key.clone(), uid)).chain(deleting).collect()
+}
+
+/// When to try again if the stores are behind the control plane. A watch that is not interrupted takes less.
+pub(super) const OUTDATED: Finish = Finish::After(Duration::from_secs(1), Trigger::Retry);
 
 /// The status while deletions are held; none if nothing of the runtime is being deleted.
 pub(super) fn held_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) -> Option<Facts> {

@@ -1,9 +1,8 @@
 use k8s_openapi::jiff::Timestamp;
 use tidegate_core::api::{
     manifest::{ManifestStatus, SyncedObject},
-    shared::{LastOperation, Time},
+    shared::{LastOperation, ObjectMeta, Time},
 };
-use tidegate_core::name::Key;
 
 use super::*;
 
@@ -306,4 +305,35 @@ fn a_new_kyma_whose_runtime_shows_a_status_continues_it() {
         let before = kyma.status.map(|status| status.state);
         assert_eq!(state, if expected { Some(State::Ready) } else { before });
     }
+}
+
+#[test]
+fn only_what_a_pass_removes_something_for_is_asked_for_again() {
+    let key = Key::new("kcp-system", "one");
+    let time = || Some(Time(Timestamp::UNIX_EPOCH));
+    let metadata = |name: &str, deleting: bool| ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("kcp-system".to_owned()),
+        uid: Some(format!("uid-{name}")),
+        deletion_timestamp: if deleting { time() } else { None },
+        ..ObjectMeta::default()
+    };
+    let kyma = |deleting| Kyma { metadata: metadata("one", deleting), ..Kyma::default() };
+    let manifest =
+        |name: &str, deleting| Arc::new(Manifest { metadata: metadata(name, deleting), ..Manifest::default() });
+    let check = |kyma: Option<&Kyma>, manifests: &[Arc<Manifest>], expected: &[(&str, &str, Option<&str>)]| {
+        let found = removed_for(&key, kyma, manifests);
+        let found: Vec<(&str, &str, Option<&str>)> =
+            found.iter().map(|(kind, key, uid)| (&*kind.gvk.kind, key.name(), uid.as_deref())).collect();
+        assert_eq!(found, expected);
+    };
+    check(Some(&kyma(false)), &[manifest("one-a", false)], &[]);
+    check(None, &[manifest("one-a", false)], &[("Kyma", "one", None)]);
+    check(None, &[manifest("one-a", true)], &[("Kyma", "one", None), ("Manifest", "one-a", Some("uid-one-a"))]);
+    check(Some(&kyma(true)), &[manifest("one-a", false)], &[("Kyma", "one", Some("uid-one"))]);
+    check(
+        Some(&kyma(false)),
+        &[manifest("one-a", true), manifest("one-b", false)],
+        &[("Kyma", "one", Some("uid-one")), ("Manifest", "one-a", Some("uid-one-a"))],
+    );
 }

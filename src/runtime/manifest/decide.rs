@@ -4,7 +4,7 @@
 //! [`work`], [`unrecorded`] and [`to_send`], [`facts_before`], [`to_prune`], [`module_resource`], [`judge`] and
 //! [`judge_workloads`], [`ending_facts`], [`status_change`].
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::{Error, Pruned};
@@ -51,7 +51,7 @@ pub(super) enum Unavailable {
 /// What a pass does about the objects of a Manifest.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Indices of the missing objects, in the order of apply.
+    /// Indices of the objects that are missing in the runtime or in the inventory, in the order of apply.
     pub(super) missing: Vec<usize>,
     /// The inventory before the pass.
     pub(super) owned: Inventory,
@@ -173,11 +173,21 @@ pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Di
 pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
     let owned = recorded::inventory(manifest);
     let prune = Prune::between(Desired::Module(&installed.module), &owned);
+    let missing = missing(&installed.applied, &owned);
     let is_settled = !checks
-        && installed.applied.is_complete()
+        && missing.is_empty()
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))
         && recorded::stands(manifest, &desired.to_string());
-    (!is_settled).then(|| Work { missing: installed.applied.missing(), owned, prune })
+    (!is_settled).then_some(Work { missing, owned, prune })
+}
+
+/// Objects that are missing in the runtime or in the inventory. An object that is as desired may be in no inventory: a
+/// new Manifest has found what a former one left, and its status could not be written.
+fn missing(applied: &Applied, owned: &Inventory) -> Vec<usize> {
+    let in_runtime: BTreeSet<usize> = applied.missing().into_iter().collect();
+    let is_missing = |index: usize, id: &ObjectId| in_runtime.contains(&index) || !owned.contains(id);
+    let objects = applied.objects.objects.iter().enumerate();
+    objects.filter(|(index, object)| is_missing(*index, &object.id)).map(|(index, _)| index).collect()
 }
 
 /// Missing objects that the inventory does not have. If they exist, they may have another owner.

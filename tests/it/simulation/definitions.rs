@@ -51,8 +51,10 @@ pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
     world.count(&format!("definition {fate:?}"));
     world.wires.truth().disturbed(true);
     if plural == "gitsources" {
-        // The daemon takes its mark from what a source declares before it lets the source go.
+        // The daemon takes its mark from what a source declares before it lets the source go. Until git takes it over
+        // again, the runtime of each Kyma decides about its modules.
         world.land.adopts = true;
+        judge.all_may_go();
     }
     world.delete(&kcp, &path).await;
     some_time(world, judge).await;
@@ -120,12 +122,13 @@ async fn restore(world: &mut World, objects: &str, object: &Value) {
     }
     let Some(made) = world.create(&world.kcp, objects, &bare(object)).await else { return };
     let path = format!("{objects}/{}", metadata["name"].as_str().unwrap_or_default());
-    let fields = json!({"metadata": {"managedFields": metadata["managedFields"]}});
-    world.patch(&world.kcp, &path, &fields).await;
     if !object["status"].is_null() {
         world.wires.truth().restored(object, &made);
         world.patch(&world.kcp, &format!("{path}/status"), &json!({"status": object["status"]})).await;
     }
+    // Last, since whoever writes a field becomes its manager.
+    let fields = json!({"metadata": {"managedFields": metadata["managedFields"]}});
+    world.patch(&world.kcp, &path, &fields).await;
 }
 
 /// What git declares comes back soon, if the daemon can read it. After a while the daemon takes what is missing for

@@ -9,10 +9,7 @@ use std::{
 };
 
 use git2::{ObjectType, Oid};
-use tidegate_git::{
-    Engine, Exhaustion, Trial,
-    limits::EngineLimits,
-};
+use tidegate_git::{Engine, Exhaustion, Trial, limits::EngineLimits};
 use tidegate_testbed::Repository;
 
 use super::dice::Dice;

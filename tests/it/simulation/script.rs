@@ -10,7 +10,8 @@ use super::{
     definitions,
     judge::Judge,
     land::{
-        Broken, CHANNELS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KYMAS, MAPS, MODULES, NAMESPACE, ROLES, THINGS, USERS,
+        Broken, CHANNELS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KYMAS, MAPS, MODULES, NAMESPACE, ROLES, THINGS,
+        USERS,
     },
     repository::Condition,
     wire::Death,

@@ -301,7 +301,8 @@ impl Truth {
             return Err(format!("Kyma {kyma} is ready, and its module is not: {module}"));
         }
         let observed = condition(status, "Modules").map(|condition| condition["observedGeneration"].clone());
-        if kyma != USERS && observed.as_ref() == Some(&live["metadata"]["generation"]) {
+        let is_declared = live["metadata"]["labels"]["tidegate.dev/source"].is_string();
+        if is_declared && observed.as_ref() == Some(&live["metadata"]["generation"]) {
             let asked = live["spec"]["modules"].as_array().cloned().unwrap_or_default();
             let says = |asked: &Value| modules.iter().any(|module| module["name"] == asked["name"]);
             if let Some(asked) = asked.iter().find(|asked| !says(asked)) {

@@ -235,9 +235,7 @@ impl World {
         let config = Config::try_from(options).expect("a configuration");
         let deadline = std::time::Instant::now() + harness::SOON;
         let daemon = loop {
-            match Daemon::load_on(config.clone(), &self.network(), Renderer::local(), self.served.engine())
-                .await
-            {
+            match Daemon::load_on(config.clone(), &self.network(), Renderer::local(), self.served.engine()).await {
                 Ok(daemon) => break daemon,
                 // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
                 Err(error)

@@ -184,6 +184,29 @@ fn an_object_is_in_the_inventory_before_it_is_sent() {
 }
 
 #[test]
+fn an_object_that_is_as_desired_gets_into_an_inventory_without_it_and_is_not_sent() {
+    let [one, two] = both();
+    let known = installed([Seen::Recorded; 2]);
+    for (owned, missing, recorded) in [
+        (vec![], vec![0, 1], Some(2)),
+        (vec![&one], vec![1], Some(2)),
+        (vec![&two], vec![0], Some(2)),
+        (vec![&one, &two], vec![], None),
+    ] {
+        let manifest = standing(&owned);
+        let desired = desired_digest(&objects(), &manifest);
+        let Some(work) = work(&manifest, &known, &desired, false) else {
+            assert_eq!(recorded, None, "{owned:?}");
+            continue;
+        };
+        assert_eq!(work.missing, missing, "{owned:?}");
+        let coming = to_send(&known.applied, &work, &BTreeMap::new());
+        assert_eq!(facts_before(&known.applied, &work, &coming).map(|facts| facts.synced.len()), recorded);
+        assert_eq!(still_missing(&known.applied, &coming), Vec::<usize>::new());
+    }
+}
+
+#[test]
 fn nothing_is_pruned_before_what_takes_its_place_is_there() {
     let left = id("ConfigMap", "left");
     let work = work(&standing(&[&left]), &installed([Seen::Missing; 2]), &Digest::of_bytes(b""), false).unwrap();
