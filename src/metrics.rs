@@ -41,8 +41,8 @@ pub struct Observed {
     pub unreachable_runtimes: u64,
     /// Runtimes by the reason of their Watch condition.
     pub watches: Vec<(&'static str, usize)>,
-    /// Objects in the control plane that cannot be read, by kind.
-    pub unreadable: BTreeMap<&'static str, usize>,
+    /// Objects in the control plane and in runtimes that cannot be read, by kind.
+    pub unreadable: BTreeMap<String, usize>,
     /// Whether this process leads.
     pub leading: bool,
     /// Whether the configuration pauses work.
@@ -208,7 +208,7 @@ struct SourceStateLabels {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ObjectKindLabels {
-    kind: &'static str,
+    kind: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -433,12 +433,12 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
         watches,
     );
     let unreadable = Family::<ObjectKindLabels, Gauge>::default();
-    for (&kind, &number) in &observed.unreadable {
-        unreadable.get_or_create(&ObjectKindLabels { kind }).set(count(number));
+    for (kind, &number) in &observed.unreadable {
+        unreadable.get_or_create(&ObjectKindLabels { kind: kind.clone() }).set(count(number));
     }
     registry.register(
         "tidegate_unreadable_objects",
-        "Objects in the control plane that do not match their type; their last readable state stays in use",
+        "Objects in the control plane and in runtimes that do not match their type; none of them is deleted",
         unreadable,
     );
     let queue = Family::<StateLabels, Gauge>::default();

@@ -80,7 +80,7 @@ use decide::{Scope, Start};
 use manifest::Modules;
 use objects::LiveObjects;
 use state::{KnownRuntime, ShownManifests};
-use unreadable::{Unreadable, WithoutKyma};
+use unreadable::{Unreadable, UnreadableObjects, WithoutKyma};
 
 /// Longest time for one pass. No step waits for anything slow, so a longer pass is stuck.
 const PASS_MAX: Duration = Duration::from_secs(300);
@@ -163,7 +163,10 @@ pub(crate) async fn reconcile(context: RuntimeContext<'_>, key: &Key, triggers: 
     let mut known = context.runtimes.take(key);
     let passed = tokio::time::timeout(PASS_MAX, pass(context, key, triggers, &mut known)).await;
     match passed {
-        Ok(Ok(Finish::Gone)) => Ok(Finish::Gone),
+        Ok(Ok(Finish::Gone)) => {
+            context.runtimes.forget(key);
+            Ok(Finish::Gone)
+        }
         Ok(result) => {
             context.runtimes.put(key, known);
             result
@@ -351,10 +354,13 @@ impl RuntimePass<'_> {
         counterpart::refresh(&cluster, &mut known.counterpart, must_read).await?;
         known.access = Some(access);
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live.as_deref());
-        let scope = if is_resumed { Scope::Everything } else { scope };
+        let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live.as_ref().map(|kyma| &kyma.spec));
         let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
         let live = self.survey(&cluster, manifests, scope).await?;
+        if let Some(live) = &live {
+            known.unreadable = UnreadableObjects::among(live);
+        }
         let left = live.as_ref().filter(|_| is_resumed);
         let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
@@ -380,10 +386,13 @@ impl RuntimePass<'_> {
             requested: decide::requested(self.kyma),
             tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, &counterpart.reverted)),
-            failure: modules.failure().or_else(|| decide::unreadable_counterpart(&known.counterpart)),
+            failure: modules
+                .failure()
+                .or_else(|| decide::unreadable_counterpart(&known.counterpart))
+                .or_else(|| known.unreadable.failure()),
             deleting: None,
         };
-        let finish = decide::finish([again, base.again, reporting.again, counterpart.again]);
+        let finish = decide::finish([again, base.again, reporting.again, counterpart.again, known.unreadable.again()]);
         Ok(InstallReport { cluster, facts, finish })
     }
 

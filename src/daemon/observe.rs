@@ -18,7 +18,6 @@ use crate::{
     gateway,
     http::metrics::Render,
     metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
-    stores::Stores,
 };
 
 /// The sources of the metrics.
@@ -60,7 +59,7 @@ impl Observer {
                 .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))
                 .sum(),
             watches: watches(&kymas),
-            unreadable: unreadable(&context.stores),
+            unreadable: unreadable(context),
             leading: self.leadership.is_leading(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
@@ -108,11 +107,11 @@ fn watches(kymas: &[Arc<Kyma>]) -> Vec<(&'static str, usize)> {
     conditions::watch::ALL.map(count).to_vec()
 }
 
-/// The number of unreadable objects by kind.
-fn unreadable(stores: &Stores) -> BTreeMap<&'static str, usize> {
-    let mut kinds = BTreeMap::new();
-    for found in stores.unreadable() {
-        *kinds.entry(found.table.kind()).or_default() += 1;
+/// The number of unreadable objects by kind, in the control plane and in runtimes.
+fn unreadable(context: &Context) -> BTreeMap<String, usize> {
+    let mut kinds = context.runtimes.unreadable();
+    for found in context.stores.unreadable() {
+        *kinds.entry(found.table.kind().to_owned()).or_default() += 1;
     }
     kinds
 }

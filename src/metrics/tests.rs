@@ -36,7 +36,7 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         requests: vec![RequestSeries { cluster: "kcp", verb: "apply", count: 7 }],
         unreachable_runtimes: 1,
         watches: vec![("Heard", 1), ("Silent", 0)],
-        unreadable: [("Kyma", 1)].into(),
+        unreadable: [("Kyma".to_owned(), 1)].into(),
         leading: true,
         paused: false,
         events_dropped: 0,

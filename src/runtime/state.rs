@@ -14,11 +14,19 @@ use tidegate_core::{
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
-use super::{base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownReporting};
+use super::{
+    base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownReporting,
+    unreadable::UnreadableObjects,
+};
 
 /// What a process knows of all runtimes between passes.
 #[derive(Debug, Default)]
-pub struct KnownRuntimes(Mutex<HashMap<Key, KnownRuntime>>);
+pub struct KnownRuntimes {
+    known: Mutex<HashMap<Key, KnownRuntime>>,
+    /// The number of objects that cannot be read, by kind, of the runtimes that have some. Kept beside, because a pass
+    /// takes the knowledge of its runtime away.
+    unreadable: Mutex<BTreeMap<Key, BTreeMap<String, usize>>>,
+}
 
 /// What a process knows of one runtime between passes.
 #[derive(Debug, Default)]
@@ -37,6 +45,8 @@ pub(super) struct KnownRuntime {
     pub(super) writes: ManifestWrites,
     /// The objects of each Manifest.
     pub(super) manifests: BTreeMap<Key, manifest::KnownManifest>,
+    /// Its objects that cannot be read.
+    pub(super) unreadable: UnreadableObjects,
     /// What its removal waits for.
     pub(super) removal: RemovalWait,
 }
@@ -82,11 +92,35 @@ const LAG_MAX: Duration = Duration::from_secs(2);
 
 impl KnownRuntimes {
     pub(super) fn take(&self, key: &Key) -> KnownRuntime {
-        self.0.lock().remove(key).unwrap_or_default()
+        self.known.lock().remove(key).unwrap_or_default()
     }
 
     pub(super) fn put(&self, key: &Key, known: KnownRuntime) {
-        self.0.lock().insert(key.clone(), known);
+        self.set_unreadable(key, known.unreadable.count());
+        self.known.lock().insert(key.clone(), known);
+    }
+
+    /// Drops what is known of a runtime that is gone.
+    pub(super) fn forget(&self, key: &Key) {
+        self.set_unreadable(key, BTreeMap::new());
+    }
+
+    fn set_unreadable(&self, key: &Key, count: BTreeMap<String, usize>) {
+        let mut unreadable = self.unreadable.lock();
+        if count.is_empty() {
+            unreadable.remove(key);
+        } else {
+            unreadable.insert(key.clone(), count);
+        }
+    }
+
+    /// The number of objects in runtimes that cannot be read, by kind.
+    pub fn unreadable(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for (kind, count) in self.unreadable.lock().values().flatten() {
+            *kinds.entry(kind.clone()).or_default() += count;
+        }
+        kinds
     }
 }
 

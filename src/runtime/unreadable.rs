@@ -1,17 +1,19 @@
-//! The Kyma of a runtime and its Manifests, as far as they cannot be read, and what a pass leaves alone because of it.
-//! Pure.
+//! The Kyma of a runtime, its Manifests and its objects, as far as they cannot be read, and what a pass leaves alone
+//! because of it. Pure.
 //!
 //! A Kyma keeps its last readable state, and the runtime is reconciled with that. Nothing is removed for an object that
 //! cannot be read: neither a runtime nor a module, and its deletion waits as well.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use tidegate_core::{
     api::{Kyma, Manifest},
     landscape,
+    object::ObjectId,
+    status,
 };
 
-use super::manifests;
+use super::{decide::Scope, manifests, objects::LiveObjects};
 use crate::stores::unreadable::Found;
 
 /// What cannot be read of a runtime.
@@ -22,6 +24,14 @@ pub(super) struct Unreadable {
     /// Its Manifests.
     pub(super) manifests: Vec<Found>,
 }
+
+/// The objects in a runtime whose metadata cannot be read, as of the last pass that checked all objects. Each with the
+/// field and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UnreadableObjects(BTreeMap<ObjectId, Box<str>>);
+
+/// How often a runtime with such objects is checked again. A user may have corrected them.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
 
 /// What to do about a runtime whose Kyma is not in the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +75,48 @@ impl Unreadable {
     }
 }
 
+// === impl UnreadableObjects ===
+
+impl UnreadableObjects {
+    /// Those among the live objects.
+    pub(super) fn among(live: &LiveObjects) -> UnreadableObjects {
+        let found = live.values().filter_map(|metadata| Some((metadata.id.clone(), metadata.unreadable.clone()?)));
+        UnreadableObjects(found.collect())
+    }
+
+    /// What the status says of them; none if there are none.
+    pub(super) fn failure(&self) -> Option<status::Failure> {
+        let (id, problem) = self.0.first_key_value()?;
+        let more = match self.0.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let message = format!(
+            "{id} in the runtime cannot be read: {problem}{more}; correct it; until then Tidegate does not delete it"
+        );
+        Some(status::Failure { reason: "UnreadableObject", message, access: false })
+    }
+
+    /// What a pass checks that would check `scope`: while there are such objects, all of them.
+    pub(super) fn scope(&self, scope: Scope) -> Scope {
+        if self.0.is_empty() { scope } else { Scope::Everything }
+    }
+
+    /// When to check them again.
+    pub(super) fn again(&self) -> Option<Duration> {
+        (!self.0.is_empty()).then_some(UNREADABLE_RETRY)
+    }
+
+    /// Their number by kind.
+    pub(super) fn count(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for id in self.0.keys() {
+            *kinds.entry(id.kind.to_string()).or_default() += 1;
+        }
+        kinds
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -72,8 +124,10 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
     use k8s_openapi::jiff::Timestamp;
 
+    use tidegate_cluster::Metadata;
+
     use super::*;
-    use crate::stores::Table;
+    use crate::{runtime::objects::fixtures, stores::Table};
 
     fn found(table: Table, name: &str, is_deleting: bool) -> Found {
         let metadata = ObjectMeta {
@@ -125,5 +179,30 @@ mod tests {
         assert_eq!(unreadable.modules(), BTreeMap::from([("cache", message.to_owned())]));
         assert_eq!(unreadable.keeps_from_removal(), Some(format!("the removal waits: {message}")));
         assert_eq!(Unreadable::default().keeps_from_removal(), None);
+    }
+    #[test]
+    fn unreadable_objects_of_a_runtime_are_named_once_counted_and_checked_again() {
+        let none = UnreadableObjects::among(&LiveObjects::new());
+        assert_eq!((none.failure(), none.scope(Scope::Kyma), none.again()), (None, Scope::Kyma, None));
+        let object = |name: &str, problem: Option<&str>| {
+            let id = ObjectId::new("", "ConfigMap", "kyma-system", name);
+            let metadata = Metadata { unreadable: problem.map(Into::into), ..fixtures::metadata(&id, "1") };
+            (id, metadata)
+        };
+        let problem = Some("metadata.labels: invalid type, expected a map");
+        for (live, more) in [
+            (vec![object("a", None), object("b", problem)], ""),
+            (vec![object("b", problem), object("c", problem), object("d", problem)], " (and 2 more)"),
+        ] {
+            let found = UnreadableObjects::among(&live.into_iter().collect());
+            let expected = format!(
+                "ConfigMap kyma-system/b in the runtime cannot be read: metadata.labels: invalid type, expected a \
+                 map{more}; correct it; until then Tidegate does not delete it"
+            );
+            assert_eq!(found.failure().map(|failure| failure.message), Some(expected));
+            assert_eq!(found.scope(Scope::Nothing), Scope::Everything);
+            assert!(found.again().is_some());
+            assert_eq!(found.count(), [("ConfigMap".to_owned(), if more.is_empty() { 1 } else { 3 })].into());
+        }
     }
 }

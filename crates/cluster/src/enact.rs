@@ -265,7 +265,7 @@ impl Cluster {
                 let all = match ids.first() {
                     // A read of one object instead of a list does not load the other objects.
                     Some(id) if ids.len() == 1 => {
-                        self.get_metadata(&kind, &Key::new(&id.namespace, &id.name)).await?.into_iter().collect()
+                        self.find_metadata(&kind, &Key::new(&id.namespace, &id.name)).await?.into_iter().collect()
                     }
                     _ => self.list_metadata(&kind, Some(&*namespace).filter(|_| kind.namespaced), None).await?,
                 };

@@ -72,7 +72,7 @@ struct Observed {
 
 #[derive(Debug, Deserialize)]
 struct Lease {
-    metadata: super::Wire,
+    metadata: super::metadata::Wire,
     #[serde(default)]
     spec: Spec,
 }

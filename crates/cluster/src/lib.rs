@@ -55,7 +55,7 @@ pub use prune::Pruned;
 pub use transport::{Limits, Network, Requests, Verb};
 pub use unreadable::Unreadable;
 
-use metadata::{Wire, WireObject};
+use metadata::{Lenient, WireObject};
 use transport::{Answer, Ask, Transport};
 
 /// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do.
@@ -228,11 +228,9 @@ impl Cluster {
     ///
     /// Fails if the request fails or the answer is invalid.
     pub async fn get_metadata(&self, kind: &Kind, key: &Key) -> Result<Option<Metadata>, Error> {
-        let path = kind.path(Some(key.namespace()), Some(key.name()), None);
-        let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key))).metadata_only();
-        match absent(self.transport.ask(ask).await)? {
-            None => Ok(None),
-            Some(answer) => self.metadata(kind, &kind.id(key), &answer.body).map(Some),
+        match self.find_metadata(kind, key).await? {
+            Some(Metadata { unreadable: Some(problem), .. }) => Err(self.misunderstood(kind, key, &problem)),
+            found => Ok(found),
         }
     }
 
@@ -293,7 +291,8 @@ impl Cluster {
         self.pages(kind, namespace, selector, false).await
     }
 
-    /// As [`Cluster::list`], but only the metadata.
+    /// As [`Cluster::list`], but only the metadata. An object whose metadata do not match their type is listed all the
+    /// same, with [`Metadata::unreadable`].
     ///
     /// # Errors
     ///
@@ -304,17 +303,14 @@ impl Cluster {
         namespace: Option<&str>,
         selector: Option<&str>,
     ) -> Result<Vec<Metadata>, Error> {
-        #[derive(Deserialize)]
-        struct Item {
-            metadata: Wire,
-        }
-        let items: Vec<Item> = self.pages(kind, namespace, selector, true).await?;
-        Ok(items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item.metadata)).collect())
+        let items: Vec<Lenient> = self.pages(kind, namespace, selector, true).await?;
+        Ok(items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item)).collect())
     }
 
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
     ///
-    /// Kinds that are not served have no objects. Objects in a namespace that this client has just created are not
+    /// An object whose metadata do not match their type is among them, with [`Metadata::unreadable`]. Kinds that are not
+    /// served have no objects. Objects in a namespace that this client has just created are not
     /// looked up, because they cannot exist.
     ///
     /// # Errors
@@ -446,7 +442,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses the request, or if this process does not lead.
+    /// Fails if the metadata could not be read completely, if the API server refuses the request, or if this process does not lead.
     pub async fn delete(
         &self,
         cause: &Cause,
@@ -454,6 +450,9 @@ impl Cluster {
         metadata: &Metadata,
         propagation: Propagation,
     ) -> Result<Deleted, Error> {
+        if let Some(problem) = &metadata.unreadable {
+            return Err(self.misunderstood(kind, &metadata.key(), problem));
+        }
         self.delete_if(cause, kind, &metadata.id, &metadata.uid, Some(&metadata.resource_version), propagation).await
     }
 
@@ -598,13 +597,23 @@ impl Cluster {
         serde_json::from_slice(&answer.body).map_err(|error| self.misunderstood_list(kind, &position(&error)))
     }
 
+    /// As [`Cluster::get_metadata`], also if a field of the metadata does not match its type.
+    async fn find_metadata(&self, kind: &Kind, key: &Key) -> Result<Option<Metadata>, Error> {
+        let path = kind.path(Some(key.namespace()), Some(key.name()), None);
+        let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key))).metadata_only();
+        match absent(self.transport.ask(ask).await)? {
+            None => Ok(None),
+            Some(answer) => self.metadata(kind, &kind.id(key), &answer.body).map(Some),
+        }
+    }
+
     fn metadata(&self, kind: &Kind, id: &ObjectId, body: &[u8]) -> Result<Metadata, Error> {
-        let wire: WireObject = serde_json::from_slice(body).map_err(|error| Error::Answer {
+        let found: Lenient = serde_json::from_slice(body).map_err(|error| Error::Answer {
             cluster: self.transport.name(),
             target: Target::Object(id.clone()),
             message: position(&error),
         })?;
-        Ok(Metadata::for_kind(&kind.gvk, wire.metadata))
+        Ok(Metadata::for_kind(&kind.gvk, found))
     }
 
     fn misunderstood(&self, kind: &Kind, key: &Key, message: &str) -> Error {

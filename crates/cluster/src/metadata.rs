@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tidegate_core::{
     name::Key,
     object::{Gvk, ObjectId},
 };
+
+use super::unreadable;
 
 /// The metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,9 @@ pub struct Metadata {
     pub managers: Vec<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// The first field of the metadata that does not match its type, and what is wrong with it; that field is empty.
+    /// Such an object exists, and [`Cluster::delete`](super::Cluster::delete) refuses to delete it.
+    pub unreadable: Option<Box<str>>,
 }
 
 /// `metadata` as the API server writes it.
@@ -68,6 +74,27 @@ pub(super) struct WireObject {
     pub(super) metadata: Wire,
 }
 
+/// An object as [`WireObject`], but a field of its metadata that does not match its type is empty.
+pub(super) struct Lenient {
+    wire: Wire,
+    unreadable: Option<Box<str>>,
+}
+
+// === impl Lenient ===
+
+impl<'de> Deserialize<'de> for Lenient {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Lenient, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        match serde_json::from_str::<WireObject>(json) {
+            Ok(object) => Ok(Lenient { wire: object.metadata, unreadable: None }),
+            Err(error) => match unreadable::by_field(json) {
+                Some(wire) => Ok(Lenient { wire, unreadable: Some(unreadable::problem::<WireObject>(json).into()) }),
+                None => Err(serde::de::Error::custom(error)),
+            },
+        }
+    }
+}
+
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -76,7 +103,7 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(des
 
 impl Metadata {
     /// The metadata of an object of this kind.
-    pub(super) fn for_kind(gvk: &Gvk, wire: Wire) -> Metadata {
+    pub(super) fn for_kind(gvk: &Gvk, Lenient { wire, unreadable }: Lenient) -> Metadata {
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
         managers.dedup();
@@ -96,6 +123,7 @@ impl Metadata {
             finalizers: wire.finalizers,
             managers,
             deleting: wire.deletion_timestamp.is_some(),
+            unreadable,
         }
     }
 

@@ -5,10 +5,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 use tidegate_core::name::Key;
 
-use super::{Wire, position};
+use super::{metadata::Wire, position};
 
 /// An object that exists and does not match its type.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,33 +87,43 @@ fn metadata(json: &str) -> Option<ObjectMeta> {
     struct Strict {
         metadata: ObjectMeta,
     }
-    #[derive(Deserialize)]
-    struct Lenient {
-        metadata: Wire,
-    }
-    #[derive(Deserialize)]
-    struct Named {
-        metadata: Name,
-    }
-    let mut metadata = if let Ok(Strict { metadata }) = serde_json::from_str(json) {
-        metadata
-    } else if let Ok(Lenient { metadata }) = serde_json::from_str(json) {
-        of_wire(metadata)
-    } else {
-        let Named { metadata } = serde_json::from_str(json).ok()?;
-        ObjectMeta { name: Some(metadata.name), namespace: some(metadata.namespace), ..ObjectMeta::default() }
+    let mut metadata = match serde_json::from_str(json) {
+        Ok(Strict { metadata }) => metadata,
+        Err(_) => of_wire(by_field(json)?),
     };
     metadata.managed_fields = None;
     metadata.resource_version = None;
     metadata.name.as_ref().is_some_and(|name| !name.is_empty()).then_some(metadata)
 }
 
-/// The parts of `metadata` that name an object.
-#[derive(Deserialize)]
-struct Name {
-    name: String,
-    #[serde(default)]
-    namespace: String,
+/// The metadata of an object, each field by itself: one that does not match its type is empty. None without a name,
+/// which every object of an API server has.
+pub(super) fn by_field(json: &str) -> Option<Wire> {
+    #[derive(Deserialize)]
+    struct Fields {
+        metadata: Map<String, Value>,
+    }
+    let Fields { mut metadata } = serde_json::from_str(json).ok()?;
+    let fields = &mut metadata;
+    // An object with anything there is being deleted.
+    let deletion = fields.remove("deletionTimestamp").filter(|moment| !moment.is_null());
+    let wire = Wire {
+        name: field(fields, "name"),
+        namespace: field(fields, "namespace"),
+        uid: field(fields, "uid"),
+        resource_version: field(fields, "resourceVersion"),
+        generation: field(fields, "generation"),
+        labels: field(fields, "labels"),
+        annotations: field(fields, "annotations"),
+        finalizers: field(fields, "finalizers"),
+        managed_fields: field(fields, "managedFields"),
+        deletion_timestamp: deletion.map(|moment| moment.to_string()),
+    };
+    (!wire.name.is_empty()).then_some(wire)
+}
+
+fn field<T: DeserializeOwned + Default>(fields: &mut Map<String, Value>, name: &str) -> T {
+    fields.remove(name).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }
 
 fn of_wire(wire: Wire) -> ObjectMeta {
@@ -194,6 +204,8 @@ mod tests {
             (found.key(), found.problem.as_str()),
             (Key::new("", "a"), "metadata.labels: invalid type, expected a map")
         );
+        let found = unreadable(r#"{"metadata": {"name": "a", "finalizers": {}, "labels": {"l": "v"}}}"#);
+        assert_eq!(found.metadata.labels.expect("labels")["l"], "v");
     }
 
     #[test]

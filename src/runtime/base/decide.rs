@@ -77,7 +77,8 @@ pub(super) fn kinds_to_prune(work: &Work, failed: &[Failed]) -> Vec<Gvk> {
 pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata]) -> Vec<&'a Metadata> {
     let is_desired = |copy: &Metadata| desired.objects.iter().any(|object| object.id == copy.id);
     let is_ours = |copy: &Metadata| copy.has_manager(FIELD_MANAGER) || copy.has_manager(CATALOG_MANAGER_UPSTREAM);
-    copies.iter().filter(|copy| !is_desired(copy) && is_ours(copy) && !copy.deleting).collect()
+    let may_go = |copy: &Metadata| !copy.deleting && copy.unreadable.is_none();
+    copies.iter().filter(|copy| !is_desired(copy) && is_ours(copy) && may_go(copy)).collect()
 }
 
 /// What is known after a pass, and its report. `failed` are the objects that were not applied; `is_held` is whether

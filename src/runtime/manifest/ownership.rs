@@ -66,6 +66,10 @@ impl Ownership<'_> {
             [] => "it has no field manager".to_owned(),
             names => format!("managed by {}", names.join(", ")),
         };
+        // Its labels may be among what cannot be read.
+        if let Some(problem) = &metadata.unreadable {
+            return Some(format!("it cannot be read: {problem}"));
+        }
         if metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             return Some(managers());
         }

@@ -167,5 +167,6 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting: false,
+        unreadable: None,
     }
 }

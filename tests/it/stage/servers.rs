@@ -1,7 +1,13 @@
 //! The API servers of a stage: simulated in this process, or real ones. Tests see no difference but in how they come to
 //! be.
 
-use std::{borrow::Borrow, collections::BTreeMap, io, sync::OnceLock, time::Duration};
+use std::{
+    borrow::Borrow,
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
 
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -32,7 +38,13 @@ pub(crate) struct Simulated {
     served: Served,
     /// Whether it answers.
     runs: watch::Sender<bool>,
+    /// What it answers of objects in another way than it has them.
+    spoiled: Spoiled,
 }
+
+/// The names of objects, each with a field and what the daemon of this process reads there, as of a server with other
+/// types.
+type Spoiled = Arc<Mutex<BTreeMap<String, (&'static str, Value)>>>;
 
 /// The way of the daemon of this process, or of a test, to a simulated server.
 #[derive(Clone)]
@@ -40,6 +52,7 @@ struct Wire {
     server: sim::Server,
     runs: watch::Receiver<bool>,
     latency: Duration,
+    spoiled: Spoiled,
 }
 
 /// What a request of the daemon takes in a simulation, half of it before it arrives: whatever happens meanwhile happens
@@ -70,7 +83,7 @@ impl Server {
     async fn serve(server: sim::Server, name: &str) -> Server {
         server.keep_requests();
         let served = server.listen(name).await.expect("a port on loopback");
-        Server::Simulated(Box::new(Simulated { served, runs: watch::Sender::new(true) }))
+        Server::Simulated(Box::new(Simulated { served, runs: watch::Sender::new(true), spoiled: Spoiled::default() }))
     }
 
     /// A control plane for tests that keep to a namespace: one of their own, or the real one that they share.
@@ -104,7 +117,9 @@ impl Server {
     /// How a daemon of this process reaches these servers, as whoever its kubeconfigs name.
     pub(crate) fn network<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Network {
         let here = servers.into_iter().filter_map(|server| match server {
-            Server::Simulated(server) => Some((format!("127.0.0.1:{}", server.served.port()), server.wire(LATENCY))),
+            Server::Simulated(server) => {
+                Some((format!("127.0.0.1:{}", server.served.port()), server.wire(LATENCY, &server.spoiled)))
+            }
             Server::Real(_) => None,
         });
         let here: BTreeMap<String, Wire> = here.collect();
@@ -150,7 +165,7 @@ impl Server {
     /// A client of the administrator.
     pub(crate) fn client(&self) -> Client {
         match self {
-            Server::Simulated(server) => server.wire(Duration::ZERO).client(User::admin()),
+            Server::Simulated(server) => server.wire(Duration::ZERO, &Spoiled::default()).client(User::admin()),
             Server::Real(_) => self.real().client().expect("a client"),
         }
     }
@@ -198,6 +213,17 @@ impl Server {
                 server.runs.send_replace(true);
             }
             Server::Real(_) => self.real().start_again().await.expect("it starts"),
+        }
+    }
+
+    /// From now on, a simulated one answers reads and writes of the object with this name as if this field of it were
+    /// `value`; `None` ends that. Watches are not concerned.
+    pub(crate) fn spoil(&self, name: &str, field: Option<(&'static str, Value)>) {
+        let Server::Simulated(server) = self else { panic!("only a simulated server answers what it does not have") };
+        let mut spoiled = server.spoiled.lock().expect("a lock");
+        match field {
+            Some(field) => _ = spoiled.insert(name.to_owned(), field),
+            None => _ = spoiled.remove(name),
         }
     }
 
@@ -299,8 +325,9 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
 // === impl Simulated ===
 
 impl Simulated {
-    fn wire(&self, latency: Duration) -> Wire {
-        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency }
+    fn wire(&self, latency: Duration, spoiled: &Spoiled) -> Wire {
+        let spoiled = Arc::clone(spoiled);
+        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency, spoiled }
     }
 }
 
@@ -319,11 +346,37 @@ impl Wire {
         if !*self.runs.borrow() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;
+        let response = if is_watch { response } else { self.spoil(response).await };
         self.pause().await;
         // What goes on, as watches do, ends with the server.
         let ended = async move { self.runs.wait_for(|runs| !runs).await.map(drop) };
         Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended)))))
+    }
+
+    /// The answer with what was spoiled of it.
+    async fn spoil(&self, response: Response<Body>) -> Response<Body> {
+        let spoiled = self.spoiled.lock().expect("a lock").clone();
+        if spoiled.is_empty() {
+            return response;
+        }
+        let (mut parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("an answer");
+        let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
+            return Response::from_parts(parts, Body::from(bytes));
+        };
+        let alone = answer["items"].is_null();
+        let items =
+            if alone { std::slice::from_mut(&mut answer) } else { answer["items"].as_array_mut().expect("items") };
+        for item in items {
+            let field = item["metadata"]["name"].as_str().and_then(|name| spoiled.get(name));
+            if let Some((field, value)) = field {
+                item["metadata"][field] = value.clone();
+            }
+        }
+        parts.headers.remove(http::header::CONTENT_LENGTH);
+        Response::from_parts(parts, Body::from(answer.to_string()))
     }
 
     async fn pause(&self) {

@@ -18,6 +18,9 @@ scenarios! {
     nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read,
     a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
     a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired,
+    an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired,
+    an_access_secret_that_cannot_be_read_concerns_only_its_runtime,
+    secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source,
     deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
     deleting_a_namespace_of_kymas_empties_no_runtime,
@@ -258,6 +261,109 @@ async fn a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_th
     let corrected = Patch::Merge(json!({"spec": {"skipMaintenanceWindows": null}}));
     kymas.patch("default", &PatchParams::default(), &corrected).await.expect("a patch");
     stage.kyma_in("one", "Ready").await;
+}
+
+async fn an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired() {
+    const PROBLEM: &str =
+        "ConfigMap kyma-system/cache-a in the runtime cannot be read: metadata.labels: invalid type, expected a map";
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    stage.rests().await;
+    let server = &stage.landscape.skrs[0];
+    server.spoil("cache-a", Some(("labels", json!("as of another type"))));
+    let maps = api(skr, "v1", "ConfigMap", "kyma-system").await;
+    for lost in ["cache-b", "mailer-a"] {
+        maps.delete(lost, &DeleteParams::default()).await.expect("a delete");
+    }
+    let requested = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "1"}}});
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", requested).await;
+    for lost in ["cache-b", "mailer-a"] {
+        stage.until("it is back", skr, "ConfigMap", "kyma-system", lost, |_| true).await;
+    }
+    stage
+        .until("its status says so", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"].to_string().contains(PROBLEM)
+        })
+        .await;
+    tokio::time::sleep(QUIET * 20).await;
+    let noted: Vec<String> = events(&stage, "RuntimeFailed", "one").await;
+    assert!(noted.len() == 1 && noted[0].contains(PROBLEM), "{noted:?}");
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    assert_eq!(log.lines().filter(|line| line.contains(PROBLEM)).count(), 1, "{log}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(metrics.contains("tidegate_unreadable_objects{kind=\"ConfigMap\"} 1"), "{metrics}");
+
+    // It is present: what it belongs to is not taken for removed.
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-b").await;
+    holds("it stays", QUIET, async || match read(skr, "ConfigMap", "kyma-system", "cache-a").await {
+        Some(_) => Ok(()),
+        None => Err("it is gone".to_owned()),
+    })
+    .await;
+    server.spoil("cache-a", None);
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+    stage.kyma_in("one", "Ready").await;
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(!metrics.contains("tidegate_unreadable_objects{"), "{metrics}");
+}
+
+async fn an_access_secret_that_cannot_be_read_concerns_only_its_runtime() {
+    const PROBLEM: &str = "Secret kcp-system/access-two cannot be read: metadata.annotations: invalid type";
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    stage.kill().await;
+    stage.landscape.kcp.spoil("access-two", Some(("annotations", json!(7))));
+    let marks = stage.marks();
+    stage.start();
+    bump(&stage);
+    stage.until("the other is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    stage.kyma_in("one", "Ready").await;
+    until_ready(&stage).await;
+    let two = stage.kyma_in("two", "Error").await;
+    assert!(two["status"].to_string().contains(PROBLEM), "{two}");
+    assert_eq!(named_in_log(&stage, "kcp-system/access-two").len(), 1);
+    let noted = events(&stage, "Unreadable", "access-two").await;
+    assert!(noted.len() == 1 && noted[0].contains(PROBLEM), "{noted:?}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(metrics.contains("tidegate_unreadable_objects{kind=\"Secret\"} 1"), "{metrics}");
+    let written = writes(stage.requests_since(&marks), "skr-2");
+    assert!(written.is_empty(), "{written:?}");
+}
+
+async fn secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    let marks = stage.marks();
+    // A simulated server accepts this; a real one would have to be older, or be changed behind its back.
+    merge(&stage.kcp, ("v1", "Secret"), "access-two", json!({"data": {"config": "%not base64%"}})).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git", "namespace": "kcp-system"},
+        "data": {"password": "%not base64%"}});
+    harness::apply(&stage.kcp, &secret).await;
+    let source = json!({"apiVersion": SOURCE, "kind": "GitSource",
+        "metadata": {"name": "other", "namespace": "kcp-system"},
+        "spec": {"url": "https://localhost:1/other.git", "interval": "10s", "secretRef": {"name": "git"}}});
+    harness::apply(&stage.kcp, &source).await;
+    let expected = "Secret kcp-system/git: ";
+    let other = stage
+        .until("the source says so", &stage.kcp, "GitSource", "kcp-system", "other", |source| {
+            source["status"]["conditions"].to_string().contains(expected)
+        })
+        .await;
+    let told = other["status"].to_string();
+    assert!(told.contains("data.password") && !told.contains("%not"), "{told}");
+    let two = stage.kyma_in("two", "Error").await;
+    let told = two["status"].to_string();
+    assert!(told.contains("kcp-system/access-two, key `config`") && !told.contains("%not"), "{told}");
+
+    // Nothing is removed, and the rest goes on.
+    bump(&stage);
+    stage.until("the other is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    stage.kyma_in("one", "Ready").await;
+    let written = writes(stage.requests_since(&marks), "skr-2");
+    assert!(written.is_empty(), "{written:?}");
+    merge(&stage.kcp, ("v1", "Secret"), "access-two", stage::access_secret("two", &stage.landscape.skrs[1])).await;
+    stage.until("it is reconciled again", &stage.skrs[1], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
 }
 
 async fn delete_crd(stage: &Stage, name: &str) {

@@ -19,7 +19,7 @@ fn elector() -> Elector {
 fn lease(holder: Option<&str>) -> Lease {
     let spec =
         Spec { holder_identity: holder.map(str::to_owned), lease_duration_seconds: Some(180), ..Spec::default() };
-    Lease { metadata: super::super::Wire::default(), spec }
+    Lease { metadata: crate::metadata::Wire::default(), spec }
 }
 
 #[track_caller]

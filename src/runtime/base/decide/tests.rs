@@ -66,6 +66,7 @@ fn only_copies_that_have_left_the_catalog_are_pruned() {
         copy("of-upstream", CATALOG_MANAGER_UPSTREAM),
         copy("of-a-user", "kubectl"),
         Metadata { deleting: true, ..copy("going", FIELD_MANAGER) },
+        Metadata { unreadable: Some("metadata.labels: invalid type".into()), ..copy("unreadable", FIELD_MANAGER) },
     ];
     let base = base(&[]);
     let names: Vec<&str> = to_prune(&base.objects, &copies).iter().map(|copy| &*copy.id.name).collect();

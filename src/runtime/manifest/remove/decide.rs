@@ -63,7 +63,12 @@ pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Met
     match present.first() {
         None => ModuleResources::Gone,
         Some(metadata) if metadata.deleting => ModuleResources::Wait(waiting_for_default(metadata)),
-        Some(metadata) => ModuleResources::Delete(metadata),
+        Some(metadata) => match &metadata.unreadable {
+            Some(problem) => {
+                ModuleResources::Wait(format!("{} stays, because it cannot be read: {problem}", metadata.id))
+            }
+            None => ModuleResources::Delete(metadata),
+        },
     }
 }
 

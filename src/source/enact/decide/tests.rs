@@ -215,5 +215,6 @@ fn live() -> Metadata {
         finalizers: Vec::new(),
         managers: vec![FIELD_MANAGER.to_owned()],
         deleting: false,
+        unreadable: None,
     }
 }
