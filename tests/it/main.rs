@@ -28,6 +28,7 @@ mod oci;
 mod outputs;
 mod pipelines;
 mod planted;
+mod reasons;
 mod removal;
 mod runtimes;
 mod sim;

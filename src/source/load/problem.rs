@@ -130,7 +130,7 @@ impl Problem {
             Problem::TooLarge { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
             Problem::Interrupted(_) => "Interrupted",
-            Problem::Unrecorded(failure) => failure.reason,
+            Problem::Unrecorded(_) => "NotRecorded",
         }
     }
 

@@ -18,6 +18,8 @@ use crate::{
 
 /// More sources than the daemon has workers.
 const HANGING: usize = 80;
+/// How many fetches of a server that has not answered yet are in progress at once. The others hold no place.
+const AT_ONCE: usize = 2;
 
 /// A server that accepts connections and never answers.
 struct Hole {
@@ -104,6 +106,9 @@ async fn eighty_sources_on_a_server_that_never_answers_delay_nothing_else() {
     let ready = status["status"]["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap();
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Fetching")), "{ready}");
     assert!(ready["message"].as_str().unwrap().contains("localhost"), "{ready}");
+    // None of these fetches ends during the test, so all of them are counted.
+    let connections = hole.connections.load(Ordering::SeqCst);
+    assert!(connections <= AT_ONCE, "{connections} connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]
