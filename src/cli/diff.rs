@@ -20,7 +20,7 @@ use super::{
     progress::Progress,
     render,
     report::Excerpts,
-    repository::{Counting, Loaded, with_uses},
+    repository::{Counting, Loaded, check_templates},
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -290,7 +290,7 @@ impl Arguments {
         let mut known = cache.begin(&loaded.options);
         parse(&mut known, &loaded.snapshot, &loaded.options);
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut known);
-        let mut diagnostics = with_uses(diagnostics, &library, &loaded.source, &definitions);
+        let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
         loaded.hint(&mut diagnostics);
         cache.end(known);
         Ok(Half { loaded, definitions, library, diagnostics })

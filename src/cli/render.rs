@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     Exit,
     report::{self, Excerpts},
-    repository::{Repository, with_uses},
+    repository::{Repository, check_templates},
 };
 use tidegate_core::{
     definition::{self, Definitions, Kind},
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
-    let mut diagnostics = with_uses(diagnostics, &library, &loaded.source, &definitions);
+    let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);

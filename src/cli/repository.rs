@@ -12,8 +12,9 @@ use tidegate_core::{
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake,
-    landscape::SourceName,
+    landscape::{Landscape, SourceName},
     name::{self, Key},
+    render::Trial,
     schema::Schema,
     snapshot::{Filter, Limits, Snapshot},
     template::{self, Library, Templates},
@@ -252,14 +253,20 @@ impl Loaded {
     }
 }
 
-/// Adds to the errors in template overrides of a source how many objects use them.
-pub(super) fn with_uses(
-    diagnostics: Diagnostics,
+/// Renders the template overrides of a source for samples of its definitions, as the daemon does before it uses them.
+/// Adds to the errors in them how many objects use them.
+pub(super) fn check_templates(
+    mut diagnostics: Diagnostics,
     library: &Library,
     source: &SourceName,
     definitions: &Definitions,
 ) -> Diagnostics {
-    library.of_source(Some(source)).with_uses(diagnostics, &template::Uses::from_definitions(definitions))
+    let templates = library.of_source(Some(source));
+    if templates.has_overrides() && !diagnostics.has_code(|code| code == template::CODE_TEMPLATE) {
+        let (catalog, installed) = (Landscape::default(), BTreeMap::new());
+        Trial { source, definitions, catalog: &catalog, installed: &installed }.run(&mut diagnostics, templates);
+    }
+    templates.with_uses(diagnostics, &template::Uses::from_definitions(definitions))
 }
 
 /// Reads a GitSource and checks it against its schema, as the API server does.

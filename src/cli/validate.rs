@@ -6,7 +6,7 @@ use super::{
     Exit,
     output::{self, Sink},
     report::{self, Excerpts},
-    repository::{Repository, with_uses},
+    repository::{Repository, check_templates},
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
-    let mut diagnostics = with_uses(diagnostics, &library, &loaded.source, &definitions);
+    let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()

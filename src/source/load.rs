@@ -34,7 +34,6 @@ use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
     definition::{self, Cache, Channels, Elsewhere, Options},
-    diagnostic::Diagnostics,
     intake::{
         Terms,
         status::{self, Fetched},
@@ -44,6 +43,7 @@ use tidegate_core::{
     object::Gvk,
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
+    template::Templates,
 };
 use tidegate_git::{self as git, Mirror};
 use tidegate_process::{ambient, retry};
@@ -296,9 +296,11 @@ impl SourcePass<'_> {
         decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
-            && let Some(earlier) = self.earlier_templates(&mirror, terms, &revision).await
+            && let Some(active) = self.earlier_templates(&mirror, terms, &revision).await
         {
-            loaded.templates = earlier;
+            let is_own = loaded.templates.active.as_ref() == Some(&active);
+            let origin = if is_own { OverridesOrigin::Own } else { OverridesOrigin::Earlier };
+            loaded.templates = Overrides { active: Some(active), origin };
         }
         let has_errors = loaded.diagnostics.has_errors();
         let former = mem::take(&mut known.revision);
@@ -359,16 +361,7 @@ impl SourcePass<'_> {
         before: Option<Arc<Loaded>>,
     ) -> Result<Loaded, Problem> {
         let revision = snapshot.revision.clone();
-        let options = parse::options(terms, self.ctx.namespaces);
-        let parse = Parse {
-            name: SourceName::new(self.key.clone()),
-            snapshot: Arc::new(snapshot),
-            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options },
-            reading: terms.reading(),
-            engine: self.ctx.renderer.engine().clone(),
-            base: controller::library(self.ctx.library).base().clone(),
-            before,
-        };
+        let parse = self.inputs(terms, snapshot, before);
         let former = mem::take(cache);
         let (mut loaded, next) =
             ambient::blocking(move || parse.run(former)).await.ok_or(Problem::Interrupted(revision))?;
@@ -377,27 +370,39 @@ impl SourcePass<'_> {
         Ok(loaded)
     }
 
-    /// The last valid template overrides before a revision on its branch. A process that starts when the overrides of
-    /// the branch have errors uses these, as the process before it did.
-    async fn earlier_templates(&self, mirror: &Mirror, terms: &Terms, revision: &Revision) -> Option<Overrides> {
+    /// What a revision is parsed with.
+    fn inputs(&self, terms: &Terms, snapshot: Snapshot, before: Option<Arc<Loaded>>) -> Parse {
+        let options = parse::options(terms, self.ctx.namespaces);
+        Parse {
+            name: SourceName::new(self.key.clone()),
+            snapshot: Arc::new(snapshot),
+            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options },
+            reading: terms.reading(),
+            engine: self.ctx.renderer.engine().clone(),
+            base: controller::library(self.ctx.library).base().clone(),
+            before,
+            landscape: self.ctx.stores.landscape(),
+            installed: decide::modules_by_kyma(self.installed()),
+        }
+    }
+
+    /// The last template overrides on the branch of a revision that were valid when they were committed, together with
+    /// the definitions of that time. A process that starts when the overrides of the branch have errors uses these, as
+    /// the process before it did.
+    async fn earlier_templates(&self, mirror: &Mirror, terms: &Terms, revision: &Revision) -> Option<Templates> {
         let folder = terms.templates.as_deref()?;
         let result = async {
-            for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await? {
-                let snapshot = mirror.snapshot(&earlier, None, &Filter::only(folder), Limits::default()).await?;
-                let engine = self.ctx.renderer.engine().clone();
-                let base = controller::library(self.ctx.library).base().clone();
-                let folder = folder.to_owned();
-                let read = move || {
-                    let mut found = Diagnostics::default();
-                    let read = parse::overrides(&engine, &mut found, &snapshot, &folder, &base);
-                    (!found.has_errors()).then_some(read)
-                };
-                if let Some(read) = ambient::blocking(read).await.flatten() {
+            for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await.map_err(Problem::Git)? {
+                let snapshot = self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None).await?;
+                decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
+                let parse = self.inputs(terms, snapshot, None);
+                let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
+                if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own }) = parsed {
                     tracing::info!(source = %self.key, %revision, of = %earlier, "earlier template overrides are active");
-                    return Ok(Some(Overrides { active: Some(read), origin: OverridesOrigin::Earlier }));
+                    return Ok(Some(active));
                 }
             }
-            Ok::<_, git::Error>(None)
+            Ok::<_, Problem>(None)
         };
         result.await.unwrap_or_else(|error| {
             tracing::warn!(source = %self.key, %error, "cannot read earlier template overrides");

@@ -32,11 +32,13 @@ pub mod offline;
 mod reporting;
 mod scope;
 mod shared;
+mod trial;
 
 pub use certificate::{certificate, certificate_labels};
 pub use reporting::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 pub use scope::built_in_scope;
 pub use shared::{CompleteModule, Mark, SharedObject, SharedObjects};
+pub use trial::Trial;
 
 /// The kinds whose CRDs are installed in runtimes.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];

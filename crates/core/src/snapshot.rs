@@ -41,8 +41,6 @@ pub struct Limits {
 pub struct Filter {
     /// Folder in which every file matters, regardless of its name: the template overrides.
     templates: Option<Arc<str>>,
-    /// Whether nothing else matters.
-    only_templates: bool,
     /// Where definitions are; `None` for everywhere.
     #[serde(with = "scope")]
     scope: Option<Arc<Scope>>,
@@ -162,11 +160,6 @@ impl Filter {
         Filter { modules, ..self }
     }
 
-    /// Every file in `templates`, and no other.
-    pub fn only(templates: &str) -> Filter {
-        Filter { only_templates: true, ..Filter::new(Some(templates)) }
-    }
-
     /// Whether the file at this path, relative to the root of the repository, matters.
     pub fn takes(&self, path: &str) -> bool {
         let hidden = path.split('/').any(|name| name.starts_with('.'));
@@ -180,7 +173,7 @@ impl Filter {
         folder.is_empty()
             || self.templates.as_deref().is_some_and(is_on_the_way)
             || self.modules.iter().any(|module| is_on_the_way(module))
-            || !self.only_templates && self.scope.as_ref().is_none_or(|scope| scope.enters(folder))
+            || self.scope.as_ref().is_none_or(|scope| scope.enters(folder))
     }
 
     /// Whether this path is at or below a module path.
@@ -190,7 +183,7 @@ impl Filter {
 
     /// Whether the id of everything at this path may matter, regardless of its name.
     pub fn covers(&self, path: &str) -> bool {
-        self.is_of_module(path) || !self.only_templates && self.scope.as_ref().is_none_or(|scope| scope.covers(path))
+        self.is_of_module(path) || self.scope.as_ref().is_none_or(|scope| scope.covers(path))
     }
 
     fn is_template(&self, path: &str) -> bool {

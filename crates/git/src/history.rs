@@ -11,8 +11,8 @@ use tidegate_core::revision::Oid;
 /// Maximum number of commits that a search visits: years of a busy repository.
 const COMMITS_MAX: usize = 5_000;
 
-/// The commits before `commit` on its branch at which `folder` had another content than in the commit after them, the
-/// latest first, and at most `max`. The second parents of merges are other branches.
+/// The commits on the branch of `commit`, up to itself, that changed the content of `folder`, the latest first, and at
+/// most `max`. The second parents of merges are other branches.
 pub(super) fn versions(
     repository: &Repository,
     commit: Oid,
@@ -28,16 +28,17 @@ pub(super) fn versions(
         let tree = if folder.is_empty() { Some(tree.id()) } else { below().map(|entry| entry.id()) };
         Ok((tree, found.parent_id(0).ok()))
     };
-    let (mut last, mut parent) = content(to_git(commit))?;
+    let mut current = to_git(commit);
+    let (mut tree, mut parent) = content(current)?;
     let mut versions = Vec::new();
     for _ in 0..COMMITS_MAX {
         // The history of a mirror may end before that of its remote.
-        let Some(id) = parent.filter(|_| versions.len() < max) else { break };
-        let Ok((tree, next)) = content(id) else { break };
-        if tree != last {
-            versions.push(from_git(id));
+        let before = parent.and_then(|id| Some((id, content(id).ok()?)));
+        if before.is_none_or(|(_, (before, _))| before != tree) {
+            versions.push(from_git(current));
         }
-        (last, parent) = (tree, next);
+        let Some((id, (content, next))) = before.filter(|_| versions.len() < max) else { break };
+        (current, tree, parent) = (id, content, next);
     }
     Ok(versions)
 }

@@ -4,12 +4,14 @@
 //! [`cached`] for the next one, [`begin`], [`after_secret`] and [`after_fetch`] within a fetch, [`fetched`] and
 //! [`must_repeat`] for its result, [`reload`] if nothing was fetched, and [`read`] for a revision that was read.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{GitSource, git_source::OnError},
     intake::{
-        Follow, Terms,
+        Follow, Installed, Terms,
         status::{self, Fetched},
     },
     name::Key,
@@ -339,6 +341,15 @@ pub(super) fn fits(others: u64, own: u64) -> Result<(), Problem> {
         return Err(Problem::TooLarge { others, own });
     }
     Ok(())
+}
+
+/// The modules that runtimes have, by Kyma.
+pub(super) fn modules_by_kyma(installed: Vec<Installed>) -> BTreeMap<Key, BTreeSet<String>> {
+    let mut modules: BTreeMap<Key, BTreeSet<String>> = BTreeMap::new();
+    for Installed { runtime, module, .. } in installed {
+        modules.entry(runtime).or_default().insert(module);
+    }
+    modules
 }
 
 /// What happens to a revision that was read, with or without errors. `last` is the active revision, or the last good

@@ -1,14 +1,19 @@
 //! From the files of a revision to everything that a pass needs of it. Pure, and slow for large repositories.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tidegate_core::{
     api::names::{KCP_NAMESPACE, annotation},
     definition::{self, Cache, Definition, Definitions, Options},
     diagnostic::Diagnostics,
     intake::{self, Declared, Id, Terms, status::Withheld},
-    landscape::{self, SourceName},
+    landscape::{self, Landscape, SourceName},
+    name::Key,
     object::Digest,
+    render::Trial,
     snapshot::Snapshot,
     template::{self, Engine, Templates, Uses},
 };
@@ -31,6 +36,10 @@ pub(super) struct Parse {
     pub(super) base: Templates,
     /// The active revision: definitions that did not change are taken from it.
     pub(super) before: Option<Arc<Loaded>>,
+    /// The objects in the control plane.
+    pub(super) landscape: Arc<Landscape>,
+    /// The modules that runtimes have, by Kyma.
+    pub(super) installed: BTreeMap<Key, BTreeSet<String>>,
 }
 
 // === impl Parse ===
@@ -43,7 +52,10 @@ impl Parse {
         let overrides = self.options.templates.as_deref().map(|folder| self.overrides(folder));
         let templates = match overrides {
             None => Overrides::default(),
-            Some((read, found)) => {
+            Some((read, mut found)) => {
+                if !found.has_errors() {
+                    self.trial(&definitions).run(&mut found, &read);
+                }
                 let has_errors = found.has_errors();
                 diagnostics.append(read.with_uses(found, &Uses::from_definitions(&definitions)));
                 if has_errors {
@@ -83,10 +95,21 @@ impl Parse {
         (read, found)
     }
 
+    /// The definitions for which overrides are rendered before they become active.
+    fn trial<'a>(&'a self, definitions: &'a Definitions) -> Trial<'a> {
+        Trial { source: &self.name, definitions, catalog: &self.landscape, installed: &self.installed }
+    }
+
     /// What replaces the overrides of this revision, which have errors: a mistake in one file must not change or stop
     /// thousands of objects.
     fn last_good(&self, read: Templates) -> Overrides {
         match self.before.as_ref().map(|before| &before.templates) {
+            // They were good when they became active. What is new in this revision is not worth older ones.
+            Some(Overrides { active: Some(active), origin: OverridesOrigin::Own | OverridesOrigin::Earlier })
+                if *active == read =>
+            {
+                Overrides { active: Some(read), origin: OverridesOrigin::Own }
+            }
             Some(Overrides { active, origin: OverridesOrigin::Own | OverridesOrigin::Earlier }) => {
                 Overrides { active: active.clone(), origin: OverridesOrigin::Earlier }
             }

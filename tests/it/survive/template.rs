@@ -1,10 +1,11 @@
-//! One template: a typo in an override of a source.
+//! One template: a mistake in an override of a source.
 //!
-//! The daemon of these tests is that of [`crate::source`]: what it renders with is in its library of templates.
+//! The daemon of most of these tests is that of [`crate::source`]: what it renders with is in its library of templates.
 
 use std::{fs, path::Path, process::Command};
 
-use serde_json::json;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 use tidegate_core::{
     api::GitSource,
     landscape::SourceName,
@@ -14,8 +15,9 @@ use tidegate_core::{
 use tidegate_testbed::Repository;
 
 use crate::{
+    harness::{self, holds},
     source::{World, ready},
-    stage::scenarios,
+    stage::{self, QUIET, Stage, scenarios},
 };
 
 const OVERRIDE: &str = "templates/skr/kyma.yaml";
@@ -25,6 +27,8 @@ scenarios! {
     a_typo_in_an_override_leaves_the_last_good_templates_active,
     a_restart_finds_the_last_good_templates_again_also_without_its_mirror,
     a_misspelt_file_name_of_an_override_does_not_bring_back_the_embedded_template,
+    an_override_that_only_its_example_satisfies_changes_no_kyma_until_it_is_corrected,
+    a_kyma_for_which_the_active_override_fails_does_not_bring_back_an_older_one,
 }
 
 async fn a_typo_in_an_override_leaves_the_last_good_templates_active() {
@@ -83,8 +87,141 @@ async fn a_misspelt_file_name_of_an_override_does_not_bring_back_the_embedded_te
     assert!(templates(&world) == good);
 }
 
+/// The embedded template of Manifests with a label, and with a comment that reads a value.
+fn manifest_text(label: &str, read: &str) -> String {
+    let labelled = format!("kind: Manifest\nmetadata: {{labels: {{example.com/generation: \"{label}\"}}}}");
+    format!("{}# {{{{ {read} }}}}\n", Template::Manifest.text().replace("kind: Manifest", &labelled))
+}
+
+async fn an_override_that_only_its_example_satisfies_changes_no_kyma_until_it_is_corrected() {
+    const MANIFEST: &str = "templates/kcp/manifest.yaml";
+    let mut files = stage::files(2);
+    files.push((MANIFEST.to_owned(), manifest_text("1", "module.name")));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    let sample = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let sources = harness::api_of(&stage.kcp, &sample).await.unwrap();
+    let templates = json!({"spec": {"templates": "templates"}});
+    sources.patch("landscape", &PatchParams::default(), &Patch::Merge(templates)).await.unwrap();
+    stage.start();
+    let mut manifests = Vec::new();
+    for kyma in ["one", "two"] {
+        let kyma = stage.kyma_in(kyma, "Ready").await;
+        let modules = kyma["status"]["modules"].as_array().unwrap().clone();
+        manifests
+            .extend(modules.iter().map(|module| module["manifest"]["metadata"]["name"].as_str().unwrap().to_owned()));
+    }
+    assert_eq!(manifests.len(), 4);
+    let is_labelled = |manifest: &Value, label: &str| manifest["metadata"]["labels"]["example.com/generation"] == label;
+    stage.rests().await;
+
+    // The example has a manager, and no module of this landscape does.
+    stage.commit(MANIFEST, &manifest_text("2", "manager.kind"));
+    let line = manifest_text("2", "").lines().count();
+    let marks = stage.marks();
+    let told = async || {
+        let source =
+            stage.until("the source is not Ready", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+                source["status"]["conditions"].as_array().is_some_and(|all| {
+                    all.iter()
+                        .any(|one| one["type"] == "Ready" && one["status"] == "False" && one["reason"] == "Invalid")
+                })
+            });
+        let source = source.await;
+        let diagnostics = source["status"]["diagnostics"].as_array().unwrap();
+        let [one] = &diagnostics[..] else { panic!("{diagnostics:?}") };
+        assert_eq!((one["path"].as_str(), one["line"].as_u64()), (Some(MANIFEST), Some(line as u64)));
+        let message = one["message"].as_str().unwrap();
+        assert!(message.contains("4 objects use this template"), "{message}");
+    };
+    let nothing_changes = async |marks: &[u64]| {
+        holds("no Kyma changes", QUIET, async || {
+            for kyma in ["one", "two"] {
+                let kyma = stage::read(&stage.kcp, "Kyma", "kcp-system", kyma).await.ok_or("it is gone")?;
+                if kyma["status"]["state"] != "Ready" {
+                    return Err(kyma["status"].to_string());
+                }
+            }
+            let is_read = |one: &String| [" get ", " list ", " watch "].iter().any(|verb| one.contains(verb));
+            let is_meant = |one: &String| !is_read(one) && (one.contains("kymas") || one.contains("manifests"));
+            let touched: Vec<String> = stage.requests_since(marks).into_iter().filter(is_meant).collect();
+            if touched.is_empty() { Ok(()) } else { Err(format!("{touched:?}")) }
+        })
+        .await;
+    };
+    told().await;
+    nothing_changes(&marks).await;
+
+    // Neither a restart nor another commit changes that; what else git says is applied.
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    told().await;
+    nothing_changes(&marks).await;
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    for skr in &stage.skrs {
+        let is_bumped = |map: &Value| map["data"]["text"] == "two";
+        stage.until("a new version arrives", skr, "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    }
+    told().await;
+    for manifest in &manifests {
+        let manifest = stage::read(&stage.kcp, "Manifest", "kcp-system", manifest).await.unwrap();
+        assert!(is_labelled(&manifest, "1"), "{manifest}");
+    }
+
+    stage.commit(MANIFEST, &manifest_text("3", "module.name"));
+    for manifest in &manifests {
+        stage
+            .until("the correction is active", &stage.kcp, "Manifest", "kcp-system", manifest, |manifest| {
+                is_labelled(manifest, "3")
+            })
+            .await;
+    }
+    for kyma in ["one", "two"] {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+}
+
+async fn a_kyma_for_which_the_active_override_fails_does_not_bring_back_an_older_one() {
+    let (mut world, _) = landscape("template-late", 2).await;
+    world.repository.write(OVERRIDE, &format!("{}# {{{{ spec.modules[0].name }}}}\n", text("2"))).unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    let active = templates(&world);
+
+    // A Kyma without modules.
+    let late = format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {{name: late, namespace: {}}}\n\
+         spec: {{channel: regular}}\n",
+        world.namespace
+    );
+    world.repository.write("late.yaml", &late).unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    for round in ["running", "restarted"] {
+        world.daemon().quiet().await;
+        assert!(templates(&world) == active, "{round}");
+        let source = world.source("landscape").await;
+        assert_eq!(ready(&source), "False Invalid");
+        let diagnostics = &source.status.as_ref().unwrap().diagnostics;
+        let [one] = &diagnostics[..] else { panic!("{diagnostics:?}") };
+        assert!(one.message.contains("/late)"), "{}", one.message);
+        world.restart().await;
+        world.attempted("landscape", &commit).await;
+    }
+}
+
 #[test]
-fn validate_render_and_diff_report_a_typo_in_an_override_once() {
+fn validate_render_and_diff_report_a_mistake_in_an_override_once() {
+    report_once("kyma.nam", "`kyma.nam` is not in the context");
+    // The example has modules, and none of the Kymas does.
+    report_once("spec.modules[0].name", "`.modules[0]` is not in the context");
+}
+
+/// Commits an override that reads a value, and expects one diagnostic for all Kymas, which contains a text.
+fn report_once(mistake: &str, expected: &str) {
     const KYMAS: usize = 200;
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repository")).unwrap();
@@ -100,13 +237,13 @@ fn validate_render_and_diff_report_a_typo_in_an_override_once() {
     fs::write(folder.path().join("source.yaml"), source).unwrap();
     repository.write(OVERRIDE, &text("1")).unwrap();
     repository.commit("good").unwrap();
-    repository.write(OVERRIDE, &text("1").replace("spec|tojson", "kyma.nam")).unwrap();
-    repository.commit("a typo").unwrap();
+    repository.write(OVERRIDE, &text("1").replace("spec|tojson", mistake)).unwrap();
+    repository.commit("a mistake").unwrap();
 
     for arguments in [&["validate"][..], &["render", "-o", "json"], &["diff", "--from", "HEAD~1", "--to", "HEAD"]] {
         let (code, output) = run(folder.path(), arguments);
         assert_eq!(code, Some(3), "{arguments:?}: {output}");
-        let told = output.matches("`kyma.nam` is not in the context").count();
+        let told = output.matches(expected).count();
         assert_eq!(told, 1, "{arguments:?}: {output}");
         assert!(output.contains("templates/skr/kyma.yaml:4"), "{arguments:?}: {output}");
         assert!(output.contains("200 objects use this template"), "{arguments:?}: {output}");

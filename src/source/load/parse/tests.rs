@@ -91,6 +91,8 @@ pub(in crate::source) fn loaded(commit: char, module_template: &str, before: Opt
         engine: Engine::Local,
         base: Templates::embedded(),
         before,
+        landscape: Arc::default(),
+        installed: BTreeMap::new(),
     };
     parse.run(Cache::default()).0
 }
