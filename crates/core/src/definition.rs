@@ -53,11 +53,12 @@ pub use self::{
 };
 use crate::{
     api::git_source,
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    budget::Budget,
+    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
     revision::Oid,
-    snapshot::{self, File, Snapshot, is_definition_name},
+    snapshot::{self, File, Snapshot, is_below_any, is_definition_name},
     yaml,
 };
 
@@ -130,6 +131,8 @@ pub struct Options {
     pub limits: yaml::Limits,
     /// Definitions that exist elsewhere, so that references to them resolve.
     pub elsewhere: Arc<Elsewhere>,
+    /// The time for all checks together.
+    pub budget: Budget,
 }
 
 /// Definitions that another source or a user created in the control plane.
@@ -185,7 +188,7 @@ pub struct Withheld {
 
 /// A custom resource of a module that another module's CRD rejects, in one of that module's
 /// versions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unfit {
     /// The tree of the module that contains it.
     pub tree: Oid,
@@ -283,6 +286,7 @@ impl Default for Options {
             namespaces: vec![crate::api::names::KCP_NAMESPACE.to_owned()],
             limits: yaml::Limits::default(),
             elsewhere: Arc::default(),
+            budget: Budget::default(),
         }
     }
 }
@@ -317,6 +321,8 @@ impl Definitions {
 ///
 /// The cache makes a pass cheap: unchanged files are not parsed again. The result and the
 /// diagnostics do not depend on it.
+///
+/// If [`Options::budget`] ends before, the result is incomplete and has an error. The cache keeps what was complete.
 pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     let mut found = Diagnostics::default();
     let mut definitions = read_all(&mut found, snapshot, options, cache);
@@ -328,9 +334,13 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         Some(text) => secret::conceal(diagnostic, text),
         None => diagnostic,
     }));
-    for withheld in &mut definitions.withheld {
+    for (index, withheld) in definitions.withheld.iter_mut().enumerate() {
         if let Some(text) = text_of(&withheld.place) {
-            withheld.message = secret::sentence(&withheld.message, text, true);
+            // To search the whole file for each of thousands of messages takes too long. Nobody reads so many, so the
+            // others show nothing that is no field name.
+            let message = withheld.message.clone();
+            let text = if index < LISTED_MAX { text } else { &message };
+            withheld.message = secret::sentence(&message, text, true);
         }
     }
     definitions
@@ -344,7 +354,7 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         files.naming.iter().map(|(path, file)| (*path, cache.file(path, file, options))).collect();
     let (mut sources, mut module_paths) = module_sources(snapshot, &reads);
     // Files below a module path are read only as objects of that module.
-    let rest = files.rest.iter().filter(|(path, _)| !is_of_module(&module_paths, path));
+    let rest = files.rest.iter().filter(|(path, _)| !is_below_any(path, &module_paths));
     reads.extend(rest.map(|(path, file)| (*path, cache.file(path, file, options))).collect::<Vec<_>>());
     reads.sort_by_key(|(path, _)| *path);
     let mut named = reads.iter().flat_map(|(_, read)| &read.candidates).filter_map(|one| one.module_path.as_ref());
@@ -355,16 +365,21 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         reads.sort_by_key(|(path, _)| *path);
         (sources, module_paths) = module_sources(snapshot, &reads);
     }
-    let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(&module_paths, path)).collect();
+    let own: Vec<_> = reads.iter().filter(|(path, _)| !is_below_any(path, &module_paths)).collect();
     for (_, read) in &own {
         diagnostics.append(read.diagnostics.clone());
     }
     let candidates: Vec<_> = own.iter().flat_map(|(_, read)| &read.candidates).collect();
-    let is_own_chart = |chart: &&str| !is_of_module(&module_paths, chart);
+    let is_own_chart = |chart: &&str| !is_below_any(chart, &module_paths);
     diagnostics.extend(layout::of_charts(&files.charts.iter().copied().filter(is_own_chart).collect()));
     let definitions = refer::resolve(diagnostics, snapshot, options, cache, &candidates, &sources);
     let files = own.iter().filter(|(path, _)| is_definition_name(path)).count();
     cache.end();
+    if options.budget.was_exceeded() {
+        let message = "the definitions could not all be checked in time";
+        diagnostics
+            .push(Diagnostic::error(code::UNFINISHED, message).hint("give it more time, or split the repository"));
+    }
     Definitions { files, ..definitions }
 }
 
@@ -385,12 +400,12 @@ pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options
     let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
         files.naming.iter().filter_map(|(path, file)| Some((*path, cache.known_file(path, file)?))).collect();
     let (sources, module_paths) = module_sources(snapshot, &reads);
-    let rest: Vec<_> = files.rest.iter().filter(|(path, _)| !is_of_module(&module_paths, path)).copied().collect();
+    let rest: Vec<_> = files.rest.iter().filter(|(path, _)| !is_below_any(path, &module_paths)).copied().collect();
     let mut pieces = missing(&rest);
     let sources: BTreeMap<String, ModuleSource> =
         sources.into_values().filter_map(Result::ok).map(|source| (source.path.clone(), source)).collect();
     let unread = sources.into_values().filter(|source| !cache.knows_module(&source.path, source.tree));
-    pieces.extend(unread.map(|source| Piece::module(snapshot, source, &options.limits)));
+    pieces.extend(unread.map(|source| Piece::module(snapshot, source, options)));
     pieces
 }
 
@@ -414,10 +429,17 @@ pub fn lacking_modules(
     let files = Files::selected(snapshot, &selection);
     let mut module_paths = BTreeSet::new();
     for (path, file) in &files.naming {
+        if options.budget.is_over() {
+            break;
+        }
         let read = match cache.known_file(path, file) {
             Some(read) => read,
             None => {
-                cache.take(Piece::file(path, file, options).run());
+                let done = Piece::file(path, file, options).run();
+                if options.budget.was_exceeded() {
+                    break;
+                }
+                cache.take(done);
                 let Some(read) = cache.known_file(path, file) else { continue };
                 read
             }
@@ -461,13 +483,6 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Whether a file is at or below one of the paths.
-fn is_of_module(module_paths: &BTreeSet<String>, path: &str) -> bool {
-    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
-    !module_paths.is_empty()
-        && (module_paths.contains("") || ends.into_iter().any(|end| module_paths.contains(&path[..end])))
-}
-
 /// By the place of its annotation: the location of each module in git, or why it is invalid.
 type Sources = BTreeMap<Place, Result<ModuleSource, Diagnostic>>;
 
@@ -480,7 +495,7 @@ fn module_sources(snapshot: &Snapshot, reads: &[(&Arc<str>, Arc<file::FileRead>)
     let (mut sources, mut module_paths) = (BTreeMap::new(), BTreeSet::new());
     for candidate in reads.iter().flat_map(|(_, read)| &read.candidates) {
         let Some((written, place)) = &candidate.module_path else { continue };
-        if is_of_module(&module_paths, &place.path) {
+        if is_below_any(&place.path, &module_paths) {
             continue;
         }
         let located = module::locate(snapshot, place, written);

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 pub(crate) use self::format::duration_nanoseconds;
 use self::node::{Node, Others, Type};
 pub use self::rule::{INAPPLICABLE, escape};
-use crate::object::PathPart;
+use crate::{budget::Budget, object::PathPart};
 
 /// A compiled schema of a whole object. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -101,7 +101,12 @@ impl Schema {
     /// CustomResourceDefinition. Fails if the schema is not structural or one of its patterns or
     /// rules is invalid.
     pub fn compile(props: &JSONSchemaProps) -> Result<Schema, CompileError> {
-        Node::compile(props, "").map(|root| Schema(Arc::new(root)))
+        Schema::compile_within(props, &Budget::default())
+    }
+
+    /// As [`Schema::compile`]. Fails as well if the budget ends before.
+    pub fn compile_within(props: &JSONSchemaProps, budget: &Budget) -> Result<Schema, CompileError> {
+        Node::compile(props, budget).map(|root| Schema(Arc::new(root)))
     }
 
     /// Compiles the schema of the storage version of a CustomResourceDefinition. Fails as
@@ -117,12 +122,13 @@ impl Schema {
     ///
     /// `value` is the whole object: `apiVersion`, `kind` and `metadata` are checked as for every kind.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
-        self.check_some(value, usize::MAX).0
+        self.check_some(value, usize::MAX, &Budget::default()).0
     }
 
-    /// As [`Schema::check`], with at most `max` violations and the number of the others.
-    pub fn check_some(&self, value: &Value, max: usize) -> (Vec<Violation>, usize) {
-        let mut found = check::Found::at_most(max);
+    /// As [`Schema::check`], with at most `max` violations and the number of the others. Incomplete if the budget ends
+    /// before.
+    pub fn check_some(&self, value: &Value, max: usize, budget: &Budget) -> (Vec<Violation>, usize) {
+        let mut found = check::Found::at_most(max, budget);
         check::object(&self.0, value, None, &mut found);
         (found.listed, found.more)
     }
@@ -131,7 +137,8 @@ impl Schema {
     /// well. Unchanged values are not violations, but the server warns about rules that they
     /// violate.
     pub fn check_update(&self, value: &Value, old: &Value) -> Vec<Violation> {
-        let mut found = check::Found::at_most(usize::MAX);
+        let budget = Budget::default();
+        let mut found = check::Found::at_most(usize::MAX, &budget);
         check::object(&self.0, value, Some(old), &mut found);
         found.listed
     }

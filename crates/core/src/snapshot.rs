@@ -9,6 +9,7 @@
 //! This module reads no file and no repository: `git` creates snapshots.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -172,13 +173,20 @@ impl Filter {
         let is_on_the_way = |to: &str| is_below(folder, to) || is_below(to, folder);
         folder.is_empty()
             || self.templates.as_deref().is_some_and(is_on_the_way)
-            || self.modules.iter().any(|module| is_on_the_way(module))
+            || self.is_of_module(folder)
+            || self.is_above_module(folder)
             || self.scope.as_ref().is_none_or(|scope| scope.enters(folder))
     }
 
     /// Whether this path is at or below a module path.
     pub fn is_of_module(&self, path: &str) -> bool {
-        self.modules.iter().any(|module| is_below(path, module))
+        is_below_any(path, &self.modules)
+    }
+
+    /// Whether a module path is below this folder.
+    fn is_above_module(&self, folder: &str) -> bool {
+        let within = format!("{folder}/");
+        self.modules.range(within.clone()..).next().is_some_and(|module| module.starts_with(&within))
     }
 
     /// Whether the id of everything at this path may matter, regardless of its name.
@@ -243,6 +251,13 @@ mod scope {
 pub fn is_definition_name(path: &str) -> bool {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
     ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether `path` is one of the folders or below one. Looks up the parents of the path: a repository may have as many
+/// folders as files.
+pub fn is_below_any<T: Borrow<str> + Ord>(path: &str, folders: &BTreeSet<T>) -> bool {
+    let mut ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    !folders.is_empty() && (folders.contains("") || ends.any(|end| folders.contains(&path[..end])))
 }
 
 /// Whether `path` is `folder` or below it. Everything is below the empty path.

@@ -191,7 +191,7 @@ impl Check<'_> {
 
     fn schema(&mut self, kind: Kind, value: &Value) {
         let Some(schema) = SCHEMAS.get(&kind) else { return };
-        let (violations, more) = schema.check_some(value, LISTED_IN_FILE_MAX);
+        let (violations, more) = schema.check_some(value, LISTED_IN_FILE_MAX, &self.options.budget);
         self.more += more;
         // One message is enough for a misspelt required field.
         let misspelt: Vec<Vec<PathPart>> = violations

@@ -7,6 +7,8 @@ pub const SYNTAX: &str = "yaml-syntax";
 pub const DUPLICATE_KEY: &str = "yaml-duplicate-key";
 /// A limit on depth, values, documents or aliases is exceeded.
 pub const YAML_LIMIT: &str = "yaml-limit";
+/// The budget of a check ended before the check.
+pub const UNFINISHED: &str = "check-unfinished";
 /// The file is not UTF-8.
 pub const NOT_UTF8: &str = "not-utf8";
 /// The file is larger than the limit.

@@ -5,6 +5,7 @@ use std::{collections::HashMap, mem, sync::Arc};
 
 use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check, code, module};
 use crate::{
+    budget::Budget,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place, Severity},
     name::Key,
     revision::Oid,
@@ -24,7 +25,13 @@ pub struct Cache {
     parsed: usize,
     /// How many errors and warnings of files this pass has listed.
     listed: [usize; 2],
+    /// How many of them, and of those of modules, the cache keeps.
+    kept: usize,
 }
+
+/// Maximum number of problems that a cache keeps with its results. The next pass reads files with more of them again:
+/// there is one cache for each source, and together they would take the memory of the daemon.
+const KEPT_MAX: usize = 100;
 
 /// The options that affect the result of a single file.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +87,7 @@ impl Cache {
         self.files_before = mem::take(&mut self.files);
         self.modules_before = mem::take(&mut self.modules);
         self.listed = [0; 2];
+        self.kept = 0;
         if self.basis.as_ref() != Some(&basis) {
             self.files_before.clear();
             self.modules_before.clear();
@@ -163,14 +171,28 @@ impl Cache {
             self.parsed += 1;
             Arc::new(read(path, &file.content, options))
         });
+        if options.budget.was_exceeded() {
+            // It may be incomplete.
+            return read;
+        }
         match self.stripped(&read) {
             // Its list is read again by the next pass, if there is room in that.
             Some(stripped) => Arc::new(stripped),
             None => {
-                self.files.insert(key, Arc::clone(&read));
+                let listed = read.diagnostics.listed(Severity::Error) + read.diagnostics.listed(Severity::Warning);
+                if self.has_room(listed) {
+                    self.files.insert(key, Arc::clone(&read));
+                }
                 read
             }
         }
+    }
+
+    /// Whether a result with so many problems is kept.
+    fn has_room(&mut self, problems: usize) -> bool {
+        let is_kept = problems == 0 || self.kept + problems <= KEPT_MAX;
+        self.kept += if is_kept { problems } else { 0 };
+        is_kept
     }
 
     /// The result of a file with problems that the pass cannot list any more. A cache that kept the lists of all files
@@ -189,13 +211,21 @@ impl Cache {
     }
 
     /// The result of a module's files; parses them if necessary.
-    pub(super) fn module(&mut self, path: &str, tree: Oid, read: impl FnOnce() -> ModuleRead) -> Arc<ModuleRead> {
+    pub(super) fn module(
+        &mut self,
+        path: &str,
+        tree: Oid,
+        budget: &Budget,
+        read: impl FnOnce() -> ModuleRead,
+    ) -> Arc<ModuleRead> {
         let key = (path.to_owned(), tree);
         if let Some(read) = self.modules.get(&key) {
             return Arc::clone(read);
         }
         let read = self.modules_before.remove(&key).unwrap_or_else(|| Arc::new(read()));
-        self.modules.insert(key, Arc::clone(&read));
+        if !budget.was_exceeded() && self.has_room(read.diagnostics.len()) {
+            self.modules.insert(key, Arc::clone(&read));
+        }
         read
     }
 }
@@ -205,7 +235,7 @@ pub struct Piece<'a>(Work<'a>);
 
 enum Work<'a> {
     File(&'a Arc<str>, &'a File, &'a Options),
-    Module(&'a Snapshot, ModuleSource, &'a yaml::Limits),
+    Module(&'a Snapshot, ModuleSource, &'a Options),
 }
 
 /// The result of a [`Piece`].
@@ -221,8 +251,8 @@ impl<'a> Piece<'a> {
         Piece(Work::File(path, file, options))
     }
 
-    pub(super) fn module(snapshot: &'a Snapshot, source: ModuleSource, limits: &'a yaml::Limits) -> Piece<'a> {
-        Piece(Work::Module(snapshot, source, limits))
+    pub(super) fn module(snapshot: &'a Snapshot, source: ModuleSource, options: &'a Options) -> Piece<'a> {
+        Piece(Work::Module(snapshot, source, options))
     }
 
     /// Runs the piece.
@@ -231,8 +261,8 @@ impl<'a> Piece<'a> {
             Work::File(path, file, options) => {
                 Outcome::File(Arc::clone(path), file.id, read(path, &file.content, options))
             }
-            Work::Module(snapshot, source, limits) => {
-                Outcome::Module(source.path.clone(), source.tree, module::parse(snapshot, source, limits))
+            Work::Module(snapshot, source, options) => {
+                Outcome::Module(source.path.clone(), source.tree, module::parse(snapshot, source, options))
             }
         })
     }
@@ -258,7 +288,13 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
             return read;
         }
     };
+    if options.budget.is_over() {
+        return read;
+    }
     for document in parse(path, bytes, &options.limits) {
+        if options.budget.is_over() {
+            return read;
+        }
         match document {
             Ok(node) => {
                 let candidate = check::document(&mut read.diagnostics, path, &node, options);

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{code, kinds::Found};
 use crate::{
     diagnostic::{Diagnostic, Place},
-    snapshot::{File, Snapshot, is_below},
+    snapshot::{File, Snapshot, is_below_any},
     yaml::Node,
 };
 
@@ -53,12 +53,13 @@ pub(super) fn charts<'a>(
 
 /// Whether a file is in one of the charts.
 pub(super) fn is_of_chart(charts: &BTreeSet<&str>, path: &str) -> bool {
-    charts.iter().any(|chart| is_below(path, chart))
+    is_below_any(path, charts)
 }
 
 /// One diagnostic for each chart that is in no other one.
 pub(super) fn of_charts(charts: &BTreeSet<&str>) -> Vec<Diagnostic> {
-    let is_outer = |chart: &&&str| !charts.iter().any(|outer| outer != *chart && is_below(chart, outer));
+    let parent = |chart: &&str| chart.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
+    let is_outer = |chart: &&&str| chart.is_empty() || !is_below_any(&parent(chart), charts);
     let diagnostic = |chart: &&str| {
         let path = if chart.is_empty() { CHART.to_owned() } else { format!("{chart}/{CHART}") };
         Diagnostic::error(code::CHART, "this folder is a Helm chart, and Tidegate renders no charts")

@@ -5,12 +5,13 @@ pub(super) mod object;
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    code,
+    Options, code,
     file::{self, Cache, ModuleRead},
     kinds::{self, Found},
     layout, paths,
 };
 use crate::{
+    budget::Budget,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     object::{Object, ObjectId},
     revision::Oid,
@@ -151,13 +152,14 @@ pub(super) fn read(
     cache: &mut Cache,
     snapshot: &Snapshot,
     source: &ModuleSource,
-    limits: &yaml::Limits,
+    options: &Options,
 ) -> Arc<ModuleRead> {
-    cache.module(&source.path, source.tree, || parse(snapshot, source, limits))
+    cache.module(&source.path, source.tree, &options.budget, || parse(snapshot, source, options))
 }
 
 /// Reads the objects of a module.
-pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::Limits) -> ModuleRead {
+pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Options) -> ModuleRead {
+    let Options { limits, budget, .. } = options;
     let mut diagnostics = Diagnostics::default();
     let charts = layout::charts(snapshot, snapshot.below(&source.path));
     diagnostics.extend(layout::of_charts(&charts));
@@ -167,8 +169,8 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::L
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
     let mut documents = Vec::new();
     let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
-    let objects = objects(&mut diagnostics, texts, limits, keep);
-    object::check(&mut diagnostics, &documents);
+    let objects = objects(&mut diagnostics, texts, limits, budget, keep);
+    object::check(&mut diagnostics, &documents, budget);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
     ModuleRead { diagnostics: diagnostics.sorted(), objects }
 }
@@ -183,7 +185,7 @@ pub fn module_objects<'a>(
     limits: &yaml::Limits,
 ) -> Result<ModuleObjects, Diagnostic> {
     let mut diagnostics = Diagnostics::default();
-    let objects = objects(&mut diagnostics, files, limits, |_, _| {});
+    let objects = objects(&mut diagnostics, files, limits, &Budget::default(), |_, _| {});
     ModuleObjects::complete(tree, objects, &diagnostics)
 }
 
@@ -192,11 +194,15 @@ fn objects<'a>(
     diagnostics: &mut Diagnostics,
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
     limits: &yaml::Limits,
+    budget: &Budget,
     mut keep: impl FnMut(&Arc<str>, Node),
 ) -> Vec<SourceObject> {
     let mut objects = Vec::new();
     let mut seen: HashMap<ObjectId, Place> = HashMap::new();
     for (path, bytes) in files.filter(|(path, _)| is_definition_name(path)) {
+        if budget.is_over() {
+            break;
+        }
         for document in file::parse(path, bytes, limits) {
             if let Ok(node) = &document
                 && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)

@@ -2,7 +2,7 @@
 //! repeats it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -18,7 +18,7 @@ use super::{
     near,
 };
 use crate::{
-    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX as DIAGNOSTICS_MAX, Place, Severity},
     name::Key,
     object::{Object, ObjectId, PathPart},
     revision::Oid,
@@ -45,6 +45,8 @@ struct Work<'a> {
     withheld: BTreeMap<(Kind, Key), Withheld>,
     outside: BTreeSet<(Kind, Key)>,
     unfit: Vec<Unfit>,
+    /// The same, to find duplicates.
+    known_unfit: HashSet<Unfit>,
     diagnostics: Diagnostics,
 }
 
@@ -81,6 +83,7 @@ pub(super) fn resolve(
         withheld: BTreeMap::new(),
         outside: BTreeSet::new(),
         unfit: Vec::new(),
+        known_unfit: HashSet::new(),
         diagnostics: Diagnostics::default(),
     };
     work.declare(candidates);
@@ -164,7 +167,7 @@ impl<'a> Work<'a> {
                 }
                 None => continue,
             };
-            let read = module::read(cache, snapshot, &source, &self.options.limits);
+            let read = module::read(cache, snapshot, &source, self.options);
             // Two ModuleTemplates may name the same folder. Its problems are reported once.
             if reported.insert(source.path.clone()) {
                 self.diagnostics.extend(read.diagnostics.iter().cloned());
@@ -218,7 +221,10 @@ impl<'a> Work<'a> {
             let TemplateObjects { id, module, objects, .. } = brought;
             let own = (module.as_str(), objects.tree());
             for source in objects.objects().iter().filter(|source| defined.defines(source.id())) {
-                let wrong = match defined.opinion(own, source.object().value()) {
+                if self.options.budget.is_over() {
+                    return;
+                }
+                let wrong = match defined.opinion(own, source.object().value(), &self.options.budget) {
                     Opinion::All(wrong) => wrong,
                     Opinion::Some(refusing) => {
                         self.unfit(brought, source.id(), &source.place, refusing);
@@ -256,7 +262,7 @@ impl<'a> Work<'a> {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
         };
         let mut wrong = module::object::unknown_fields(data);
-        match defined.opinion((&brought.module, brought.objects.tree()), data) {
+        match defined.opinion((&brought.module, brought.objects.tree()), data, &self.options.budget) {
             Opinion::All(more) => wrong.extend(more),
             Opinion::Some(refusing) => {
                 if let Ok(resource) = Object::new(data.clone()) {
@@ -285,7 +291,7 @@ impl<'a> Work<'a> {
                 message: format!("{object}: {message}"),
             };
             // Two ModuleTemplates may name the same folder.
-            if !self.unfit.contains(&unfit) {
+            if self.known_unfit.insert(unfit.clone()) {
                 let hint = format!("runtimes that have {} reject it", template.name());
                 let warning = Diagnostic::warning(code::MODULE_OBJECT_UNFIT, unfit.message.clone());
                 self.diagnostics.push(warning.hint(hint).at(place.clone()));
@@ -370,13 +376,7 @@ impl<'a> Work<'a> {
             "{what} ModuleTemplate `{}` in namespace `{namespace}`, which is not declared",
             yaml::short(key.name())
         );
-        let prefix = format!("{module}-");
-        let versions: Vec<&str> = self
-            .declared
-            .keys()
-            .filter(|(kind, key)| *kind == Kind::ModuleTemplate && key.namespace() == namespace)
-            .filter_map(|(_, key)| key.name().strip_prefix(&prefix))
-            .collect();
+        let versions = if self.is_listing() { self.declared_versions(namespace, module) } else { Vec::new() };
         let hint = if versions.is_empty() && self.is_partial {
             PARTIAL_HINT.to_owned()
         } else if versions.is_empty() {
@@ -385,6 +385,23 @@ impl<'a> Work<'a> {
             format!("the declared versions of the module are {}", listed(&versions))
         };
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
+    }
+
+    /// Whether the next error is listed. If not, nobody reads its hint, and finding one takes longer than all checks.
+    fn is_listing(&self) -> bool {
+        self.diagnostics.listed(Severity::Error) < DIAGNOSTICS_MAX
+    }
+
+    /// The versions of a module that have a ModuleTemplate.
+    fn declared_versions(&self, namespace: &str, module: &str) -> Vec<&str> {
+        let prefix = format!("{module}-");
+        let first = (Kind::ModuleTemplate, Key::new(namespace, &prefix));
+        let of_namespace = self
+            .declared
+            .range(first..)
+            .map(|(id, _)| id)
+            .take_while(|(kind, key)| *kind == Kind::ModuleTemplate && key.namespace() == namespace);
+        of_namespace.map_while(|(_, key)| key.name().strip_prefix(&prefix)).collect()
     }
 
     /// Checks that every module of a Kyma is known and has the channel.
@@ -403,7 +420,8 @@ impl<'a> Work<'a> {
                 if !self.declared.contains_key(&release) {
                     self.outside.insert(release);
                 }
-                let diagnostic = check_module(&releases, self.is_partial, &definition, index, module);
+                let hints = Hints { releases: &releases, is_partial: self.is_partial, is_listing: self.is_listing() };
+                let diagnostic = check_module(&hints, &definition, index, module);
                 match diagnostic {
                     Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
                     Some(diagnostic) => self.diagnostics.push(diagnostic),
@@ -458,9 +476,16 @@ impl Channels {
     }
 }
 
-fn check_module(
-    releases: &BTreeMap<Key, Option<Channels>>,
+/// What a Kyma may refer to, and how much a hint may say of it.
+struct Hints<'a> {
+    releases: &'a BTreeMap<Key, Option<Channels>>,
     is_partial: bool,
+    /// See [`Work::is_listing`].
+    is_listing: bool,
+}
+
+fn check_module(
+    Hints { releases, is_partial, is_listing }: &Hints<'_>,
     kyma: &Definition,
     index: usize,
     module: &Value,
@@ -475,11 +500,12 @@ fn check_module(
     let namespace = kyma.key.namespace();
     match releases.get(&Key::new(namespace, &name)) {
         None => {
-            let known: Vec<&str> = releases.keys().filter(|key| key.namespace() == namespace).map(Key::name).collect();
+            let known = releases.keys().filter(|key| *is_listing && key.namespace() == namespace);
+            let known: Vec<&str> = known.map(Key::name).collect();
             let message =
                 format!("no ModuleReleaseMeta in namespace `{namespace}` declares the module `{}`", yaml::short(&name));
             let hint = near::did_you_mean(&name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
-                _ if is_partial => PARTIAL_HINT.to_owned(),
+                _ if *is_partial => PARTIAL_HINT.to_owned(),
                 [] => "declare a ModuleReleaseMeta with that name".to_owned(),
                 known => format!("the declared modules are {}", listed(known)),
             });

@@ -1,4 +1,7 @@
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use super::*;
 use crate::{
@@ -250,3 +253,70 @@ fn names_that_are_near_are_suggested() {
     );
     assert_eq!(near::nearest("Serverless", ["Kyma", "Watcher"].into_iter()), None);
 }
+
+/// Options whose budget ends after so many questions, and how many were asked.
+fn hurried(asks_max: usize) -> (Options, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let budget = Budget::new(move || counter.fetch_add(1, Ordering::Relaxed) < asks_max);
+    (Options { budget, ..Options::default() }, asked)
+}
+
+#[test]
+fn a_check_ends_with_its_budget_and_nothing_that_is_incomplete_is_kept() {
+    let mut files = good();
+    files.push(("kymas/b.yaml", kyma("b", "none-such")));
+    files.push(("modules/cache/objects/crd.yaml", CRD_WITH_RULES.to_owned()));
+    let snapshot = snapshot(files);
+    let read_with = |cache: &mut Cache, options: &Options| {
+        let mut diagnostics = Diagnostics::default();
+        let definitions = read(&mut diagnostics, &snapshot, options, cache);
+        let objects: Vec<_> = definitions.modules.values().flat_map(|module| module.objects().to_vec()).collect();
+        let good: Vec<_> = definitions.good.keys().cloned().collect();
+        (diagnostics, good, definitions.withheld, objects)
+    };
+    let complete = read_with(&mut Cache::default(), &Options::default());
+    let (unhurried, asked) = hurried(usize::MAX);
+    assert_eq!(read_with(&mut Cache::default(), &unhurried), complete);
+    assert!(!unhurried.budget.was_exceeded());
+    let all = asked.load(Ordering::Relaxed);
+    assert!(50 < all, "{all}: each document, each value and each loop asks");
+    for asks_max in 0..all {
+        let (options, asked) = hurried(asks_max);
+        let mut cache = Cache::default();
+        let early = read_with(&mut cache, &options);
+        assert!(early.0.iter().any(|found| found.code == code::UNFINISHED) && early.0.has_errors(), "{asks_max}");
+        assert_eq!(asked.load(Ordering::Relaxed), asks_max + 1, "nothing is asked after the end");
+        assert_eq!(read_with(&mut cache, &Options::default()), complete, "{asks_max}: the next check");
+    }
+}
+
+const CRD_WITH_RULES: &str = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: caches.example.com}
+spec:
+  group: example.com
+  names: {kind: Cache, plural: caches}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              sizes:
+                type: array
+                items: {type: integer}
+                x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, a + b >= 0))'}]
+---
+apiVersion: example.com/v1
+kind: Cache
+metadata: {name: a, namespace: kyma-system}
+spec: {sizes: [1, 2, 3, 4]}
+";

@@ -9,29 +9,33 @@ use super::{
     node::{Bounds, Limit, List, Node, Others, Type, Width},
     rule, suggest,
 };
-use crate::object::PathPart;
+use crate::{budget::Budget, object::PathPart};
 
 /// The current position of the walk.
 #[derive(Default)]
 pub(super) struct Path(Vec<PathPart>);
 
 /// The sink of violations: lists the first ones, and counts the others.
-pub(super) struct Found {
+pub(super) struct Found<'a> {
     pub(super) listed: Vec<Violation>,
     /// How many are only counted.
     pub(super) more: usize,
     max: usize,
+    /// The time for the walk.
+    budget: &'a Budget,
 }
 
+/// How many allowed values a message names: a schema may have thousands.
+const ALLOWED_MAX: usize = 50;
 /// The longest excerpt of a value in a message, in characters.
 const EXCERPT_LEN_MAX: usize = 60;
 
 // === impl Found ===
 
-impl Found {
+impl<'a> Found<'a> {
     /// An empty sink that lists at most `max` violations.
-    pub(super) fn at_most(max: usize) -> Found {
-        Found { listed: Vec::new(), more: 0, max }
+    pub(super) fn at_most(max: usize, budget: &'a Budget) -> Found<'a> {
+        Found { listed: Vec::new(), more: 0, max, budget }
     }
 
     pub(super) fn push(&mut self, violation: Violation) {
@@ -84,7 +88,7 @@ impl Path {
 }
 
 /// Checks a whole object, which replaces the old one if there is one.
-pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Found) {
+pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Found<'_>) {
     let path = &mut Path::default();
     let Some(fields) = value.as_object() else {
         out.push(path.violation(ViolationKind::Type, format!("an object must be a mapping, not {}", type_name(value))));
@@ -110,8 +114,9 @@ impl<'a> At<'a> {
     }
 }
 
-fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found) {
-    if value.is_null() && schema.nullable {
+fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
+    // A schema with many alternatives may take long for each of many values.
+    if out.budget.is_over() || (value.is_null() && schema.nullable) {
         return;
     }
     if value.is_null() && schema.kind != Type::Any {
@@ -146,7 +151,7 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Fou
 
 /// Checks a value that is unchanged or part of an unchanged one. Transition rules are evaluated;
 /// violations of others are warnings.
-fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found) {
+fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
     if !schema.rules.is_empty() {
         check_rules(schema, value, at.old, &ViolationKind::Tolerated, path, out);
     }
@@ -174,7 +179,7 @@ fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mu
     }
 }
 
-fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Found) {
+fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Found<'_>) {
     let has_own_type = at.is_root || schema.embedded;
     if schema.embedded {
         metadata::check_type(fields, path, out);
@@ -223,7 +228,7 @@ fn is_dropped(schema: &Node, value: &Value) -> bool {
     value.is_null() && !schema.nullable && schema.kind != Type::Any
 }
 
-fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Found) {
+fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Found<'_>) {
     check_count(items.len(), schema.items_count, "item", path, out);
     let Some(item_schema) = schema.items.as_deref() else { return };
     for (index, item) in items.iter().enumerate() {
@@ -270,12 +275,20 @@ fn duplicate_message(list: &List, item: &Value) -> String {
     }
 }
 
-fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found) {
+fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found<'_>) {
     if schema.allowed.is_empty() || schema.allowed.contains(value) {
         return;
     }
-    let allowed: Vec<String> = schema.allowed.iter().map(|allowed| format!("`{}`", excerpt(allowed))).collect();
-    let message = format!("`{}` is not one of {}", excerpt(value), allowed.join(", "));
+    if out.is_full() {
+        out.more += 1;
+        return;
+    }
+    let allowed = schema.allowed.iter().take(ALLOWED_MAX).map(|allowed| format!("`{}`", excerpt(allowed)));
+    let allowed = allowed.collect::<Vec<String>>().join(", ");
+    let message = match schema.allowed.len().saturating_sub(ALLOWED_MAX) {
+        0 => format!("`{}` is not one of {allowed}", excerpt(value)),
+        more => format!("`{}` is not one of {allowed} and {more} more", excerpt(value)),
+    };
     let mut violation = path.violation(ViolationKind::Enum, message);
     let texts = schema.allowed.iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
     violation.hint =
@@ -283,7 +296,7 @@ fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found)
     out.push(violation);
 }
 
-fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found) {
+fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found<'_>) {
     // The byte count bounds the character count, so most texts need no counting.
     let bounds = schema.length;
     if bounds.min.is_some() || bounds.max.is_some_and(|max| text.len() > max) {
@@ -303,7 +316,7 @@ fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found) {
     }
 }
 
-fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Found) {
+fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Found<'_>) {
     let Some(value) = number.as_f64() else { return };
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Range, message));
     match schema.minimum {
@@ -345,7 +358,7 @@ pub(super) fn whole(number: &Number) -> Option<i128> {
     written_whole.or_else(|| format!("{:.0}", written_as_fraction()?).parse().ok())
 }
 
-fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Found) {
+fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Found<'_>) {
     let plural = |number: usize| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     if let Some(min) = bounds.min.filter(|&min| count < min) {
         let message = format!("has {count} {}; at least {min} are required", plural(count));
@@ -357,12 +370,13 @@ fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path,
     }
 }
 
-fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Found) {
+fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Found<'_>) {
     for condition in &schema.all_of {
         node(condition, value, At::below(old), path, out);
     }
+    let budget = out.budget;
     let holds = |condition: &Node| {
-        let mut problems = Found::at_most(0);
+        let mut problems = Found::at_most(0, budget);
         node(condition, value, At::default(), &mut Path::default(), &mut problems);
         problems.is_empty()
     };
@@ -389,12 +403,15 @@ fn check_rules(
     old: Option<&Value>,
     kind: &ViolationKind,
     path: &mut Path,
-    out: &mut Found,
+    out: &mut Found<'_>,
 ) {
     let this = rule::bind(schema, value);
     let former = old.map(|old| rule::bind(schema, old));
     for rule in &schema.rules {
-        if let Some(broken) = rule.check(&this, former.as_ref()) {
+        if out.budget.is_over() {
+            return;
+        }
+        if let Some(broken) = rule.check(&this, former.as_ref(), out.budget) {
             let kind = if rule.is_transition { ViolationKind::Rule } else { kind.clone() };
             let mut violation = path.violation(kind, broken.message);
             if !broken.fails {

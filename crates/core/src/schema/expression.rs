@@ -27,6 +27,7 @@
 
 mod depth;
 mod free;
+mod guard;
 mod library;
 pub mod types;
 
@@ -35,15 +36,17 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use cel::{Context, Env, ExecutionError, Program, Value as CelValue, extensions};
+use cel::{Context, Env, ExecutionError, IdedExpr, Value as CelValue, extensions};
 use serde_json::Value;
 
 use self::{free::Free, library::Standing};
 use super::format;
+use crate::budget::Budget;
 
 /// A compiled expression.
 pub struct Expression {
-    program: Program,
+    /// With a guard in every loop: see [`guard`].
+    expression: IdedExpr,
     text: String,
     free: Free,
     /// A function of the API server that it needs and that is not evaluated here.
@@ -60,8 +63,8 @@ const STACK: usize = 16 << 20;
 /// Deepest nesting of calls: a third of what overflows a stack of 2 MiB. The longest chains in use have some dozens.
 const DEPTH_MAX: usize = 500;
 
-/// Maximum nesting depth of macros that loop. Nothing else bounds the run time of an expression,
-/// and each level may multiply it by the size of an object.
+/// Maximum nesting depth of macros that loop: each level may multiply the run time by the size of an
+/// object. Without a [`Budget`], nothing else bounds it.
 const LOOPS_MAX: usize = 3;
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -111,7 +114,9 @@ impl Expression {
         if LOOPS_MAX < free.loops {
             return Err(format!("more than {LOOPS_MAX} looping macros are nested within each other"));
         }
-        Ok(Expression { free, foreign, text: text.to_owned(), program })
+        let mut expression = program.expression().clone();
+        guard::insert(&mut expression);
+        Ok(Expression { expression, free, foreign, text: text.to_owned() })
     }
 
     /// A function that is not evaluated here. With one, the expression must not be evaluated.
@@ -121,13 +126,13 @@ impl Expression {
 
     /// Evaluates the expression. Fails with one sentence if the evaluation fails.
     pub fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
-        self.program.execute(context).map_err(|problem| explain(&problem))
+        self.execute(context).map_err(|problem| explain(&problem))
     }
 
     /// Evaluates a condition. Fails if the result is not a boolean or the evaluation fails, in the
     /// words of the API server where these are known.
     pub fn decide(&self, context: &Context<'_, '_>) -> Result<bool, String> {
-        match self.program.execute(context) {
+        match self.execute(context) {
             Ok(CelValue::Bool(holds)) => Ok(holds),
             Ok(_) => Err("it is neither true nor false".to_owned()),
             Err(ExecutionError::NoSuchKey(key)) => Err(format!("no such key: {key}")),
@@ -148,7 +153,11 @@ impl Expression {
 
     /// The constant result, if the expression uses no variables.
     fn constant(&self) -> Option<CelValue> {
-        if self.variables().is_empty() && self.foreign.is_none() { self.program.execute(&context()).ok() } else { None }
+        if self.variables().is_empty() && self.foreign.is_none() { self.execute(&context()).ok() } else { None }
+    }
+
+    fn execute(&self, context: &Context<'_, '_>) -> Result<CelValue, ExecutionError> {
+        CelValue::resolve(&self.expression, context)
     }
 
     /// The source text.
@@ -186,7 +195,16 @@ impl std::fmt::Debug for Expression {
 
 /// A context without variables.
 pub fn context() -> Context<'static, 'static> {
+    context_within(&Budget::default())
+}
+
+/// A context without variables, whose evaluations end with the budget. Their results are then meaningless.
+pub fn context_within(budget: &Budget) -> Context<'static, 'static> {
     let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+    let budget = budget.clone();
+    context
+        .add_function(guard::HAS_TIME, move || !budget.is_over())
+        .expect("the standard library has no such function");
     context
         .add_function("duration", |text: Arc<String>| {
             format::duration_nanoseconds(&text)

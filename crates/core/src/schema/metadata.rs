@@ -46,8 +46,8 @@ pub(super) enum Of {
 }
 
 /// Checks the `metadata` of the object at `path`, which may be absent.
-pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut Found) {
-    let missing_name = |path: &mut Path, out: &mut Found| {
+pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut Found<'_>) {
+    let missing_name = |path: &mut Path, out: &mut Found<'_>| {
         if of == Of::Object {
             path.within("name", |path| {
                 out.push(path.violation(ViolationKind::Required, "the object needs a name".to_owned()));
@@ -81,7 +81,7 @@ pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut
     });
 }
 
-fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Found) {
+fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Found<'_>) {
     match field {
         "labels" => texts(value, path, out, |key, value, path, out| {
             check_qualified(key, path, out);
@@ -129,7 +129,7 @@ pub fn is_known(field: &str) -> bool {
 }
 
 /// Checks a mapping of strings, and each entry with `check_entry`.
-fn texts(value: &Value, path: &mut Path, out: &mut Found, check: impl Fn(&str, &str, &mut Path, &mut Found)) {
+fn texts(value: &Value, path: &mut Path, out: &mut Found<'_>, check: impl Fn(&str, &str, &mut Path, &mut Found<'_>)) {
     let Some(entries) = value.as_object() else {
         let message = format!("must be a mapping of strings, not {}", type_name(value));
         out.push(path.violation(ViolationKind::Type, message));
@@ -155,7 +155,7 @@ fn check_name(
     value: &Value,
     check: impl Fn(&str) -> Result<(), name::ParseNameError>,
     path: &mut Path,
-    out: &mut Found,
+    out: &mut Found<'_>,
 ) {
     // `check_field` reports values that are not strings.
     let Some(text) = value.as_str() else { return };
@@ -188,7 +188,7 @@ fn check_label(text: &str) -> Result<(), name::ParseNameError> {
 }
 
 /// `name` or `prefix/name`: the form of keys of labels and annotations.
-fn check_qualified(key: &str, path: &mut Path, out: &mut Found) {
+fn check_qualified(key: &str, path: &mut Path, out: &mut Found<'_>) {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -217,7 +217,7 @@ pub(super) fn is_type_or_metadata(field: &str) -> bool {
 }
 
 /// Checks `apiVersion` and `kind`, which must be non-empty strings.
-pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Found) {
+pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Found<'_>) {
     for field in ["apiVersion", "kind"] {
         path.within(field, |path| match fields.get(field) {
             None | Some(Value::Null) => {

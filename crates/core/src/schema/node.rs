@@ -9,6 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{CompileError, format::Format, pattern, rule::Rule};
+use crate::budget::Budget;
 
 /// The schema of one value.
 #[derive(Debug)]
@@ -100,6 +101,14 @@ pub(super) enum Width {
     Uint64,
 }
 
+/// How a schema is compiled.
+#[derive(Clone, Copy)]
+struct Mode<'a> {
+    role: Role,
+    /// The time for it: compiling a pattern of a few bytes may take milliseconds.
+    budget: &'a Budget,
+}
+
 /// Whether a schema describes a value, or only adds conditions inside `allOf`, `anyOf`, `oneOf` or
 /// `not`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,13 +118,16 @@ enum Role {
     Condition,
 }
 
+/// The problem if the budget ends. Nobody reads it, because the result is incomplete.
+const OVER: &str = "it takes too long to compile";
+
 // === impl Node ===
 
 impl Node {
-    /// Compiles the schema of the value at `field`. Fails with the field and the problem if the API
-    /// server would reject the schema, or if Tidegate cannot check it.
-    pub(super) fn compile(props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
-        Node::compile_as(Role::Structure, props, field)
+    /// Compiles the schema of an object. Fails with the field and the problem if the API server would
+    /// reject the schema, if Tidegate cannot check it, or if the budget ends before.
+    pub(super) fn compile(props: &JSONSchemaProps, budget: &Budget) -> Result<Node, CompileError> {
+        Node::compile_as(Mode { role: Role::Structure, budget }, props, "")
     }
 
     /// The default value of an absent property, which the server sets.
@@ -123,13 +135,17 @@ impl Node {
         self.properties.get(property).and_then(|node| node.default.as_ref())
     }
 
-    fn compile_as(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
+    fn compile_as(mode: Mode<'_>, props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
         let error = |problem: String| CompileError { field: field.to_owned(), problem };
+        if mode.budget.is_over() {
+            return Err(error(OVER.to_owned()));
+        }
+        let condition = Mode { role: Role::Condition, ..mode };
         if props.ref_path.is_some() {
             return Err(error("`$ref` is not structural".to_owned()));
         }
         let compile_all = |schemas: &Option<Vec<JSONSchemaProps>>| -> Result<Vec<Node>, CompileError> {
-            schemas.iter().flatten().map(|schema| Node::compile_as(Role::Condition, schema, field)).collect()
+            schemas.iter().flatten().map(|schema| Node::compile_as(condition, schema, field)).collect()
         };
         let kind = Type::from_schema(props).map_err(error)?;
         let int_or_string = kind == Type::IntOrString;
@@ -138,10 +154,10 @@ impl Node {
             kind,
             nullable: props.nullable.unwrap_or_default(),
             embedded: props.x_kubernetes_embedded_resource.unwrap_or_default(),
-            properties: compile_properties(role, props, field)?,
-            others: compile_others(role, props, field)?,
+            properties: compile_properties(mode, props, field)?,
+            others: compile_others(mode, props, field)?,
             required: props.required.clone().unwrap_or_default(),
-            items: compile_items(role, props, field)?,
+            items: compile_items(mode, props, field)?,
             list: List::from_schema(props),
             default: props.default.as_ref().map(|default| default.0.clone()),
             allowed: props.enum_.iter().flatten().map(|allowed| allowed.0.clone()).collect(),
@@ -160,43 +176,43 @@ impl Node {
             any_of: if int_or_string { Vec::new() } else { compile_all(&props.any_of)? },
             one_of: compile_all(&props.one_of)?,
             not: match &props.not {
-                Some(schema) => Some(Box::new(Node::compile_as(Role::Condition, schema, field)?)),
+                Some(schema) => Some(Box::new(Node::compile_as(condition, schema, field)?)),
                 None => None,
             },
-            rules: compile_rules(props, field)?,
+            rules: compile_rules(mode.budget, props, field)?,
         })
     }
 }
 
 fn compile_properties(
-    role: Role,
+    mode: Mode<'_>,
     props: &JSONSchemaProps,
     field: &str,
 ) -> Result<BTreeMap<String, Node>, CompileError> {
     let mut properties = BTreeMap::new();
     for (name, schema) in props.properties.iter().flatten() {
         let below = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
-        properties.insert(name.clone(), Node::compile_as(role, schema, &below)?);
+        properties.insert(name.clone(), Node::compile_as(mode, schema, &below)?);
     }
     Ok(properties)
 }
 
-fn compile_others(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Others, CompileError> {
+fn compile_others(mode: Mode<'_>, props: &JSONSchemaProps, field: &str) -> Result<Others, CompileError> {
     let preserve = props.x_kubernetes_preserve_unknown_fields.unwrap_or_default();
     Ok(match &props.additional_properties {
         Some(JSONSchemaPropsOrBool::Schema(schema)) => {
-            Others::Of(Box::new(Node::compile_as(role, schema, &format!("{field}.*"))?))
+            Others::Of(Box::new(Node::compile_as(mode, schema, &format!("{field}.*"))?))
         }
         Some(JSONSchemaPropsOrBool::Bool(true)) => Others::Kept,
-        Some(JSONSchemaPropsOrBool::Bool(false)) | None if role == Role::Structure && !preserve => Others::Unknown,
+        Some(JSONSchemaPropsOrBool::Bool(false)) | None if mode.role == Role::Structure && !preserve => Others::Unknown,
         Some(JSONSchemaPropsOrBool::Bool(false)) | None => Others::Kept,
     })
 }
 
-fn compile_items(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Option<Box<Node>>, CompileError> {
+fn compile_items(mode: Mode<'_>, props: &JSONSchemaProps, field: &str) -> Result<Option<Box<Node>>, CompileError> {
     match &props.items {
         Some(JSONSchemaPropsOrArray::Schema(schema)) => {
-            Ok(Some(Box::new(Node::compile_as(role, schema, &format!("{field}[]"))?)))
+            Ok(Some(Box::new(Node::compile_as(mode, schema, &format!("{field}[]"))?)))
         }
         Some(JSONSchemaPropsOrArray::Schemas(_)) => {
             Err(CompileError { field: field.to_owned(), problem: "`items` must be one schema".to_owned() })
@@ -205,13 +221,14 @@ fn compile_items(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Opt
     }
 }
 
-fn compile_rules(props: &JSONSchemaProps, field: &str) -> Result<Vec<Rule>, CompileError> {
+fn compile_rules(budget: &Budget, props: &JSONSchemaProps, field: &str) -> Result<Vec<Rule>, CompileError> {
+    let compile = |rule| if budget.is_over() { Err(OVER.to_owned()) } else { Rule::compile(rule) };
     props
         .x_kubernetes_validations
         .iter()
         .flatten()
         .map(|rule| {
-            Rule::compile(rule).map_err(|problem| CompileError {
+            compile(rule).map_err(|problem| CompileError {
                 field: field.to_owned(),
                 problem: format!("rule `{}`: {problem}", rule.rule),
             })

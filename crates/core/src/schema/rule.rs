@@ -17,6 +17,7 @@ use super::{
     expression::{self, Expression},
     node::{List, Node, Others, Type},
 };
+use crate::budget::Budget;
 
 /// A compiled rule.
 pub(super) struct Rule {
@@ -87,11 +88,11 @@ impl Rule {
 
     /// Evaluates the rule. `bind` has bound the new and the old value to `self` and `oldSelf`.
     /// Returns the violation, if any.
-    pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>) -> Option<Broken> {
+    pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>, budget: &Budget) -> Option<Broken> {
         if self.is_transition && old.is_none() && !self.optional || self.expression.foreign().is_some() {
             return None;
         }
-        let context = self.context(this, old);
+        let context = self.context(this, old, budget);
         match self.expression.evaluate(&context) {
             Ok(CelValue::Bool(true)) => None,
             Ok(_) => Some(Broken { message: self.message(&context), fails: false }),
@@ -102,8 +103,8 @@ impl Rule {
         }
     }
 
-    fn context(&self, this: &CelValue, old: Option<&CelValue>) -> Context<'static, 'static> {
-        let mut context = expression::context();
+    fn context(&self, this: &CelValue, old: Option<&CelValue>, budget: &Budget) -> Context<'static, 'static> {
+        let mut context = expression::context_within(budget);
         context.add_variable_from_value("self", this.clone());
         let old = match (self.optional, old) {
             (true, old) => {

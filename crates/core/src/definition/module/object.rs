@@ -15,6 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::{Value, json};
 
 use crate::{
+    budget::Budget,
     definition::{ModuleObjects, SourceObject, code},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
     name::Key,
@@ -121,11 +122,12 @@ struct Check<'a> {
     path: &'a Arc<str>,
     node: &'a Node,
     places: yaml::Indexed<'a>,
+    budget: &'a Budget,
     out: &'a mut Diagnostics,
 }
 
-/// Checks all objects of a module.
-pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) {
+/// Checks all objects of a module. Incomplete if the budget ends before.
+pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)], budget: &Budget) {
     let mut schemas = Schemas::new();
     let mut scopes = BTreeMap::new();
     let (definitions, others): (Vec<_>, Vec<_>) = documents.iter().partition(|(_, node)| {
@@ -133,20 +135,27 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) {
         group == CRD_GROUP && kind == "CustomResourceDefinition"
     });
     for (path, node) in definitions {
-        let mut check = Check { path, node, places: yaml::Indexed::new(node), out };
+        if budget.is_over() {
+            return;
+        }
+        let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.metadata(&any(), "");
         check.crd(&mut schemas);
         let text = |pointer: &[&str]| text(node, pointer).to_owned();
         scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
     }
+    let any = any();
     for (path, node) in others {
+        if budget.is_over() {
+            return;
+        }
         let (group, version, kind) = gvk(node);
         let scope = scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
-        let mut check = Check { path, node, places: yaml::Indexed::new(node), out };
+        let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.namespace(&kind, scope.map_or_else(|| NAMESPACED.contains(&&*kind), |scope| scope == "Namespaced"));
         match schemas.get(&(group.clone(), version, kind.clone())) {
             Some(schema) => check.metadata(schema, &group),
-            None => check.metadata(&any(), &group),
+            None => check.metadata(&any, &group),
         }
         match (group.as_str(), kind.as_str()) {
             ("", "Secret") => {
@@ -168,7 +177,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) {
 }
 
 /// The schemas that a module defines, provided that [`check`] found no error in them.
-fn schemas(objects: &ModuleObjects) -> Schemas {
+fn schemas(objects: &ModuleObjects, budget: &Budget) -> Schemas {
     let mut schemas = Schemas::new();
     for object in objects.objects().iter().filter(|source| is_crd(source.id())).map(SourceObject::object) {
         let text = |pointer| object.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -177,7 +186,7 @@ fn schemas(objects: &ModuleObjects) -> Schemas {
             let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
             let props = serde_json::from_value::<JSONSchemaProps>(schema).ok();
             let name = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if let Some(schema) = props.and_then(|props| Schema::compile(&props).ok()) {
+            if let Some(schema) = props.and_then(|props| Schema::compile_within(&props, budget).ok()) {
                 schemas.insert((text("/spec/group"), name, text("/spec/names/kind")), schema);
             }
         }
@@ -255,7 +264,12 @@ impl<'a> Defined<'a> {
     }
 
     /// Checks a custom resource of the module with this name and tree.
-    pub(in crate::definition) fn opinion(&self, (module, own): (&str, Oid), resource: &Value) -> Opinion<'a> {
+    pub(in crate::definition) fn opinion(
+        &self,
+        (module, own): (&str, Oid),
+        resource: &Value,
+        budget: &Budget,
+    ) -> Opinion<'a> {
         let field = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
         let ((group, version), kind) = (field("apiVersion").split_once('/').unwrap_or_default(), field("kind"));
         let all = self.0.get(&(group.to_owned(), kind.to_owned())).map_or(&[][..], Vec::as_slice);
@@ -265,9 +279,10 @@ impl<'a> Defined<'a> {
                     format!("the CustomResourceDefinition of {} does not serve this version", yaml::short(kind));
                 return vec![(vec!["apiVersion".into()], message)];
             }
-            let schemas = definer.schemas.get_or_init(|| schemas(definer.objects));
+            let schemas = definer.schemas.get_or_init(|| schemas(definer.objects, budget));
             let schema = schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
-            let found = schema.map(|schema| schema.check_some(resource, LISTED_IN_FILE_MAX)).unwrap_or_default();
+            let found =
+                schema.map(|schema| schema.check_some(resource, LISTED_IN_FILE_MAX, budget)).unwrap_or_default();
             found.0.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
         };
         let is_own = |definer: &&Definer<'_>| definer.tree == own;
@@ -343,7 +358,7 @@ impl Check<'_> {
     /// Checks metadata and everything else that the schema covers.
     fn metadata(&mut self, schema: &Schema, group: &str) {
         let name: [PathPart; 2] = ["metadata".into(), "name".into()];
-        let (violations, more) = schema.check_some(&self.node.to_json(), LISTED_IN_FILE_MAX);
+        let (violations, more) = schema.check_some(&self.node.to_json(), LISTED_IN_FILE_MAX, self.budget);
         self.out.count_more(self.path, Severity::Error, more);
         for violation in violations {
             // Names of roles and bindings may contain nearly any character.
@@ -459,7 +474,7 @@ impl Check<'_> {
             self.error(path, message, "compare it with the documentation of CustomResourceDefinitions");
             return None;
         };
-        match Schema::compile(&props) {
+        match Schema::compile_within(&props, self.budget) {
             Ok(schema) => Some(schema),
             // The API server may know functions that we do not.
             Err(error) if error.problem.starts_with("rule ") => None,
