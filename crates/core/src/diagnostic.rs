@@ -61,6 +61,8 @@ pub struct Diagnostics {
     listed: Vec<Diagnostic>,
     /// By file and severity. The file is `None` for everything that names none.
     tallies: BTreeMap<(Option<Arc<str>>, Severity), Tally>,
+    /// By severity: the number of files whose tallies are not kept, and of their problems. None of these is listed.
+    untallied: BTreeMap<Severity, (usize, usize)>,
     /// Number of all errors and of all warnings, listed or not.
     errors: Total,
     warnings: Total,
@@ -151,6 +153,11 @@ impl Diagnostic {
         Diagnostic { subject: Some(subject.to_owned()), ..self }
     }
 
+    /// Its file, if it names one.
+    fn file(&self) -> Option<Arc<str>> {
+        self.place.as_ref().map(|place| Arc::clone(&place.path)).filter(|path| !path.is_empty())
+    }
+
     /// With the object in the message, and the number of others with the same problem.
     fn with_subject(self, others: usize) -> Diagnostic {
         let Some(subject) = self.subject.filter(|subject| !subject.is_empty()) else {
@@ -208,6 +215,11 @@ impl Diagnostics {
                 self.total(severity).found += tally.more;
             }
         }
+        for (severity, (files, more)) in other.untallied {
+            let untallied = self.untallied.entry(severity).or_default();
+            *untallied = (untallied.0 + files, untallied.1 + more);
+            self.total(severity).found += more;
+        }
         self.codes.extend(other.codes);
         let times: BTreeMap<usize, usize> = other.repeated.into_values().collect();
         for (index, diagnostic) in other.listed.into_iter().enumerate() {
@@ -236,6 +248,32 @@ impl Diagnostics {
             *tally = Tally { listed: 0, more: tally.listed + tally.more };
         }
         self.total(severity).listed = 0;
+        self
+    }
+
+    /// The same numbers, with at most `max` listed diagnostics, errors before warnings, and with the numbers of a few
+    /// files only: a form that may be kept for long.
+    #[must_use]
+    pub fn at_most(mut self, max: usize) -> Diagnostics {
+        let times: BTreeMap<usize, usize> = std::mem::take(&mut self.repeated).into_values().collect();
+        let others = |index| times.get(&index).map_or(0, |times| times - 1);
+        let listed = std::mem::take(&mut self.listed).into_iter().enumerate();
+        let mut listed: Vec<Diagnostic> = listed.map(|(index, one)| one.with_subject(others(index))).collect();
+        listed.sort_by_key(|diagnostic| diagnostic.severity);
+        for cut in listed.split_off(max.min(listed.len())) {
+            self.total(cut.severity).listed -= 1;
+            let tally = self.tallies.entry((cut.file(), cut.severity)).or_default();
+            *tally = Tally { listed: tally.listed.saturating_sub(1), more: tally.more + 1 };
+        }
+        listed.shrink_to_fit();
+        self.listed = listed;
+        let unlisted = self.tallies.iter().filter(|(_, tally)| tally.listed == 0);
+        let rest: Vec<_> = unlisted.map(|(of, _)| of.clone()).skip(MORE_FILES_MAX).collect();
+        for of in rest {
+            let Some(Tally { more, .. }) = self.tallies.remove(&of).filter(|tally| 0 < tally.more) else { continue };
+            let untallied = self.untallied.entry(of.1).or_default();
+            *untallied = (untallied.0 + 1, untallied.1 + more);
+        }
         self
     }
 
@@ -288,7 +326,7 @@ impl Diagnostics {
 
     /// Lists a diagnostic, or counts it. Returns whether it is listed.
     fn list(&mut self, diagnostic: Diagnostic) -> bool {
-        let path = diagnostic.place.as_ref().map(|place| Arc::clone(&place.path)).filter(|path| !path.is_empty());
+        let path = diagnostic.file();
         let in_file_max = if path.is_some() { LISTED_IN_FILE_MAX } else { LISTED_MAX };
         self.codes.insert(diagnostic.code);
         let total = self.total(diagnostic.severity);
@@ -314,7 +352,10 @@ impl Diagnostics {
 }
 
 /// The numbers of problems that are not listed.
-fn more(tallies: BTreeMap<(Option<Arc<str>>, Severity), Tally>) -> Vec<Diagnostic> {
+fn more(
+    tallies: BTreeMap<(Option<Arc<str>>, Severity), Tally>,
+    untallied: &BTreeMap<Severity, (usize, usize)>,
+) -> Vec<Diagnostic> {
     let unlisted = |(of, tally): ((Option<Arc<str>>, Severity), Tally)| (0 < tally.more).then_some((of, tally.more));
     let unlisted: Vec<_> = tallies.into_iter().filter_map(unlisted).collect();
     let of_severity = |severity, text: String| match severity {
@@ -333,7 +374,8 @@ fn more(tallies: BTreeMap<(Option<Arc<str>>, Severity), Tally>) -> Vec<Diagnosti
         .collect();
     for severity in [Severity::Error, Severity::Warning] {
         let of = rest.iter().filter(|((_, of), _)| *of == severity);
-        let (files, more) = of.fold((0, 0), |(files, sum), (_, more)| (files + 1, sum + more));
+        let begin = untallied.get(&severity).copied().unwrap_or_default();
+        let (files, more) = of.fold(begin, |(files, sum), (_, more)| (files + 1, sum + more));
         if 0 < more {
             let number = number(more, severity);
             let text = format!("and {number} in {} other files, which are not listed", grouped(files));
@@ -368,7 +410,7 @@ impl IntoIterator for Diagnostics {
         let others = |index| times.get(&index).map_or(0, |times| times - 1);
         let listed = self.listed.into_iter().enumerate();
         let mut all: Vec<Diagnostic> = listed.map(|(index, one)| one.with_subject(others(index))).collect();
-        all.extend(more(self.tallies));
+        all.extend(more(self.tallies, &self.untallied));
         all.into_iter()
     }
 }

@@ -69,3 +69,36 @@ fn numbers_have_groups_of_three_digits() {
     let texts = [0, 999, 1_000, 12_345, 1_234_567].map(grouped);
     assert_eq!(texts, ["0", "999", "1,000", "12,345", "1,234,567"]);
 }
+
+#[test]
+fn a_form_to_keep_has_a_limit_and_the_same_numbers() {
+    let mut diagnostics = Diagnostics::default();
+    for file in 0..200 {
+        let place = Place::at(&format!("{file:03}.yaml").into(), 1, 1);
+        diagnostics.push(Diagnostic::warning("w", "worth knowing").at(place.clone()));
+        for line in 0..10 {
+            diagnostics.push(Diagnostic::error("e", "wrong").at(Place { line, ..place.clone() }));
+        }
+    }
+    diagnostics.push(Diagnostic::error("t", "no such field").about("Kyma a"));
+    diagnostics.push(Diagnostic::error("t", "no such field").about("Kyma b"));
+    let (errors, all) = (diagnostics.errors(), diagnostics.len());
+    let kept = diagnostics.clone().at_most(30);
+    assert_eq!((kept.errors(), kept.len(), kept.iter().count()), (errors, all, 30));
+    assert!(kept.iter().all(|found| found.severity == Severity::Error), "errors are listed first");
+    assert!(kept.has_code(|code| code == "w") && kept.tallies.len() < 120, "{}", kept.tallies.len());
+    let number = |text: &str| -> usize {
+        let digits = text.strip_prefix("and ").unwrap().split(' ').next().unwrap();
+        digits.replace(',', "").parse().unwrap()
+    };
+    let counted = kept.clone().sorted();
+    let more =
+        counted.iter().filter(|found| found.code == CODE_MORE).map(|found| number(&found.message)).sum::<usize>();
+    assert_eq!(more + 30, all, "what is not listed is counted");
+    assert!(counted.len() < 30 + 2 * MORE_FILES_MAX, "{}", counted.len());
+    let mut again = Diagnostics::default();
+    again.append(kept.clone());
+    assert_eq!((again.errors(), again.len()), (errors, all));
+    let none = diagnostics.at_most(0);
+    assert!(none.has_errors() && none.iter().next().is_none() && none.len() == all);
+}

@@ -36,7 +36,7 @@ pub const STALLED: &str = "Stalled";
 pub const SCOPE: &str = "tidegate.dev/Scope";
 
 /// Maximum length of lists in the status. Counters have no limit.
-const ENTRIES_MAX: usize = 20;
+pub const ENTRIES_MAX: usize = 20;
 
 /// The result of the last attempt to read the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
