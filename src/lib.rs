@@ -88,6 +88,8 @@
 //! * A trigger says why, never what: the controllers always read the current state.
 //! * Waiting holds no worker: a pass over a source requests a fetch and ends, and one over a runtime that is not ready,
 //!   or cannot be reached, says when to try again. What one server does delays only what needs that server.
+//! * A check of a revision ends. It has what its fetch leaves of `spec.timeout`; the core asks a
+//!   [`budget`](tidegate_core::budget) instead of a clock. An incomplete result is discarded.
 //!
 //! # Differences from the first design
 //!

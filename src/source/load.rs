@@ -7,6 +7,7 @@
 //! and fetches again once it differs.
 
 pub(super) mod access;
+pub(super) mod checks;
 mod decide;
 pub(super) mod fetches;
 mod parse;
@@ -21,8 +22,9 @@ use tokio::time::Instant;
 
 use self::{
     access::SourceAccess,
+    checks::{CheckPlace, CheckTime, UncheckedRevision},
     decide::{FetchEnd, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
-    fetches::Job,
+    fetches::{FetchResult, Job},
     parse::Parse,
     problem::Problem,
 };
@@ -51,7 +53,7 @@ use tidegate_process::{ambient, retry};
 use crate::{
     controller::{self, Subject},
     queue::{Trigger, Triggers},
-    source::registry::{Loaded, Overrides, OverridesOrigin},
+    source::registry::{Loaded, Overrides, OverridesOrigin, give_back_memory},
     stores::Origin,
 };
 
@@ -89,8 +91,11 @@ impl SourcePass<'_> {
                     return Loading::Waits(SLOW_AFTER);
                 }
             }
-            Running::Current(running) => match self.ctx.registry.fetches.take(self.key) {
-                Some(result) => self.take_result(known, terms, running, result).await,
+            Running::Current(running) => match self.result() {
+                Some((place, result)) => {
+                    self.take_result(known, terms, running, result).await;
+                    drop(place);
+                }
                 None => {
                     let waited = running.since.elapsed();
                     known.running = Some(running);
@@ -102,6 +107,16 @@ impl SourcePass<'_> {
         }
         self.reload(known, terms).await;
         Loading::Loaded
+    }
+
+    /// The result of a fetch that has ended, with a place to check its revision; `None` without either.
+    fn result(&self) -> Option<(CheckPlace<'_>, FetchResult)> {
+        let place = self.ctx.registry.fetches.has_ended(self.key).then(|| self.place()).flatten()?;
+        Some((place, self.ctx.registry.fetches.take(self.key)?))
+    }
+
+    fn place(&self) -> Option<CheckPlace<'_>> {
+        self.ctx.registry.checks.place(self.key, self.ctx.queue)
     }
 
     /// Gives up the fetch in progress. The next one is due at once.
@@ -123,11 +138,18 @@ impl SourcePass<'_> {
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
         let references = loaded.as_ref().map_or(References::Same, |loaded| self.references(loaded));
-        let result = match decide::reload(terms, active, references) {
+        let reload = decide::reload(terms, active, references);
+        if reload == Reload::Nothing {
+            return;
+        }
+        // Without a place, the source is woken when there is one.
+        let Some(place) = self.place() else { return };
+        let result = match reload {
             Reload::Nothing => Ok(()),
             Reload::LastGood => self.recall(known, terms).await,
-            Reload::Active(revision) => self.read(known, terms, revision, Purpose::Follow).await,
+            Reload::Active(revision) => self.read(known, terms, revision, Purpose::Follow, Duration::ZERO).await,
         };
+        drop(place);
         if let Err(problem) = result {
             known.fetch = mem::take(&mut known.fetch).with_failure(problem.failure());
             self.log(&problem);
@@ -142,6 +164,7 @@ impl SourcePass<'_> {
             return;
         }
         if self.ctx.registry.loaded(self.key).is_none()
+            && let Some(_place) = self.place()
             && let Err(error) = self.recall(known, terms).await
         {
             tracing::warn!(source = %self.key, %error, "cannot read the last good revision of a suspended source");
@@ -207,13 +230,13 @@ impl SourcePass<'_> {
         known: &mut KnownSource,
         terms: &Terms,
         running: RunningFetch,
-        result: Result<FetchEnd, Problem>,
+        (result, taken): FetchResult,
     ) {
         let must_repeat = decide::must_repeat(&running, self.source);
         // If this pass is dropped at the next `await`, the result is lost, and the next pass fetches again.
         let before = mem::take(&mut known.fetch);
         let result = match result {
-            Ok(end) => self.take_over(known, terms, end).await,
+            Ok(end) => self.take_over(known, terms, end, taken).await,
             Err(problem) => Err(problem),
         };
         self.fetch_ended(known, terms, &before, running.requested, result);
@@ -237,8 +260,14 @@ impl SourcePass<'_> {
         result.unwrap_or_else(|problem| self.log(&problem));
     }
 
-    /// Takes the step that follows from a successful fetch.
-    async fn take_over(&self, known: &mut KnownSource, terms: &Terms, end: FetchEnd) -> Result<(), Problem> {
+    /// Takes the step that follows from a successful fetch, which took so long.
+    async fn take_over(
+        &self,
+        known: &mut KnownSource,
+        terms: &Terms,
+        end: FetchEnd,
+        taken: Duration,
+    ) -> Result<(), Problem> {
         let FetchEnd { fetched, access } = end;
         known.access = access;
         let mirror =
@@ -260,9 +289,9 @@ impl SourcePass<'_> {
             FetchedRevision::ReadRewritten => {
                 // Recorded first: a process that starts after the revision is recorded as good sees no rewrite.
                 self.record_rewrite(known, terms).await.map_err(Problem::Unrecorded)?;
-                self.read(known, terms, revision, Purpose::Follow).await
+                self.read(known, terms, revision, Purpose::Follow, taken).await
             }
-            FetchedRevision::Read => self.read(known, terms, revision, Purpose::Follow).await,
+            FetchedRevision::Read => self.read(known, terms, revision, Purpose::Follow, taken).await,
         }
     }
 
@@ -277,36 +306,66 @@ impl SourcePass<'_> {
     async fn recall(&self, known: &mut KnownSource, terms: &Terms) -> Result<(), Problem> {
         let last_good = self.ctx.registry.opened(self.slot).and_then(|mirror| mirror.last_good());
         let Some(revision) = last_good else { return Ok(()) };
-        self.read(known, terms, revision, Purpose::Recall).await
+        self.read(known, terms, revision, Purpose::Recall, Duration::ZERO).await
     }
 
-    /// Reads a revision, and makes it active unless the source refuses it.
+    /// Reads a revision, and makes it active unless the source refuses it. `taken` is what its fetch took of the time. A
+    /// revision that takes longer than the rest is left alone for some time.
     async fn read(
         &self,
         known: &mut KnownSource,
         terms: &Terms,
         revision: Revision,
         purpose: Purpose,
+        taken: Duration,
+    ) -> Result<(), Problem> {
+        let time = CheckTime::new(terms, taken);
+        let before = known.unchecked.as_ref().filter(|unchecked| unchecked.is(&revision));
+        if before.is_some_and(|unchecked| unchecked.is_hopeless(terms, &time, self.now)) {
+            return Err(time.over(&revision));
+        }
+        let result = self.read_within(known, terms, revision.clone(), purpose, &time).await;
+        let is_in_time = !matches!(result, Err(Problem::CheckTime { .. }));
+        self.ctx.registry.checks.ended(self.key, is_in_time);
+        give_back_memory();
+        if !is_in_time {
+            known.unchecked = Some(UncheckedRevision::new(revision, terms, &time, self.now));
+        }
+        result
+    }
+
+    async fn read_within(
+        &self,
+        known: &mut KnownSource,
+        terms: &Terms,
+        revision: Revision,
+        purpose: Purpose,
+        time: &CheckTime,
     ) -> Result<(), Problem> {
         let mirror = self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         let before = self.ctx.registry.loaded(self.key);
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
-        let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous).await?;
+        let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous, time).await?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
         decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
-        let mut loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
+        let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, time).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
-            && let Some(active) = self.earlier_templates(&mirror, terms, &revision).await
+            && let Some(active) = time.within(&revision, self.earlier_templates(&mirror, terms, &revision, time)).await?
         {
             let is_own = loaded.templates.active.as_ref() == Some(&active);
             let origin = if is_own { OverridesOrigin::Own } else { OverridesOrigin::Earlier };
             loaded.templates = Overrides { active: Some(active), origin };
         }
         let has_errors = loaded.diagnostics.has_errors();
+        loaded.diagnostics = loaded.diagnostics.at_most(self.ctx.registry.diagnostics_max(self.key));
+        let listed = loaded.diagnostics.iter().count();
         let former = mem::take(&mut known.revision);
         known.revision = match decide::read(purpose, terms.on_error, has_errors, &revision, last.as_ref()) {
             ReadRevision::Refused => {
                 let Loaded { reading, diagnostics, .. } = loaded;
+                let of_active =
+                    self.ctx.registry.loaded(self.key).map_or(0, |active| active.diagnostics.iter().count());
+                self.ctx.registry.set_listed(self.slot, of_active + listed);
                 known.revision = former.after_refusal(RefusedRevision { revision, reading, diagnostics });
                 return Ok(());
             }
@@ -317,6 +376,7 @@ impl SourcePass<'_> {
                 former.advanced(revision.clone())
             }
         };
+        self.ctx.registry.set_listed(self.slot, listed);
         self.activate(loaded);
         // The revision stays active until another one is, so it is recorded before anything is applied.
         mirror.record_good(&revision).await.map_err(Problem::Git)
@@ -331,24 +391,29 @@ impl SourcePass<'_> {
         mirror: &Mirror,
         revision: &Revision,
         previous: Option<Arc<Snapshot>>,
+        time: &CheckTime,
     ) -> Result<Snapshot, Problem> {
         let limits = Limits::default();
         let filter = Filter::new(terms.templates.as_deref()).within(&terms.paths, &terms.ignore);
-        let first = mirror.snapshot(revision, previous, &filter, limits).await.map_err(Problem::Git)?;
-        let options = parse::options(terms, self.ctx.namespaces);
+        let first = time.within(revision, mirror.snapshot(revision, previous, &filter, limits)).await?;
+        let first = first.map_err(Problem::Git)?;
+        let options = Options { budget: time.budget.clone(), ..parse::options(terms, self.ctx.namespaces) };
         let mut former = mem::take(cache);
         let find = move || {
             let modules = definition::lacking_modules(&mut former, &first, &options, &limits);
             (modules, first, former)
         };
         let interrupted = || Problem::Interrupted(revision.clone());
-        let (modules, first, former) = ambient::blocking(find).await.ok_or_else(interrupted)?;
+        let found = time.within(revision, ambient::blocking(find)).await?;
+        let (modules, first, former) = found.ok_or_else(interrupted)?;
         *cache = former;
+        time.complete(revision)?;
         if modules.is_empty() {
             return Ok(first);
         }
         let filter = filter.with_modules(modules);
-        mirror.snapshot(revision, Some(Arc::new(first)), &filter, limits).await.map_err(Problem::Git)
+        let second = mirror.snapshot(revision, Some(Arc::new(first)), &filter, limits);
+        time.within(revision, second).await?.map_err(Problem::Git)
     }
 
     /// Parses and checks the files of a revision. For thousands of files that takes long enough to delay other tasks of
@@ -359,24 +424,26 @@ impl SourcePass<'_> {
         terms: &Terms,
         snapshot: Snapshot,
         before: Option<Arc<Loaded>>,
+        time: &CheckTime,
     ) -> Result<Loaded, Problem> {
         let revision = snapshot.revision.clone();
-        let parse = self.inputs(terms, snapshot, before);
+        let parse = self.inputs(terms, snapshot, before, time);
         let former = mem::take(cache);
-        let (mut loaded, next) =
-            ambient::blocking(move || parse.run(former)).await.ok_or(Problem::Interrupted(revision))?;
+        let parsed = time.within(&revision, ambient::blocking(move || parse.run(former))).await?;
+        let (mut loaded, next) = parsed.ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         *cache = next;
+        time.complete(&revision)?;
         self.ctx.registry.share_modules(&mut loaded.definitions, cache);
         Ok(loaded)
     }
 
     /// What a revision is parsed with.
-    fn inputs(&self, terms: &Terms, snapshot: Snapshot, before: Option<Arc<Loaded>>) -> Parse {
+    fn inputs(&self, terms: &Terms, snapshot: Snapshot, before: Option<Arc<Loaded>>, time: &CheckTime) -> Parse {
         let options = parse::options(terms, self.ctx.namespaces);
         Parse {
             name: SourceName::new(self.key.clone()),
             snapshot: Arc::new(snapshot),
-            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options },
+            options: Options { elsewhere: Arc::new(self.elsewhere()), budget: time.budget.clone(), ..options },
             reading: terms.reading(),
             engine: self.ctx.renderer.engine().clone(),
             base: controller::library(self.ctx.library).base().clone(),
@@ -389,13 +456,19 @@ impl SourcePass<'_> {
     /// The last template overrides on the branch of a revision that were valid when they were committed, together with
     /// the definitions of that time. A process that starts when the overrides of the branch have errors uses these, as
     /// the process before it did.
-    async fn earlier_templates(&self, mirror: &Mirror, terms: &Terms, revision: &Revision) -> Option<Templates> {
+    async fn earlier_templates(
+        &self,
+        mirror: &Mirror,
+        terms: &Terms,
+        revision: &Revision,
+        time: &CheckTime,
+    ) -> Option<Templates> {
         let folder = terms.templates.as_deref()?;
         let result = async {
             for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await.map_err(Problem::Git)? {
-                let snapshot = self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None).await?;
+                let snapshot = self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None, time).await?;
                 decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
-                let parse = self.inputs(terms, snapshot, None);
+                let parse = self.inputs(terms, snapshot, None, time);
                 let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
                 if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own }) = parsed {
                     tracing::info!(source = %self.key, %revision, of = %earlier, "earlier template overrides are active");

@@ -20,13 +20,19 @@ use tokio::{
 
 use crate::{
     controller::{Queue, Subject},
-    source::{KnownSource, load::fetches::Fetches},
+    source::{
+        KnownSource,
+        load::{checks::Checks, fetches::Fetches},
+    },
 };
 use tidegate_cluster::Cluster;
 use tidegate_core::{
     definition::{self, Cache, Definitions, Elsewhere, ModuleObjects},
     diagnostic::Diagnostics,
-    intake::{Declared, Id, status::Withheld},
+    intake::{
+        Declared, Id,
+        status::{self, Withheld},
+    },
     name::Key,
     object::Digest,
     revision::{Oid, Revision},
@@ -34,7 +40,7 @@ use tidegate_core::{
     template::Templates,
 };
 use tidegate_git as git;
-use tidegate_process::{ambient, lock::Mutex};
+use tidegate_process::{ambient, lock::Mutex, memory};
 
 use crate::queue::Trigger;
 
@@ -128,6 +134,7 @@ pub struct SourceRegistry {
     local: Mutex<BTreeMap<Key, PathBuf>>,
     local_changed: Notify,
     pub(super) fetches: Fetches,
+    pub(super) checks: Checks,
 }
 
 /// What is known of one source.
@@ -141,6 +148,8 @@ pub(crate) struct Slot {
 struct Published {
     mirror: Option<git::Mirror>,
     loaded: Option<Arc<Loaded>>,
+    /// How many diagnostics are listed, of the active revision and of a refused one.
+    listed: usize,
     /// Whether a pass over the source has ended.
     visited: bool,
 }
@@ -158,6 +167,9 @@ struct Entry {
     objects: Weak<ModuleObjects>,
 }
 
+/// Maximum number of diagnostics that all sources together keep listed; each keeps those that its status shows. With the
+/// longest messages they take 10 MiB.
+const LISTED_IN_PROCESS_MAX: usize = 10_000;
 /// How often the daemon retries to watch a local repository. Only the first failure is logged.
 const LOCAL_RETRY: Duration = Duration::from_secs(60);
 
@@ -173,6 +185,7 @@ impl SourceRegistry {
             local: Mutex::default(),
             local_changed: Notify::new(),
             fetches: Fetches::default(),
+            checks: Checks::default(),
         }
     }
 
@@ -212,6 +225,19 @@ impl SourceRegistry {
         };
         let objects = cell.get_or_try_init(|| self.read_module(&mirror, source, tree, path)).await.cloned()?;
         Ok(self.modules.lock().share(path, &objects))
+    }
+
+    /// How many diagnostics a source may keep listed beside all others. Each source keeps as many as its status shows.
+    pub(crate) fn diagnostics_max(&self, source: &Key) -> usize {
+        let slots: Vec<Arc<Slot>> =
+            self.slots.lock().iter().filter(|(key, _)| *key != source).map(|(_, slot)| Arc::clone(slot)).collect();
+        let others: usize = slots.iter().map(|slot| slot.published.lock().listed).sum();
+        LISTED_IN_PROCESS_MAX.saturating_sub(others).max(status::ENTRIES_MAX)
+    }
+
+    /// Records how many diagnostics a source keeps listed.
+    pub(crate) fn set_listed(&self, slot: &Slot, listed: usize) {
+        slot.published.lock().listed = listed;
     }
 
     /// Size of the files of all other sources.
@@ -391,10 +417,20 @@ impl SourceRegistry {
             slots.keys().cloned().collect()
         };
         self.fetches.forget(source);
+        self.checks.forget(source);
+        give_back_memory();
         if self.local.lock().remove(source).is_some() {
             self.local_changed.notify_one();
         }
         others
+    }
+}
+
+/// Gives memory back to the system after a check or a source has ended: reading a repository takes a multiple of its
+/// size, and the allocator keeps it. A simulation has nothing to give back, and no other threads.
+pub(super) fn give_back_memory() {
+    if !ambient::is_simulated() && tokio::runtime::Handle::try_current().is_ok() {
+        drop(tokio::task::spawn_blocking(memory::give_back));
     }
 }
 

@@ -13,7 +13,10 @@ use tidegate_core::{
 use tidegate_git::Url;
 use tokio::time::Instant;
 
-use super::{known_objects::KnownObjects, load::access::SourceAccess};
+use super::{
+    known_objects::KnownObjects,
+    load::{access::SourceAccess, checks::UncheckedRevision},
+};
 use crate::queue::Triggers;
 
 /// What a process knows of one GitSource between passes.
@@ -29,6 +32,8 @@ pub(crate) struct KnownSource {
     pub(super) access: Option<SourceAccess>,
     /// The revision that was read last.
     pub(super) revision: KnownRevision,
+    /// The revision that could not be checked in time.
+    pub(super) unchecked: Option<UncheckedRevision>,
     /// Whether the branch was rewritten.
     pub(super) history: BranchHistory,
     /// Parsed files.

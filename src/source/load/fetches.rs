@@ -57,12 +57,15 @@ pub(super) struct Job {
     pub(super) cached: Option<SourceAccess>,
 }
 
+/// How a fetch ended, and how long it took.
+pub(super) type FetchResult = (Result<FetchEnd, Problem>, Duration);
+
 #[derive(Default)]
 struct State {
     lanes: Lanes,
     waiting: BTreeMap<Key, Job>,
     running: BTreeMap<Key, AbortHandle>,
-    results: BTreeMap<Key, Result<FetchEnd, Problem>>,
+    results: BTreeMap<Key, FetchResult>,
 }
 
 /// A fetch that fails after this time had no answer for long. Connections that are refused, and servers that answer
@@ -84,8 +87,13 @@ impl Fetches {
     }
 
     /// The result of the last requested fetch, once.
-    pub(super) fn take(&self, source: &Key) -> Option<Result<FetchEnd, Problem>> {
+    pub(super) fn take(&self, source: &Key) -> Option<FetchResult> {
         self.state.lock().results.remove(source)
+    }
+
+    /// Whether there is a result to take.
+    pub(super) fn has_ended(&self, source: &Key) -> bool {
+        self.state.lock().results.contains_key(source)
     }
 
     /// Gives up the fetch of a source and its result.
@@ -118,7 +126,7 @@ impl Fetches {
                     async move {
                         let began = Instant::now();
                         let result = job.run(kcp).await;
-                        (source, ended(result.is_ok(), began.elapsed()), result)
+                        (source, (result, began.elapsed()))
                     },
                     end,
                 ));
@@ -129,8 +137,8 @@ impl Fetches {
                 () = self.wake.notified() => {}
                 Some(finished) = running.next() => {
                     // What was given up has no result.
-                    let Ok((source, ended, result)) = finished else { continue };
-                    self.end(&source, ended, result);
+                    let Ok((source, result)) = finished else { continue };
+                    self.end(&source, result);
                     queue.push(Subject::Source(source), Trigger::Changed);
                 }
             }
@@ -146,9 +154,9 @@ impl Fetches {
         Some((source, job, registration))
     }
 
-    fn end(&self, source: &Key, ended: Ended, result: Result<FetchEnd, Problem>) {
+    fn end(&self, source: &Key, result: FetchResult) {
         let mut state = self.state.lock();
-        state.lanes.end(source, ended);
+        state.lanes.end(source, ended(result.0.is_ok(), result.1));
         state.running.remove(source);
         state.results.insert(source.clone(), result);
     }

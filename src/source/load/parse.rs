@@ -49,7 +49,8 @@ impl Parse {
     pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
         let mut diagnostics = Diagnostics::default();
         let definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
-        let overrides = self.options.templates.as_deref().map(|folder| self.overrides(folder));
+        let is_over = self.options.budget.is_over();
+        let overrides = self.options.templates.as_deref().filter(|_| !is_over).map(|folder| self.overrides(folder));
         let templates = match overrides {
             None => Overrides::default(),
             Some((read, mut found)) => {

@@ -47,6 +47,13 @@ pub(super) enum Problem {
         decide::SOURCES_BYTES_MAX
     )]
     TooLarge { others: u64, own: u64 },
+    /// The revision cannot be checked in time.
+    #[error(
+        "{revision} cannot be checked in what the fetch leaves of spec.timeout, which is {} s: set a longer spec.timeout, \
+         or name folders without definitions in spec.ignore; the same commit is checked again after an hour",
+        limit.as_secs()
+    )]
+    CheckTime { revision: Revision, limit: Duration },
     /// The thread that read the revision ended without a result.
     #[error("reading {0} was interrupted")]
     Interrupted(Revision),
@@ -83,6 +90,7 @@ impl Problem {
             | Problem::Rewritten { .. }
             | Problem::Git(_)
             | Problem::TooLarge { .. }
+            | Problem::CheckTime { .. }
             | Problem::Interrupted(_) => None,
         }
     }
@@ -99,6 +107,7 @@ impl Problem {
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
             | Problem::TooLarge { .. }
+            | Problem::CheckTime { .. }
             | Problem::Unrecorded(_) => None,
         }
     }
@@ -113,6 +122,7 @@ impl Problem {
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
             | Problem::TooLarge { .. }
+            | Problem::CheckTime { .. }
             | Problem::Git(_)
             | Problem::Interrupted(_)
             | Problem::Unrecorded(_) => None,
@@ -127,7 +137,7 @@ impl Problem {
             Problem::Secret { .. } => "SecretInvalid",
             Problem::SecretRead { .. } => "SecretNotReadable",
             Problem::Rewritten { .. } => "Rewritten",
-            Problem::TooLarge { .. } => "LimitExceeded",
+            Problem::TooLarge { .. } | Problem::CheckTime { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
             Problem::Interrupted(_) => "Interrupted",
             Problem::Unrecorded(_) => "NotRecorded",
@@ -136,7 +146,7 @@ impl Problem {
 
     fn class(&self) -> Class {
         match self {
-            Problem::Url(_) | Problem::Local => Class::Stalled,
+            Problem::Url(_) | Problem::Local | Problem::CheckTime { .. } => Class::Stalled,
             // A user can solve these at any time, and no watch reports it.
             Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
             // Another source may become smaller.

@@ -35,3 +35,20 @@ fn passes_that_need_the_same_objects_read_them_once() {
     };
     assert!(Arc::ptr_eq(&first, &second));
 }
+
+#[test]
+fn diagnostics_of_all_sources_together_have_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = SourceRegistry::new(git::State::open(folder.path()).unwrap());
+    let mut all = 0;
+    for number in 0..80 {
+        let source = Key::new("kcp-system", &format!("source-{number}"));
+        let listed = 1_000.min(registry.diagnostics_max(&source));
+        registry.set_listed(&registry.slot(&source), listed);
+        all += listed;
+    }
+    assert_eq!(all, LISTED_IN_PROCESS_MAX + 70 * status::ENTRIES_MAX, "each source lists what its status shows");
+    let first = Key::new("kcp-system", "source-0");
+    registry.set_listed(&registry.slot(&first), 0);
+    assert_eq!(registry.diagnostics_max(&first), status::ENTRIES_MAX, "the others have used more than the limit");
+}

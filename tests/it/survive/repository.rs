@@ -1,4 +1,5 @@
-//! One repository: packs that inflate without end, diagnostics without end, files that nothing refers to.
+//! One repository: packs that inflate without end, checks and diagnostics without end, files that nothing refers to.
 
+mod checks;
 mod files;
 mod packs;

@@ -1,0 +1,102 @@
+//! Definitions whose checks do not end, and sources with diagnostics without end.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use tidegate_testbed::{Extent, Repository};
+
+use crate::{
+    harness::{self, apply},
+    stage::{Stage, kyma, module, release},
+};
+
+/// Three nested loops over this many items take hours.
+const ITEMS: usize = 5_000;
+
+fn files(name: &str) -> Vec<(String, String)> {
+    let mut files = module(name, "1.0.0", "one");
+    files.push((format!("modules/{name}/release.yaml"), release(name, &[("regular", "1.0.0")])));
+    files
+}
+
+async fn stage() -> Stage {
+    let files = files("mailer");
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    Stage::with(1, Extent::Controllers, &files, &["--workers=8"]).await
+}
+
+/// A definition of a kind, and a custom resource of it, whose rule compares all with all with all.
+fn endless_rule() -> String {
+    let mut items = String::new();
+    (0..ITEMS).for_each(|item| write!(items, "{item},").unwrap());
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: sums.example.org}}\n\
+         spec:\n  group: example.org\n  names: {{kind: Sum, plural: sums}}\n  scope: Namespaced\n  versions:\n  \
+         - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        type: object\n        \
+         properties:\n          items:\n            type: array\n            items: {{type: integer}}\n            \
+         x-kubernetes-validations: [{{rule: 'self.all(a, self.all(b, self.all(c, a + b + c >= 0)))'}}]\n---\n\
+         apiVersion: example.org/v1\nkind: Sum\nmetadata: {{name: sum, namespace: kyma-system}}\nitems: [{items}]\n"
+    )
+}
+
+fn source(name: &str, repository: &Repository) -> Value {
+    json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": name, "namespace": "kcp-system"},
+        "spec": {"url": repository.url(), "ref": {"branch": "main"}, "interval": "10s", "timeout": "10s"},
+    })
+}
+
+fn condition<'a>(source: &'a Value, type_: &str) -> Option<&'a Value> {
+    source["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_without_end_are_one_sentence_about_their_sources_and_delay_nothing_else() {
+    let stage = stage().await;
+    let folder = harness::folder();
+    // They leave a place for the check of another source.
+    let names = ["a", "b", "c", "d", "e", "f"].map(|name| format!("endless{name}"));
+    let repositories = names.each_ref().map(|name| {
+        let repository = Repository::init(&folder.path().join(name)).unwrap();
+        for (path, text) in files(name) {
+            repository.write(&path, &text).unwrap();
+        }
+        let first = repository.commit("first").unwrap();
+        (repository, first)
+    });
+    for (name, (repository, _)) in names.iter().zip(&repositories) {
+        apply(&stage.kcp, &source(name, repository)).await;
+    }
+    stage.start();
+    for (name, (_, first)) in names.iter().zip(&repositories) {
+        stage
+            .until("the first revision is applied", &stage.kcp, "GitSource", "kcp-system", name, |source| {
+                source["status"]["appliedRevision"] == format!("main@sha1:{first}")
+            })
+            .await;
+    }
+    for (name, (repository, _)) in names.iter().zip(&repositories) {
+        repository.write(&format!("modules/{name}/1.0.0/objects/endless.yaml"), &endless_rule()).unwrap();
+        repository.commit("second").unwrap();
+    }
+    let good = stage.commit("kymas/one.yaml", &kyma("one", &["mailer"]));
+    stage.kyma_in("one", "Ready").await;
+    stage
+        .until("a good source goes on", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["appliedRevision"] == format!("main@sha1:{good}")
+        })
+        .await;
+    for (name, (_, first)) in names.iter().zip(&repositories).take(2) {
+        let source = stage
+            .until("the limit is reported", &stage.kcp, "GitSource", "kcp-system", name, |source| {
+                condition(source, "Fetched").is_some_and(|fetched| fetched["reason"] == "LimitExceeded")
+            })
+            .await;
+        let message = condition(&source, "Fetched").unwrap()["message"].as_str().unwrap().to_owned();
+        let limit =
+            "cannot be checked in what the fetch leaves of spec.timeout, which is 10 s: set a longer spec.timeout";
+        assert!(message.contains(limit) && message.starts_with("main@sha1:"), "{message}");
+        assert_eq!(source["status"]["appliedRevision"], format!("main@sha1:{first}"), "the last good revision stays");
+    }
+}
