@@ -2,7 +2,8 @@
 //!
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
 //! measure comparisons, `agent` measures reviews, `listener` the receipt of events, `render` the effect of a slow override,
-//! and `watch` the time from a change in a runtime to the reaction of the daemon.
+//! `repository` what large and hostile repositories cost, and `watch` the time from a change in a runtime to the reaction
+//! of the daemon.
 
 mod agent;
 mod bench;
@@ -14,6 +15,7 @@ mod offline;
 mod process;
 mod render;
 mod report;
+mod repository;
 mod serve;
 mod stage;
 mod watch;
@@ -38,6 +40,7 @@ enum Command {
     DiffOffline(offline::Arguments),
     Listener(listener::Arguments),
     Render(render::Arguments),
+    Repository(repository::Arguments),
     Serve(serve::Arguments),
     Watch(watch::Arguments),
 }
@@ -52,6 +55,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::DiffOffline(arguments) => offline::run(arguments),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
         Command::Render(arguments) => runtime.block_on(render::measure(arguments)),
+        Command::Repository(arguments) => runtime.block_on(repository::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
         Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),
     }

@@ -57,11 +57,11 @@ pub(super) struct Arguments {
 
 /// The resources that a process used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Usage {
+pub(super) struct Usage {
     wall: Duration,
-    cpu: Duration,
+    pub(super) cpu: Duration,
     /// Peak of resident memory, in bytes.
-    peak: u64,
+    pub(super) peak: u64,
 }
 
 /// Pause between two reads of the usage of a process. The peak of memory is known up to the last read.
@@ -203,7 +203,8 @@ fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Waits for the end of a process. The system keeps its usage until `wait` is called.
-fn measure(mut child: Child) -> anyhow::Result<Usage> {
+/// Waits for a process. Returns what it has used.
+pub(super) fn measure(mut child: Child) -> anyhow::Result<Usage> {
     let begun = Instant::now();
     let (mut usage, pid) = (Usage::default(), child.id());
     loop {

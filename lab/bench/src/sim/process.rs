@@ -85,6 +85,17 @@ impl Daemon {
         if text.contains("leading") { Ok(()) } else { Err("the daemon does not lead yet".to_owned()) }
     }
 
+    /// Fails if no line of its log has all of these texts yet.
+    pub(super) fn says(&self, texts: &[&str]) -> Result<(), String> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let is_meant = |line: &str| texts.iter().all(|text| line.contains(text));
+        if log.lines().any(is_meant) {
+            Ok(())
+        } else {
+            Err(format!("the daemon does not log `{}` yet", texts.join(" ")))
+        }
+    }
+
     /// A handle that says whether it still runs.
     pub(super) fn pulse(&self) -> Pulse {
         self.guarded.pulse()
