@@ -48,7 +48,7 @@ use tidegate_process::{
 use crate::{
     controller::{
         self, Failure, Pass, Queue,
-        events::{Recorder, Severity, reason},
+        events::{Recorder, Severity},
     },
     gateway::certificates::{Certificates, CertificatesContext},
     queue::{Finish, Triggers},
@@ -353,9 +353,9 @@ impl RuntimePass<'_> {
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
         counterpart::refresh(&cluster, &mut known.counterpart, must_read).await?;
         known.access = Some(access);
-        let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live.as_deref());
+        let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
-        let spec = plan::effective(self.kyma, known.counterpart.live.as_ref().map(|kyma| &kyma.spec));
+        let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
         let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
@@ -364,9 +364,6 @@ impl RuntimePass<'_> {
         let left = live.as_ref().filter(|_| is_resumed);
         let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
-        if let Some(note) = decide::reverted_note(&counterpart.reverted) {
-            self.publish(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
-        }
         let modules = manifests::reconcile(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =
@@ -385,14 +382,15 @@ impl RuntimePass<'_> {
             channel: spec.channel.clone(),
             requested: decide::requested(self.kyma),
             tried: None,
-            modules_from: Some(decide::modules_from(self.kyma, mode, &counterpart.reverted)),
+            modules_from: Some(decide::modules_from(self.kyma, mode, counterpart.reverted())),
             failure: modules
                 .failure()
                 .or_else(|| decide::unreadable_counterpart(&known.counterpart))
                 .or_else(|| known.unreadable.failure()),
             deleting: None,
         };
-        let finish = decide::finish([again, base.again, reporting.again, counterpart.again, known.unreadable.again()]);
+        let finish =
+            decide::finish([again, base.again, reporting.again, counterpart.again(), known.unreadable.again()]);
         Ok(InstallReport { cluster, facts, finish })
     }
 

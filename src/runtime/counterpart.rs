@@ -1,53 +1,29 @@
 //! The Kyma in the runtime: Tidegate reads it, writes differences, and copies the status of the Kyma in KCP to it.
 //!
-//! `state` is what is known of it, and `decide` what to do. This file sends the requests.
+//! `state` is what is known of it, `decide` says what to do next, and `enact` does it with one request. This file only
+//! joins them.
 
-use std::{sync::Arc, time::Duration};
-
-use bytes::Bytes;
+use std::sync::Arc;
 
 use super::{RuntimePass, outcome::Failed};
-use tidegate_cluster::{Cluster, Error, Kind};
+use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    api::{
-        Kyma,
-        kyma::KymaStatus,
-        names::{SKR_KYMA, SKR_NAMESPACE},
-    },
-    counterpart::{self, Write},
-    name::Key,
+    api::{Kyma, kyma::KymaStatus},
+    object::Object,
     render,
     template::Templates,
 };
-use tidegate_process::retry;
 
-use crate::controller::{
-    events::{Severity, reason},
-    status_body,
-};
+use crate::controller::events::Severity;
 
 mod decide;
+mod enact;
 mod state;
 
+pub(super) use decide::CounterpartReport;
 pub(super) use state::KnownCounterpart;
 
-use decide::Start;
-
-/// How often a Kyma in a runtime that cannot be read is read again. Its user may have corrected it.
-const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
-
-fn key() -> Key {
-    Key::new(SKR_NAMESPACE, SKR_KYMA)
-}
-
-/// Reads the Kyma in the runtime; none if it does not exist yet.
-async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
-    let kyma: Option<Kyma> = cluster.get_as(&Kind::namespaced::<Kyma>(), &key()).await?;
-    Ok(kyma.map(|mut kyma| {
-        kyma.metadata.managed_fields = None;
-        Arc::new(kyma)
-    }))
-}
+use decide::{Progress, Step};
 
 /// Reads the Kyma in the runtime, if it is not known or may have changed.
 ///
@@ -56,26 +32,9 @@ async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
 /// The error of the request.
 pub(super) async fn refresh(cluster: &Cluster, known: &mut KnownCounterpart, has_changed: bool) -> Result<(), Error> {
     if decide::must_read(known, has_changed) {
-        match read(cluster).await {
-            Ok(live) => {
-                known.live = live;
-                known.unreadable = None;
-            }
-            // What was read before still decides, and the Kyma is not written.
-            Err(error @ Error::Answer { .. }) if known.live.is_some() => known.unreadable = Some(error.to_string()),
-            Err(error) => return Err(error),
-        }
+        known.refreshed(enact::read(cluster).await)?;
     }
     Ok(())
-}
-
-/// The Kyma in the runtime after a pass.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct CounterpartReport {
-    /// The edits of users that were reverted.
-    pub(super) reverted: Vec<String>,
-    /// When to try again.
-    pub(super) again: Option<Duration>,
 }
 
 /// Creates the Kyma in the runtime, or writes what differs.
@@ -88,48 +47,38 @@ pub(super) async fn reconcile(
     cluster: &Cluster,
     known: &mut KnownCounterpart,
 ) -> Result<CounterpartReport, Failed> {
-    let report = match decide::start(known) {
-        Start::AwaitEnd => {
-            known.live = None;
-            CounterpartReport { again: Some(retry::DEPENDENCY_POLL), ..CounterpartReport::default() }
-        }
-        Start::Write => write(pass, cluster, known).await?,
-        Start::Leave => CounterpartReport { again: Some(UNREADABLE_RETRY), ..CounterpartReport::default() },
+    let mut progress = Progress::Begun;
+    let report = loop {
+        progress = match decide::next(known, pass.kyma, progress) {
+            Step::Render => Progress::Rendered(render(pass).await?),
+            Step::Create(object) => {
+                enact::create(cluster, pass.cause, &object).await?;
+                Progress::Written(CounterpartReport::Created)
+            }
+            Step::Merge { patch, reverted } => {
+                enact::merge(cluster, pass.cause, &patch).await?;
+                Progress::Written(CounterpartReport::Merged { reverted })
+            }
+            Step::Read(report) => {
+                let found = enact::read(cluster).await?;
+                *known = std::mem::take(known).found(found);
+                Progress::Read(report)
+            }
+            Step::End(report) => break report,
+        };
     };
-    known.left = known.live.as_ref().map(|kyma| kyma.spec.clone());
+    *known = std::mem::take(known).after(&report);
+    if let Some((reason, action, note)) = report.event() {
+        pass.publish(Severity::Normal, reason, action, note);
+    }
     Ok(report)
 }
 
-async fn write(
-    pass: &RuntimePass<'_>,
-    cluster: &Cluster,
-    known: &mut KnownCounterpart,
-) -> Result<CounterpartReport, Failed> {
+async fn render(pass: &RuntimePass<'_>) -> Result<Object, Failed> {
     let library = pass.context.library();
-    let kyma = Arc::clone(pass.kyma);
+    let kyma: Arc<Kyma> = Arc::clone(pass.kyma);
     let render = move |templates: &Templates| render::runtime_kyma(templates, &kyma, &kyma.spec);
-    let desired = pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await?;
-    let kind = Kind::namespaced::<Kyma>();
-    let id = kind.id(&key());
-    match counterpart::write(&desired, pass.kyma, known.live.as_deref()) {
-        Write::Nothing => Ok(CounterpartReport::default()),
-        Write::Create(object) => {
-            let body = Bytes::from(object.value().to_string());
-            match cluster.create(pass.cause, &kind, &id, body).await {
-                Ok(_) | Err(Error::Exists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-            known.live = read(cluster).await?;
-            pass.publish(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "created the Kyma in the runtime");
-            Ok(CounterpartReport::default())
-        }
-        Write::Merge { patch, reverted } => {
-            let reverted = decide::reverted(known, reverted);
-            cluster.merge_patch(pass.cause, &kind, &id, None, Bytes::from(patch.to_string())).await?;
-            known.live = read(cluster).await?;
-            Ok(CounterpartReport { reverted, again: None })
-        }
-    }
+    Ok(pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await?)
 }
 
 /// Copies the status to the Kyma in the runtime, if it differs.
@@ -143,13 +92,9 @@ pub(super) async fn show(
     status: &KymaStatus,
     known: &mut KnownCounterpart,
 ) -> Result<(), Error> {
-    let Some(shown) = decide::to_show(known, status) else { return Ok(()) };
-    let kind = Kind::namespaced::<Kyma>();
-    match cluster.apply_status(pass.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
-        Ok(_) => known.shows(shown),
-        // It has been deleted in the meantime, or its CRD has, which Tidegate deletes when it removes a runtime.
-        Err(Error::NotFound { .. } | Error::NotServed { .. }) => known.live = None,
-        Err(error) => return Err(error),
+    if let Some(shown) = decide::to_show(known, status) {
+        let written = enact::show(cluster, pass.cause, shown).await?;
+        *known = std::mem::take(known).shows(written);
     }
     Ok(())
 }

@@ -170,7 +170,7 @@ pub(super) fn continued(mut kyma: Kyma, counterpart: Option<&Kyma>) -> Kyma {
 
 /// The failure that the Kyma in the runtime cannot be read; none if it can.
 pub(super) fn unreadable_counterpart(known: &KnownCounterpart) -> Option<status::Failure> {
-    let problem = known.unreadable.as_ref()?;
+    let problem = known.problem()?;
     let message = format!("{problem}; its last readable state stays in use");
     Some(status::Failure { reason: "UnreadableKyma", message, access: false })
 }
@@ -205,11 +205,6 @@ pub(super) fn modules_from(kyma: &Kyma, mode: plan::ModulesFrom, reverted: &[Str
         kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::MODULES_FROM));
     let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
     ModulesFromFact { reason, message: message.to_owned() }
-}
-
-/// The note about reverted edits; none if there were none.
-pub(super) fn reverted_note(reverted: &[String]) -> Option<String> {
-    (!reverted.is_empty()).then(|| format!("reverted edits in the runtime: {}", reverted.join(", ")))
 }
 
 /// What becomes of the runtime after a pass that took all steps.

@@ -177,7 +177,7 @@ impl RuntimePass<'_> {
     /// Writes the status of the Kyma if it differs, and reports new problems. Fails with the error of the request.
     pub(super) async fn write_status(&self, facts: &Facts, known: &mut KnownRuntime) -> Result<KymaStatus, Error> {
         let kyma = WrittenStatus::latest(known.status.as_ref(), self.kyma);
-        let former = decide::continued(kyma.clone(), known.counterpart.live.as_deref());
+        let former = decide::continued(kyma.clone(), known.counterpart.live().map(|live| &**live));
         // The time is that of this moment: the pass may have begun before its findings came to be.
         let next = status::kyma(&former, facts, ambient::now());
         if kyma.status.as_ref() == Some(&next) {

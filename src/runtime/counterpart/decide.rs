@@ -1,54 +1,126 @@
 //! What a pass does about the Kyma in a runtime. Pure. [`tidegate_core::counterpart`] decides what it writes.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tidegate_core::{
-    api::{kyma::KymaStatus, names::SKR_NAMESPACE, shared::Time},
+    api::{Kyma, kyma::KymaStatus, names::SKR_NAMESPACE, shared::Time},
     conditions,
+    counterpart::{self, Write},
+    object::Object,
 };
+use tidegate_process::retry;
 
 use super::state::KnownCounterpart;
+use crate::controller::events::reason;
 
-/// What a pass does about the Kyma in the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
-    /// It waits: the Kyma is being deleted, and is created again once it is gone. Nothing reports that.
-    AwaitEnd,
-    /// It creates the Kyma, or writes what differs.
-    Write,
-    /// It leaves the Kyma alone, which cannot be read.
-    Leave,
+/// How far a pass is.
+#[derive(Clone, Debug)]
+pub(super) enum Progress {
+    /// The pass has done nothing yet.
+    Begun,
+    /// The desired Kyma is rendered.
+    Rendered(Object),
+    /// The Kyma was written.
+    Written(CounterpartReport),
+    /// The Kyma was read after the write.
+    Read(CounterpartReport),
 }
 
-/// What a pass does about the Kyma in the runtime.
-pub(super) fn start(known: &KnownCounterpart) -> Start {
-    match &known.live {
-        _ if known.unreadable.is_some() => Start::Leave,
-        Some(kyma) if kyma.metadata.deletion_timestamp.is_some() => Start::AwaitEnd,
-        Some(_) | None => Start::Write,
+/// The next step of a pass.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Renders the desired Kyma.
+    Render,
+    /// Creates the Kyma.
+    Create(Box<Object>),
+    /// Writes what differs.
+    Merge {
+        /// The fields that differ.
+        patch: Value,
+        /// The edits of users that this reverts.
+        reverted: Vec<String>,
+    },
+    /// Reads the Kyma as it is after the write.
+    Read(CounterpartReport),
+    /// Ends the pass.
+    End(CounterpartReport),
+}
+
+/// The Kyma in the runtime after a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::runtime) enum CounterpartReport {
+    /// It was as desired.
+    Current,
+    /// This pass created it.
+    Created,
+    /// This pass wrote what differed.
+    Merged {
+        /// The edits of users that were reverted.
+        reverted: Vec<String>,
+    },
+    /// It is being deleted, and is created again once it is gone. Nothing reports that.
+    AwaitsEnd,
+    /// It cannot be read, so it stays as it is.
+    Unreadable,
+}
+
+/// How often a Kyma in a runtime that cannot be read is read again. Its user may have corrected it.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
+
+/// The next step of a pass over a runtime with this Kyma in KCP.
+pub(super) fn next(known: &KnownCounterpart, kyma: &Kyma, progress: Progress) -> Step {
+    match progress {
+        Progress::Begun => start(known),
+        Progress::Rendered(desired) => match counterpart::write(&desired, kyma, known.live().map(|live| &**live)) {
+            Write::Nothing => Step::End(CounterpartReport::Current),
+            Write::Create(object) => Step::Create(object),
+            Write::Merge { patch, reverted: differences } => {
+                Step::Merge { patch, reverted: reverted(known, differences) }
+            }
+        },
+        Progress::Written(report) => Step::Read(report),
+        Progress::Read(report) => Step::End(report),
+    }
+}
+
+fn start(known: &KnownCounterpart) -> Step {
+    match known {
+        KnownCounterpart::Unreadable { .. } => Step::End(CounterpartReport::Unreadable),
+        KnownCounterpart::Readable(live) if live.kyma.metadata.deletion_timestamp.is_some() => {
+            Step::End(CounterpartReport::AwaitsEnd)
+        }
+        KnownCounterpart::Readable(_) | KnownCounterpart::Absent => Step::Render,
     }
 }
 
 /// Whether the Kyma in the runtime must be read before the plan.
 pub(super) fn must_read(known: &KnownCounterpart, has_changed: bool) -> bool {
-    has_changed || known.live.is_none() || known.unreadable.is_some()
+    match known {
+        KnownCounterpart::Absent | KnownCounterpart::Unreadable { .. } => true,
+        KnownCounterpart::Readable(_) => has_changed,
+    }
 }
 
 /// The `differences` that users made. If the Kyma is still as an earlier pass left it, the Kyma in KCP has changed
 /// instead.
-pub(super) fn reverted(known: &KnownCounterpart, differences: Vec<String>) -> Vec<String> {
-    let is_untouched = known.live.as_ref().is_some_and(|kyma| Some(&kyma.spec) == known.left.as_ref());
-    if is_untouched { Vec::new() } else { differences }
+fn reverted(known: &KnownCounterpart, differences: Vec<String>) -> Vec<String> {
+    match known {
+        KnownCounterpart::Readable(live) if live.left.as_ref() == Some(&live.kyma.spec) => Vec::new(),
+        KnownCounterpart::Readable(_) | KnownCounterpart::Absent | KnownCounterpart::Unreadable { .. } => differences,
+    }
 }
 
 /// The status to copy to the Kyma in the runtime; none if it is the same but for its times, or the Kyma does not exist.
 /// Other times alone mean that the status in KCP was lost, or said something else that the runtime never showed.
 pub(super) fn to_show(known: &KnownCounterpart, status: &KymaStatus) -> Option<KymaStatus> {
-    let kyma = known.live.as_ref()?;
-    if known.unreadable.is_some() {
-        return None;
-    }
+    let live = match known {
+        KnownCounterpart::Readable(live) => live,
+        KnownCounterpart::Absent | KnownCounterpart::Unreadable { .. } => return None,
+    };
     let copy = copy(status);
-    (kyma.status.as_ref().map(timeless) != Some(timeless(&copy))).then_some(copy)
+    (live.kyma.status.as_ref().map(timeless) != Some(timeless(&copy))).then_some(copy)
 }
 
 /// A status without its times.
@@ -79,89 +151,46 @@ fn copy(status: &KymaStatus) -> KymaStatus {
     shown
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+// === impl CounterpartReport ===
 
-    use k8s_openapi::jiff::Timestamp;
-    use tidegate_core::{
-        api::{
-            Kyma,
-            kyma::{KymaSpec, ModuleStatus, TrackingMetadata, TrackingObject},
-            shared::{State, Time},
-        },
-        conditions::Status,
-    };
-
-    use super::*;
-
-    fn kyma(channel: &str) -> Kyma {
-        let mut kyma = Kyma::default();
-        channel.clone_into(&mut kyma.spec.channel);
-        kyma
-    }
-
-    fn known(live: Option<Kyma>, left: Option<KymaSpec>) -> KnownCounterpart {
-        KnownCounterpart { live: live.map(Arc::new), left, unreadable: None }
-    }
-
-    #[test]
-    fn a_kyma_that_is_deleted_in_the_runtime_is_created_again_once_it_is_gone() {
-        let mut going = kyma("regular");
-        going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        for (live, expected) in
-            [(None, Start::Write), (Some(kyma("regular")), Start::Write), (Some(going), Start::AwaitEnd)]
-        {
-            let mut known = known(live, None);
-            assert_eq!(start(&known), expected);
-            known.unreadable = Some("spec.channel: invalid type".to_owned());
-            assert_eq!(start(&known), Start::Leave);
-            assert!(must_read(&known, false) && to_show(&known, &KymaStatus::default()).is_none());
+impl CounterpartReport {
+    /// The edits of users that were reverted.
+    pub(in crate::runtime) fn reverted(&self) -> &[String] {
+        match self {
+            CounterpartReport::Merged { reverted } => reverted,
+            CounterpartReport::Current
+            | CounterpartReport::Created
+            | CounterpartReport::AwaitsEnd
+            | CounterpartReport::Unreadable => &[],
         }
     }
 
-    #[test]
-    fn it_is_read_again_only_for_a_reason() {
-        for (live, has_changed, expected) in
-            [(None, false, true), (Some(kyma("regular")), false, false), (Some(kyma("regular")), true, true)]
-        {
-            assert_eq!(must_read(&known(live, None), has_changed), expected);
+    /// When to try again.
+    pub(in crate::runtime) fn again(&self) -> Option<Duration> {
+        match self {
+            CounterpartReport::AwaitsEnd => Some(retry::DEPENDENCY_POLL),
+            CounterpartReport::Unreadable => Some(UNREADABLE_RETRY),
+            CounterpartReport::Current | CounterpartReport::Created | CounterpartReport::Merged { .. } => None,
         }
     }
 
-    #[test]
-    fn only_edits_of_users_are_reported_as_reverted() {
-        let (edited, left) = (kyma("fast"), kyma("regular").spec);
-        let differences = || vec!["channel".to_owned()];
-        for (live, left, expected) in [
-            (edited.clone(), Some(left.clone()), differences()),
-            (edited, None, differences()),
-            (kyma("regular"), Some(left), Vec::new()),
-        ] {
-            assert_eq!(reverted(&known(Some(live), left), differences()), expected);
+    /// Reason, action and note of the Event about it, if users need one.
+    pub(super) fn event(&self) -> Option<(&'static str, &'static str, String)> {
+        match self {
+            CounterpartReport::Created => {
+                Some((reason::REMOTE_INSTALLATION, "Install", "created the Kyma in the runtime".to_owned()))
+            }
+            CounterpartReport::Merged { reverted } if !reverted.is_empty() => {
+                let note = format!("reverted edits in the runtime: {}", reverted.join(", "));
+                Some((reason::METADATA_SYNCHRONIZATION, "Revert", note))
+            }
+            CounterpartReport::Merged { .. }
+            | CounterpartReport::Current
+            | CounterpartReport::AwaitsEnd
+            | CounterpartReport::Unreadable => None,
         }
-    }
-
-    #[test]
-    fn the_copy_of_the_status_leads_to_what_users_of_the_runtime_can_see() {
-        let metadata = TrackingMetadata { namespace: "kcp-system".to_owned(), ..TrackingMetadata::default() };
-        let object = || TrackingObject { metadata: metadata.clone(), ..TrackingObject::default() };
-        let module = ModuleStatus { manifest: Some(object()), template: Some(object()), ..ModuleStatus::default() };
-        let mut status = KymaStatus { state: State::Ready, modules: vec![module], ..KymaStatus::default() };
-        for type_ in [conditions::APPLIED, conditions::WATCH_APPLIED, conditions::RECONCILE_REQUESTED, "Modules"] {
-            let now = Time(Timestamp::UNIX_EPOCH);
-            conditions::set(&mut status.conditions, type_, Status::True, "Ready", "", None, &now);
-        }
-        let mut known = known(Some(kyma("regular")), None);
-        let shown = to_show(&known, &status).unwrap();
-        assert_eq!(shown.conditions.iter().map(|condition| condition.type_.as_str()).collect::<Vec<_>>(), ["Modules"]);
-        assert_eq!(shown.modules[0].manifest, None);
-        assert_eq!(shown.modules[0].template.as_ref().unwrap().metadata.namespace, SKR_NAMESPACE);
-        known.shows(shown);
-        assert_eq!(to_show(&known, &status), None, "it has it");
-        status.conditions[0].last_transition_time = Time(Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1));
-        assert_eq!(to_show(&known, &status), None, "only a time differs");
-        known.live = None;
-        assert_eq!(to_show(&known, &status), None, "it does not exist");
     }
 }
+
+#[cfg(test)]
+mod tests;

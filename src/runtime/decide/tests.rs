@@ -200,9 +200,6 @@ fn what_was_reverted_is_said_until_something_else_is() {
     assert_eq!(say(plan::ModulesFrom::Git, &["channel", "module cache"]), told);
     assert_eq!(say(plan::ModulesFrom::Git, &[]), told);
     assert_eq!(say(plan::ModulesFrom::Runtime, &[]), "the Kyma in the runtime decides the modules");
-    assert_eq!(reverted_note(&[]), None);
-    let note = "reverted edits in the runtime: channel, module cache";
-    assert_eq!(reverted_note(&edits(&["channel", "module cache"])).as_deref(), Some(note));
 }
 
 #[test]
