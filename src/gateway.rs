@@ -131,7 +131,7 @@ impl GatewayPass<'_> {
                 Next::End(acts, switch) => (acts, Some(switch)),
             };
             for act in acts {
-                self.enact(&mut observed, act).await?;
+                observed = self.enact(observed, act).await?;
             }
             if let Some(switch) = end {
                 return Ok(switch);
@@ -155,22 +155,27 @@ impl GatewayPass<'_> {
     }
 
     /// Enacts one act and records its result.
-    async fn enact(&self, observed: &mut Observed, act: Act) -> Result<(), Stop> {
+    async fn enact(&self, observed: Observed, act: Act) -> Result<Observed, Stop> {
         let (kcp, cause) = (self.context.kcp, self.cause);
-        match act {
+        Ok(match act {
             Act::ReadAuthority(key) => {
-                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?;
+                observed.found_authority(enact::read(kcp, &key, AuthoritySecret::from_secret).await?)
             }
             Act::MakeAuthority { key, replaces, validity } => {
                 enact::make_authority(kcp, cause, &key, replaces.as_deref(), validity).await?;
-                *observed = Observed { is_made: true, ..Observed::default() };
+                observed.made_authority()
             }
-            Act::ReadGateway => observed.gateway = enact::read(kcp, self.key, GatewaySecret::from_secret).await?,
-            Act::CountBehind(bundle) => observed.behind = Some(self.behind(bundle)),
-            Act::Sign(root) => self.context.certificates.sign_with(root, self.context.queue),
-            Act::Write(content) => enact::write(kcp, cause, self.key, &content).await?,
-        }
-        Ok(())
+            Act::ReadGateway => observed.found_gateway(enact::read(kcp, self.key, GatewaySecret::from_secret).await?),
+            Act::CountBehind(bundle) => observed.counted(self.behind(bundle)),
+            Act::Sign(root) => {
+                self.context.certificates.sign_with(root, self.context.queue);
+                observed
+            }
+            Act::Write(content) => {
+                enact::write(kcp, cause, self.key, &content).await?;
+                observed
+            }
+        })
     }
 
     /// The number of reachable runtimes that are not known to trust a bundle.

@@ -20,7 +20,7 @@ use tidegate_core::{
 
 use super::{
     pki::{self, Root},
-    state::{AuthoritySecret, Known, Lookup, Observed},
+    state::{AuthoritySecret, AuthorityWriter, Known, Observed, Reads},
 };
 use crate::{
     controller::chain,
@@ -113,29 +113,28 @@ const BACKDATED: Duration = Duration::from_secs(3600);
 /// Fails with a [`Problem`] if a Secret cannot be used, or if the CA has not been issued.
 pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> Result<Next, Problem> {
     let key = authority_key(known);
-    let secret = match &observed.authority {
-        Lookup::Unread => return Ok(Next::Do(vec![Act::ReadAuthority(key)])),
-        Lookup::Absent => return absent(known, observed, key, now),
-        Lookup::Found(secret) => secret,
+    let (secret, gateway, behind) = match &observed.reads {
+        Reads::Nothing => return Ok(Next::Do(vec![Act::ReadAuthority(key)])),
+        Reads::NoAuthority => return absent(known, observed.authority_writer, key, now),
+        Reads::Authority(secret) => {
+            return readable(secret, &key).map(|_| Next::Do(vec![Act::ReadGateway]));
+        }
+        Reads::Secrets(secret, gateway) => (secret, gateway.as_ref(), None),
+        Reads::Everything(secret, gateway, behind) => (secret, gateway.as_ref(), Some(*behind)),
     };
-    let authority = secret.authority.as_ref().map_err(|error| unreadable(&key, error))?;
-    let gateway = match &observed.gateway {
-        Lookup::Unread => return Ok(Next::Do(vec![Act::ReadGateway])),
-        Lookup::Absent => None,
-        Lookup::Found(gateway) => Some(gateway),
-    };
+    let authority = readable(secret, &key)?;
     let held = gateway.map(|gateway| held(known, gateway, authority)).transpose()?;
     let is_bundled = held.as_ref().is_some_and(|held| held.bundle.contains(authority));
-    if !observed.is_made && needs_successor(known, authority, is_bundled, now) {
+    let may_replace = observed.authority_writer == AuthorityWriter::Other;
+    if may_replace && needs_successor(known, authority, is_bundled, now) {
         let replaces = Some(secret.resource_version.clone());
         return Ok(Next::Do(vec![make(known, key, replaces, now)]));
     }
-    let Some(behind) = observed.behind else {
+    let Some(behind) = behind else {
         let bundle = gateway.filter(|_| is_bundled).and_then(|gateway| gateway.bundle.as_deref());
         return Ok(Next::Do(vec![Act::CountBehind(bundle.map(Digest::of_bytes))]));
     };
     let root = signer(known, secret, &key)?;
-    let behind = certificate::Observed { behind };
     let plan = certificate::gateway(held.as_ref(), authority, behind, known.rules, now)
         .map_err(|refusal| refused(known, key, refusal))?;
     let mut acts = Vec::new();
@@ -170,9 +169,9 @@ pub(super) fn next_look(switch: Switch, now: Timestamp) -> Duration {
 }
 
 /// The next step if there is no CA.
-fn absent(known: &Known<'_>, observed: &Observed, key: Key, now: Timestamp) -> Result<Next, Problem> {
+fn absent(known: &Known<'_>, writer: AuthorityWriter, key: Key, now: Timestamp) -> Result<Next, Problem> {
     match known.backend {
-        Backend::Builtin if observed.is_made => {
+        Backend::Builtin if writer == AuthorityWriter::ThisPass => {
             Err(Problem::new("NoAuthority", format!("Secret {key} was deleted while Tidegate created it")))
         }
         Backend::Builtin => Ok(Next::Do(vec![make(known, key, None, now)])),
@@ -278,6 +277,11 @@ fn refused(known: &Known<'_>, authority: Key, refusal: certificate::Refusal) -> 
         certificate::Refusal::NoMoment => known.key.clone(),
     };
     Problem::new("BadGatewaySecret", format!("Secret {secret}: {refusal}"))
+}
+
+/// The parsed certificate of the CA.
+fn readable<'a>(secret: &'a AuthoritySecret, key: &Key) -> Result<&'a Authority, Problem> {
+    secret.authority.as_ref().map_err(|error| unreadable(key, error))
 }
 
 fn unreadable(key: &Key, error: &pki::Error) -> Problem {

@@ -12,7 +12,6 @@ use tidegate_core::{
 use super::{
     decide::{Credentials, GatewayContent, Problem},
     pki::{self, Issue, Root},
-    state::Lookup,
 };
 use crate::{controller::chain, stores::secret::key};
 
@@ -24,10 +23,10 @@ pub(super) enum Stop {
     Request(Error),
 }
 
-/// Reads a Secret. Fails if the control plane does not return it.
-pub(super) async fn read<T>(kcp: &Cluster, key: &Key, of: impl FnOnce(Secret) -> T) -> Result<Lookup<T>, Stop> {
+/// Reads a Secret; none if it does not exist. Fails if the control plane does not return it.
+pub(super) async fn read<T>(kcp: &Cluster, key: &Key, of: impl FnOnce(Secret) -> T) -> Result<Option<T>, Stop> {
     let secret = kcp.get_as(&Kind::namespaced::<Secret>(), key).await.map_err(Stop::Request)?;
-    Ok(secret.map_or(Lookup::Absent, |secret| Lookup::Found(of(secret))))
+    Ok(secret.map(of))
 }
 
 /// Creates a CA, or replaces the CA at a resource version. Fails if it cannot be signed or written.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use tidegate_core::{
     name::Key,
-    plan::certificate::{Authority, Backend, Rules},
+    plan::certificate::{self, Authority, Backend, Rules},
 };
 
 use super::pki;
@@ -29,26 +29,36 @@ pub(super) struct Known<'a> {
 /// The results of this pass's acts so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// The Secret with the CA.
-    pub(super) authority: Lookup<AuthoritySecret>,
-    /// Whether this pass has written that Secret.
-    pub(super) is_made: bool,
-    /// The gateway's Secret.
-    pub(super) gateway: Lookup<GatewaySecret>,
-    /// The number of runtimes that are not known to trust the CA.
-    pub(super) behind: Option<usize>,
+    /// Who wrote the Secret with the CA.
+    pub(super) authority_writer: AuthorityWriter,
+    /// What the pass has read since.
+    pub(super) reads: Reads,
 }
 
-/// One object in the control plane.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Lookup<T> {
-    /// The pass has not read it, or has written it since.
+/// Who wrote the Secret with the CA, as far as this pass knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AuthorityWriter {
+    /// Another pass or another client, if it exists.
     #[default]
-    Unread,
-    /// It does not exist.
-    Absent,
-    /// The pass has read it.
-    Found(T),
+    Other,
+    /// This pass.
+    ThisPass,
+}
+
+/// What a pass has read, each after the one before it.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Reads {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The Secret with the CA does not exist.
+    NoAuthority,
+    /// The Secret with the CA.
+    Authority(AuthoritySecret),
+    /// The gateway's Secret as well; `None` if it does not exist.
+    Secrets(AuthoritySecret, Option<GatewaySecret>),
+    /// The number of runtimes that are not known to trust the CA as well.
+    Everything(AuthoritySecret, Option<GatewaySecret>, certificate::Observed),
 }
 
 /// The content of the CA's Secret.
@@ -62,6 +72,42 @@ pub(super) struct AuthoritySecret {
     pub(super) key: Vec<u8>,
     /// The parsed certificate, or why it cannot be read.
     pub(super) authority: Result<Authority, Arc<pki::Error>>,
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// After the read of the Secret with the CA.
+    pub(super) fn found_authority(self, secret: Option<AuthoritySecret>) -> Observed {
+        Observed { reads: secret.map_or(Reads::NoAuthority, Reads::Authority), ..self }
+    }
+
+    /// After the read of the gateway's Secret.
+    pub(super) fn found_gateway(self, secret: Option<GatewaySecret>) -> Observed {
+        let reads = match self.reads {
+            Reads::Authority(authority) | Reads::Secrets(authority, _) | Reads::Everything(authority, ..) => {
+                Reads::Secrets(authority, secret)
+            }
+            reads @ (Reads::Nothing | Reads::NoAuthority) => reads,
+        };
+        Observed { reads, ..self }
+    }
+
+    /// After the count of the runtimes that are not known to trust the CA.
+    pub(super) fn counted(self, behind: usize) -> Observed {
+        let reads = match self.reads {
+            Reads::Secrets(authority, gateway) | Reads::Everything(authority, gateway, _) => {
+                Reads::Everything(authority, gateway, certificate::Observed { behind })
+            }
+            reads @ (Reads::Nothing | Reads::NoAuthority | Reads::Authority(_)) => reads,
+        };
+        Observed { reads, ..self }
+    }
+
+    /// After this pass has written the Secret with the CA: the rest is read again.
+    pub(super) fn made_authority(self) -> Observed {
+        Observed { authority_writer: AuthorityWriter::ThisPass, reads: Reads::Nothing }
+    }
 }
 
 // === impl AuthoritySecret ===

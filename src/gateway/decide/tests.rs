@@ -44,6 +44,22 @@ fn who_does_not_issue_makes_no_authority() {
 }
 
 #[test]
+fn an_authority_that_is_deleted_while_it_is_made_is_a_problem() {
+    let (key, rules) = (Key::new("istio-system", "gateway"), Rules::default());
+    let known = Known { key: &key, rules: &rules, backend: Backend::Builtin, hosts: Vec::new(), signs_with: None };
+    let absent = Observed::default().found_authority(None);
+    let acts = |next| match next {
+        Next::Do(acts) => acts,
+        Next::End(..) => panic!("nothing is served yet"),
+    };
+    assert!(matches!(acts(decide(&known, &absent, now()).unwrap())[..], [Act::MakeAuthority { .. }]));
+    let made = absent.made_authority();
+    assert!(matches!(acts(decide(&known, &made, now()).unwrap())[..], [Act::ReadAuthority(_)]));
+    let problem = decide(&known, &made.found_authority(None), now()).unwrap_err();
+    assert!(problem.message.contains("was deleted while Tidegate created it"), "{}", problem.message);
+}
+
+#[test]
 fn where_others_issue_the_gateway_serves_with_the_authority_itself() {
     let mut world = World { authority: Some(authority(DAY * 300)), ..World::default() };
     let script = play(&mut world, Backend::CertManager, now()).unwrap();
@@ -158,21 +174,21 @@ fn play(world: &mut World, backend: Backend, now: Timestamp) -> Result<Vec<Strin
 fn enact(world: &mut World, observed: &mut Observed, act: Act, now: Timestamp) -> String {
     match act {
         Act::ReadAuthority(_) => {
-            observed.authority = world.authority.clone().map_or(Lookup::Absent, Lookup::Found);
+            *observed = std::mem::take(observed).found_authority(world.authority.clone());
             "read authority".to_owned()
         }
         Act::MakeAuthority { validity, replaces, .. } => {
             assert_eq!(replaces, world.authority.as_ref().map(|authority| authority.resource_version.clone()));
             world.authority = Some(authority_with(validity));
-            *observed = Observed { is_made: true, ..Observed::default() };
+            *observed = std::mem::take(observed).made_authority();
             "make authority".to_owned()
         }
         Act::ReadGateway => {
-            observed.gateway = world.gateway.clone().map_or(Lookup::Absent, Lookup::Found);
+            *observed = std::mem::take(observed).found_gateway(world.gateway.clone());
             "read gateway".to_owned()
         }
         Act::CountBehind(bundle) => {
-            observed.behind = Some(world.behind);
+            *observed = std::mem::take(observed).counted(world.behind);
             if bundle.is_some() { "count behind".to_owned() } else { "count behind nothing".to_owned() }
         }
         Act::Sign(root) => {
