@@ -1,5 +1,5 @@
 use kube::Config;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use kube_sim::{Options, Server};
