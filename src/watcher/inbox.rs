@@ -8,7 +8,10 @@
 //!
 //! The inbox refuses events while another process leads, or before this process knows the landscape. The sender then
 //! retries and finds the leader.
+//!
+//! `decide` says which events are accepted and what they trigger, `pace` when, and `journal` records them.
 
+mod decide;
 mod journal;
 mod pace;
 
@@ -20,27 +23,24 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use self::{
+    decide::{About, NameCheck, Readiness},
     journal::{Journal, NotWritten},
-    pace::{AGAIN, Noted, Pace},
+    pace::{Noted, Pace},
 };
-use crate::{
-    controller::{
-        Context, Subject,
-        events::{Severity, reason},
-    },
-    stores::Runtime,
+use crate::controller::{
+    Context, Subject,
+    events::{Severity, reason},
 };
 use tidegate_cluster::Leadership;
 use tidegate_core::{
     api::{
-        KYMA_GROUP, Kyma,
+        Kyma,
         names::{self, annotation},
     },
     landscape,
     name::Key,
 };
 use tidegate_events::{
-    event::Event,
     identity::Identity,
     listener::{Answer, Received, Refusal},
 };
@@ -87,7 +87,7 @@ impl Inbox {
             tracing::info!(runtimes = left.len(), "processing events that an earlier process acknowledged");
         }
         for runtime in left {
-            context.queue.push_all(Subject::Runtime(runtime), pace::triggers(false));
+            context.queue.push_all(Subject::Runtime(runtime), decide::triggers(About::Object));
         }
     }
 
@@ -125,26 +125,23 @@ impl Inbox {
 
     /// Accepts an event, or returns why not.
     pub async fn receive(&self, context: &Context, received: &Received) -> Answer {
-        if let Some(answer) = self.unavailable(context) {
-            return answer;
+        match self.accept(context, received).await {
+            Ok(()) => Answer::Taken,
+            Err(answer) => answer,
         }
-        let kyma = match self.kyma(context, &received.identity) {
-            Ok(kyma) => kyma,
-            Err(refusal) => return Answer::Refused(refusal),
-        };
-        if let Err(refusal) = self.check_name(context, &kyma, &received.identity) {
-            return Answer::Refused(refusal);
-        }
+    }
+
+    async fn accept(&self, context: &Context, received: &Received) -> Result<(), Answer> {
+        self.check_available(context)?;
+        let kyma = self.identify(context, &received.identity)?;
+        self.check_name(context, &kyma, &received.identity).map_err(Answer::Refused)?;
         let key = landscape::key(&kyma.metadata);
-        let about_kyma = is_about_kyma(&received.event);
-        if !about_kyma {
-            // For an event before its write is persisted, only the second pass is sure to see the change.
-            let told = Instant::now() + if received.settled { Duration::ZERO } else { AGAIN };
-            if let Err(NotWritten) = self.journal.tell(&key, told).await {
-                return unavailable("journal", "the event could not be recorded in the journal");
-            }
+        let about = decide::about(&received.event);
+        if about == About::Object {
+            let visible = decide::visible_from(received.settled, Instant::now());
+            self.journal.tell(&key, visible).await.map_err(|NotWritten| decide::not_recorded())?;
         }
-        let noted = self.pace().note(&key, pace::triggers(about_kyma), received.settled, Instant::now());
+        let noted = self.pace().note(&key, decide::triggers(about), received.settled, Instant::now());
         self.wake.notify_one();
         if received.settled {
             heard(context, &key);
@@ -152,15 +149,15 @@ impl Inbox {
             context.contacts.event(&key, Instant::now());
         }
         log(&key, noted, received);
-        Answer::Taken
+        Ok(())
     }
 
     /// Records a probe of an agent. A probe does not count as contact if the agent's events would be refused.
     pub fn probed(&self, context: &Context, identity: &Identity) {
-        if self.unavailable(context).is_some() {
+        if self.check_available(context).is_err() {
             return;
         }
-        if let Runtime::One(kyma) = context.stores.runtime(identity.common_name())
+        if let Ok(kyma) = decide::identify(context.stores.runtime(identity.common_name()))
             && self.check_name(context, &kyma, identity).is_ok()
         {
             heard(context, &landscape::key(&kyma.metadata));
@@ -179,60 +176,42 @@ impl Inbox {
         }
     }
 
-    /// Why the inbox can accept nothing now.
-    fn unavailable(&self, context: &Context) -> Option<Answer> {
-        if !self.leadership.is_leading() {
-            return Some(Answer::Elsewhere(Refusal { reason: "not-leading", message: "another process takes events" }));
-        }
-        if !self.journal.is_open() || !context.stores.missing().is_empty() {
-            return Some(unavailable("not-ready", "the landscape is not known yet"));
-        }
-        None
+    /// Fails with the answer to all events, if the inbox can accept none now.
+    fn check_available(&self, context: &Context) -> Result<(), Answer> {
+        let readiness = if !self.leadership.is_leading() {
+            Readiness::NotLeading
+        } else if !self.journal.is_open() || !context.stores.missing().is_empty() {
+            Readiness::NotReady
+        } else {
+            Readiness::Ready
+        };
+        decide::unavailable(readiness).map_or(Ok(()), Err)
     }
 
-    /// The Kyma that the certificate names.
-    fn kyma(&self, context: &Context, identity: &Identity) -> Result<Arc<Kyma>, Refusal> {
-        match context.stores.runtime(identity.common_name()) {
-            Runtime::One(kyma) => Ok(kyma),
-            Runtime::Unknown => {
-                Err(Refusal { reason: "runtime-unknown", message: "no runtime has the id that the certificate names" })
+    /// The Kyma that the certificate names. Fails with the answer if it names none, and tells users of Kymas with the
+    /// same runtime id.
+    fn identify(&self, context: &Context, identity: &Identity) -> Result<Arc<Kyma>, Answer> {
+        decide::identify(context.stores.runtime(identity.common_name())).map_err(|unidentified| {
+            for kyma in &unidentified.rivals {
+                warn(context, kyma, reason::RUNTIME_ID_AMBIGUOUS, decide::AMBIGUOUS);
             }
-            Runtime::Ambiguous(kymas) => {
-                let note = "another Kyma has the same runtime id, so events of both are refused; change the label kyma-project.io/runtime-id of one of them";
-                for kyma in kymas {
-                    context.events.publish(&*kyma, Severity::Warning, reason::RUNTIME_ID_AMBIGUOUS, "Watch", note);
-                }
-                Err(Refusal {
-                    reason: "runtime-ambiguous",
-                    message: "several runtimes have the id that the certificate names",
-                })
-            }
-        }
+            Answer::Refused(unidentified.refusal)
+        })
     }
 
     /// Fails if the certificate does not name the domain of its runtime, and the settings require it.
     fn check_name(&self, context: &Context, kyma: &Kyma, identity: &Identity) -> Result<(), Refusal> {
-        if self.pinning == Pinning::Off {
-            return Ok(());
-        }
-        let domain = landscape::annotation(&kyma.metadata, annotation::SKR_DOMAIN).filter(|domain| !domain.is_empty());
-        if domain.is_some_and(|domain| identity.is_named(domain)) {
-            return Ok(());
-        }
-        let note = match domain {
-            Some(_) => {
-                "an event came with a certificate that does not name the runtime's domain (annotation skr-domain)"
-            }
-            None => "an event came, but the Kyma has no annotation skr-domain to compare its certificate with",
-        };
-        context.events.publish(kyma, Severity::Warning, reason::CERTIFICATE_NAME, "Watch", note);
-        match self.pinning {
-            Pinning::Enforce => {
-                Err(Refusal { reason: "domain", message: "the certificate does not name the domain of its runtime" })
-            }
-            Pinning::Warn | Pinning::Off => {
+        let domain = landscape::annotation(&kyma.metadata, annotation::SKR_DOMAIN);
+        match decide::check_name(self.pinning, domain, |name| identity.is_named(name)) {
+            NameCheck::Passed => Ok(()),
+            NameCheck::Unverified(note) => {
+                warn(context, kyma, reason::CERTIFICATE_NAME, note);
                 context.metrics.listener().unverified();
                 Ok(())
+            }
+            NameCheck::Refused(note, refusal) => {
+                warn(context, kyma, reason::CERTIFICATE_NAME, note);
+                Err(refusal)
             }
         }
     }
@@ -256,6 +235,11 @@ fn heard(context: &Context, kyma: &Key) {
     }
 }
 
+/// Tells users of a Kyma that its events are refused, or not verified.
+fn warn(context: &Context, kyma: &Kyma, reason: &'static str, note: &'static str) {
+    context.events.publish(kyma, Severity::Warning, reason, "Watch", note);
+}
+
 /// Logs an event with Lifecycle Manager's text, which tests search for. If several events become one piece of work,
 /// only the first is logged at this level.
 fn log(runtime: &Key, noted: Noted, received: &Received) {
@@ -264,13 +248,4 @@ fn log(runtime: &Key, noted: Noted, received: &Received) {
         Noted::New => tracing::info!(kind, name, "event received from SKR, adding {runtime} to queue"),
         Noted::Merged => tracing::debug!(%runtime, kind, name, "event of a runtime that is due anyway"),
     }
-}
-
-fn unavailable(reason: &'static str, message: &'static str) -> Answer {
-    Answer::Unavailable(Refusal { reason, message })
-}
-
-/// Whether an event is about the Kyma in the runtime.
-fn is_about_kyma(event: &Event) -> bool {
-    event.gvk.group == KYMA_GROUP && event.gvk.kind == "Kyma"
 }

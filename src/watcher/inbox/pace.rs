@@ -12,7 +12,7 @@ use std::{
 use tidegate_core::name::Key;
 use tokio::time::Instant;
 
-use crate::queue::{Trigger, Triggers};
+use crate::queue::Triggers;
 
 /// The due work of all runtimes.
 #[derive(Debug)]
@@ -167,15 +167,12 @@ impl Entry {
     }
 }
 
-/// The triggers for an event.
-pub(super) fn triggers(about_kyma: bool) -> Triggers {
-    let triggers = Triggers::from(Trigger::Reported);
-    if about_kyma { triggers } else { triggers.with(Trigger::Drift) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::decide::{About, triggers},
+        *,
+    };
 
     struct Bench {
         pace: Pace,
@@ -191,9 +188,9 @@ mod tests {
             self.start + Duration::from_millis(milliseconds)
         }
 
-        fn note(&mut self, milliseconds: u64, about_kyma: bool, settled: bool) -> Noted {
+        fn note(&mut self, milliseconds: u64, about: About, settled: bool) -> Noted {
             let at = self.at(milliseconds);
-            self.pace.note(&Key::new("kcp-system", "one"), triggers(about_kyma), settled, at)
+            self.pace.note(&Key::new("kcp-system", "one"), triggers(about), settled, at)
         }
 
         /// All work until a time, with the time of each.
@@ -214,7 +211,7 @@ mod tests {
     #[test]
     fn a_change_that_is_stored_is_work_at_once_and_once() {
         let mut bench = Bench::new();
-        assert_eq!(bench.note(0, true, true), Noted::New);
+        assert_eq!(bench.note(0, About::Kyma, true), Noted::New);
         assert_eq!(bench.work(60_000), work(&[(0, "reported")]));
         assert!(bench.pace.runtimes.is_empty() && bench.pace.due.is_empty(), "nothing is left behind");
     }
@@ -222,7 +219,7 @@ mod tests {
     #[test]
     fn a_change_that_is_being_admitted_is_work_after_a_moment_and_once_more_later() {
         let mut bench = Bench::new();
-        bench.note(0, true, false);
+        bench.note(0, About::Kyma, false);
         assert_eq!(bench.work(60_000), work(&[(300, "reported"), (5000, "reported")]));
         assert!(bench.pace.runtimes.is_empty() && bench.pace.due.is_empty());
     }
@@ -230,8 +227,8 @@ mod tests {
     #[test]
     fn what_is_no_kyma_is_looked_for_among_all_objects() {
         let mut bench = Bench::new();
-        bench.note(0, true, true);
-        assert_eq!(bench.note(0, false, true), Noted::Merged);
+        bench.note(0, About::Kyma, true);
+        assert_eq!(bench.note(0, About::Object, true), Noted::Merged);
         assert_eq!(bench.work(0), work(&[(0, "reported+drift")]));
     }
 
@@ -240,7 +237,7 @@ mod tests {
         let mut bench = Bench::new();
         for milliseconds in (0..=2000).step_by(100) {
             bench.work(milliseconds);
-            bench.note(milliseconds, true, false);
+            bench.note(milliseconds, About::Kyma, false);
         }
         let rest = bench.work(60_000);
         assert_eq!(rest.last(), work(&[(7000, "reported")]).last(), "once more after the last of them");
@@ -252,7 +249,7 @@ mod tests {
         let mut bench = Bench::new();
         let mut all = Vec::new();
         for milliseconds in 0..30_000 {
-            bench.note(milliseconds, false, true);
+            bench.note(milliseconds, About::Object, true);
             all.extend(bench.work(milliseconds));
         }
         assert!((38..=41).contains(&all.len()), "{} of 30,000", all.len());
@@ -264,12 +261,12 @@ mod tests {
     fn runtimes_do_not_wait_for_each_other() {
         let mut bench = Bench::new();
         for milliseconds in 0..5000 {
-            bench.note(milliseconds, false, true);
+            bench.note(milliseconds, About::Object, true);
             bench.work(milliseconds);
         }
         let at = bench.at(5000);
         let other = Key::new("kcp-system", "two");
-        bench.pace.note(&other, triggers(true), true, at);
-        assert!(bench.pace.take(at).contains(&(other, triggers(true))));
+        bench.pace.note(&other, triggers(About::Kyma), true, at);
+        assert!(bench.pace.take(at).contains(&(other, triggers(About::Kyma))));
     }
 }
