@@ -19,6 +19,7 @@ mod fixtures;
 mod known_objects;
 mod leave;
 mod load;
+mod local;
 pub mod registry;
 mod report;
 mod state;

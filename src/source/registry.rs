@@ -8,21 +8,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     sync::{Arc, Weak},
 };
 
-use futures::{StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::{Notify, OnceCell},
-    time::{Duration, Instant},
-};
+use tokio::sync::OnceCell;
 
 use crate::{
     controller::{Queue, Subject},
     source::{
         KnownSource,
         load::{checks::Checks, fetches::Fetches},
+        local::LocalRepositories,
     },
 };
 use tidegate_cluster::Cluster;
@@ -40,9 +36,7 @@ use tidegate_core::{
     template::Templates,
 };
 use tidegate_git as git;
-use tidegate_process::{ambient, lock::Mutex, memory};
-
-use crate::queue::Trigger;
+use tidegate_process::{lock::Mutex, memory};
 
 /// The active revision of a source, read and checked.
 #[derive(Debug)]
@@ -131,8 +125,7 @@ pub struct SourceRegistry {
     state: git::State,
     slots: Mutex<BTreeMap<Key, Arc<Slot>>>,
     modules: Mutex<Modules>,
-    local: Mutex<BTreeMap<Key, PathBuf>>,
-    local_changed: Notify,
+    local: LocalRepositories,
     pub(super) fetches: Fetches,
     pub(super) checks: Checks,
 }
@@ -170,8 +163,6 @@ struct Entry {
 /// Maximum number of diagnostics that all sources together keep listed; each keeps those that its status shows. With the
 /// longest messages they take 10 MiB.
 const LISTED_IN_PROCESS_MAX: usize = 10_000;
-/// How often the daemon retries to watch a local repository. Only the first failure is logged.
-const LOCAL_RETRY: Duration = Duration::from_secs(60);
 
 // === impl SourceRegistry ===
 
@@ -182,8 +173,7 @@ impl SourceRegistry {
             state,
             slots: Mutex::default(),
             modules: Mutex::default(),
-            local: Mutex::default(),
-            local_changed: Notify::new(),
+            local: LocalRepositories::default(),
             fetches: Fetches::default(),
             checks: Checks::default(),
         }
@@ -287,56 +277,9 @@ impl SourceRegistry {
         self.fetches.run(kcp, queue).await;
     }
 
-    /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation it wakes
-    /// no source: the machine reports changes at times that the seed does not determine.
+    /// Wakes a source when its repository on this machine changes. Runs until it is dropped.
     pub async fn watch_local(&self, queue: &Queue) {
-        if ambient::is_simulated() {
-            std::future::pending::<()>().await;
-        }
-        let mut watched: BTreeMap<Key, PathBuf> = BTreeMap::new();
-        let mut unwatched: BTreeMap<Key, (PathBuf, Instant)> = BTreeMap::new();
-        let mut changes = FuturesUnordered::new();
-        let next = |key: Key, path: PathBuf, mut watch: git::LocalWatch| async move {
-            watch.changed().await;
-            (key, path, watch)
-        };
-        loop {
-            let local = self.local.lock().clone();
-            unwatched.retain(|key, (path, _)| local.get(key) == Some(path));
-            for (key, path) in &local {
-                let failed = unwatched.get(key).map(|(_, at)| *at);
-                if watched.get(key) == Some(path) || failed.is_some_and(|at| at.elapsed() < LOCAL_RETRY) {
-                    continue;
-                }
-                match git::LocalWatch::new(path) {
-                    Ok(watch) => {
-                        unwatched.remove(key);
-                        watched.insert(key.clone(), path.clone());
-                        changes.push(next(key.clone(), path.clone(), watch));
-                    }
-                    // The source is still fetched once per interval.
-                    Err(error) => {
-                        if failed.is_none() {
-                            tracing::warn!(source = %key, %error, "cannot watch a local repository");
-                        }
-                        unwatched.insert(key.clone(), (path.clone(), Instant::now()));
-                    }
-                }
-            }
-            tokio::select! {
-                () = self.local_changed.notified() => {}
-                () = tokio::time::sleep(LOCAL_RETRY), if !unwatched.is_empty() => {}
-                Some((key, path, watch)) = changes.next() => {
-                    // A watch of a path that the source no longer names ends here.
-                    if watched.get(&key) == Some(&path) && self.local.lock().get(&key) == Some(&path) {
-                        queue.push(Subject::Source(key.clone()), Trigger::Git);
-                        changes.push(next(key, path, watch));
-                    } else if watched.get(&key) == Some(&path) {
-                        watched.remove(&key);
-                    }
-                }
-            }
-        }
+        self.local.watch(queue).await;
     }
 
     // --- for the pass over a source ---
@@ -348,14 +291,7 @@ impl SourceRegistry {
         }
         let mirror = self.state.mirror(source, url)?;
         slot.published.lock().mirror = Some(mirror.clone());
-        let before = self.local.lock().get(source).cloned();
-        if before.as_deref() != url.path() {
-            match url.path() {
-                Some(path) => self.local.lock().insert(source.clone(), path.to_owned()),
-                None => self.local.lock().remove(source),
-            };
-            self.local_changed.notify_one();
-        }
+        self.local.set(source, url.path());
         Ok(mirror)
     }
 
@@ -419,9 +355,7 @@ impl SourceRegistry {
         self.fetches.forget(source);
         self.checks.forget(source);
         give_back_memory();
-        if self.local.lock().remove(source).is_some() {
-            self.local_changed.notify_one();
-        }
+        self.local.set(source, None);
         others
     }
 }
