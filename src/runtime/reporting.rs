@@ -50,7 +50,7 @@ pub(super) use remove::remove;
 pub(crate) use reports::Reports;
 pub(super) use state::KnownReporting;
 
-use decide::{Missing, OwnStep};
+use decide::{ApplyResults, ApplyStep, Missing, OwnStep, Stage};
 use readiness::{Found, Readiness, ReadinessStep};
 use reports::{Report, WebhookInputs};
 use state::{Installable, OwnObjects, Prerequisites};
@@ -164,17 +164,15 @@ impl ReportingPass<'_> {
         if let Some(note) = decide::tampering_note(self.live.is_some(), is_recorded, &shared) {
             self.pass.publish(Severity::Warning, reason::REPORTING_CHANGED, "Watch", note);
         }
-        let first = decide::first_to_apply(recorded.is_some(), &shared);
-        let mut failed = self.apply(&mut shared, &first).await?;
-        if failed.is_empty() {
-            failed = self.apply_own(own, is_recorded, known).await?;
+        known.readiness.before_apply(&shared);
+        let (mut stage, mut failed) = (Stage::Webhooks, Vec::new());
+        while let Some(step) = decide::next(stage, recorded.is_some(), &shared, &failed) {
+            failed = match step {
+                ApplyStep::Shared(indices) => self.apply(&mut shared, &indices).await?,
+                ApplyStep::Own => self.apply_own(own, is_recorded, known).await?,
+            };
+            stage = stage.after();
         }
-        if decide::lacks_deployment(&shared) {
-            known.readiness.doubt();
-        }
-        let last = decide::last_to_apply(&shared, &failed);
-        failed.extend(self.apply(&mut shared, &last).await?);
-
         let is_complete = shared.is_complete();
         known.shared = Some(shared);
         self.end(total, is_complete, &failed, known).await
@@ -220,9 +218,7 @@ impl ReportingPass<'_> {
         if let Some(left) = self.left {
             objects::recognize(self.cluster, &owner, left, &mut applied).await?;
         }
-        if decide::lacks_deployment(&applied) {
-            readiness.doubt();
-        }
+        readiness.before_apply(&applied);
         let missing = applied.missing();
         let failed = self.apply(&mut applied, &missing).await?;
         Ok((own.after(&applied), failed))
@@ -264,19 +260,14 @@ impl ReportingPass<'_> {
     ) -> Result<ReportingReport, Error> {
         let (attempt, again) = decide::retry(known.attempt, failed);
         known.attempt = attempt;
-        let own = known.own.as_ref();
-        let pull_secret = self.agent.and_then(|found| decide::pull_secret(found.agent, own, failed));
-        if let Some(message) = decide::problem(failed, &self.report.problems) {
-            return Ok(ReportingReport::not_applied(message, pull_secret, again));
-        }
-        let user = self.agent.and_then(|found| found.user);
-        let applied = is_complete.then(|| user::record(&total, user));
-        let Some(Installable { agent, prerequisites, .. }) = self.agent else {
-            return Ok(ReportingReport::without_agent(applied));
+        let results =
+            ApplyResults { failed, problems: &self.report.problems, complete: is_complete.then_some(&total), again };
+        let installed = match decide::end(results, self.agent, known.own.as_ref()) {
+            Ok(installed) => installed,
+            Err(report) => return Ok(report),
         };
         let RuntimePass { context, key, .. } = self.pass;
-        if applied.is_some() {
-            let bundle = Digest::of_bytes(&prerequisites.bundle);
+        if let Some(bundle) = installed.trusts {
             context.certificates.trusts(key, bundle, context.queue);
         }
         let found = self.find_readiness(known).await?;
@@ -284,8 +275,8 @@ impl ReportingPass<'_> {
         known.readiness = readiness;
         let now = Instant::now();
         let is_heard = context.contacts.is_alive(key, now, SILENT_AFTER);
-        let watch = known.rhythm.watch(&found, is_heard, agent.program, self.conditions, now);
-        Ok(decide::agent_report(found, watch, pull_secret, applied, again))
+        let watch = known.rhythm.watch(&found, is_heard, installed.program, self.conditions, now);
+        Ok(installed.report(found, watch, again))
     }
 
     /// Finds out whether the agent runs, with as few requests as possible.

@@ -22,7 +22,7 @@ use tidegate_core::{
     object::{Digest, Gvk, Object, ObjectId},
     plan::{
         certificate::{Issued, Standing},
-        reporting::{Address, AddressError, Agent, Drift},
+        reporting::{Address, AddressError, Agent, Drift, Program},
     },
     render,
     status::{Part, WatchFact},
@@ -33,6 +33,7 @@ use tidegate_process::retry::Class;
 use super::{
     readiness::Found,
     state::{Installable, OwnObjects, Prerequisites},
+    user,
 };
 use crate::{
     gateway::certificates::Leaf,
@@ -51,6 +52,54 @@ pub(super) struct Missing {
     pub(super) message: String,
     /// Whether a user must act before it can exist.
     pub(super) wrong: bool,
+}
+
+/// How far a pass over the objects is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The webhook configuration is due.
+    Webhooks,
+    /// The runtime's own objects are due.
+    Own,
+    /// The rest of the shared objects is due.
+    Rest,
+    /// Nothing is due.
+    End,
+}
+
+/// The objects to apply next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ApplyStep {
+    /// The shared objects with these indices.
+    Shared(Vec<usize>),
+    /// The runtime's own objects.
+    Own,
+}
+
+/// What the applies of one pass came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ApplyResults<'a> {
+    /// The objects that were not applied.
+    pub(super) failed: &'a [Failed],
+    /// Templates that failed, one sentence each.
+    pub(super) problems: &'a [String],
+    /// The digest of all objects, if all are applied.
+    pub(super) complete: Option<&'a Digest>,
+    /// When to try again.
+    pub(super) again: Option<Duration>,
+}
+
+/// An agent whose objects are applied without a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstalledAgent {
+    /// Which program it is.
+    pub(super) program: Program,
+    /// The bundle that the runtime trusts, once all objects are applied.
+    pub(super) trusts: Option<Digest>,
+    /// What to record, once all objects are applied.
+    applied: Option<String>,
+    /// The image pull Secret, if one is configured.
+    pull_secret: Option<Part>,
 }
 
 /// What a pass does about the objects of one runtime.
@@ -179,15 +228,19 @@ pub(super) fn tampering_note(checks: bool, is_recorded: bool, shared: &Applied) 
     (checks && is_recorded && !missing_of(shared, WEBHOOKS).is_empty()).then_some(TAMPERED)
 }
 
-/// Indices of the objects to apply before the runtime's own: the webhook configuration, if reporting was installed
-/// before.
-pub(super) fn first_to_apply(is_installed: bool, shared: &Applied) -> Vec<usize> {
-    if is_installed { missing_of(shared, WEBHOOKS) } else { Vec::new() }
-}
-
-/// Indices of the objects to apply after the runtime's own: the rest, unless an apply before has failed.
-pub(super) fn last_to_apply(shared: &Applied, failed: &[Failed]) -> Vec<usize> {
-    if failed.is_empty() { shared.missing() } else { Vec::new() }
+/// What to apply at a stage; none at the end, and after a stage with failures. `is_installed` is whether reporting was
+/// installed before.
+pub(super) fn next(stage: Stage, is_installed: bool, shared: &Applied, failed: &[Failed]) -> Option<ApplyStep> {
+    if !failed.is_empty() {
+        return None;
+    }
+    match stage {
+        Stage::Webhooks if is_installed => Some(ApplyStep::Shared(missing_of(shared, WEBHOOKS))),
+        Stage::Webhooks => Some(ApplyStep::Shared(Vec::new())),
+        Stage::Own => Some(ApplyStep::Own),
+        Stage::Rest => Some(ApplyStep::Shared(shared.missing())),
+        Stage::End => None,
+    }
 }
 
 /// Whether the agent's Deployment is not as desired.
@@ -271,12 +324,12 @@ pub(super) fn retry(attempt: u32, failed: &[Failed]) -> (u32, Option<Duration>) 
 }
 
 /// Why the objects are not as desired: the first failed apply, or else the first failed template.
-pub(super) fn problem(failed: &[Failed], problems: &[String]) -> Option<String> {
+fn problem(failed: &[Failed], problems: &[String]) -> Option<String> {
     failed.first().map(|failed| &failed.message).or(problems.first()).cloned()
 }
 
 /// The image pull Secret in the runtime; none if none is configured. `own` are the runtime's own objects.
-pub(super) fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Failed]) -> Option<Part> {
+fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Failed]) -> Option<Part> {
     let id = secret_kind().id(&Key::new(SKR_NAMESPACE, agent.pull_secret.as_deref()?));
     if let Some(failed) = failed.iter().find(|failed| failed.id == id) {
         return Some(Part::Failed(failed.message.clone()));
@@ -285,20 +338,26 @@ pub(super) fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Fai
     Some(if own.is_some_and(|own| own.has(&id)) { Part::Done } else { waiting() })
 }
 
-/// The report on an agent. `watch` is its status, see [`super::rhythm::Rhythm::watch`].
-pub(super) fn agent_report(
-    found: Found,
-    watch: WatchFact,
-    pull_secret: Option<Part>,
-    applied: Option<String>,
-    again: Option<Duration>,
-) -> ReportingReport {
-    let webhook = match found {
-        Found::Ready => Part::Done,
-        Found::Starting(message) => Part::Waiting(message),
-        Found::Broken(message) => Part::Failed(message),
+/// The agent whose state the pass reports. `own` are the runtime's own objects.
+///
+/// # Errors
+///
+/// The report, if there is no agent or an object is not as desired.
+pub(super) fn end(
+    results: ApplyResults<'_>,
+    agent: Option<Installable<'_>>,
+    own: Option<&OwnObjects>,
+) -> Result<InstalledAgent, ReportingReport> {
+    let pull_secret = agent.and_then(|found| pull_secret(found.agent, own, results.failed));
+    if let Some(message) = problem(results.failed, results.problems) {
+        return Err(ReportingReport::not_applied(message, pull_secret, results.again));
+    }
+    let applied = results.complete.map(|total| user::record(total, agent.and_then(|found| found.user)));
+    let Some(Installable { agent, prerequisites, .. }) = agent else {
+        return Err(ReportingReport::without_agent(applied));
     };
-    ReportingReport { webhook, pull_secret, watch, applied, again }
+    let trusts = applied.is_some().then(|| Digest::of_bytes(&prerequisites.bundle));
+    Ok(InstalledAgent { program: agent.program, trusts, applied, pull_secret })
 }
 
 /// The kind of Secrets.
@@ -314,6 +373,33 @@ pub(super) fn deployment_kind() -> Kind {
 /// Namespace and name of the agent's Deployment.
 pub(super) fn deployment_key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_WEBHOOK)
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// The stage after this one.
+    pub(super) fn after(self) -> Stage {
+        match self {
+            Stage::Webhooks => Stage::Own,
+            Stage::Own => Stage::Rest,
+            Stage::Rest | Stage::End => Stage::End,
+        }
+    }
+}
+
+// === impl InstalledAgent ===
+
+impl InstalledAgent {
+    /// The report. `watch` is its status, see [`super::rhythm::Rhythm::watch`].
+    pub(super) fn report(self, found: Found, watch: WatchFact, again: Option<Duration>) -> ReportingReport {
+        let webhook = match found {
+            Found::Ready => Part::Done,
+            Found::Starting(message) => Part::Waiting(message),
+            Found::Broken(message) => Part::Failed(message),
+        };
+        ReportingReport { webhook, pull_secret: self.pull_secret, watch, applied: self.applied, again }
+    }
 }
 
 // === impl Missing ===

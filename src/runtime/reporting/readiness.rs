@@ -8,15 +8,22 @@ use serde_json::Value;
 use tidegate_core::{api::names::SKR_NAMESPACE, object::Object};
 use tidegate_process::retry::Class;
 
-use crate::runtime::delay;
+use super::decide::lacks_deployment;
+use crate::runtime::{delay, objects::Applied};
 
 /// What is known of the agent.
-#[derive(Debug, Default)]
-pub(super) struct Readiness {
-    /// Whether it runs; none before the first pass of a process.
-    is_ready: Option<bool>,
-    /// Checks in a row that found it not ready.
-    checks: u32,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// This process has not checked, so what the status says is used.
+    #[default]
+    Unknown,
+    /// It runs.
+    Ready,
+    /// It does not run, or was applied again since.
+    NotReady {
+        /// Checks in a row that found it not ready.
+        checks: u32,
+    },
 }
 
 /// The answers of the runtime in one pass.
@@ -54,15 +61,22 @@ const BROKEN: [&str; 3] = ["CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull
 // === impl Readiness ===
 
 impl Readiness {
-    /// The agent is applied again, so it must be checked.
-    pub(super) fn doubt(&mut self) {
-        *self = Readiness { is_ready: Some(false), checks: 0 };
+    /// Before objects are applied: if the agent's Deployment is among them, the agent must be checked.
+    pub(super) fn before_apply(&mut self, applied: &Applied) {
+        if lacks_deployment(applied) {
+            *self = Readiness::NotReady { checks: 0 };
+        }
     }
 
     /// The state of the agent, or what to ask for it. `checks` is whether this pass checks all objects of the runtime,
     /// `is_recorded` whether the status says that the agent runs: a new process relies on it.
-    pub(super) fn find(&self, observed: &Observed, checks: bool, is_recorded: bool) -> Result<Found, ReadinessStep> {
-        if self.is_ready.unwrap_or(is_recorded) && !checks {
+    pub(super) fn find(self, observed: &Observed, checks: bool, is_recorded: bool) -> Result<Found, ReadinessStep> {
+        let is_ready = match self {
+            Readiness::Unknown => is_recorded,
+            Readiness::Ready => true,
+            Readiness::NotReady { .. } => false,
+        };
+        if is_ready && !checks {
             return Ok(Found::Ready);
         }
         let deployment = observed.deployment.as_ref().ok_or(ReadinessStep::ReadDeployment)?;
@@ -77,12 +91,16 @@ impl Readiness {
     }
 
     /// What is known after a pass, and when to check again.
-    pub(super) fn after(&self, found: &Found) -> (Readiness, Option<Duration>) {
+    pub(super) fn after(self, found: &Found) -> (Readiness, Option<Duration>) {
+        let former = match self {
+            Readiness::Unknown | Readiness::Ready => 0,
+            Readiness::NotReady { checks } => checks,
+        };
         match found {
-            Found::Ready => (Readiness { is_ready: Some(true), checks: 0 }, None),
+            Found::Ready => (Readiness::Ready, None),
             Found::Starting(_) | Found::Broken(_) => {
-                let checks = self.checks.saturating_add(1);
-                (Readiness { is_ready: Some(false), checks }, Some(delay(Class::Waiting, checks)))
+                let checks = former.saturating_add(1);
+                (Readiness::NotReady { checks }, Some(delay(Class::Waiting, checks)))
             }
         }
     }
@@ -133,23 +151,22 @@ mod tests {
     #[test]
     fn an_agent_that_is_known_to_run_is_asked_for_only_by_a_check() {
         let nothing = Observed::default();
-        for (is_ready, is_recorded, checks, is_asked) in [
-            (None, true, false, false),
-            (None, false, false, true),
-            (None, true, true, true),
-            (Some(true), false, false, false),
-            (Some(true), true, true, true),
-            (Some(false), true, false, true),
+        for (readiness, is_recorded, checks, is_asked) in [
+            (Readiness::Unknown, true, false, false),
+            (Readiness::Unknown, false, false, true),
+            (Readiness::Unknown, true, true, true),
+            (Readiness::Ready, false, false, false),
+            (Readiness::Ready, true, true, true),
+            (Readiness::NotReady { checks: 0 }, true, false, true),
         ] {
-            let readiness = Readiness { is_ready, checks: 0 };
             let expected = if is_asked { Err(ReadinessStep::ReadDeployment) } else { Ok(Found::Ready) };
-            assert_eq!(readiness.find(&nothing, checks, is_recorded), expected, "{is_ready:?}");
+            assert_eq!(readiness.find(&nothing, checks, is_recorded), expected, "{readiness:?}");
         }
     }
 
     #[test]
     fn the_pods_are_listed_only_if_the_deployment_is_not_ready() {
-        let readiness = Readiness { is_ready: Some(false), checks: 0 };
+        let readiness = Readiness::NotReady { checks: 0 };
         let find = |deployment: Option<Object>, pods: Option<Vec<Object>>| {
             readiness.find(&Observed { deployment: Some(deployment), pods }, false, false)
         };
@@ -168,6 +185,6 @@ mod tests {
         let (second, later) = first.after(&starting);
         assert_eq!((soon, later), (Some(delay(Class::Waiting, 1)), Some(delay(Class::Waiting, 2))));
         let (ready, again) = second.after(&Found::Ready);
-        assert_eq!((ready.is_ready, ready.checks, again), (Some(true), 0, None));
+        assert_eq!((ready, again), (Readiness::Ready, None));
     }
 }

@@ -2,7 +2,7 @@ use serde_json::json;
 use tidegate_cluster::Target;
 use tidegate_core::{
     api::manifest::{ManifestStatus, SyncedObject},
-    plan::reporting::{ListenerSettings, Program},
+    plan::reporting::ListenerSettings,
 };
 
 use super::*;
@@ -169,11 +169,21 @@ fn the_api_server_trusts_the_new_ca_before_the_agent_uses_it() {
         [(true, Missing, Missing, &[WEBHOOKS][..]), (true, Recorded, Missing, &[]), (false, Missing, Missing, &[])]
     {
         let applied = reported(webhook, deployment);
-        assert_eq!(kinds(&applied, first_to_apply(is_installed, &applied)), first);
-        assert_eq!(last_to_apply(&applied, &[]), applied.missing());
-        assert_eq!(last_to_apply(&applied, &[failed("a", true)]), Vec::<usize>::new());
+        let Some(ApplyStep::Shared(indices)) = next(Stage::Webhooks, is_installed, &applied, &[]) else {
+            panic!("the webhook configuration comes first");
+        };
+        assert_eq!(kinds(&applied, indices), first);
+        assert_eq!(next(Stage::Rest, is_installed, &applied, &[]), Some(ApplyStep::Shared(applied.missing())));
+        for stage in [Stage::Webhooks, Stage::Own, Stage::Rest] {
+            assert_eq!(next(stage, is_installed, &applied, &[failed("a", true)]), None, "after a failure");
+        }
         assert!(lacks_deployment(&applied));
     }
+    let applied = reported(Missing, Missing);
+    assert_eq!(Stage::Webhooks.after(), Stage::Own);
+    assert_eq!(next(Stage::Own, true, &applied, &[]), Some(ApplyStep::Own));
+    assert_eq!(Stage::Own.after(), Stage::Rest);
+    assert_eq!(next(Stage::Rest.after(), true, &applied, &[]), None);
     assert!(!lacks_deployment(&reported(Missing, Recorded)));
 }
 
@@ -252,6 +262,30 @@ fn the_image_pull_secret_is_reported_by_itself() {
     let broken = Some(Part::Failed("registry failed".to_owned()));
     assert_eq!(pull_secret(&with, None, &[failed("registry", true)]), broken);
     assert_eq!(pull_secret(&agent(Program::Tidegate, None), None, &[]), None);
+}
+
+#[test]
+fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
+    let (agent, prerequisites) = (agent(Program::Tidegate, None), found("1", "ca"));
+    let installable = Installable { agent: &agent, prerequisites: &prerequisites, user: Some("admin") };
+    let total = Digest::from_value(&json!("a"));
+    let failures = [failed("a", true)];
+    let applied = ApplyResults { failed: &[], problems: &[], complete: Some(&total), again: None };
+
+    let not_applied = ApplyResults { failed: &failures, complete: None, ..applied };
+    let report = end(not_applied, Some(installable), None).unwrap_err();
+    assert_eq!((report.webhook, report.applied), (Part::Failed("a failed".to_owned()), None));
+    let report = end(applied, None, None).unwrap_err();
+    assert_eq!((report.webhook, report.applied), (Part::Done, Some(total.to_string())));
+
+    let installed = end(applied, Some(installable), None).unwrap();
+    assert_eq!(installed.trusts, Some(Digest::of_bytes(&prerequisites.bundle)));
+    let again = Some(Duration::from_secs(1));
+    let report = installed.report(Found::Starting("starts".to_owned()), WatchFact::not_configured(), again);
+    assert_eq!((report.webhook, report.again), (Part::Waiting("starts".to_owned()), again));
+    assert_eq!(report.applied, Some(user::record(&total, Some("admin"))));
+    let incomplete = end(ApplyResults { complete: None, ..applied }, Some(installable), None).unwrap();
+    assert_eq!(incomplete.trusts, None, "an object is not applied yet");
 }
 
 #[test]
