@@ -28,11 +28,14 @@ use tidegate_core::{
 use tidegate_process::{lock::RwLock, retry::Class};
 
 use crate::{
-    gateway::{GatewayContext, certificates::Certificates},
+    gateway::{
+        GatewayContext,
+        certificates::{Certificates, CertificatesContext},
+    },
     metrics::Metrics,
     queue::{self, Finish, Triggers},
-    renderer::Renderer,
-    runtime::{self, RuntimeContext, contacts::Contacts, manifest::Modules},
+    renderer::{CurrentTemplates, Renderer},
+    runtime::{self, RuntimeContext, RuntimeSettings, contacts::Contacts},
     source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
     watcher::{self, WatcherContext, inbox::Inbox},
@@ -75,12 +78,8 @@ pub struct Context {
     pub agent: Option<Agent>,
     /// Events from runtimes, on their way to the queue.
     pub inbox: Inbox,
-    /// The objects that every runtime gets, rendered once a class.
-    pub bases: runtime::Bases,
-    /// The objects that report changes in runtimes, rendered once for all runtimes that have the same kinds of objects.
-    pub reports: runtime::Reports,
-    /// Objects of modules, with their ownership label, serialised once.
-    pub modules: Modules,
+    /// The objects that runtimes share, rendered once.
+    pub shared: runtime::SharedByRuntimes,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
@@ -146,35 +145,39 @@ impl Context {
             kcp: &self.kcp,
             pool: &self.pool,
             stores: &self.stores,
-            queue: &self.queue,
-            settings: &self.settings,
             events: &self.events,
-            namespaces: &self.namespaces,
-            resync: self.resync,
-            renderer: &self.renderer,
-            library: &self.library,
+            settings: RuntimeSettings { plan: &self.settings, resync: self.resync, agent: self.agent.as_ref() },
+            templates: self.templates(),
             sources: &self.sources,
             runtimes: &self.runtimes,
             contacts: &self.contacts,
-            agent: self.agent.as_ref(),
-            bases: &self.bases,
-            reports: &self.reports,
-            modules: &self.modules,
-            certificates: &self.certificates,
+            shared: &self.shared,
+            certificates: CertificatesContext {
+                kcp: &self.kcp,
+                stores: &self.stores,
+                namespaces: &self.namespaces,
+                templates: self.templates(),
+                queue: &self.queue,
+                certificates: &self.certificates,
+            },
         }
     }
 
     /// The parts that passes over Watchers use.
     pub fn watcher(&self) -> WatcherContext<'_> {
         WatcherContext {
-            renderer: &self.renderer,
             kcp: &self.kcp,
             stores: &self.stores,
             sources: &self.sources,
-            library: &self.library,
+            templates: self.templates(),
             memories: &self.watchers,
             has_address: self.certificates.listener.address.is_some(),
         }
+    }
+
+    /// The templates, with what renders them.
+    fn templates(&self) -> CurrentTemplates<'_> {
+        CurrentTemplates { library: &self.library, renderer: &self.renderer }
     }
 
     /// The parts that passes over the gateway's Secret use.

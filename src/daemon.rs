@@ -192,9 +192,7 @@ impl Daemon {
             contacts: crate::runtime::contacts::Contacts::default(),
             agent: config.agent.clone(),
             inbox,
-            bases: crate::runtime::Bases::default(),
-            reports: crate::runtime::Reports::default(),
-            modules: crate::runtime::manifest::Modules::default(),
+            shared: crate::runtime::SharedByRuntimes::default(),
             watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
                 config.certificates.clone(),

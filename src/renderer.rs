@@ -31,8 +31,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use tidegate_core::template::{Answer, Ask, Cause, Engine, Failure, Library, Mode, Overrides, Request, Templates};
-use tidegate_process::ambient;
+use tidegate_core::{
+    api::shared::ObjectMeta,
+    template::{Answer, Ask, Cause, Engine, Failure, Library, Mode, Overrides, Request, Templates},
+};
+use tidegate_process::{ambient, lock::RwLock};
 
 use crate::confine;
 
@@ -41,6 +44,16 @@ pub struct Renderer {
     engine: Engine,
     /// Permits of tasks that render with overrides.
     permits: Semaphore,
+}
+
+/// The templates of the daemon with what renders them: the part that passes over runtimes, Watchers and certificates
+/// share.
+#[derive(Clone, Copy)]
+pub struct CurrentTemplates<'a> {
+    /// The templates: those of the daemon, and the overrides of sources.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// Renders overrides.
+    pub renderer: &'a Renderer,
 }
 
 /// A request, and the channel for its answer.
@@ -159,6 +172,25 @@ impl Renderer {
     async fn wait_for<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
         ambient::blocking(work).await.expect("rendering does not panic")
+    }
+}
+
+// === impl CurrentTemplates ===
+
+impl CurrentTemplates<'_> {
+    /// The templates as they are now.
+    pub(crate) fn library(&self) -> Arc<Library> {
+        Arc::clone(&self.library.read())
+    }
+
+    /// Renders with the templates of the source that declares an object. Does not block other tasks.
+    pub(crate) async fn for_object<T: Send + 'static>(
+        &self,
+        metadata: &ObjectMeta,
+        work: impl FnOnce(&Templates) -> T + Send + 'static,
+    ) -> T {
+        let library = self.library();
+        self.renderer.with(library.for_object(metadata), work).await
     }
 }
 

@@ -20,7 +20,7 @@
 //!
 //! `state` is what is known between passes, and `decide` what a pass does. Each module below has its own of both.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
@@ -37,22 +37,20 @@ use tidegate_core::{
     name::Key,
     plan::{self, Settings, reporting::Agent},
     status::Facts,
-    template::Library,
 };
 use tidegate_process::{
     ambient,
-    lock::RwLock,
     retry::{self, Class},
 };
 
 use crate::{
     controller::{
-        self, Failure, Pass, Queue,
+        self, Failure, Pass,
         events::{Recorder, Severity},
     },
-    gateway::certificates::{Certificates, CertificatesContext},
+    gateway::certificates::CertificatesContext,
     queue::{Finish, Triggers},
-    renderer::Renderer,
+    renderer::CurrentTemplates,
     source::registry::SourceRegistry,
     stores::{Stores, Table, definitions::Hold},
 };
@@ -71,14 +69,14 @@ mod shelf;
 mod state;
 mod unreadable;
 
-pub(crate) use base::Bases;
-pub(crate) use reporting::Reports;
 pub(crate) use state::KnownRuntimes;
 
+use base::Bases;
 use contacts::Contacts;
 use decide::{Scope, Start};
 use manifest::Modules;
 use objects::LiveObjects;
+use reporting::Reports;
 use state::{KnownRuntime, ShownManifests};
 use unreadable::{Unreadable, UnreadableObjects, WithoutKyma};
 
@@ -96,58 +94,49 @@ pub struct RuntimeContext<'a> {
     pub pool: &'a Pool,
     /// The objects in the control plane, as watches show them.
     pub stores: &'a Stores,
-    /// Wakes the gateway when a runtime trusts a new CA bundle.
-    pub queue: &'a Queue,
-    /// What plans depend on beside definitions.
-    pub settings: &'a Settings,
     /// Publishes Events.
     pub events: &'a Recorder,
-    /// The namespaces of Kymas.
-    pub namespaces: &'a BTreeSet<String>,
-    /// How often a runtime is checked if nothing reports its changes.
-    pub resync: Duration,
-    /// Renders overrides of templates.
-    pub renderer: &'a Renderer,
+    /// The configuration.
+    pub settings: RuntimeSettings<'a>,
     /// The templates.
-    pub library: &'a RwLock<Arc<Library>>,
+    pub templates: CurrentTemplates<'a>,
     /// The objects of modules, and which sources have been read.
     pub sources: &'a SourceRegistry,
     /// What this process knows of each runtime.
     pub runtimes: &'a KnownRuntimes,
     /// When each agent has connected.
     pub contacts: &'a Contacts,
+    /// The objects that runtimes share, rendered once.
+    pub shared: &'a SharedByRuntimes,
+    /// What the certificate of a runtime uses.
+    pub certificates: CertificatesContext<'a>,
+}
+
+/// The configuration of passes over runtimes.
+#[derive(Clone, Copy)]
+pub struct RuntimeSettings<'a> {
+    /// What plans depend on beside definitions.
+    pub plan: &'a Settings,
+    /// How often a runtime is checked if nothing reports its changes.
+    pub resync: Duration,
     /// The agent; none if none is configured.
     pub agent: Option<&'a Agent>,
-    /// The objects that every runtime has, rendered once a class.
-    pub bases: &'a Bases,
-    /// The shared objects of reporting, rendered once for all runtimes with the same kinds of objects.
-    pub reports: &'a Reports,
-    /// The objects of modules, labelled and serialised once.
-    pub modules: &'a Modules,
-    /// The certificates and their issuer.
-    pub certificates: &'a Certificates,
+}
+
+/// The objects that many runtimes share. Each is rendered and serialised once.
+#[derive(Default)]
+pub struct SharedByRuntimes {
+    /// The objects that every runtime has, once a class.
+    pub(crate) bases: Bases,
+    /// The objects that report changes, once for all runtimes with the same kinds of objects.
+    pub(crate) reports: Reports,
+    /// The objects of modules, with their ownership label.
+    pub(crate) modules: Modules,
 }
 
 // === impl RuntimeContext ===
 
-impl<'a> RuntimeContext<'a> {
-    /// What the certificate of a runtime uses.
-    pub fn for_certificates(&self) -> CertificatesContext<'a> {
-        CertificatesContext {
-            kcp: self.kcp,
-            stores: self.stores,
-            namespaces: self.namespaces,
-            library: self.library,
-            renderer: self.renderer,
-            certificates: self.certificates,
-        }
-    }
-
-    /// The templates as they are now.
-    fn library(&self) -> Arc<Library> {
-        controller::library(self.library)
-    }
-
+impl RuntimeContext<'_> {
     /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
     fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
         controller::origin(self.sources, cause, kind, metadata)
@@ -239,7 +228,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         return Ok(decide::OUTDATED);
     }
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    let is_due = known.reporting.is_due(context.contacts, context.resync, key, Instant::now());
+    let is_due = known.reporting.is_due(context.contacts, context.settings.resync, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
     let is_resync = decide::is_resync(triggers);
     if decide::passes_breaker(triggers) {
@@ -356,7 +345,7 @@ impl RuntimePass<'_> {
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
-        let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
+        let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings.plan);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
@@ -475,7 +464,7 @@ impl RuntimePass<'_> {
         }
         let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
         let mut found = LiveObjects::new();
-        for gvk in decide::kinds(manifests, self.context.agent.is_some()) {
+        for gvk in decide::kinds(manifests, self.context.settings.agent.is_some()) {
             let Some(kind) = cluster.kind(&gvk).await? else { continue };
             let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
             found.extend(listed.into_iter().map(|metadata| (metadata.id.clone(), metadata)));

@@ -18,8 +18,6 @@ mod enact;
 pub(crate) mod inbox;
 mod state;
 
-use std::sync::Arc;
-
 use kube::core::SelectorExt as _;
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
@@ -29,7 +27,7 @@ use tidegate_core::{
     plan::{reporting, selector},
     template::{Library, Templates},
 };
-use tidegate_process::{ambient, lock::RwLock};
+use tidegate_process::ambient;
 
 use self::{
     decide::{Act, Next, decide},
@@ -38,7 +36,7 @@ use self::{
 use crate::{
     controller::{self, Failure, Pass},
     queue::{Finish, Triggers},
-    renderer::Renderer,
+    renderer::{CurrentTemplates, Renderer},
     source::registry::SourceRegistry,
     stores::{Stores, Table},
 };
@@ -55,9 +53,7 @@ pub struct WatcherContext<'a> {
     /// Which sources have been read, so that their templates are known.
     pub sources: &'a SourceRegistry,
     /// The templates.
-    pub library: &'a RwLock<Arc<Library>>,
-    /// Renders overrides of templates.
-    pub renderer: &'a Renderer,
+    pub templates: CurrentTemplates<'a>,
     /// What this process remembers of each Watcher.
     pub memories: &'a AppliedVirtualServices,
     /// Whether agents send to an address of this process.
@@ -88,8 +84,9 @@ pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Trigger
         controller::templates_read(context.stores, context.sources, &watcher.metadata)?;
     }
     let cause = controller::cause(triggers);
-    let library = controller::library(context.library);
-    let pass = WatcherPass { kcp: context.kcp, library: &library, renderer: context.renderer, cause: &cause, key };
+    let library = context.templates.library();
+    let renderer = context.templates.renderer;
+    let pass = WatcherPass { kcp: context.kcp, library: &library, renderer, cause: &cause, key };
     let mut known = Known {
         watcher,
         key,

@@ -36,9 +36,9 @@ use tidegate_core::{
         reporting::ListenerSettings,
     },
     render,
-    template::{Library, Templates},
+    template::Templates,
 };
-use tidegate_process::lock::{Mutex, RwLock};
+use tidegate_process::lock::Mutex;
 
 use self::{
     decide::{Known, Remains, RemovalStep, Removed, RequestStep, Requested, SignStep, Written, is_superseded},
@@ -48,7 +48,7 @@ use crate::{
     controller::{self, Queue, Subject},
     gateway::pki,
     queue::Trigger,
-    renderer::Renderer,
+    renderer::CurrentTemplates,
     stores::{
         Stores,
         secret::{LeafSecret, key},
@@ -67,9 +67,9 @@ pub struct CertificatesContext<'a> {
     /// The namespaces of Kymas.
     pub namespaces: &'a BTreeSet<String>,
     /// The templates.
-    pub library: &'a RwLock<Arc<Library>>,
-    /// Renders overrides of templates.
-    pub renderer: &'a Renderer,
+    pub templates: CurrentTemplates<'a>,
+    /// Wakes the gateway when a runtime trusts a new CA bundle.
+    pub queue: &'a Queue,
     /// The certificates and their issuer.
     pub certificates: &'a Certificates,
 }
@@ -134,10 +134,9 @@ pub async fn ensure(
     let Some((gvk, plural)) = pki::object::kind(backend) else {
         return signed(context, cause, &certificate, now).await;
     };
-    let library = controller::library(context.library);
     let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
     let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
-    match context.renderer.with(library.for_object(&kyma.metadata), render).await {
+    match context.templates.for_object(&kyma.metadata, render).await {
         Some(Ok(desired)) => {
             let kind = Kind::new(gvk, plural, true);
             requested(context, cause, (backend, &kind), &certificate, &desired, now).await
@@ -264,6 +263,20 @@ fn known<'a>(context: CertificatesContext<'a>, certificate: &'a Certificate) -> 
         secret: context.stores.certificate_secret(certificate.key.name()),
         bundled_at: certificate::parse_bundled_at(bundle.and_then(|secret| secret.bundled_at.clone()).as_deref()),
         problem: context.certificates.problem(),
+    }
+}
+
+// === impl CertificatesContext ===
+
+impl CertificatesContext<'_> {
+    /// The configuration.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.certificates.rules
+    }
+
+    /// Records the bundle that a runtime trusts, in its Secret and in its webhook configuration.
+    pub(crate) fn trusts(&self, kyma: &Key, bundle: Digest) {
+        self.certificates.trusts(kyma, bundle, self.queue);
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn reconcile(
     (live, left): (Option<&LiveObjects>, Option<&LiveObjects>),
     known: &mut KnownBase,
 ) -> Result<BaseReport, Error> {
-    let base = pass.context.bases.of_class(pass, landscape, &plan.class).await;
+    let base = pass.context.shared.bases.of_class(pass, landscape, &plan.class).await;
     let status = pass.kyma.status.as_ref();
     let recorded = status.and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let owner = landscape::key(&pass.kyma.metadata);

@@ -75,10 +75,9 @@ pub(super) async fn reconcile(
 }
 
 async fn render(pass: &RuntimePass<'_>) -> Result<Object, Failed> {
-    let library = pass.context.library();
     let kyma: Arc<Kyma> = Arc::clone(pass.kyma);
     let render = move |templates: &Templates| render::runtime_kyma(templates, &kyma, &kyma.spec);
-    Ok(pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await?)
+    Ok(pass.context.templates.for_object(&pass.kyma.metadata, render).await?)
 }
 
 /// Copies the status to the Kyma in the runtime, if it differs.

@@ -232,7 +232,7 @@ impl ManifestPass<'_> {
 
 /// Objects of modules, labelled and serialised once for all runtimes that have them.
 #[derive(Debug, Default)]
-pub struct Modules(Mutex<BTreeMap<Oid, CompleteModule>>);
+pub(crate) struct Modules(Mutex<BTreeMap<Oid, CompleteModule>>);
 
 /// How many trees are kept. A landscape uses some hundred versions of modules.
 const MODULES_MAX: usize = 2_000;

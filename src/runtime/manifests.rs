@@ -61,11 +61,10 @@ pub(super) async fn delete(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Resu
 
 /// Renders the Manifest of a module.
 async fn render(pass: &RuntimePass<'_>, installation: &Installation) -> decide::Rendering {
-    let library = pass.context.library();
     let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
     let installation = installation.clone();
     let render = move |templates: &Templates| render::manifest(templates, &installation, &uid);
-    let rendered = pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await;
+    let rendered = pass.context.templates.for_object(&pass.kyma.metadata, render).await;
     rendered.map_err(|error| error.to_string())
 }
 

@@ -133,7 +133,7 @@ async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option
         publish(pass, "DeleteSkrWebhookResources", "deleted the webhook configuration and the agent in the runtime");
     }
     // Nothing in the runtime needs the certificate now.
-    if !certificates::remove(pass.context.for_certificates(), pass.cause, pass.key).await? {
+    if !certificates::remove(pass.context.certificates, pass.cause, pass.key).await? {
         return Ok(Some(decide::WAITING_FOR_CERTIFICATE.to_owned()));
     }
     for object in decide::base_objects() {
@@ -185,7 +185,7 @@ async fn abandon(
         latest.metadata.resource_version = None;
         manifest::abandon(pass.context.kcp, pass.cause, &latest).await?;
     }
-    if !certificates::remove(pass.context.for_certificates(), pass.cause, pass.key).await? {
+    if !certificates::remove(pass.context.certificates, pass.cause, pass.key).await? {
         return Ok(wait(known, "certificate"));
     }
     drop_finalizer(pass).await?;
@@ -212,13 +212,13 @@ pub(super) async fn orphans(
     known: &mut KnownRuntime,
 ) -> Pass {
     let deleting = decide::deleting(manifests);
-    let name = certificate::key_of(key, &context.certificates.rules);
+    let name = certificate::key_of(key, &context.certificates.rules());
     let certificate = context.stores.certificate_secret(name.name()).and_then(|secret| secret.created);
     if decide::outlived_definition(context.stores.definitions().kymas_since(), certificate, &deleting) {
         tracing::info!(kyma = %key, "the definition of Kymas is newer than what the Kyma left; it is kept for its return");
         return Ok(Finish::Deferred);
     }
-    if !certificates::remove(context.for_certificates(), cause, key).await.map_err(failure)? {
+    if !certificates::remove(context.certificates, cause, key).await.map_err(failure)? {
         return Ok(wait(known, "certificate"));
     }
     if deleting.is_empty() {

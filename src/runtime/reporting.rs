@@ -76,8 +76,8 @@ pub(super) async fn reconcile(
     }
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
-    let Some(agent) = context.agent else {
-        let report = &*context.reports.of_runtime(pass, landscape, None).await;
+    let Some(agent) = context.settings.agent else {
+        let report = &*context.shared.reports.of_runtime(pass, landscape, None).await;
         let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None };
         return watch.run(known).await;
     };
@@ -92,7 +92,7 @@ pub(super) async fn reconcile(
     known.user = KnownUser::Known(user.clone());
     let (address, drift) = (&prerequisites.address, &decide::drift(manifests));
     let inputs = WebhookInputs { address, drift, user: user.as_ref() };
-    let report = &*context.reports.of_runtime(pass, landscape, Some(inputs)).await;
+    let report = &*context.shared.reports.of_runtime(pass, landscape, Some(inputs)).await;
     let agent = Some(Installable { agent, prerequisites: &prerequisites, user: user.as_deref() });
     ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent }.run(known).await
 }
@@ -122,7 +122,7 @@ async fn find_prerequisites(pass: &RuntimePass<'_>, agent: &Agent) -> Result<Res
         Ok(address) => address,
         Err(missing) => return Ok(Err(missing)),
     };
-    let certificate = certificates::ensure(pass.context.for_certificates(), pass.cause, pass.kyma, pass.now).await?;
+    let certificate = certificates::ensure(pass.context.certificates, pass.cause, pass.kyma, pass.now).await?;
     Ok(decide::prerequisites(agent, address, certificate, stores.ca_bundle(), stores.pull_secret()))
 }
 
@@ -228,7 +228,7 @@ impl ReportingPass<'_> {
     async fn render_own(&self, installable: Installable<'_>) -> Result<Result<SharedObjects, Failed>, Error> {
         let RuntimePass { context, .. } = self.pass;
         let Installable { agent, prerequisites, .. } = installable;
-        let leaf = certificates::load(context.for_certificates(), &prerequisites.issued).await?;
+        let leaf = certificates::load(context.certificates, &prerequisites.issued).await?;
         let pull_secret = match agent.pull_secret() {
             Some(key) => {
                 let secret = enact::read_secret(context.kcp, &key).await?;
@@ -243,7 +243,7 @@ impl ReportingPass<'_> {
         let (agent, address, bundle) =
             (agent.clone(), prerequisites.address.clone(), Arc::clone(&prerequisites.bundle));
         let render = move |templates: &Templates| decide::own_objects(templates, &agent, &address, &bundle, inputs);
-        let objects = context.renderer.with(self.report.templates(), render).await;
+        let objects = context.templates.renderer.with(self.report.templates(), render).await;
         Ok(match objects {
             Ok(objects) => Ok(SharedObjects::new(&objects, Mark::Runtime, &|_| None)),
             Err(error) => Err(decide::own_failed(error.to_string())),
@@ -268,7 +268,7 @@ impl ReportingPass<'_> {
         };
         let RuntimePass { context, key, .. } = self.pass;
         if let Some(bundle) = installed.trusts {
-            context.certificates.trusts(key, bundle, context.queue);
+            context.certificates.trusts(key, bundle);
         }
         let found = self.find_readiness(known).await?;
         let (readiness, again) = known.readiness.after(&found);

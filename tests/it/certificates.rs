@@ -262,11 +262,9 @@ impl World {
             sources: SourceRegistry::new(state),
             runtimes: Default::default(),
             inbox: Default::default(),
-            bases: Default::default(),
-            modules: Default::default(),
+            shared: Default::default(),
             contacts: Default::default(),
             agent: None,
-            reports: Default::default(),
             watchers: Default::default(),
             panicked: Default::default(),
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
@@ -383,22 +381,21 @@ impl Daemon {
 async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     let cause = Cause::trigger("test");
     let Some(kyma) = context.stores.kyma(key) else {
-        certificates::remove(context.runtime().for_certificates(), &cause, key).await.expect("it is removed");
+        certificates::remove(context.runtime().certificates, &cause, key).await.expect("it is removed");
         return Finish::Gone;
     };
     let known = runtimes.lock().unwrap_or_else(PoisonError::into_inner).get(key.name()).cloned().unwrap_or_default();
     if known.sleeps {
         return Finish::Done;
     }
-    let standing = match certificates::ensure(context.runtime().for_certificates(), &cause, &kyma, ambient::now()).await
-    {
+    let standing = match certificates::ensure(context.runtime().certificates, &cause, &kyma, ambient::now()).await {
         Ok(standing) => standing,
         Err(error) => return Finish::Failed(error.class()),
     };
     let bundle = context.stores.ca_bundle();
     let mut runtime = Runtime { standing: Some(standing.clone()), ..known };
     if let (Standing::Issued(issued), Some(bundle)) = (&standing, &bundle) {
-        match certificates::load(context.runtime().for_certificates(), issued).await {
+        match certificates::load(context.runtime().certificates, issued).await {
             Ok(Some(leaf)) => {
                 runtime.leaf = Some((leaf.certificate, leaf.key));
                 runtime.bundle = bundle.to_vec();

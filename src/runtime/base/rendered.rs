@@ -17,7 +17,7 @@ use crate::runtime::{RuntimePass, shelf::Shelf};
 
 /// The bases of all runtimes, valid for one landscape.
 #[derive(Default)]
-pub struct Bases(Shelf<Kin, Inputs, Base>);
+pub(crate) struct Bases(Shelf<Kin, Inputs, Base>);
 
 /// Runtimes that get the same objects: those of one class whose Kymas have the same template overrides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,13 +45,13 @@ impl Bases {
         class: &Class,
     ) -> Arc<Base> {
         let context = pass.context;
-        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.library() };
+        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.templates.library() };
         let overriding = inputs.library.overriding(&pass.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
         let make = async {
-            let (landscape, kin, settings) = (Arc::clone(landscape), kin.clone(), context.settings.clone());
+            let (landscape, kin, settings) = (Arc::clone(landscape), kin.clone(), context.settings.plan.clone());
             let render = move |library: &Library| render_base(&settings, &landscape, library, &kin);
-            context.renderer.with_library(&inputs.library, render).await
+            context.templates.renderer.with_library(&inputs.library, render).await
         };
         self.0.get(kin.clone(), inputs.clone(), make).await
     }

@@ -32,11 +32,11 @@ pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) 
     let InstallSource::Git { source, path, tree } =
         InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
     let context = target.context;
-    if let Some(objects) = context.modules.get(tree) {
+    if let Some(objects) = context.shared.modules.get(tree) {
         return Ok(objects);
     }
     let read = context.sources.module_objects(&source, tree, &path).await.map_err(|error| error.to_string())?;
-    Ok(context.modules.put(tree, CompleteModule::new(&read)))
+    Ok(context.shared.modules.put(tree, CompleteModule::new(&read)))
 }
 
 /// Whether this process will read the source of a Manifest but has not yet.
@@ -157,5 +157,5 @@ pub(super) fn publish(target: &ApplyTarget<'_>, manifest: &Manifest, note: Optio
 /// The objects of a Manifest of the same runtime, if this process has read them.
 fn known_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Option<Arc<SharedObjects>> {
     let InstallSource::Git { tree, .. } = InstallSource::try_from(&manifest.spec.install.source).ok()?;
-    target.context.modules.get(tree).map(|module| Arc::clone(module.objects()))
+    target.context.shared.modules.get(tree).map(|module| Arc::clone(module.objects()))
 }

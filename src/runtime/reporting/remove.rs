@@ -22,7 +22,7 @@ use crate::runtime::{RuntimePass, objects::LiveObjects};
 ///
 /// The error of a request.
 pub(in crate::runtime) async fn remove(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<usize, Error> {
-    let names = names(pass.context.agent);
+    let names = names(pass.context.settings.agent);
     let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
     let mut deleted = 0;
     for (gvk, metadata) in to_delete(&names, &found) {

@@ -18,7 +18,7 @@ use crate::runtime::{RuntimeContext, RuntimePass, shelf::Shelf};
 
 /// The shared objects of all runtimes, valid for one landscape.
 #[derive(Default)]
-pub struct Reports {
+pub(crate) struct Reports {
     /// All objects, by our user in the runtimes.
     reports: Shelf<(Kin, Option<Arc<str>>), Inputs, Report>,
     /// The objects that do not depend on our user.
@@ -99,7 +99,7 @@ impl Reports {
         let bundle = context.stores.ca_bundle();
         let inputs = Inputs {
             landscape: Arc::clone(landscape),
-            library: context.library(),
+            library: context.templates.library(),
             trusted: bundle.map(|bundle| (Arc::clone(&bundle), Digest::of_bytes(&bundle))),
         };
         let kin = Kin {
@@ -116,9 +116,9 @@ impl Reports {
 }
 
 async fn make_parts(context: RuntimeContext<'_>, inputs: &Inputs, kin: &Kin) -> Parts {
-    let (agent, of_kin) = (context.agent.cloned(), kin.clone());
+    let (agent, of_kin) = (context.settings.agent.cloned(), kin.clone());
     let render = move |library: &Library| parts(agent.as_ref(), library, &of_kin);
-    context.renderer.with_library(&inputs.library, render).await
+    context.templates.renderer.with_library(&inputs.library, render).await
 }
 
 async fn make_report(
@@ -128,9 +128,9 @@ async fn make_report(
     user: Option<Arc<str>>,
     parts: Arc<Parts>,
 ) -> Report {
-    let (agent, made_of, of_kin) = (context.agent.cloned(), inputs.clone(), kin.clone());
+    let (agent, made_of, of_kin) = (context.settings.agent.cloned(), inputs.clone(), kin.clone());
     let render = move |_: &Library| report(agent.as_ref(), &made_of, &of_kin, user.as_deref(), &parts);
-    context.renderer.with_library(&inputs.library, render).await
+    context.templates.renderer.with_library(&inputs.library, render).await
 }
 
 // === impl Inputs ===
