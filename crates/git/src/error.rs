@@ -409,7 +409,40 @@ impl Error {
             | Error::NoRepository { said, .. }
             | Error::Refused { said, .. }
             | Error::Status { said, .. } => said.as_ref(),
-            _ => None,
+            Error::StateInUse { .. }
+            | Error::State { .. }
+            | Error::Damaged { .. }
+            | Error::Busy { .. }
+            | Error::Thread
+            | Error::Deadline { .. }
+            | Error::Connect { .. }
+            | Error::Certificate { .. }
+            | Error::Authorities
+            | Error::Credentials { .. }
+            | Error::CredentialsOverHttp { .. }
+            | Error::Address { .. }
+            | Error::Empty { .. }
+            | Error::NoReference { .. }
+            | Error::NoCommit { .. }
+            | Error::NoRevision { .. }
+            | Error::Redirect { .. }
+            | Error::NotGit { .. }
+            | Error::Answer { .. }
+            | Error::TooMuch { .. }
+            | Error::TooManyFiles { .. }
+            | Error::TooDeep { .. }
+            | Error::TooLong { .. }
+            | Error::Exhausted { .. }
+            | Error::Engine { .. }
+            | Error::Memory
+            | Error::Sha256 { .. }
+            | Error::Missing { .. }
+            | Error::NotARepository { .. }
+            | Error::Unreadable { .. }
+            | Error::Path { .. }
+            | Error::PathIsLink { .. }
+            | Error::Repository { .. }
+            | Error::Watch { .. } => None,
         }
     }
 
@@ -417,7 +450,44 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Status { retry_after, .. } => *retry_after,
-            _ => None,
+            Error::StateInUse { .. }
+            | Error::Authentication { .. }
+            | Error::Forbidden { .. }
+            | Error::NoRepository { .. }
+            | Error::Refused { .. }
+            | Error::State { .. }
+            | Error::Damaged { .. }
+            | Error::Busy { .. }
+            | Error::Thread
+            | Error::Deadline { .. }
+            | Error::Connect { .. }
+            | Error::Certificate { .. }
+            | Error::Authorities
+            | Error::Credentials { .. }
+            | Error::CredentialsOverHttp { .. }
+            | Error::Address { .. }
+            | Error::Empty { .. }
+            | Error::NoReference { .. }
+            | Error::NoCommit { .. }
+            | Error::NoRevision { .. }
+            | Error::Redirect { .. }
+            | Error::NotGit { .. }
+            | Error::Answer { .. }
+            | Error::TooMuch { .. }
+            | Error::TooManyFiles { .. }
+            | Error::TooDeep { .. }
+            | Error::TooLong { .. }
+            | Error::Exhausted { .. }
+            | Error::Engine { .. }
+            | Error::Memory
+            | Error::Sha256 { .. }
+            | Error::Missing { .. }
+            | Error::NotARepository { .. }
+            | Error::Unreadable { .. }
+            | Error::Path { .. }
+            | Error::PathIsLink { .. }
+            | Error::Repository { .. }
+            | Error::Watch { .. } => None,
         }
     }
 
