@@ -28,13 +28,12 @@ use super::{
     error::Error,
     flaw::{self, Flaw, Strange},
     limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, PACK_OBJECTS_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
-    redirect,
     remote::{Credentials, Reference, Remote},
     said::{self, Said},
     state::state_error,
     url::Url,
 };
-use tidegate_process::{ambient, lock::Mutex, tls};
+use tidegate_process::{ambient, lock::Mutex, redirect, tls};
 
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 

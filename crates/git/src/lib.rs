@@ -56,7 +56,6 @@ mod local_changes;
 mod mirror;
 mod objects;
 mod packet;
-mod redirect;
 mod remote;
 mod said;
 mod state;

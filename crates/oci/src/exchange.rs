@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tidegate_core::component::{BlobDigest, RegistryAddress};
-use tidegate_process::{ambient, lock::Mutex};
+use tidegate_process::{ambient, lock::Mutex, redirect};
 use tokio::{fs::File, io::AsyncWriteExt as _};
 
 use super::{
@@ -26,7 +26,6 @@ use super::{
     connect::{Http, Refused},
     error::Error,
     limits::{REDIRECTS_MAX, TOKEN_BYTES_MAX},
-    redirect,
 };
 
 /// One registry.

@@ -35,6 +35,5 @@ mod exchange;
 mod layers;
 pub mod limits;
 mod manifest;
-mod redirect;
 mod registry;
 mod unpack;

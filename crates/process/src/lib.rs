@@ -1,5 +1,5 @@
-//! What every program of Tidegate needs: the time of day and randomness, the TLS provider, refused addresses, retry
-//! delays, the connections of a port, logs, and lines on a terminal.
+//! What every program of Tidegate needs: the time of day and randomness, the TLS provider, refused addresses and
+//! redirects, retry delays, the connections of a port, logs, and lines on a terminal.
 //!
 //! Nothing here depends on Kubernetes or git, so the agent and the event listener stay small.
 
@@ -13,6 +13,7 @@ pub mod memory;
 pub mod period;
 pub mod places;
 pub mod port;
+pub mod redirect;
 pub mod retry;
 pub mod say;
 pub mod telemetry;

@@ -1,23 +1,28 @@
-//! Decides whether to follow a redirect, and whether credentials may be sent there. Pure.
+//! Decides whether to follow a redirect of a git server or a registry, and whether credentials may be sent there. Pure.
 //!
-//! Registries of clouds redirect the reading of a blob to their storage, which has another host. Whatever answers, the
-//! digest decides.
+//! Registries of clouds redirect the reading of a blob to their storage, which has another host. So another host is
+//! allowed, but without credentials. A step back from https to plain http is refused.
 
 use http::Uri;
 
 /// The next request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Hop {
-    pub(super) uri: Uri,
+pub struct Hop {
+    /// Its URL.
+    pub uri: Uri,
     /// Whether credentials may be sent: only to the origin that they were given for.
-    pub(super) is_same_origin: bool,
+    pub is_same_origin: bool,
 }
 
 /// Why a redirect is not followed, as the end of the sentence "… redirects".
-pub(super) type Why = &'static str;
+pub type Why = &'static str;
 
 /// Resolves `location` from the answer of `current`, for a request that began at `origin`.
-pub(super) fn follow(origin: &Uri, current: &Uri, location: &[u8]) -> Result<Hop, Why> {
+///
+/// # Errors
+///
+/// Fails if the redirect must not be followed.
+pub fn follow(origin: &Uri, current: &Uri, location: &[u8]) -> Result<Hop, Why> {
     let location = std::str::from_utf8(location).map_err(|_| "to an invalid URL")?;
     let uri = resolve(current, location).ok_or("to an invalid URL")?;
     match uri.scheme_str() {

@@ -22,6 +22,8 @@ fn credentials_stay_with_their_origin() {
     check(origin, "https://r.example.com:8443/y", Ok(("https://r.example.com:8443/y", false)));
     check(origin, "https://storage.example.com/y?sig=1", Ok(("https://storage.example.com/y?sig=1", false)));
     check(origin, "//storage.example.com/y", Ok(("https://storage.example.com/y", false)));
+    check(origin, "https://r.example.com.evil/y", Ok(("https://r.example.com.evil/y", false)));
+    check(origin, "../y", Ok(("https://r.example.com/v2/a/blobs/../y", true)));
     // Back from elsewhere, they may be sent again.
     check("https://storage.example.com/y", "https://r.example.com/z", Ok(("https://r.example.com/z", true)));
 }
@@ -30,6 +32,7 @@ fn credentials_stay_with_their_origin() {
 fn a_redirect_that_is_not_followed_says_why() {
     let origin = "https://r.example.com/v2/a/blobs/x";
     check(origin, "http://r.example.com/y", Err("from https to plain http, which is refused"));
+    check("http://r.example.com/a", "http://r.example.com/b", Ok(("http://r.example.com/b", false)));
     check(origin, "file:///etc/passwd", Err("to an invalid URL"));
     check(origin, "ftp://r.example.com/y", Err("to a scheme other than http"));
     check(origin, "https://u:p@r.example.com/y", Err("to a URL with credentials, which is refused"));
