@@ -65,7 +65,7 @@
 //! | `tidegate-testbed` | real API servers on this machine |
 //! | `tidegate-bench` | `tidegate demo` and `tidegate sim`, behind the default feature `lab` |
 //!
-//! What the crates cannot express is a test in `tests/it/tidy.rs`: the core names no clock, environment or file,
+//! What the crates cannot express is a test in `tests/it/tidy.rs`: the core names no environment, file or thread,
 //! and no build pulls in what its layer must not have.
 //!
 //! # What holds everywhere

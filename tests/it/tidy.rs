@@ -7,22 +7,8 @@ use std::{
     process::Command,
 };
 
-/// What the core must not name, in code outside its tests.
-const FORBIDDEN: &[&str] = &[
-    "std::fs",
-    "std::env",
-    "std::net",
-    "std::time::Instant",
-    "std::time::SystemTime",
-    "SystemTime::now",
-    "Instant::now",
-    "Timestamp::now",
-    "Zoned::now",
-    "std::thread",
-    "std::process",
-    "std::sync::Mutex",
-    "std::sync::RwLock",
-];
+/// What the core must not name, in code outside its tests. `crates/core/clippy.toml` forbids clocks and locks.
+const FORBIDDEN: &[&str] = &["std::fs", "std::env", "std::net", "std::thread", "std::process"];
 
 /// A package, and the crates that its build must not bring along.
 const UNWANTED: &[(&str, &[&str])] = &[
