@@ -14,7 +14,7 @@ use super::{
 };
 use tidegate_core::{
     api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
-    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, Standing},
+    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState},
 };
 
 /// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
@@ -74,7 +74,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// One entry of a section: a line, and the lines below it.
 struct Entry {
-    standing: Standing,
+    standing: SubjectState,
     line: String,
     below: Vec<String>,
 }
@@ -91,13 +91,16 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
             below: Vec::new(),
         }))
         .chain(overview.unreadable.iter().map(|found| Entry {
-            standing: Standing::Wrong,
+            standing: SubjectState::Wrong,
             line: found.sentence(),
             below: vec!["its last readable state stays in use; upgrade Tidegate, or correct the field".to_owned()],
         }))
         .collect();
-    let sections =
-        [(Standing::Wrong, "Problems"), (Standing::Waiting, "In progress"), (Standing::Stopped, "Suspended")];
+    let sections = [
+        (SubjectState::Wrong, "Problems"),
+        (SubjectState::Waiting, "In progress"),
+        (SubjectState::Stopped, "Suspended"),
+    ];
     for (standing, title) in sections {
         let members: Vec<&Entry> = entries.iter().filter(|entry| entry.standing == standing).collect();
         if members.is_empty() {
@@ -105,9 +108,9 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
         }
         let heading = format!("{title} ({})", members.len());
         match standing {
-            Standing::Wrong => writeln!(out, "{}", heading.red().bold())?,
-            Standing::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
-            Standing::Stopped | Standing::Well => writeln!(out, "{}", heading.bold())?,
+            SubjectState::Wrong => writeln!(out, "{}", heading.red().bold())?,
+            SubjectState::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
+            SubjectState::Stopped | SubjectState::Well => writeln!(out, "{}", heading.bold())?,
         }
         for entry in members.iter().take(LINES_MAX) {
             writeln!(out, "  {}", entry.line)?;
@@ -140,7 +143,7 @@ fn source(source: &SourceLine) -> Entry {
     if DIAGNOSTICS_MAX < source.diagnostics.len() {
         below.push(format!("and {} more", source.diagnostics.len() - DIAGNOSTICS_MAX));
     }
-    if source.standing != Standing::Well {
+    if source.standing != SubjectState::Well {
         let counts = &source.counts;
         below.push(format!(
             "active revision: {}; {} applied, {} skipped, {} to prune",
@@ -157,7 +160,7 @@ fn runtime(runtime: &RuntimeLine) -> Entry {
     let below = runtime
         .modules
         .iter()
-        .filter(|module| matches!(module.standing, Standing::Wrong | Standing::Waiting))
+        .filter(|module| matches!(module.standing, SubjectState::Wrong | SubjectState::Waiting))
         .map(module)
         .collect();
     let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
@@ -173,7 +176,7 @@ fn module(module: &ModuleLine) -> String {
 
 /// The healthy objects, counted.
 fn well(overview: &Overview) -> String {
-    let is_well = |standing: Standing| standing == Standing::Well;
+    let is_well = |standing: SubjectState| standing == SubjectState::Well;
     let sources: Vec<&SourceLine> = overview.sources.iter().filter(|source| is_well(source.standing)).collect();
     let runtimes = overview.runtimes.iter().filter(|runtime| is_well(runtime.standing)).count();
     let modules = overview.runtimes.iter().flat_map(|runtime| &runtime.modules);

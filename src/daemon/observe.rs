@@ -10,7 +10,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     conditions, landscape,
-    overview::{Overview, SourceLine, Standing},
+    overview::{Overview, SourceLine, SubjectState},
 };
 use tidegate_process::ambient;
 
@@ -119,8 +119,8 @@ fn unreadable(context: &Context) -> BTreeMap<String, usize> {
 fn source_series(source: &SourceLine) -> SourceSeries {
     SourceSeries {
         name: source.name.clone(),
-        ready: source.standing == Standing::Well,
-        suspended: source.standing == Standing::Stopped,
+        ready: source.standing == SubjectState::Well,
+        suspended: source.standing == SubjectState::Stopped,
         applied: source.counts.applied,
         withheld: source.counts.withheld,
         to_prune: source.counts.to_prune,

@@ -1,7 +1,7 @@
 //! The certificate of a runtime in KCP: requested, updated, renewed and removed.
 //!
 //! ```text
-//! pass over a runtime ── ensure ─▶ Standing::Issued ── load ─▶ Leaf ─▶ the Secret in the runtime
+//! pass over a runtime ── ensure ─▶ CertificateState::Issued ── load ─▶ Leaf ─▶ the Secret in the runtime
 //!                                            pass ended well ── trusts ─▶ the gateway may change its certificate
 //! pass over a deletion ── remove ─▶ certificate and Secret are gone
 //! ```
@@ -32,7 +32,7 @@ use tidegate_core::{
     name::Key,
     object::{Digest, Object},
     plan::{
-        certificate::{self, Backend, Certificate, Issued, Refused, Rules, Standing},
+        certificate::{self, Backend, Certificate, CertificateState, Issued, Refused, Rules},
         reporting::ListenerSettings,
     },
     render,
@@ -115,21 +115,21 @@ const BACKEND_RETRY: Duration = Duration::from_secs(2);
 
 /// Ensures that a runtime has its desired certificate, and returns its state.
 ///
-/// After [`Standing::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to the
+/// After [`CertificateState::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to the
 /// control plane fails.
 pub async fn ensure(
     context: CertificatesContext<'_>,
     cause: &Cause,
     kyma: &Kyma,
     now: Timestamp,
-) -> Result<Standing, Error> {
+) -> Result<CertificateState, Error> {
     let certificates = context.certificates;
     let certificate = match wanted(context, kyma) {
         Ok(certificate) => certificate,
-        Err(refused) => return Ok(Standing::Refused(refused.to_string())),
+        Err(refused) => return Ok(CertificateState::Refused(refused.to_string())),
     };
     let Some(backend) = certificates.backend.get().copied() else {
-        return Ok(Standing::Pending("the certificate issuer is not known yet".to_owned()));
+        return Ok(CertificateState::Pending("the certificate issuer is not known yet".to_owned()));
     };
     let Some((gvk, plural)) = pki::object::kind(backend) else {
         return signed(context, cause, &certificate, now).await;
@@ -141,8 +141,8 @@ pub async fn ensure(
             let kind = Kind::new(gvk, plural, true);
             requested(context, cause, (backend, &kind), &certificate, &desired, now).await
         }
-        Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
-        None => Ok(Standing::Pending("this issuer has no Certificate object".to_owned())),
+        Some(Err(error)) => Ok(CertificateState::Refused(error.to_string())),
+        None => Ok(CertificateState::Pending("this issuer has no Certificate object".to_owned())),
     }
 }
 
@@ -213,7 +213,7 @@ async fn requested(
     certificate: &Certificate,
     desired: &Object,
     now: Timestamp,
-) -> Result<Standing, Error> {
+) -> Result<CertificateState, Error> {
     let known = known(context, certificate);
     let mut last = Requested::Nothing;
     loop {
@@ -232,7 +232,7 @@ async fn signed(
     cause: &Cause,
     certificate: &Certificate,
     now: Timestamp,
-) -> Result<Standing, Error> {
+) -> Result<CertificateState, Error> {
     let (certificates, known) = (context.certificates, known(context, certificate));
     let Some(root) = certificates.signer(&certificate.kyma) else { return Ok(decide::unsigned(&known)) };
     let written = certificates.written(&certificate.kyma, known.secret.as_deref());
@@ -247,9 +247,9 @@ async fn signed(
             let written = enact::write(context.kcp, cause, &signing, leaf).await?;
             let issued = written.issued.clone();
             certificates.state().signed.insert(certificate.kyma.clone(), (written, Instant::now()));
-            Ok(Standing::Issued(issued))
+            Ok(CertificateState::Issued(issued))
         }
-        Err(error) => Ok(Standing::Refused(controller::chain(&error))),
+        Err(error) => Ok(CertificateState::Refused(controller::chain(&error))),
     }
 }
 

@@ -36,7 +36,7 @@ use tidegate_core::{
     object::Digest,
     plan::{
         self,
-        certificate::{Backend, Rules, Standing},
+        certificate::{Backend, CertificateState, Rules},
         reporting::ListenerSettings,
     },
     template::{Library, Templates},
@@ -87,7 +87,7 @@ type Runtimes = Arc<Mutex<BTreeMap<String, Runtime>>>;
 #[derive(Clone, Default)]
 struct Runtime {
     /// How its certificate stood at the last pass.
-    standing: Option<Standing>,
+    standing: Option<CertificateState>,
     /// Its certificate and key.
     leaf: Option<(Vec<u8>, Vec<u8>)>,
     /// Whom it trusts.
@@ -324,7 +324,7 @@ impl World {
         eventually("the runtime has a certificate", SOON, async || {
             let runtime = self.daemon().runtime(kyma);
             match (&runtime.standing, &runtime.leaf) {
-                (Some(Standing::Issued(_)), Some(_)) if !runtime.bundle.is_empty() => Ok(runtime),
+                (Some(CertificateState::Issued(_)), Some(_)) if !runtime.bundle.is_empty() => Ok(runtime),
                 (standing, _) => Err(format!("{standing:?}, {:?}", self.daemon().context.certificates.problem())),
             }
         })
@@ -394,7 +394,7 @@ async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     };
     let bundle = context.stores.ca_bundle();
     let mut runtime = Runtime { standing: Some(standing.clone()), ..known };
-    if let (Standing::Issued(issued), Some(bundle)) = (&standing, &bundle) {
+    if let (CertificateState::Issued(issued), Some(bundle)) = (&standing, &bundle) {
         match certificates::load(context.runtime().certificates, issued).await {
             Ok(Some(leaf)) => {
                 runtime.leaf = Some((leaf.certificate, leaf.key));

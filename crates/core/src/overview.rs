@@ -20,7 +20,7 @@ use crate::{
 /// The state of a source, runtime, module or Watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum SubjectState {
     /// A user must act.
     Wrong,
     /// Work is in progress.
@@ -52,7 +52,7 @@ pub struct SourceLine {
     /// `<namespace>/<name>`.
     pub name: String,
     /// Its state.
-    pub standing: Standing,
+    pub standing: SubjectState,
     /// One sentence.
     pub message: String,
     /// The last commit without held back definitions.
@@ -74,7 +74,7 @@ pub struct RuntimeLine {
     /// `<namespace>/<name>` of the Kyma.
     pub name: String,
     /// Its state.
-    pub standing: Standing,
+    pub standing: SubjectState,
     /// The state of the Kyma; empty if no pass has processed it.
     pub state: State,
     /// One sentence.
@@ -89,7 +89,7 @@ pub struct ModuleLine {
     /// Its name.
     pub name: String,
     /// Its state.
-    pub standing: Standing,
+    pub standing: SubjectState,
     /// The state of the module in its status.
     pub state: State,
     /// Installed version.
@@ -109,7 +109,7 @@ pub struct WatcherLine {
     /// `<namespace>/<name>`.
     pub name: String,
     /// Its state.
-    pub standing: Standing,
+    pub standing: SubjectState,
     /// One sentence.
     pub message: String,
 }
@@ -166,12 +166,12 @@ impl Overview {
     /// Whether a source has invalid definitions.
     pub fn has_invalid_definitions(&self) -> bool {
         let errors = |source: &SourceLine| source.diagnostics.iter().any(|diagnostic| diagnostic.severity == "error");
-        self.sources.iter().any(|source| source.standing != Standing::Stopped && errors(source))
+        self.sources.iter().any(|source| source.standing != SubjectState::Stopped && errors(source))
     }
 
     /// Whether work is in progress.
     pub fn is_under_way(&self) -> bool {
-        let waiting = |standing: Standing| standing == Standing::Waiting;
+        let waiting = |standing: SubjectState| standing == SubjectState::Waiting;
         self.sources.iter().any(|source| waiting(source.standing))
             || self.runtimes.iter().any(|runtime| waiting(runtime.standing))
             || self.watchers.iter().any(|watcher| waiting(watcher.standing))
@@ -179,7 +179,7 @@ impl Overview {
 
     /// The problems, one line each. Does not include what a user stopped intentionally.
     pub fn not_done(&self) -> Vec<String> {
-        let open = |standing: Standing| matches!(standing, Standing::Wrong | Standing::Waiting);
+        let open = |standing: SubjectState| matches!(standing, SubjectState::Wrong | SubjectState::Waiting);
         let mut lines = Vec::new();
         for source in self.sources.iter().filter(|source| open(source.standing)) {
             lines.push(format!("source {}: {}", source.name, source.message));
@@ -209,12 +209,12 @@ fn source(source: &GitSource) -> SourceLine {
     let current = status.observed_generation == source.metadata.generation;
     let ready = condition(&status.conditions, "Ready");
     let (standing, message) = match ready {
-        _ if source.spec.suspend => (Standing::Stopped, "suspended: no fetch, apply or prune".to_owned()),
-        Some(ready) if current && ready.status == "True" => (Standing::Well, ready.message.clone()),
-        Some(ready) if current && ready.status == "False" => (Standing::Wrong, ready.message.clone()),
-        Some(ready) if current => (Standing::Waiting, ready.message.clone()),
-        Some(_) => (Standing::Waiting, "its latest change has not been reconciled yet".to_owned()),
-        None => (Standing::Waiting, "not reconciled yet".to_owned()),
+        _ if source.spec.suspend => (SubjectState::Stopped, "suspended: no fetch, apply or prune".to_owned()),
+        Some(ready) if current && ready.status == "True" => (SubjectState::Well, ready.message.clone()),
+        Some(ready) if current && ready.status == "False" => (SubjectState::Wrong, ready.message.clone()),
+        Some(ready) if current => (SubjectState::Waiting, ready.message.clone()),
+        Some(_) => (SubjectState::Waiting, "its latest change has not been reconciled yet".to_owned()),
+        None => (SubjectState::Waiting, "not reconciled yet".to_owned()),
     };
     SourceLine {
         name: landscape::key(&source.metadata).to_string(),
@@ -239,11 +239,13 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         .any(|condition| condition.observed_generation.is_some_and(|seen| Some(seen) < kyma.metadata.generation));
     let (standing, message) = if skipped {
         let message = format!("stopped by label {}", label::SKIP_RECONCILIATION);
-        (Standing::Stopped, message)
+        (SubjectState::Stopped, message)
     } else {
         match status.state {
-            State::Unknown => (Standing::Waiting, "not reconciled yet".to_owned()),
-            State::Ready if behind => (Standing::Waiting, "its latest change has not been reconciled yet".to_owned()),
+            State::Unknown => (SubjectState::Waiting, "not reconciled yet".to_owned()),
+            State::Ready if behind => {
+                (SubjectState::Waiting, "its latest change has not been reconciled yet".to_owned())
+            }
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
@@ -265,7 +267,7 @@ fn module(module: &ModuleStatus) -> ModuleLine {
 
 fn watcher(watcher: &Watcher) -> WatcherLine {
     let (standing, message) = match &watcher.status {
-        None => (Standing::Waiting, "not reconciled yet".to_owned()),
+        None => (SubjectState::Waiting, "not reconciled yet".to_owned()),
         Some(status) => {
             let problem = status.conditions.iter().find(|condition| condition.status != "True");
             let message = problem.map_or_else(|| status.state.to_string(), |condition| condition.message.clone());
@@ -275,12 +277,12 @@ fn watcher(watcher: &Watcher) -> WatcherLine {
     WatcherLine { name: landscape::key(&watcher.metadata).to_string(), standing, message }
 }
 
-fn of_state(state: State) -> Standing {
+fn of_state(state: State) -> SubjectState {
     match state {
-        State::Ready => Standing::Well,
-        State::Unmanaged => Standing::Stopped,
-        State::Processing | State::Deleting | State::Unknown => Standing::Waiting,
-        State::Error | State::Warning => Standing::Wrong,
+        State::Ready => SubjectState::Well,
+        State::Unmanaged => SubjectState::Stopped,
+        State::Processing | State::Deleting | State::Unknown => SubjectState::Waiting,
+        State::Error | State::Warning => SubjectState::Wrong,
     }
 }
 

@@ -7,7 +7,7 @@ use tidegate_core::{
     overview::{UnreadableLine, WatcherLine},
 };
 
-fn source_line(name: &str, standing: Standing, message: &str, errors: usize) -> SourceLine {
+fn source_line(name: &str, standing: SubjectState, message: &str, errors: usize) -> SourceLine {
     let diagnostic = |number: usize| DiagnosticEntry {
         severity: "error".to_owned(),
         code: "unknown-field".to_owned(),
@@ -27,11 +27,17 @@ fn source_line(name: &str, standing: Standing, message: &str, errors: usize) -> 
     }
 }
 
-fn runtime_line(name: &str, standing: Standing, state: State, message: &str, modules: Vec<ModuleLine>) -> RuntimeLine {
+fn runtime_line(
+    name: &str,
+    standing: SubjectState,
+    state: State,
+    message: &str,
+    modules: Vec<ModuleLine>,
+) -> RuntimeLine {
     RuntimeLine { name: name.to_owned(), standing, state, message: message.to_owned(), modules }
 }
 
-fn module_line(name: &str, standing: Standing, state: State, message: Option<&str>) -> ModuleLine {
+fn module_line(name: &str, standing: SubjectState, state: State, message: Option<&str>) -> ModuleLine {
     ModuleLine {
         name: name.to_owned(),
         standing,
@@ -57,33 +63,33 @@ fn problems_come_first_and_what_is_well_is_counted() {
             problem: "spec.version: invalid type, expected a string".to_owned(),
         }],
         sources: vec![
-            source_line("kcp-system/bad", Standing::Wrong, "2 definitions are held back", 7),
-            source_line("kcp-system/good", Standing::Well, "applied", 0),
+            source_line("kcp-system/bad", SubjectState::Wrong, "2 definitions are held back", 7),
+            source_line("kcp-system/good", SubjectState::Well, "applied", 0),
         ],
         runtimes: vec![
             runtime_line(
                 "kcp-system/broken",
-                Standing::Wrong,
+                SubjectState::Wrong,
                 State::Error,
                 "module cache: no version 1.2.0",
                 vec![
-                    module_line("cache", Standing::Wrong, State::Error, Some("no version 1.2.0")),
-                    module_line("mailer", Standing::Well, State::Ready, None),
+                    module_line("cache", SubjectState::Wrong, State::Error, Some("no version 1.2.0")),
+                    module_line("mailer", SubjectState::Well, State::Ready, None),
                 ],
             ),
-            runtime_line("kcp-system/fresh", Standing::Waiting, State::Unknown, "not reconciled yet", Vec::new()),
+            runtime_line("kcp-system/fresh", SubjectState::Waiting, State::Unknown, "not reconciled yet", Vec::new()),
             runtime_line(
                 "kcp-system/quiet",
-                Standing::Stopped,
+                SubjectState::Stopped,
                 State::Ready,
                 "stopped by label operator.kyma-project.io/skip-reconciliation",
                 Vec::new(),
             ),
-            runtime_line("kcp-system/well", Standing::Well, State::Ready, "kyma is ready", Vec::new()),
+            runtime_line("kcp-system/well", SubjectState::Well, State::Ready, "kyma is ready", Vec::new()),
         ],
         watchers: vec![WatcherLine {
             name: "kcp-system/watcher".to_owned(),
-            standing: Standing::Well,
+            standing: SubjectState::Well,
             message: "Ready".to_owned(),
         }],
     };
@@ -98,7 +104,7 @@ fn an_empty_control_plane_is_one_line() {
 #[test]
 fn a_thousand_problems_leave_room_on_the_screen() {
     let wrong = |number: usize| {
-        runtime_line(&format!("kcp-system/{number:04}"), Standing::Wrong, State::Error, "no answer", Vec::new())
+        runtime_line(&format!("kcp-system/{number:04}"), SubjectState::Wrong, State::Error, "no answer", Vec::new())
     };
     let overview = Overview { runtimes: (0..1000).map(wrong).collect(), ..Overview::default() };
     let text = text(&overview);

@@ -16,7 +16,7 @@ use tidegate_core::{
     changes::covers,
     name::Key,
     object::Digest,
-    plan::certificate::{self, Authority, Backend, Certificate, Issued, Rules, Standing, Validity},
+    plan::certificate::{self, Authority, Backend, Certificate, CertificateState, Issued, Rules, Validity},
 };
 
 use crate::{
@@ -75,7 +75,7 @@ pub(super) enum RequestStep {
     /// Requests a new certificate.
     Renew(Renewal),
     /// Ends the pass.
-    End(Standing),
+    End(CertificateState),
 }
 
 /// The next step if Tidegate signs.
@@ -91,7 +91,7 @@ pub(super) enum SignStep {
         issued_at: Timestamp,
     },
     /// Ends the pass.
-    End(Standing),
+    End(CertificateState),
 }
 
 /// A certificate that Tidegate signed, and its inputs.
@@ -177,7 +177,7 @@ pub(super) fn request(
             RequestStep::Renew(object::renewal(backend, live, conditions, now))
         }
         Requested::Read(_) | Requested::Renewed => RequestStep::End(requested(known, backend)),
-        Requested::Rejected(why) => RequestStep::End(Standing::Refused(why.clone())),
+        Requested::Rejected(why) => RequestStep::End(CertificateState::Refused(why.clone())),
     }
 }
 
@@ -186,10 +186,10 @@ pub(super) fn request(
 pub(super) fn sign(known: &Known<'_>, signer: &Authority, written: Option<&Written>, now: Timestamp) -> SignStep {
     let inputs = inputs(known.certificate, signer);
     if let Some(written) = written.filter(|written| written.inputs == inputs) {
-        return SignStep::End(Standing::Issued(written.issued.clone()));
+        return SignStep::End(CertificateState::Issued(written.issued.clone()));
     }
     if let Some(secret) = known.secret.as_deref().filter(|secret| !is_due(known, secret, inputs, now)) {
-        return SignStep::End(Standing::Issued(issued(known.certificate, secret)));
+        return SignStep::End(CertificateState::Issued(issued(known.certificate, secret)));
     }
     let validity = Validity {
         not_before: now.checked_sub(BACKDATED).unwrap_or(now),
@@ -201,12 +201,12 @@ pub(super) fn sign(known: &Known<'_>, signer: &Authority, written: Option<&Writt
 }
 
 /// The state without a CA. An existing certificate remains usable: only its renewal has to wait.
-pub(super) fn unsigned(known: &Known<'_>) -> Standing {
+pub(super) fn unsigned(known: &Known<'_>) -> CertificateState {
     match known.secret.as_deref().filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
-        Some(secret) => Standing::Issued(issued(known.certificate, secret)),
+        Some(secret) => CertificateState::Issued(issued(known.certificate, secret)),
         None => {
             let because = known.problem.as_deref().unwrap_or("its Secret has not been read yet");
-            Standing::Pending(format!("there is no CA: {because}"))
+            CertificateState::Pending(format!("there is no CA: {because}"))
         }
     }
 }
@@ -263,9 +263,9 @@ fn is_renewal_due(live: &Live, bundled_at: Option<Timestamp>, now: Timestamp) ->
 }
 
 /// The state of a requested certificate.
-fn requested(known: &Known<'_>, backend: Backend) -> Standing {
+fn requested(known: &Known<'_>, backend: Backend) -> CertificateState {
     match known.secret.as_deref().filter(|secret| !secret.is_deleting) {
-        Some(secret) => Standing::Issued(Issued {
+        Some(secret) => CertificateState::Issued(Issued {
             secret: known.certificate.key.clone(),
             version: version(&secret.uid, &secret.resource_version),
             validity: known.live.as_ref().and_then(|live| live.validity),
@@ -275,7 +275,7 @@ fn requested(known: &Known<'_>, backend: Backend) -> Standing {
             let because = known.problem.clone().or_else(|| known.live.as_ref()?.problem.clone());
             let because = because.map(|because| format!(": {because}")).unwrap_or_default();
             let key = &known.certificate.key;
-            Standing::Pending(format!("{} has not issued certificate {key} yet{because}", backend.name()))
+            CertificateState::Pending(format!("{} has not issued certificate {key} yet{because}", backend.name()))
         }
     }
 }

@@ -21,7 +21,7 @@ use tidegate_core::{
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
     plan::{
-        certificate::{Issued, Standing},
+        certificate::{CertificateState, Issued},
         reporting::{Address, AddressError, Agent, Drift, Program},
     },
     render,
@@ -186,14 +186,16 @@ pub(super) fn address(resolved: Result<Address, AddressError>) -> Result<Address
 pub(super) fn prerequisites(
     agent: &Agent,
     address: Address,
-    certificate: Standing,
+    certificate: CertificateState,
     bundle: Option<Arc<[u8]>>,
     pull_secret: Option<String>,
 ) -> Result<Prerequisites, Missing> {
     let issued = match certificate {
-        Standing::Issued(issued) => issued,
-        Standing::Pending(message) => return Err(Missing::waiting(reason::NO_CERTIFICATE, message)),
-        Standing::Refused(message) => return Err(Missing { reason: reason::NO_CERTIFICATE, message, wrong: true }),
+        CertificateState::Issued(issued) => issued,
+        CertificateState::Pending(message) => return Err(Missing::waiting(reason::NO_CERTIFICATE, message)),
+        CertificateState::Refused(message) => {
+            return Err(Missing { reason: reason::NO_CERTIFICATE, message, wrong: true });
+        }
     };
     let bundle = bundle.ok_or_else(|| {
         Missing::waiting(reason::NO_AUTHORITY, "the control plane has no CA bundle for runtimes yet".to_owned())

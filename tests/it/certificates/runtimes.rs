@@ -62,7 +62,7 @@ async fn i25_certificate_is_as_lifecycle_manager_has_it_and_missing_skr_domain_f
 
     world.kyma("two", None).await;
     eventually("it is refused", SOON, async || match world.daemon().runtime("two").standing {
-        Some(Standing::Refused(why)) if why.contains("skr-domain") => Ok(()),
+        Some(CertificateState::Refused(why)) if why.contains("skr-domain") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
@@ -232,7 +232,7 @@ async fn what_is_missing_is_said() {
         let world = &world;
         async move {
             eventually("the missing piece is named", SOON, async || match world.daemon().runtime("one").standing {
-                Some(Standing::Pending(why)) if why.contains(expected) => Ok(()),
+                Some(CertificateState::Pending(why)) if why.contains(expected) => Ok(()),
                 other => {
                     world.daemon().look();
                     Err(format!("{other:?}"))

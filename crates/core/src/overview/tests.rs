@@ -42,13 +42,13 @@ fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
         let line = super::source(&source("landscape", suspend, status));
         (line.standing, line.message)
     };
-    assert_eq!(line(false, Value::Null), (Standing::Waiting, "not reconciled yet".to_owned()));
+    assert_eq!(line(false, Value::Null), (SubjectState::Waiting, "not reconciled yet".to_owned()));
     let status = |generation: i64, status| json!({"observedGeneration": generation, "conditions": ready(status, "m")});
-    assert_eq!(line(false, status(2, "True")), (Standing::Well, "m".to_owned()));
-    assert_eq!(line(false, status(2, "False")), (Standing::Wrong, "m".to_owned()));
-    assert_eq!(line(false, status(2, "Unknown")), (Standing::Waiting, "m".to_owned()));
-    assert_eq!(line(false, status(1, "True")).0, Standing::Waiting);
-    assert_eq!(line(true, status(2, "True")).0, Standing::Stopped);
+    assert_eq!(line(false, status(2, "True")), (SubjectState::Well, "m".to_owned()));
+    assert_eq!(line(false, status(2, "False")), (SubjectState::Wrong, "m".to_owned()));
+    assert_eq!(line(false, status(2, "Unknown")), (SubjectState::Waiting, "m".to_owned()));
+    assert_eq!(line(false, status(1, "True")).0, SubjectState::Waiting);
+    assert_eq!(line(true, status(2, "True")).0, SubjectState::Stopped);
 }
 
 #[test]
@@ -100,5 +100,5 @@ fn a_ready_kyma_of_an_older_generation_is_under_way() {
     let condition = json!([{"type": "Modules", "status": "True", "reason": "Ready", "message": "",
         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     let line = super::runtime(&kyma("one", json!({}), json!({"state": "Ready", "conditions": condition})));
-    assert_eq!(line.standing, Standing::Waiting);
+    assert_eq!(line.standing, SubjectState::Waiting);
 }

@@ -96,7 +96,7 @@ pub enum Refused {
 
 /// The state of a runtime's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CertificateState {
     /// It exists and is usable. A renewal may be in progress.
     Issued(Issued),
     /// It does not exist yet. One sentence says why.

@@ -39,7 +39,7 @@ use std::{
 use cel::{Context, Env, ExecutionError, IdedExpr, Value as CelValue, extensions};
 use serde_json::Value;
 
-use self::{free::Free, library::Standing};
+use self::{free::Free, library::FunctionSupport};
 use super::format;
 use crate::budget::Budget;
 
@@ -101,16 +101,16 @@ impl Expression {
             return Err(format!("its calls are nested more than {DEPTH_MAX} deep: split it into several rules"));
         }
         let free = Free::from_expression(program.expression());
-        let first = |wanted: Standing| {
-            let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
+        let first = |wanted: FunctionSupport| {
+            let of = free.functions.iter().find(|(name, arguments)| library::support(name, *arguments) == wanted);
             of.map(|(name, _)| name.clone())
         };
         // Unknown functions are rejected when the expression is compiled, not when it is evaluated, and in a stable
         // order.
-        if let Some(unknown) = first(Standing::Unknown) {
+        if let Some(unknown) = first(FunctionSupport::Unknown) {
             return Err(format!("the function `{unknown}` is not supported"));
         }
-        let foreign = first(Standing::Foreign);
+        let foreign = first(FunctionSupport::Foreign);
         if LOOPS_MAX < free.loops {
             return Err(format!("more than {LOOPS_MAX} looping macros are nested within each other"));
         }

@@ -469,12 +469,12 @@ impl<'a> RuntimeComparison<'a> {
         let strangers = self.look_up(&wishes, &live).await?;
         let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
         let comparer = self.skr();
-        let results: Vec<_> = stream::iter(&blocked.standing)
-            .map(|(wish, standing)| async { one(&comparer, wish, standing).await })
+        let results: Vec<_> = stream::iter(&blocked.wishes)
+            .map(|(wish, ownership)| async { one(&comparer, wish, ownership).await })
             .buffered(OBJECTS_AT_ONCE)
             .collect()
             .await;
-        for ((wish, _), result) in blocked.standing.iter().zip(results) {
+        for ((wish, _), result) in blocked.wishes.iter().zip(results) {
             match result {
                 Ok(found) => self.outcome.found.extend(found),
                 Err(error) if concerns_all(&error) => return Err(error),
@@ -504,39 +504,41 @@ impl<'a> RuntimeComparison<'a> {
         for (wish, whose) in wishes {
             let id = wish.object.id();
             let object = live.get(&id).or_else(|| strangers.get(&id));
-            let standing = match (&whose, object) {
-                (Whose::Platform | Whose::Ours, Some(object)) => Standing::There(object),
-                (Whose::Platform | Whose::Ours, None) => Standing::Absent,
-                (Whose::Manifest(manifest), Some(object)) => self.standing(manifest, modules, object),
+            let ownership = match (&whose, object) {
+                (Whose::Platform | Whose::Ours, Some(object)) => Ownership::Ours(object),
+                (Whose::Platform | Whose::Ours, None) => Ownership::Absent,
+                (Whose::Manifest(manifest), Some(object)) => self.ownership(manifest, modules, object),
                 // If two Manifests have the same object, the first one owns it.
                 (Whose::Manifest(_), None) => match first.get(&id) {
-                    Some((other, object)) => Standing::Brought(object.clone(), format!("Manifest {}", other.name())),
-                    None => Standing::Absent,
+                    Some((other, object)) => {
+                        Ownership::InEarlierManifest(object.clone(), format!("Manifest {}", other.name()))
+                    }
+                    None => Ownership::Absent,
                 },
             };
             if let Whose::Manifest(manifest) = whose {
-                if let Some(managers) = standing.strangers() {
+                if let Some(managers) = ownership.strangers() {
                     self.hold(modules, &manifest, &wish, &managers);
                     sorted.modules.insert(manifest);
                 } else {
                     first.entry(id).or_insert_with(|| (manifest, wish.object.clone()));
                 }
             }
-            sorted.standing.push((wish, standing));
+            sorted.wishes.push((wish, ownership));
         }
         sorted
     }
 
     /// The owner of an object that is not recorded for this Manifest.
-    fn standing<'l>(&self, manifest: &Key, modules: &[Module], object: &'l Object) -> Standing<'l> {
-        let Some(managers) = self.stranger(manifest, object) else { return Standing::There(object) };
+    fn ownership<'l>(&self, manifest: &Key, modules: &[Module], object: &'l Object) -> Ownership<'l> {
+        let Some(managers) = self.stranger(manifest, object) else { return Ownership::Ours(object) };
         let id = object.id();
         // Another module that no longer contains the object deletes it first.
         let owner = object.annotation(annotation::OWNED_BY).and_then(|owner| owner.parse::<Key>().ok());
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
-            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => Standing::Moves(object),
-            _ => Standing::Stranger(object, managers),
+            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => Ownership::Moves(object),
+            _ => Ownership::Foreign(object, managers),
         }
     }
 
@@ -700,15 +702,17 @@ impl<'a> RuntimeComparison<'a> {
 }
 
 /// Compares one object.
-async fn one(comparer: &Comparer<'_>, wish: &Wish, standing: &Standing<'_>) -> Result<Option<Found>, Error> {
-    let (differs, effect) = match standing {
-        Standing::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
-        Standing::There(live) => (comparer.existing(wish, live).await?, Effect::Applies),
-        Standing::Moves(live) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
-        Standing::Stranger(live, managers) => {
+async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) -> Result<Option<Found>, Error> {
+    let (differs, effect) = match ownership {
+        Ownership::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
+        Ownership::Ours(live) => (comparer.existing(wish, live).await?, Effect::Applies),
+        Ownership::Moves(live) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
+        Ownership::Foreign(live, managers) => {
             (Some(Arc::new(comparer.stranger(wish, live, managers).await?)), Effect::Held)
         }
-        Standing::Brought(other, manifest) => (Some(Arc::new(comparer.brought(wish, other, manifest))), Effect::Held),
+        Ownership::InEarlierManifest(other, manifest) => {
+            (Some(Arc::new(comparer.brought(wish, other, manifest))), Effect::Held)
+        }
     };
     Ok(differs.map(|differs| comparer.found(wish, &differs, effect)))
 }
@@ -725,31 +729,31 @@ fn seen(object: &Object, marked: bool) -> Live<'_> {
 /// The owners of the desired objects.
 #[derive(Default)]
 struct SortedOut<'l> {
-    standing: Vec<(Wish, Standing<'l>)>,
+    wishes: Vec<(Wish, Ownership<'l>)>,
     /// Manifests with an object of another owner.
     modules: BTreeSet<Key>,
 }
 
 /// The owner of a desired object.
-enum Standing<'l> {
+enum Ownership<'l> {
     Absent,
     /// It belongs to Tidegate, or Tidegate may take it over.
-    There(&'l Object),
+    Ours(&'l Object),
     /// Another module of the runtime deletes it first.
     Moves(&'l Object),
     /// It has another owner: its managers, or its Manifest.
-    Stranger(&'l Object, Vec<String>),
+    Foreign(&'l Object, Vec<String>),
     /// It does not exist, and an earlier Manifest contains it as well.
-    Brought(Object, String),
+    InEarlierManifest(Object, String),
 }
 
-impl Standing<'_> {
+impl Ownership<'_> {
     /// The other owner, if the object is in conflict.
     fn strangers(&self) -> Option<Vec<String>> {
         match self {
-            Standing::Absent | Standing::There(_) | Standing::Moves(_) => None,
-            Standing::Stranger(_, managers) => Some(managers.clone()),
-            Standing::Brought(_, manifest) => Some(vec![manifest.clone()]),
+            Ownership::Absent | Ownership::Ours(_) | Ownership::Moves(_) => None,
+            Ownership::Foreign(_, managers) => Some(managers.clone()),
+            Ownership::InEarlierManifest(_, manifest) => Some(vec![manifest.clone()]),
         }
     }
 }

@@ -64,9 +64,12 @@ fn a_certificate_of_a_former_ca_is_requested_again_but_not_during_an_issue_or_af
 fn a_requested_certificate_is_issued_once_its_secret_exists_and_otherwise_says_why_not() {
     let problem = || Some("no such issuer".to_owned());
     let waiting = |because: &str| {
-        Standing::Pending(format!("cert-manager has not issued certificate istio-system/a-webhook-tls yet{because}"))
+        CertificateState::Pending(format!(
+            "cert-manager has not issued certificate istio-system/a-webhook-tls yet{because}"
+        ))
     };
-    let issued = Standing::Issued(Issued { secret: key(), version: "1/7".to_owned(), validity: live().validity });
+    let issued =
+        CertificateState::Issued(Issued { secret: key(), version: "1/7".to_owned(), validity: live().validity });
     for (world, expected) in [
         (World { secret: Some(secret()), ..World::default() }, issued),
         (World { secret: Some(LeafSecret { is_deleting: true, ..secret() }), ..World::default() }, waiting("")),
@@ -86,7 +89,7 @@ fn a_requested_certificate_is_issued_once_its_secret_exists_and_otherwise_says_w
     }
     let rejected = Requested::Rejected("cannot request it".to_owned());
     let step = request(&World::default().known(), Backend::Gardener, None, &rejected, now());
-    assert_eq!(step, RequestStep::End(Standing::Refused("cannot request it".to_owned())));
+    assert_eq!(step, RequestStep::End(CertificateState::Refused("cannot request it".to_owned())));
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn a_certificate_that_the_watch_does_not_show_yet_is_not_signed_again() {
     let inputs = inputs(&world.certificate, &authority());
     let written = Written { issued: Issued { secret: key(), version: "1/8".to_owned(), validity: None }, inputs };
     let step = sign(&world.known(), &authority(), Some(&written), now());
-    assert_eq!(step, SignStep::End(Standing::Issued(written.issued.clone())));
+    assert_eq!(step, SignStep::End(CertificateState::Issued(written.issued.clone())));
 
     let another = Written { inputs: Digest::of_bytes(b"another CA"), ..written.clone() };
     assert!(matches!(sign(&world.known(), &authority(), Some(&another), now()), SignStep::Issue { .. }));
@@ -138,10 +141,10 @@ fn a_certificate_that_the_watch_does_not_show_yet_is_not_signed_again() {
 
 #[test]
 fn without_a_ca_an_existing_certificate_stays_usable() {
-    let pending = |because: &str| Standing::Pending(format!("there is no CA: {because}"));
+    let pending = |because: &str| CertificateState::Pending(format!("there is no CA: {because}"));
     let usable = Issued { secret: key(), version: "1/7".to_owned(), validity: validity(&signed()) };
     for (world, expected) in [
-        (World { secret: Some(signed()), ..World::default() }, Standing::Issued(usable)),
+        (World { secret: Some(signed()), ..World::default() }, CertificateState::Issued(usable)),
         (World::default(), pending("its Secret has not been read yet")),
         (World { problem: Some("it expired"), ..World::default() }, pending("it expired")),
         (

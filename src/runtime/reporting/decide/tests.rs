@@ -109,16 +109,16 @@ fn found(version: &str, bundle: &str) -> Prerequisites {
 #[test]
 fn the_first_missing_prerequisite_is_reported() {
     let (with, without) = (agent(Program::Tidegate, Some("registry")), agent(Program::Tidegate, None));
-    let pending = || Standing::Pending("not yet".to_owned());
+    let pending = || CertificateState::Pending("not yet".to_owned());
     let bundle = || Some(Arc::from(&b"ca"[..]));
     let version = || Some("1".to_owned());
     for (agent, certificate, bundle, pull_secret, expected) in [
         (&with, pending(), None, None, Err((reason::NO_CERTIFICATE, false))),
-        (&with, Standing::Refused("no domain".to_owned()), None, None, Err((reason::NO_CERTIFICATE, true))),
-        (&with, Standing::Issued(issued("1")), None, None, Err((reason::NO_AUTHORITY, false))),
-        (&with, Standing::Issued(issued("1")), bundle(), None, Err((reason::NO_PULL_SECRET, false))),
-        (&with, Standing::Issued(issued("1")), bundle(), version(), Ok(version())),
-        (&without, Standing::Issued(issued("1")), bundle(), version(), Ok(None)),
+        (&with, CertificateState::Refused("no domain".to_owned()), None, None, Err((reason::NO_CERTIFICATE, true))),
+        (&with, CertificateState::Issued(issued("1")), None, None, Err((reason::NO_AUTHORITY, false))),
+        (&with, CertificateState::Issued(issued("1")), bundle(), None, Err((reason::NO_PULL_SECRET, false))),
+        (&with, CertificateState::Issued(issued("1")), bundle(), version(), Ok(version())),
+        (&without, CertificateState::Issued(issued("1")), bundle(), version(), Ok(None)),
     ] {
         let found = prerequisites(agent, listener(), certificate, bundle, pull_secret);
         let found = found.map(|found| found.pull_secret).map_err(|missing| (missing.reason, missing.wrong));

@@ -181,7 +181,7 @@ const TYPES: &[&str] =
 
 /// The level of support for a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum FunctionSupport {
     Computed,
     /// The API server has it, but it is not evaluated here.
     Foreign,
@@ -190,14 +190,14 @@ pub(super) enum Standing {
 
 /// Looks up a function by its full name, such as `sets.contains`. Operators, such as `_&&_`, are
 /// evaluated.
-pub(super) fn standing(name: &str, arguments: usize) -> Standing {
+pub(super) fn support(name: &str, arguments: usize) -> FunctionSupport {
     let is_operator = !name.starts_with(|c: char| c.is_alphabetic());
     if is_operator || COMPUTED.contains(&name) {
-        return Standing::Computed;
+        return FunctionSupport::Computed;
     }
     let is_macro = MACROS.iter().any(|(of, _, count)| *of == name && *count == arguments);
     let is_format = name.strip_prefix("format.").is_some_and(|format| FORMATS.contains(&format));
-    if is_macro || is_format || FOREIGN.contains(&name) { Standing::Foreign } else { Standing::Unknown }
+    if is_macro || is_format || FOREIGN.contains(&name) { FunctionSupport::Foreign } else { FunctionSupport::Unknown }
 }
 
 /// Whether an undeclared name is a prefix of longer names.

@@ -14,7 +14,7 @@ use cel::{
 
 use super::{
     ENVIRONMENT,
-    library::{self, Standing},
+    library::{self, FunctionSupport},
 };
 
 /// The type of a value.
@@ -240,7 +240,7 @@ impl Checker<'_> {
             _ => None,
         });
         let full = space.map_or_else(|| name.to_owned(), |(_, space)| format!("{space}.{name}"));
-        let is_unknown = library::standing(&full, call.args.len()) == Standing::Unknown;
+        let is_unknown = library::support(&full, call.args.len()) == FunctionSupport::Unknown;
         let mut arguments = Vec::with_capacity(call.args.len() + 1);
         if let Some(target) = call.target.as_deref().filter(|_| space.is_none()) {
             arguments.push(self.visit(target));
