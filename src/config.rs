@@ -481,7 +481,7 @@ impl Options {
     }
 
     /// A configuration file with these options. Leaves out those that have no value.
-    pub fn to_yaml(&self) -> String {
+    pub(crate) fn to_yaml(&self) -> String {
         let mut value = serde_json::to_value(self).expect("options are plain data");
         if let Value::Object(options) = &mut value {
             options.retain(|_, value| !value.is_null());

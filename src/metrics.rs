@@ -243,7 +243,7 @@ impl Metrics {
 
     /// Counts a requeue, as planned (`intended`) or after a failure. The reason is in snake case, as in Lifecycle
     /// Manager.
-    pub fn requeue(&self, reason: &str, intended: bool) {
+    pub(crate) fn requeue(&self, reason: &str, intended: bool) {
         let requeue_type = if intended { "intended" } else { "unexpected" };
         let labels = RequeueLabels { requeue_reason: snake_case(reason), requeue_type };
         self.0.requeues.get_or_create(&labels).inc();
@@ -275,7 +275,7 @@ impl Metrics {
 
     /// Records that a commit affects a runtime. The time runs from its first sight until [`Metrics::runtime_arrived`].
     /// A commit that an earlier process saw is not measured.
-    pub fn runtime_concerned(&self, runtime: &str) {
+    pub(crate) fn runtime_concerned(&self, runtime: &str) {
         let mut seen = self.lock();
         if let Some(latest) = seen.latest {
             seen.runtimes.entry(runtime.to_owned()).or_insert(latest);
@@ -283,7 +283,7 @@ impl Metrics {
     }
 
     /// Records that a runtime is as desired.
-    pub fn runtime_arrived(&self, runtime: &str, now: Instant) {
+    pub(crate) fn runtime_arrived(&self, runtime: &str, now: Instant) {
         let seen = self.lock().runtimes.remove(runtime);
         if let Some(seen) = seen {
             self.observe_arrival("runtime", seen, now);
@@ -291,7 +291,7 @@ impl Metrics {
     }
 
     /// Forgets a deleted runtime.
-    pub fn runtime_gone(&self, runtime: &str) {
+    pub(crate) fn runtime_gone(&self, runtime: &str) {
         self.lock().runtimes.remove(runtime);
     }
 

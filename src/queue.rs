@@ -144,7 +144,7 @@ impl Trigger {
 
     /// How long it may wait while more urgent work is done. Only differences matter: a new event goes before a commit
     /// of the last five seconds.
-    pub const fn slack(self) -> Duration {
+    pub(crate) const fn slack(self) -> Duration {
         match self {
             Trigger::Reported => Duration::ZERO,
             // Many events come at once, when a process starts or a Secret is rotated, while a user who edits in a
@@ -159,7 +159,7 @@ impl Trigger {
     }
 
     /// Whether it reports a change. Then a failed subject is retried at once.
-    pub const fn is_news(self) -> bool {
+    pub(crate) const fn is_news(self) -> bool {
         match self {
             Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git => true,
             Trigger::Drift | Trigger::Retry | Trigger::Resync => false,
@@ -312,7 +312,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
 
     /// Requests work on a subject now, for several triggers: one piece of work serves all of them.
     #[expect(clippy::needless_pass_by_value, reason = "the queue takes ownership; copying is an implementation detail")]
-    pub fn push_all(&self, subject: S, triggers: Triggers) {
+    pub(crate) fn push_all(&self, subject: S, triggers: Triggers) {
         {
             let (mut state, now) = (self.state(), Instant::now());
             for trigger in triggers.iter() {
@@ -324,7 +324,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
 
     /// Requests work on a subject later. Of two requests for the same trigger, the earlier moment wins.
     #[expect(clippy::needless_pass_by_value, reason = "the queue takes ownership; copying is an implementation detail")]
-    pub fn push_after(&self, subject: S, trigger: Trigger, delay: Duration) -> Pushed {
+    pub(crate) fn push_after(&self, subject: S, trigger: Trigger, delay: Duration) -> Pushed {
         let pushed = self.state().push_at(&subject, trigger, Instant::now() + delay);
         self.0.wake.notify_one();
         pushed
@@ -378,7 +378,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     /// How full it is.
-    pub fn depths(&self) -> Depths {
+    pub(crate) fn depths(&self) -> Depths {
         self.state().depths(Instant::now())
     }
 

@@ -157,7 +157,7 @@ impl Renderer {
     }
 
     /// Renders with the templates of several sources. Does not block other tasks.
-    pub async fn with_library<T: Send + 'static>(
+    pub(crate) async fn with_library<T: Send + 'static>(
         &self,
         library: &Arc<Library>,
         work: impl FnOnce(&Library) -> T + Send + 'static,

@@ -290,7 +290,7 @@ impl Stores {
     }
 
     /// The Manifests of a Kyma, by key.
-    pub fn manifests_of(&self, kyma: &Key) -> Vec<Arc<Manifest>> {
+    pub(crate) fn manifests_of(&self, kyma: &Key) -> Vec<Arc<Manifest>> {
         let tables = self.tables();
         let keys = tables.manifests_by_kyma.get(kyma).into_iter().flatten();
         keys.filter_map(|key| tables.manifests.get(key)).cloned().collect()
@@ -356,7 +356,7 @@ impl Stores {
     }
 
     /// The Secret of a runtime's certificate.
-    pub fn certificate_secret(&self, name: &str) -> Option<Arc<LeafSecret>> {
+    pub(crate) fn certificate_secret(&self, name: &str) -> Option<Arc<LeafSecret>> {
         self.tables().certificate_secrets.get(name).cloned()
     }
 
@@ -368,13 +368,13 @@ impl Stores {
     // --- sources of the command line ---
 
     /// Adds a GitSource that exists only in this process.
-    pub fn add_local_source(&self, source: GitSource) {
+    pub(crate) fn add_local_source(&self, source: GitSource) {
         let key = landscape::key(&source.metadata);
         self.tables().local_sources.insert(key, Arc::new(source));
     }
 
     /// Stores the status of such a GitSource.
-    pub fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
+    pub(crate) fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
         if let Some(source) = self.tables().local_sources.get_mut(key) {
             Arc::make_mut(source).status = Some(status);
         }
@@ -399,13 +399,13 @@ impl Stores {
     }
 
     /// Records that a VirtualService changed or is gone.
-    pub fn virtual_service_changed(&self, key: &Key) {
+    pub(crate) fn virtual_service_changed(&self, key: &Key) {
         let mut tables = self.tables();
         self.wake(&mut tables, &Change::VirtualService(key.clone()));
     }
 
     /// Stores the current state of a Gateway; `None` if it is gone.
-    pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
+    pub(crate) fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
         let mut tables = self.tables();
         let is_new = tables.gateways.get(key) != gateway.as_ref();
         put(&mut tables.gateways, key, gateway);
@@ -415,7 +415,7 @@ impl Stores {
     }
 
     /// Stores the gateway's Secret.
-    pub fn set_gateway_secret(&self, secret: Option<Arc<GatewaySecret>>) {
+    pub(crate) fn set_gateway_secret(&self, secret: Option<Arc<GatewaySecret>>) {
         let mut tables = self.tables();
         let trust = |secret: Option<&Arc<GatewaySecret>>| {
             secret.map(|secret| (secret.bundle.clone(), secret.bundled_at.clone()))
@@ -433,12 +433,12 @@ impl Stores {
     }
 
     /// Sets the subject that manages the gateway's certificate.
-    pub fn look_after(&self, gateway: Key) {
+    pub(crate) fn look_after(&self, gateway: Key) {
         self.tables().gateway = Some(gateway);
     }
 
     /// Stores the resource version of the CA's Secret.
-    pub fn set_authority(&self, resource_version: Option<String>) {
+    pub(crate) fn set_authority(&self, resource_version: Option<String>) {
         let mut tables = self.tables();
         if tables.authority != resource_version {
             tables.authority = resource_version;
@@ -447,7 +447,7 @@ impl Stores {
     }
 
     /// Stores the current state of a runtime's `Certificate`; `None` if it is gone.
-    pub fn set_certificate(&self, name: &str, certificate: Option<Arc<Live>>) {
+    pub(crate) fn set_certificate(&self, name: &str, certificate: Option<Arc<Live>>) {
         let mut tables = self.tables();
         let after = certificate.clone();
         let before = put(&mut tables.certificates, name, certificate);
@@ -460,7 +460,7 @@ impl Stores {
     }
 
     /// Stores the current state of the Secret of a runtime's certificate; `None` if it is gone.
-    pub fn set_certificate_secret(&self, name: &str, secret: Option<Arc<LeafSecret>>) {
+    pub(crate) fn set_certificate_secret(&self, name: &str, secret: Option<Arc<LeafSecret>>) {
         let mut tables = self.tables();
         let after = secret.clone();
         let before = put(&mut tables.certificate_secrets, name, secret);
@@ -473,7 +473,7 @@ impl Stores {
     }
 
     /// Stores the version of the agent's image pull Secret; `None` if it is gone.
-    pub fn set_pull_secret(&self, version: Option<String>) {
+    pub(crate) fn set_pull_secret(&self, version: Option<String>) {
         let mut tables = self.tables();
         if tables.pull_secret != version {
             tables.pull_secret = version;
@@ -551,7 +551,7 @@ impl Stores {
     }
 
     /// Waits until the gateway's Secret changes. Only one task may wait.
-    pub async fn gateway_changed(&self) {
+    pub(crate) async fn gateway_changed(&self) {
         self.0.gateway_changed.notified().await;
     }
 

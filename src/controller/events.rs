@@ -28,38 +28,38 @@ use tidegate_process::{ambient, lock::Mutex};
 /// Reasons of Events: Lifecycle Manager's, where it has one for the same case.
 pub mod reason {
     /// A runtime got its Kyma.
-    pub const REMOTE_INSTALLATION: &str = "RemoteInstallation";
+    pub(crate) const REMOTE_INSTALLATION: &str = "RemoteInstallation";
     /// Tidegate reverted edits in a runtime's Kyma.
-    pub const METADATA_SYNCHRONIZATION: &str = "MetadataSynchronization";
+    pub(crate) const METADATA_SYNCHRONIZATION: &str = "MetadataSynchronization";
     /// A runtime cannot be reached.
-    pub const UNREACHABLE: &str = "Unreachable";
+    pub(crate) const UNREACHABLE: &str = "Unreachable";
     /// Tidegate applied the whole revision.
-    pub const APPLIED: &str = "Applied";
+    pub(crate) const APPLIED: &str = "Applied";
     /// Tidegate holds back definitions of a revision.
-    pub const WITHHELD: &str = "Withheld";
+    pub(crate) const WITHHELD: &str = "Withheld";
     /// A prune waits for a confirmation.
-    pub const PRUNE_WAITS: &str = "PruneWaits";
+    pub(crate) const PRUNE_WAITS: &str = "PruneWaits";
     /// A source cannot be fetched.
-    pub const FETCH_FAILED: &str = "FetchFailed";
+    pub(crate) const FETCH_FAILED: &str = "FetchFailed";
     /// Another client changed an object, and Tidegate restored it.
-    pub const DRIFT_REPAIRED: &str = "DriftRepaired";
+    pub(crate) const DRIFT_REPAIRED: &str = "DriftRepaired";
     /// Another client changed or deleted the webhook configuration in a runtime, so Tidegate may have missed changes
     /// there.
-    pub const REPORTING_CHANGED: &str = "ReportingChanged";
+    pub(crate) const REPORTING_CHANGED: &str = "ReportingChanged";
     /// A module is not in its desired state.
-    pub const MODULE_FAILED: &str = "ModuleFailed";
+    pub(crate) const MODULE_FAILED: &str = "ModuleFailed";
     /// A runtime is not in its desired state.
-    pub const RUNTIME_FAILED: &str = "RuntimeFailed";
+    pub(crate) const RUNTIME_FAILED: &str = "RuntimeFailed";
     /// An object exists that Tidegate does not own.
     pub const CONFLICT: &str = "Conflict";
     /// Several Kymas claim one runtime.
-    pub const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
+    pub(crate) const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
     /// An event came with a certificate of another runtime.
-    pub const CERTIFICATE_NAME: &str = "CertificateName";
+    pub(crate) const CERTIFICATE_NAME: &str = "CertificateName";
     /// A pass over the object panicked, which is a bug in Tidegate. Tidegate tries it again.
-    pub const PASS_PANICKED: &str = "PassPanicked";
+    pub(crate) const PASS_PANICKED: &str = "PassPanicked";
     /// An object does not match its type, so Tidegate keeps what it has read of it before.
-    pub const UNREADABLE: &str = "Unreadable";
+    pub(crate) const UNREADABLE: &str = "Unreadable";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";
@@ -137,7 +137,7 @@ impl Recorder {
     }
 
     /// Publishes an Event. Never waits.
-    pub fn publish_event(&self, event: Event) {
+    pub(crate) fn publish_event(&self, event: Event) {
         let admitted = {
             let mut limiter = self.0.limiter.lock();
             limiter.admit(&event, Instant::now())

@@ -78,7 +78,7 @@ pub fn read_first(text: &[u8]) -> Result<Authority, Error> {
 }
 
 /// A bundle as PEM.
-pub fn write_bundle(bundle: &Bundle) -> String {
+pub(crate) fn write_bundle(bundle: &Bundle) -> String {
     bundle.authorities().iter().map(|authority| pem::certificate(&authority.der)).collect()
 }
 

@@ -186,7 +186,7 @@ impl SourceRegistry {
     }
 
     /// Whether a pass over a source has ended in this process.
-    pub fn is_visited(&self, source: &Key) -> bool {
+    pub(crate) fn is_visited(&self, source: &Key) -> bool {
         let slot = self.slots.lock().get(source).cloned();
         slot.is_some_and(|slot| slot.published.lock().visited)
     }
@@ -196,7 +196,12 @@ impl SourceRegistry {
     /// # Errors
     ///
     /// Fails if the mirror of the source is not open, does not have the tree, or has invalid objects there.
-    pub async fn module_objects(&self, source: &Key, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Unavailable> {
+    pub(crate) async fn module_objects(
+        &self,
+        source: &Key,
+        tree: Oid,
+        path: &str,
+    ) -> Result<Arc<ModuleObjects>, Unavailable> {
         let published = match self.slots.lock().get(source) {
             Some(slot) => Arc::clone(slot),
             None => return Err(Unavailable::Source(source.clone())),

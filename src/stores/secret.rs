@@ -25,7 +25,7 @@ pub struct GatewaySecret {
 
 /// The Secret of a runtime's certificate, without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeafSecret {
+pub(crate) struct LeafSecret {
     /// Its UID.
     pub uid: String,
     /// Its resource version.

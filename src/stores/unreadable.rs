@@ -49,7 +49,7 @@ fn sentence(table: Table, object: &Unreadable) -> String {
 
 impl Stores {
     /// Stores that an object cannot be read; `None` if it can be read again, or is gone.
-    pub fn set_unreadable(&self, table: Table, key: &Key, found: Option<Arc<Unreadable>>) {
+    pub(crate) fn set_unreadable(&self, table: Table, key: &Key, found: Option<Arc<Unreadable>>) {
         let mut tables = self.tables();
         let entry = (table, key.clone());
         let before = match found.clone() {
@@ -71,13 +71,13 @@ impl Stores {
     }
 
     /// Why an object cannot be read; `None` if it can, or does not exist.
-    pub fn unreadable_object(&self, table: Table, key: &Key) -> Option<Found> {
+    pub(crate) fn unreadable_object(&self, table: Table, key: &Key) -> Option<Found> {
         let object = self.tables().unreadable.get(&(table, key.clone())).cloned()?;
         Some(Found { table, object })
     }
 
     /// The unreadable Manifests of a Kyma.
-    pub fn unreadable_manifests_of(&self, kyma: &Key) -> Vec<Found> {
+    pub(crate) fn unreadable_manifests_of(&self, kyma: &Key) -> Vec<Found> {
         let mut found = self.unreadable();
         found.retain(|found| found.table == Table::Manifests && kyma_of(&found.object.metadata).as_ref() == Some(kyma));
         found
@@ -90,7 +90,7 @@ impl Stores {
     }
 
     /// All such objects.
-    pub fn all_unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Vec<Found> {
+    pub(crate) fn all_unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Vec<Found> {
         let tables = self.tables();
         let is_unknown = |((table, key), _): &(&(Table, Key), &Arc<Unreadable>)| {
             wanted.contains(table)
@@ -103,7 +103,7 @@ impl Stores {
 
     /// Publishes an Event about every unreadable object. Called when this process begins to lead: Events of processes
     /// that do not lead are dropped.
-    pub fn tell_unreadable(&self, events: &Recorder) {
+    pub(crate) fn tell_unreadable(&self, events: &Recorder) {
         for found in self.unreadable() {
             tell(events, &found);
         }

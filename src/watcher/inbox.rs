@@ -92,7 +92,7 @@ impl Inbox {
     }
 
     /// Whether the journal is open, so that the inbox accepts events.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.journal.is_open()
     }
 
@@ -165,7 +165,7 @@ impl Inbox {
     }
 
     /// Records the end of a pass over a runtime that began at `began`.
-    pub fn passed(&self, runtime: &Key, began: Instant, triggers: Triggers, finish: Finish) {
+    pub(crate) fn passed(&self, runtime: &Key, began: Instant, triggers: Triggers, finish: Finish) {
         let looks = triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync));
         match finish {
             Finish::Gone => self.journal.passed(runtime, began, true, true),
