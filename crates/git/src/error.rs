@@ -403,58 +403,23 @@ impl Error {
 
     /// What the server says of it, cleaned: for the condition of the GitSource only.
     pub fn said(&self) -> Option<&Said> {
-        match self {
-            Error::Authentication { said, .. }
-            | Error::Forbidden { said, .. }
-            | Error::NoRepository { said, .. }
-            | Error::Refused { said, .. }
-            | Error::Status { said, .. } => said.as_ref(),
-            Error::StateInUse { .. }
-            | Error::State { .. }
-            | Error::Damaged { .. }
-            | Error::Busy { .. }
-            | Error::Thread
-            | Error::Deadline { .. }
-            | Error::Connect { .. }
-            | Error::Certificate { .. }
-            | Error::Authorities
-            | Error::Credentials { .. }
-            | Error::CredentialsOverHttp { .. }
-            | Error::Address { .. }
-            | Error::Empty { .. }
-            | Error::NoReference { .. }
-            | Error::NoCommit { .. }
-            | Error::NoRevision { .. }
-            | Error::Redirect { .. }
-            | Error::NotGit { .. }
-            | Error::Answer { .. }
-            | Error::TooMuch { .. }
-            | Error::TooManyFiles { .. }
-            | Error::TooDeep { .. }
-            | Error::TooLong { .. }
-            | Error::Exhausted { .. }
-            | Error::Engine { .. }
-            | Error::Memory
-            | Error::Sha256 { .. }
-            | Error::Missing { .. }
-            | Error::NotARepository { .. }
-            | Error::Unreadable { .. }
-            | Error::Path { .. }
-            | Error::PathIsLink { .. }
-            | Error::Repository { .. }
-            | Error::Watch { .. } => None,
-        }
+        self.answer().0
     }
 
     /// How long the server asks to wait before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
+        self.answer().1
+    }
+
+    /// What the server says of it, and how long it asks to wait.
+    fn answer(&self) -> (Option<&Said>, Option<Duration>) {
         match self {
-            Error::Status { retry_after, .. } => *retry_after,
+            Error::Status { said, retry_after, .. } => (said.as_ref(), *retry_after),
+            Error::Authentication { said, .. }
+            | Error::Forbidden { said, .. }
+            | Error::NoRepository { said, .. }
+            | Error::Refused { said, .. } => (said.as_ref(), None),
             Error::StateInUse { .. }
-            | Error::Authentication { .. }
-            | Error::Forbidden { .. }
-            | Error::NoRepository { .. }
-            | Error::Refused { .. }
             | Error::State { .. }
             | Error::Damaged { .. }
             | Error::Busy { .. }
@@ -487,7 +452,7 @@ impl Error {
             | Error::Path { .. }
             | Error::PathIsLink { .. }
             | Error::Repository { .. }
-            | Error::Watch { .. } => None,
+            | Error::Watch { .. } => (None, None),
         }
     }
 
