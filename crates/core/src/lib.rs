@@ -16,6 +16,7 @@
 //! | changes | [`inventory`], [`changes`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`overview`] what is wrong, on one screen |
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+#![cfg_attr(test, allow(clippy::disallowed_types, reason = "a test measures how long a check takes"))]
 
 pub mod api;
 pub mod budget;
