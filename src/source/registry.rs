@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::OnceCell;
 
 use crate::{
-    controller::{Queue, Subject},
+    controller::Queue,
     source::{
         KnownSource,
         load::{checks::Checks, fetches::Fetches},
@@ -36,7 +36,7 @@ use tidegate_core::{
     template::Templates,
 };
 use tidegate_git as git;
-use tidegate_process::{lock::Mutex, memory};
+use tidegate_process::{ambient, lock::Mutex, memory};
 
 /// The active revision of a source, read and checked.
 #[derive(Debug)]
