@@ -277,6 +277,12 @@ impl Diagnostics {
         self
     }
 
+    /// Whether the next error in a file would be listed.
+    pub fn lists_error(&self, path: &Arc<str>) -> bool {
+        let tally = self.tallies.get(&(Some(Arc::clone(path)), Severity::Error)).copied().unwrap_or_default();
+        self.errors.listed < LISTED_MAX && tally.listed < LISTED_IN_FILE_MAX
+    }
+
     /// How many diagnostics of a severity are listed.
     pub fn listed(&self, severity: Severity) -> usize {
         match severity {

@@ -85,7 +85,9 @@ const UNCHECKED_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 impl Checks {
     /// A place for the check of a source. If there is none, the source is woken when there may be one.
     pub(super) fn place<'a>(&'a self, source: &'a Key, queue: &'a Queue) -> Option<CheckPlace<'a>> {
-        self.0.lock().begin(source).then_some(CheckPlace { checks: self, queue, source })
+        // Only a place that exists is made, since dropping one takes the lock.
+        let has_place = self.0.lock().begin(source);
+        has_place.then(|| CheckPlace { checks: self, queue, source })
     }
 
     /// Records whether the check of a source ended in time.

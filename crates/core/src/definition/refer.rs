@@ -18,7 +18,7 @@ use super::{
     near,
 };
 use crate::{
-    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX as DIAGNOSTICS_MAX, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
     object::{Object, ObjectId, PathPart},
     revision::Oid,
@@ -376,7 +376,7 @@ impl<'a> Work<'a> {
             "{what} ModuleTemplate `{}` in namespace `{namespace}`, which is not declared",
             yaml::short(key.name())
         );
-        let versions = if self.is_listing() { self.declared_versions(namespace, module) } else { Vec::new() };
+        let versions = if self.is_listing(release) { self.declared_versions(namespace, module) } else { Vec::new() };
         let hint = if versions.is_empty() && self.is_partial {
             PARTIAL_HINT.to_owned()
         } else if versions.is_empty() {
@@ -387,9 +387,10 @@ impl<'a> Work<'a> {
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
     }
 
-    /// Whether the next error is listed. If not, nobody reads its hint, and finding one takes longer than all checks.
-    fn is_listing(&self) -> bool {
-        self.diagnostics.listed(Severity::Error) < DIAGNOSTICS_MAX
+    /// Whether the next error in a definition is listed. If not, nobody reads its hint, and finding one takes longer than
+    /// all checks.
+    fn is_listing(&self, definition: &Definition) -> bool {
+        self.diagnostics.lists_error(&definition.place.path)
     }
 
     /// The versions of a module that have a ModuleTemplate.
@@ -420,7 +421,7 @@ impl<'a> Work<'a> {
                 if !self.declared.contains_key(&release) {
                     self.outside.insert(release);
                 }
-                let hints = Hints { releases: &releases, is_partial: self.is_partial, is_listing: self.is_listing() };
+                let hints = Hints { releases: &releases, is_partial: self.is_partial, is_listing: self.is_listing(&definition) };
                 let diagnostic = check_module(&hints, &definition, index, module);
                 match diagnostic {
                     Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
