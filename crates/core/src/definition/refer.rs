@@ -421,7 +421,11 @@ impl<'a> Work<'a> {
                 if !self.declared.contains_key(&release) {
                     self.outside.insert(release);
                 }
-                let hints = Hints { releases: &releases, is_partial: self.is_partial, is_listing: self.is_listing(&definition) };
+                let hints = Hints {
+                    releases: &releases,
+                    is_partial: self.is_partial,
+                    is_listing: self.is_listing(&definition),
+                };
                 let diagnostic = check_module(&hints, &definition, index, module);
                 match diagnostic {
                     Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
