@@ -136,7 +136,7 @@ pub struct Source {
 pub enum Origin {
     /// KCP: its status is written there.
     ControlPlane,
-    /// The command line: it exists only in this process, and its status goes to [`Stores::set_local_status`].
+    /// The command line: it exists only in this process, and its status stays here.
     CommandLine,
 }
 

@@ -212,7 +212,7 @@ pub(super) async fn orphans(
     known: &mut KnownRuntime,
 ) -> Pass {
     let deleting = decide::deleting(manifests);
-    let name = certificate::key_of(key, &context.certificates.rules());
+    let name = certificate::key_of(key, context.certificates.rules());
     let certificate = context.stores.certificate_secret(name.name()).and_then(|secret| secret.created);
     if decide::outlived_definition(context.stores.definitions().kymas_since(), certificate, &deleting) {
         tracing::info!(kyma = %key, "the definition of Kymas is newer than what the Kyma left; it is kept for its return");

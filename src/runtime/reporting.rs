@@ -264,7 +264,7 @@ impl ReportingPass<'_> {
             ApplyResults { failed, problems: &self.report.problems, complete: is_complete.then_some(&total), again };
         let installed = match decide::end(results, self.agent, known.own.as_ref()) {
             Ok(installed) => installed,
-            Err(report) => return Ok(report),
+            Err(report) => return Ok(*report),
         };
         let RuntimePass { context, key, .. } = self.pass;
         if let Some(bundle) = installed.trusts {

@@ -350,7 +350,8 @@ impl SourcePass<'_> {
         decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, time).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
-            && let Some(active) = time.within(&revision, self.earlier_templates(&mirror, terms, &revision, time)).await?
+            && let Some(active) =
+                time.within(&revision, self.earlier_templates(&mirror, terms, &revision, time)).await?
         {
             let is_own = loaded.templates.active.as_ref() == Some(&active);
             let origin = if is_own { OverridesOrigin::Own } else { OverridesOrigin::Earlier };

@@ -349,14 +349,14 @@ pub(super) fn end(
     results: ApplyResults<'_>,
     agent: Option<Installable<'_>>,
     own: Option<&OwnObjects>,
-) -> Result<InstalledAgent, ReportingReport> {
+) -> Result<InstalledAgent, Box<ReportingReport>> {
     let pull_secret = agent.and_then(|found| pull_secret(found.agent, own, results.failed));
     if let Some(message) = problem(results.failed, results.problems) {
-        return Err(ReportingReport::not_applied(message, pull_secret, results.again));
+        return Err(Box::new(ReportingReport::not_applied(message, pull_secret, results.again)));
     }
     let applied = results.complete.map(|total| user::record(total, agent.and_then(|found| found.user)));
     let Some(Installable { agent, prerequisites, .. }) = agent else {
-        return Err(ReportingReport::without_agent(applied));
+        return Err(Box::new(ReportingReport::without_agent(applied)));
     };
     let trusts = applied.is_some().then(|| Digest::of_bytes(&prerequisites.bundle));
     Ok(InstalledAgent { program: agent.program, trusts, applied, pull_secret })

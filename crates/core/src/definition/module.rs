@@ -2,7 +2,10 @@
 
 pub(super) mod object;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     Options, code,
@@ -51,6 +54,9 @@ pub struct SourceObject {
 
 /// Fields of a kustomization that do not change objects.
 const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
+
+/// Size of the files of a module whose documents are kept between the two steps of a check.
+const KEPT_BYTES_MAX: usize = 2 << 20;
 
 const ROOT_HINT: &str = "write a folder or file relative to the root of the repository, such as `modules/keda/objects`";
 
@@ -167,12 +173,73 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     let files: Vec<_> = files.filter(|(path, file)| is_definition_name(path) || file.text().is_none()).collect();
     diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
-    let mut documents = Vec::new();
-    let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
-    let objects = objects(&mut diagnostics, texts, limits, budget, keep);
-    object::check(&mut diagnostics, &documents, budget);
+    let mut others = Others::default();
+    let (mut found, mut check) = (Diagnostics::default(), object::ModuleCheck::default());
+    let objects = objects(&mut diagnostics, texts.clone(), limits, budget, |path, bytes, node| {
+        if object::is_definition(&node) {
+            check.definition(&mut found, path, &node, budget);
+        } else {
+            others.add(path, bytes, node);
+        }
+    });
+    others.each(texts, limits, budget, |path, node| check.object(&mut found, path, node, budget));
+    diagnostics.append(found);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
     ModuleRead { diagnostics: diagnostics.sorted(), objects }
+}
+
+/// The documents of a module that are checked after its CustomResourceDefinitions. A tree takes some ten times the
+/// memory of its text: beyond [`KEPT_BYTES_MAX`], only places are kept, and the files are parsed again.
+#[derive(Default)]
+struct Others {
+    kept: Vec<(Arc<str>, Node)>,
+    again: HashMap<Arc<str>, HashSet<(u32, u32)>>,
+    /// The file of the last document, and the size of all files up to it.
+    last: Option<Arc<str>>,
+    bytes: usize,
+}
+
+// === impl Others ===
+
+impl Others {
+    fn add(&mut self, path: &Arc<str>, bytes: &[u8], node: Node) {
+        if self.last.as_ref() != Some(path) {
+            self.last = Some(Arc::clone(path));
+            self.bytes += bytes.len();
+        }
+        if self.bytes <= KEPT_BYTES_MAX {
+            self.kept.push((Arc::clone(path), node));
+        } else {
+            self.again.entry(Arc::clone(path)).or_default().insert((node.line, node.column));
+        }
+    }
+
+    /// Calls a function with each document. Ends with the budget.
+    fn each<'a>(
+        self,
+        files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
+        limits: &yaml::Limits,
+        budget: &Budget,
+        mut check: impl FnMut(&Arc<str>, &Node),
+    ) {
+        for (path, node) in self.kept {
+            if budget.is_over() {
+                return;
+            }
+            check(&path, &node);
+        }
+        for (path, bytes) in files {
+            let Some(places) = self.again.get(path) else { continue };
+            for node in file::parse(path, bytes, limits).into_iter().flatten() {
+                if budget.is_over() {
+                    return;
+                }
+                if places.contains(&(node.line, node.column)) {
+                    check(path, &node);
+                }
+            }
+        }
+    }
 }
 
 /// Reads the objects of a module from its YAML and JSON files, which must be in path order.
@@ -185,7 +252,7 @@ pub fn module_objects<'a>(
     limits: &yaml::Limits,
 ) -> Result<ModuleObjects, Diagnostic> {
     let mut diagnostics = Diagnostics::default();
-    let objects = objects(&mut diagnostics, files, limits, &Budget::default(), |_, _| {});
+    let objects = objects(&mut diagnostics, files, limits, &Budget::default(), |_, _, _| {});
     ModuleObjects::complete(tree, objects, &diagnostics)
 }
 
@@ -195,7 +262,7 @@ fn objects<'a>(
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
     limits: &yaml::Limits,
     budget: &Budget,
-    mut keep: impl FnMut(&Arc<str>, Node),
+    mut keep: impl FnMut(&Arc<str>, &[u8], Node),
 ) -> Vec<SourceObject> {
     let mut objects = Vec::new();
     let mut seen: HashMap<ObjectId, Place> = HashMap::new();
@@ -232,7 +299,7 @@ fn objects<'a>(
             }
             seen.insert(found.id().clone(), found.place.clone());
             objects.push(found);
-            keep(path, node);
+            keep(path, bytes, node);
         }
     }
     objects

@@ -123,6 +123,52 @@ fn a_broken_template_withholds_its_release_and_no_kyma() {
 
 /// What is not whole has no [`ModuleObjects`], and only these can be pruned by: see `changes`.
 #[test]
+fn a_large_module_is_checked_as_a_small_one() {
+    const OTHERS: &str = "\
+apiVersion: v1
+kind: Secret
+metadata: {name: cache, namespace: kyma-system}
+data: {key: '?'}
+---
+apiVersion: example.com/v1
+kind: Cache
+metadata: {name: cache}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+";
+    const DEFINITION: &str = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: caches.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Cache, plural: caches}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object}}
+";
+    let found = |padding: usize| {
+        let large = format!("{OBJECT}data: {{text: \"{}\"}}\n", "a".repeat(padding));
+        let files = [
+            ("modules/cache/objects/config.yaml", large),
+            ("modules/cache/objects/others.yaml", OTHERS.to_owned()),
+            // Comes last, and is needed for the scope of the resource above.
+            ("modules/cache/objects/z.yaml", DEFINITION.to_owned()),
+        ];
+        let kept = good().into_iter().filter(|(path, _)| !path.starts_with("modules/cache/objects/"));
+        look(&snapshot(kept.chain(files)), &Options::default()).2
+    };
+    let small = found(1);
+    assert_eq!(small.len(), 5, "{small:?}");
+    assert_eq!(found(3 << 20), small);
+}
+
+#[test]
 fn a_module_with_an_error_yields_no_objects_to_prune_by() {
     let good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
     for (more, is_complete) in [

@@ -126,37 +126,44 @@ struct Check<'a> {
     out: &'a mut Diagnostics,
 }
 
-/// Checks all objects of a module. Incomplete if the budget ends before.
-pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)], budget: &Budget) {
-    let mut schemas = Schemas::new();
-    let mut scopes = BTreeMap::new();
-    let (definitions, others): (Vec<_>, Vec<_>) = documents.iter().partition(|(_, node)| {
-        let (group, _, kind) = gvk(node);
-        group == CRD_GROUP && kind == "CustomResourceDefinition"
-    });
-    for (path, node) in definitions {
-        if budget.is_over() {
-            return;
-        }
-        let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
-        check.metadata(&any(), "");
-        check.crd(&mut schemas);
-        let text = |pointer: &[&str]| text(node, pointer).to_owned();
-        scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
+/// Whether a document is a CustomResourceDefinition. These must be checked before the other documents.
+pub(super) fn is_definition(node: &Node) -> bool {
+    let (group, _, kind) = gvk(node);
+    group == CRD_GROUP && kind == CRD_KIND
+}
+
+/// What the CustomResourceDefinitions of a module say about its other objects.
+pub(super) struct ModuleCheck {
+    schemas: Schemas,
+    /// By group and kind.
+    scopes: BTreeMap<(String, String), String>,
+    any: Schema,
+}
+
+impl Default for ModuleCheck {
+    fn default() -> ModuleCheck {
+        ModuleCheck { schemas: Schemas::new(), scopes: BTreeMap::new(), any: any() }
     }
-    let any = any();
-    for (path, node) in others {
-        if budget.is_over() {
-            return;
-        }
+}
+
+impl ModuleCheck {
+    /// Checks a CustomResourceDefinition. Incomplete if the budget ends before.
+    pub(super) fn definition(&mut self, out: &mut Diagnostics, path: &Arc<str>, node: &Node, budget: &Budget) {
+        let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
+        check.metadata(&self.any, "");
+        check.crd(&mut self.schemas);
+        let text = |pointer: &[&str]| text(node, pointer).to_owned();
+        self.scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
+    }
+
+    /// Checks another object, once all definitions were. Incomplete if the budget ends before.
+    pub(super) fn object(&self, out: &mut Diagnostics, path: &Arc<str>, node: &Node, budget: &Budget) {
         let (group, version, kind) = gvk(node);
-        let scope = scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
+        let scope = self.scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
         let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.namespace(&kind, scope.map_or_else(|| NAMESPACED.contains(&&*kind), |scope| scope == "Namespaced"));
-        match schemas.get(&(group.clone(), version, kind.clone())) {
-            Some(schema) => check.metadata(schema, &group),
-            None => check.metadata(&any, &group),
-        }
+        let schema = self.schemas.get(&(group.clone(), version, kind.clone())).unwrap_or(&self.any);
+        check.metadata(schema, &group);
         match (group.as_str(), kind.as_str()) {
             ("", "Secret") => {
                 check.fields(node, "Secret", &SECRET_FIELDS, &[]);
@@ -176,7 +183,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)], budge
     }
 }
 
-/// The schemas that a module defines, provided that [`check`] found no error in them.
+/// The schemas that a module defines, provided that [`ModuleCheck`] found no error in them.
 fn schemas(objects: &ModuleObjects, budget: &Budget) -> Schemas {
     let mut schemas = Schemas::new();
     for object in objects.objects().iter().filter(|source| is_crd(source.id())).map(SourceObject::object) {
