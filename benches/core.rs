@@ -14,10 +14,10 @@ use tidegate_core::{
     landscape::{Landscape, SourceName},
     name::Key,
     object::Digest,
-    plan::{self, ModuleOutcome, Settings},
+    plan::{self, Components, ModuleOutcome, Settings},
     render::{
         self,
-        offline::{Assumptions, TargetName, render_each},
+        offline::{self, Assumptions, TargetName, render_each},
     },
     revision::{Oid, Revision},
     snapshot::{Content, File, Snapshot},
@@ -102,7 +102,7 @@ fn parse(criterion: &mut Criterion) {
 
 fn plans(criterion: &mut Criterion) {
     let [side, _] = sides();
-    let settings = Settings::default();
+    let (settings, components) = (Settings::default(), Components::default());
     criterion.bench_function("landscape", |bench| {
         bench.iter(|| Landscape::from_definitions(&mut Diagnostics::default(), &side.definitions, &source()));
     });
@@ -110,11 +110,13 @@ fn plans(criterion: &mut Criterion) {
     criterion.bench_function("plan", |bench| {
         bench.iter(|| {
             let kymas = landscape.kymas.values();
-            kymas.map(|kyma| plan::runtime(&landscape, kyma, &kyma.spec, &settings).modules.len()).sum::<usize>()
+            kymas
+                .map(|kyma| plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings).modules.len())
+                .sum::<usize>()
         });
     });
     let (_, kyma) = landscape.kymas.first_key_value().unwrap();
-    let plan = plan::runtime(&landscape, kyma, &kyma.spec, &settings);
+    let plan = plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings);
     let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("it is installed") };
     criterion.bench_function("render/manifest", |bench| {
         bench.iter(|| render::manifest(side.library.base(), black_box(installation), "uid").unwrap());
@@ -127,10 +129,14 @@ fn plans(criterion: &mut Criterion) {
                 objects += target.objects.len();
                 Ok(())
             };
-            let (library, assumptions) = (&side.library, Assumptions::default());
-            let mut diagnostics = Diagnostics::default();
-            render_each(&mut diagnostics, &side.definitions, &source(), library, &assumptions, &wanted, &mut take)
-                .unwrap();
+            let given = offline::Given {
+                definitions: &side.definitions,
+                components: &components,
+                source: &source(),
+                library: &side.library,
+                assumptions: &Assumptions::default(),
+            };
+            render_each(&mut Diagnostics::default(), given, &wanted, &mut take).unwrap();
             objects
         });
     });
@@ -145,6 +151,7 @@ fn comparison(criterion: &mut Criterion) {
     };
     let (old, new): (&'static Side, &'static Side) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
     let (source, policy, settings) = (source(), Policy::default(), Settings::default());
+    let components = Components::default();
     let (assumptions, mask) = (Assumptions::default(), MaskKey::new([0; 32]));
     let request = |to: &'static Side| Request {
         from: given(old),
@@ -156,6 +163,7 @@ fn comparison(criterion: &mut Criterion) {
         target: None,
         assumptions: &assumptions,
         settings: &settings,
+        components: &components,
         mask: &mask,
         numbers: true,
         suspended: false,

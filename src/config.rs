@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use tidegate_core::{
     api::names,
+    component::{ParseAddressError, RegistryAddress},
     name::{self, Key, ParseNameError},
     plan::{
         certificate::{Backend, Rules},
@@ -140,6 +141,32 @@ pub struct Options {
     /// Restrict these modules, separated by commas, to Kymas that their ModuleReleaseMeta selects [default: none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
+    /// Read modules from this OCI registry without credentials, for example `europe-docker.pkg.dev/kyma-project/prod`;
+    /// `http://` before it selects plain HTTP [default: none]
+    #[arg(long, value_name = "HOST[/PATH]")]
+    pub oci_registry_host: Option<String>,
+    /// Read modules from the OCI registry that this Secret in kcp-system names, with its credentials; its type is
+    /// `kubernetes.io/dockerconfigjson`, and it must have exactly one registry [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub oci_registry_cred_secret: Option<String>,
+    /// Look for modules below this path of the OCI registry, for example `modules` [default: none]
+    #[arg(long, value_name = "PATH")]
+    pub modules_repository_subpath: Option<String>,
+    /// Use the CAs in this PEM file, instead of those of the system, for the OCI registry [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub oci_registry_ca: Option<PathBuf>,
+    /// Send the credentials of the OCI registry to these hosts too if it requests tokens there, separated by commas
+    /// [default: none]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    pub oci_registry_token_hosts: Vec<String>,
+    /// Keep modules from the OCI registry in this folder; Tidegate fetches again what is missing [default: `modules` in
+    /// the folder of `--state`]
+    #[arg(long, value_name = "DIR")]
+    pub module_cache: Option<PathBuf>,
+    /// Keep at most this much of the OCI registry on disk, in MiB; what was not used for the longest time is removed
+    /// first
+    #[arg(long, value_name = "MIB", default_value = "1024")]
+    pub module_cache_quota: u64,
     /// Store the certificates of runtimes, and the CA that they trust, in this namespace
     #[arg(long, value_name = "NAME", default_value = "istio-system")]
     pub istio_namespace: String,
@@ -379,12 +406,40 @@ pub struct Config {
     pub identity: Option<String>,
     /// Whether to reconcile nothing.
     pub paused: bool,
+    /// The OCI registry that modules are read from; `None` if none is configured.
+    pub registry: Option<Registry>,
     /// How long the daemon waits for work in progress before it exits.
     pub shutdown_timeout: Duration,
     /// Filter of the logs.
     pub log: String,
     /// Format of the logs.
     pub log_format: LogFormat,
+}
+
+/// The OCI registry that modules are read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registry {
+    /// Where it is, and who reads.
+    pub access: RegistryAccess,
+    /// The path that all modules are below; part of the address if that is known.
+    pub subpath: String,
+    /// A file with its CAs.
+    pub ca: Option<PathBuf>,
+    /// Other hosts that may get the credentials.
+    pub token_hosts: Vec<String>,
+    /// The folder of the cache; `None` for the one in the state folder.
+    pub cache: Option<PathBuf>,
+    /// Limit of the cache.
+    pub quota_bytes: u64,
+}
+
+/// Where an OCI registry is, and who reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryAccess {
+    /// A given registry, without credentials.
+    Anonymous(RegistryAddress),
+    /// The registry that a Secret names, with its credentials.
+    Secret(Key),
 }
 
 /// How the daemon receives events of runtimes.
@@ -597,6 +652,7 @@ impl TryFrom<Options> for Config {
             listener,
             certificates: certificates(&options)?,
             lease,
+            registry: registry(&options)?,
             shutdown_timeout: options.shutdown_timeout.0,
             kubeconfig: options.kubeconfig,
             sources: options.sources,
@@ -648,6 +704,48 @@ fn git_engine(options: &Options) -> Result<EngineLimits, Error> {
         computing: at_least(GIT_TIME_MIN, "gitCpuTime", options.git_cpu_time)?,
         time: at_least(GIT_TIME_MIN, "gitTime", options.git_time)?,
     })
+}
+
+/// Size of the module cache, in MiB. With less, a single layer may not fit.
+const MODULE_CACHE_MIB: RangeInclusive<u64> = 64..=1_048_576;
+
+/// The OCI registry, if one is given. The error about two is Lifecycle Manager's.
+fn registry(options: &Options) -> Result<Option<Registry>, Error> {
+    let given = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
+    let subpath = given(&options.modules_repository_subpath).unwrap_or_default();
+    let access = match (given(&options.oci_registry_host), given(&options.oci_registry_cred_secret)) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            let message = "either registry or credSecretName should be provided, not both";
+            return Err(invalid("ociRegistryHost", message));
+        }
+        (Some(host), None) => {
+            let address: RegistryAddress = host.parse().map_err(|error| not_an_address("ociRegistryHost", error))?;
+            let below = address.below(&subpath).map_err(|error| not_an_address("modulesRepositorySubpath", error))?;
+            RegistryAccess::Anonymous(below)
+        }
+        (None, Some(secret)) => {
+            let checked = checked("ociRegistryCredSecret", &secret)?;
+            RegistryAccess::Secret(Key::new(names::KCP_NAMESPACE, &checked))
+        }
+    };
+    if !MODULE_CACHE_MIB.contains(&options.module_cache_quota) {
+        let (found, min, max) = (options.module_cache_quota, MODULE_CACHE_MIB.start(), MODULE_CACHE_MIB.end());
+        let message = format!("{found} is out of range: use a number of MiB from {min} to {max}");
+        return Err(invalid("moduleCacheQuota", message));
+    }
+    Ok(Some(Registry {
+        access,
+        subpath,
+        ca: options.oci_registry_ca.clone(),
+        token_hosts: options.oci_registry_token_hosts.clone(),
+        cache: options.module_cache.clone(),
+        quota_bytes: options.module_cache_quota << 20,
+    }))
+}
+
+fn not_an_address(option: &'static str, error: ParseAddressError) -> Error {
+    invalid(option, error.to_string())
 }
 
 fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {

@@ -28,6 +28,7 @@ use tidegate_core::{
 use tidegate_process::{lock::RwLock, retry::Class};
 
 use crate::{
+    components::Components,
     gateway::{
         GatewayContext,
         certificates::{Certificates, CertificatesContext},
@@ -80,6 +81,8 @@ pub struct Context {
     pub inbox: Inbox,
     /// The objects that runtimes share, rendered once.
     pub shared: runtime::SharedByRuntimes,
+    /// Components and layers in OCI registries.
+    pub components: Components,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
@@ -152,6 +155,7 @@ impl Context {
             runtimes: &self.runtimes,
             contacts: &self.contacts,
             shared: &self.shared,
+            components: &self.components,
             certificates: CertificatesContext {
                 kcp: &self.kcp,
                 stores: &self.stores,

@@ -38,6 +38,7 @@ use tidegate_git as git;
 use tidegate_process::lock::RwLock;
 
 use crate::{
+    components::Components,
     config::Config,
     confine,
     controller::{
@@ -102,6 +103,8 @@ const CATALOG_SETTLE: Duration = Duration::from_millis(50);
 const SWEEP: Duration = Duration::from_secs(60);
 /// Interval of checking the required kinds, until the control plane serves them.
 const KINDS_RETRY: Duration = Duration::from_secs(2);
+/// The folder of modules from OCI registries, in the state folder.
+pub(crate) const MODULES: &str = "modules";
 /// Limit for the TCP connection to the control plane.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -193,6 +196,7 @@ impl Daemon {
             agent: config.agent.clone(),
             inbox,
             shared: crate::runtime::SharedByRuntimes::default(),
+            components: Components::open(config.registry.as_ref(), &config.state.join(MODULES))?,
             watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
                 config.certificates.clone(),
@@ -359,6 +363,9 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
         watches.push(feed::pull_secret(&context.kcp, &context.stores, &context.events, &key));
     }
+    if let Some(key) = context.components.secret() {
+        watches.push(feed::registry_secret(context, key));
+    }
     for watch in watches {
         let served = served.clone();
         tasks.spawn(async move {
@@ -377,8 +384,14 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         loop {
             shared.stores.catalog_changed().await;
             tokio::time::sleep(CATALOG_SETTLE).await;
+            shared.components.follow(&shared.stores.landscape());
             shared.stores.spread();
         }
+    });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move {
+        let Context { components, queue, events, shared, .. } = &*shared;
+        components.run(queue, events, &shared.modules).await;
     });
     let shared = Arc::clone(context);
     tasks.spawn(async move {
@@ -414,6 +427,8 @@ async fn work(
     }
     served.cancel();
     context.stores.complete().await;
+    // Before any pass: passes compare what Manifests record with what is found.
+    context.components.follow(&context.stores.landscape());
     leadership.acquired().await;
     if readiness.is_paused() {
         tracing::warn!("paused by the configuration: not fetching, applying or pruning");

@@ -33,6 +33,7 @@
 //! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: [`source`] |
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
 //! | one pass over a GitSource | [`source`] |
+//! | find modules in OCI registries beside the passes, keep them on disk | [`components`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
@@ -55,8 +56,7 @@
 //! | [`tidegate_process`] | clock, randomness, TLS provider, retry delays, logs, terminal output, exit codes: small enough for the agent |
 //! | [`tidegate_core`] | everything that decides: pure, without tokio, client or I/O |
 //! | [`tidegate_diff`] | how two renderings differ, and the report in every output format |
-//! | [`tidegate_git`], [`tidegate_cluster`] | adapters: repositories, API servers |
-//! | `tidegate-oci` | adapter: reads modules from OCI registries; not used by the daemon yet |
+//! | [`tidegate_git`], [`tidegate_cluster`], [`tidegate_oci`] | adapters: repositories, API servers, registries |
 //! | [`tidegate_events`] | the event protocol, the identity of a sender, the listener; other operators can embed it |
 //! | [`tidegate_agent`] | the agent in runtime clusters, as a library and as a program |
 //! | `tidegate` | this crate: the daemon and the command line |
@@ -116,6 +116,7 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
 pub mod cli;
+pub mod components;
 pub mod config;
 mod confine;
 pub mod controller;

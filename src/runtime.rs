@@ -30,12 +30,14 @@ use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
     api::{
         Kyma, Manifest,
+        kyma::KymaSpec,
         names::{MANAGED_BY_SKR, label},
         shared::ObjectMeta,
     },
-    definition, landscape,
+    definition,
+    landscape::{self, Landscape},
     name::Key,
-    plan::{self, Settings, reporting::Agent},
+    plan::{self, RuntimePlan, Settings, reporting::Agent},
     status::Facts,
 };
 use tidegate_process::{
@@ -44,6 +46,7 @@ use tidegate_process::{
 };
 
 use crate::{
+    components::{self, Components},
     controller::{
         self, Failure, Pass,
         events::{Recorder, Severity},
@@ -106,6 +109,8 @@ pub struct RuntimeContext<'a> {
     pub runtimes: &'a KnownRuntimes,
     /// When each agent has connected.
     pub contacts: &'a Contacts,
+    /// Components and layers in OCI registries.
+    pub components: &'a Components,
     /// The objects that runtimes share, rendered once.
     pub shared: &'a SharedByRuntimes,
     /// What the certificate of a runtime uses.
@@ -154,6 +159,7 @@ pub(crate) async fn reconcile(context: RuntimeContext<'_>, key: &Key, triggers: 
     match passed {
         Ok(Ok(Finish::Gone)) => {
             context.runtimes.forget(key);
+            context.components.forget(key);
             Ok(Finish::Gone)
         }
         Ok(result) => {
@@ -295,6 +301,15 @@ struct RuntimePass<'a> {
     unreadable: &'a Unreadable,
 }
 
+/// The Manifests after the passes over them.
+struct PassedManifests {
+    passed: Vec<Arc<Manifest>>,
+    /// When the first of them asks for the next pass.
+    again: Option<Duration>,
+    /// Whether the objects of one are still being read from a registry.
+    is_waiting: bool,
+}
+
 /// The findings of a pass that took all steps.
 struct InstallReport {
     cluster: Arc<Cluster>,
@@ -345,7 +360,7 @@ impl RuntimePass<'_> {
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
-        let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings.plan);
+        let (plan, must_wait) = self.plan(&landscape, manifests, &spec, known);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
@@ -354,7 +369,8 @@ impl RuntimePass<'_> {
         let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
         let modules = manifests::reconcile(self, &plan, manifests).await?;
-        let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
+        let PassedManifests { passed, again, is_waiting } =
+            self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =
             reporting::reconcile(self, &cluster, &landscape, &passed, (live.as_ref(), left), &mut known.reporting)
                 .await?;
@@ -369,7 +385,7 @@ impl RuntimePass<'_> {
             watch: Some(reporting.watch),
             watch_applied: reporting.applied,
             channel: spec.channel.clone(),
-            requested: decide::requested(self.kyma),
+            requested: decide::handled_by_pass(self.kyma, must_wait || is_waiting),
             tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, counterpart.reverted())),
             failure: modules
@@ -383,6 +399,24 @@ impl RuntimePass<'_> {
         Ok(InstallReport { cluster, facts, finish })
     }
 
+    /// The plan, and whether a registry must answer first before a request of a user is handled.
+    fn plan(
+        &self,
+        landscape: &Landscape,
+        manifests: &[Arc<Manifest>],
+        spec: &KymaSpec,
+        known: &mut KnownRuntime,
+    ) -> (RuntimePlan, bool) {
+        let RuntimeContext { components, settings, events, certificates, .. } = self.context;
+        let waker = components::Waker { queue: certificates.queue, events };
+        known.request = decide::pending_request(self.kyma, known.request.take(), Instant::now());
+        let requested = known.request.as_ref().map(|request| request.since);
+        let (seen, must_wait) = components.seen_by(self.key, manifests, requested, waker);
+        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan);
+        components.wait(self.key, &plan, &seen, waker);
+        (plan, must_wait)
+    }
+
     /// What the pass checks in the runtime, once it knows whether the webhook configurations have changed.
     async fn check_webhooks(&self, cluster: &Cluster, known: &mut KnownRuntime) -> Result<Scope, Error> {
         if !decide::checks_webhooks(self.scope, self.is_resync) {
@@ -392,15 +426,14 @@ impl RuntimePass<'_> {
         Ok(decide::scope_after_webhooks(self.scope, have_changed))
     }
 
-    /// Reconciles each Manifest, a few at once. Returns them as the passes left them, and when the first of them asks
-    /// for the next pass.
+    /// Reconciles each Manifest, a few at once. Returns them as the passes left them.
     async fn pass_over(
         &self,
         cluster: &Cluster,
         manifests: &[Arc<Manifest>],
         live: Option<&LiveObjects>,
         known: &mut KnownRuntime,
-    ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
+    ) -> Result<PassedManifests, Error> {
         // What cannot be read stays as it is, in the runtime as well.
         let (unreadable, manifests): (Vec<_>, Vec<_>) =
             manifests.iter().cloned().partition(|manifest| self.unreadable.has_manifest(manifest));
@@ -420,7 +453,7 @@ impl RuntimePass<'_> {
             taken.iter_mut().map(|(manifest, known)| manifest::reconcile(&target, manifest, known).boxed()).collect();
         let results: Vec<Result<manifest::ManifestReport, Error>> =
             stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
-        let (mut passed, mut again, mut failure) = (Vec::new(), Vec::new(), None);
+        let (mut passed, mut again, mut failure, mut is_waiting) = (Vec::new(), Vec::new(), None, false);
         // The writes of one pass are known even if another pass failed.
         for ((manifest, of_manifest), result) in taken.into_iter().zip(results) {
             let key = landscape::key(&manifest.metadata);
@@ -428,6 +461,7 @@ impl RuntimePass<'_> {
                 Ok(report) => {
                     known.writes.written(&report.manifest, Instant::now());
                     again.extend(report.again);
+                    is_waiting |= report.is_waiting;
                     passed.push(report.manifest);
                 }
                 Err(error) => {
@@ -442,7 +476,7 @@ impl RuntimePass<'_> {
         passed.extend(unreadable);
         match failure {
             Some(error) => Err(error),
-            None => Ok((passed, again.into_iter().min())),
+            None => Ok(PassedManifests { passed, again: again.into_iter().min(), is_waiting }),
         }
     }
 

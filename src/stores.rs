@@ -86,6 +86,8 @@ pub enum Table {
     CertificateSecrets,
     /// The image pull Secret of the agent; metadata only.
     PullSecret,
+    /// The Secret with the credentials of the OCI registry. Its content is not kept here.
+    RegistrySecret,
 }
 
 /// The tables, which `change::wakes` reads.
@@ -629,6 +631,7 @@ impl Table {
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
             Table::PullSecret => "the agent's image pull Secret",
+            Table::RegistrySecret => "the Secret of the OCI registry",
         }
     }
 
@@ -643,9 +646,12 @@ impl Table {
             Table::Watchers => "Watcher",
             Table::Gateways => "Gateway",
             Table::Certificates => "Certificate",
-            Table::Access | Table::GatewaySecret | Table::Authority | Table::CertificateSecrets | Table::PullSecret => {
-                "Secret"
-            }
+            Table::Access
+            | Table::GatewaySecret
+            | Table::Authority
+            | Table::CertificateSecrets
+            | Table::PullSecret
+            | Table::RegistrySecret => "Secret",
         }
     }
 
@@ -664,7 +670,8 @@ impl Table {
             | Table::Authority
             | Table::Certificates
             | Table::CertificateSecrets
-            | Table::PullSecret => None,
+            | Table::PullSecret
+            | Table::RegistrySecret => None,
         }
     }
 
@@ -678,9 +685,12 @@ impl Table {
             Table::Gateways => "networking.istio.io/v1beta1",
             // The group depends on the issuer; the kind and the name are enough to find it.
             Table::Certificates => "",
-            Table::Access | Table::GatewaySecret | Table::Authority | Table::CertificateSecrets | Table::PullSecret => {
-                "v1"
-            }
+            Table::Access
+            | Table::GatewaySecret
+            | Table::Authority
+            | Table::CertificateSecrets
+            | Table::PullSecret
+            | Table::RegistrySecret => "v1",
         }
     }
 }
@@ -729,6 +739,8 @@ impl Tables {
             Table::Certificates => self.certificates.contains_key(key.name()),
             Table::CertificateSecrets => self.certificate_secrets.contains_key(key.name()),
             Table::PullSecret => self.pull_secret.is_some(),
+            // Its content is elsewhere.
+            Table::RegistrySecret => false,
         }
     }
 

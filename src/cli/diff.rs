@@ -27,7 +27,7 @@ use tidegate_core::{
     diagnostic::{Diagnostic, Diagnostics},
     landscape::file::{KnownKyma, LandscapeFile},
     name::Key,
-    plan::{self, Settings},
+    plan::{self, Components, Settings},
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
@@ -158,6 +158,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
+    let components = Components::default();
     let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
     let request = Request {
         from: from.given(),
@@ -169,6 +170,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         target: target.as_ref(),
         assumptions: &assumptions,
         settings: &settings,
+        components: &components,
         mask: &mask,
         numbers: arguments.mask_key_file.is_none(),
         suspended: to.loaded.suspended || landscape.as_ref().is_some_and(|file| file.is_suspended(source.key())),

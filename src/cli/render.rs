@@ -18,6 +18,7 @@ use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
     name::Key,
+    plan::Components,
     render::{
         live::Unknown,
         offline::{self, Assumptions, Target, TargetName},
@@ -80,8 +81,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Output::Yaml => write_yaml(&mut out, &target),
         Output::Json => json.write(&mut out, &target),
     };
-    let written =
-        offline::render_each(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted, &mut write);
+    let given = offline::Given {
+        definitions: &definitions,
+        components: &Components::default(),
+        source,
+        library: &library,
+        assumptions: &assumptions,
+    };
+    let written = offline::render_each(&mut diagnostics, given, &wanted, &mut write);
     let written = match arguments.output {
         Output::Yaml => written,
         Output::Json => written.and_then(|()| json.end(&mut out)),

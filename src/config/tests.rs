@@ -216,6 +216,12 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "templates",
         "xfccGatewayIdentity",
         "restrictedDefaultModules",
+        "ociRegistryHost",
+        "ociRegistryCredSecret",
+        "modulesRepositorySubpath",
+        "ociRegistryCa",
+        "ociRegistryTokenHosts",
+        "moduleCache",
         "listenerPortOverwrite",
         "listenerAddress",
         "skrWatcherImageTag",
@@ -226,6 +232,42 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "identity",
     ];
     assert_eq!(in_words, expected);
+}
+
+#[test]
+fn a_registry_is_given_by_its_host_or_by_a_secret() {
+    let registry = |flags: &[&str]| {
+        let config = Config::try_from(options(flags, "")).map_err(|error| error.to_string())?;
+        Ok::<_, String>(config.registry.map(|registry| registry.access))
+    };
+    let address = |text: &str| RegistryAccess::Anonymous(text.parse().unwrap());
+    for (flags, expected) in [
+        (&[][..], None),
+        (&["--oci-registry-host="], None),
+        (&["--oci-registry-host=r.example.com/prod"], Some(address("r.example.com/prod"))),
+        (
+            &["--oci-registry-host=http://r.example.com", "--modules-repository-subpath=a/b"],
+            Some(address("http://r.example.com/a/b")),
+        ),
+        (&["--oci-registry-cred-secret=registry"], Some(RegistryAccess::Secret(Key::new("kcp-system", "registry")))),
+    ] {
+        assert_eq!(registry(flags), Ok(expected), "{flags:?}");
+    }
+    for (flags, expected) in [
+        (
+            &["--oci-registry-host=r.example.com", "--oci-registry-cred-secret=registry"][..],
+            "`ociRegistryHost`: either registry or credSecretName should be provided, not both",
+        ),
+        (&["--oci-registry-host=ftp://r.example.com"], "its scheme is neither http nor https"),
+        (&["--oci-registry-host=user:password@r.example.com"], "it contains credentials; use a Secret"),
+        (&["--oci-registry-host=r", "--modules-repository-subpath=../b"], "its path is invalid"),
+        (&["--oci-registry-cred-secret=No_Name"], "ociRegistryCredSecret"),
+        (&["--oci-registry-host=r", "--module-cache-quota=1"], "use a number of MiB from 64 to 1048576"),
+    ] {
+        let error = registry(flags).unwrap_err();
+        assert!(error.contains(expected), "{flags:?}: {error}");
+        assert!(!error.contains("password@"), "{error}");
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub mod reason {
     pub(crate) const APPLIED: &str = "Applied";
     /// Tidegate holds back definitions of a revision.
     pub(crate) const WITHHELD: &str = "Withheld";
+    /// The tag of a component in a registry was moved.
+    pub(crate) const TAG_MOVED: &str = "TagMoved";
     /// A prune waits for a confirmation.
     pub(crate) const PRUNE_WAITS: &str = "PruneWaits";
     /// A source cannot be fetched.

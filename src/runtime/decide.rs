@@ -18,6 +18,7 @@ use tidegate_core::{
     status::{self, Facts, ModuleFact, ModulesFromFact, Planned},
 };
 use tidegate_process::retry::Class;
+use tokio::time::Instant;
 
 use super::{
     base,
@@ -25,7 +26,7 @@ use super::{
     manifest, manifests,
     outcome::{Failed, FailedKind},
     reporting,
-    state::AccessVersion,
+    state::{AccessVersion, Request},
 };
 use crate::{
     controller::{
@@ -131,6 +132,18 @@ fn handled(kyma: &Kyma) -> Option<&str> {
 /// The requested pass, whether or not it has already taken place.
 pub(super) fn requested(kyma: &Kyma) -> Option<String> {
     landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
+}
+
+/// The request of a user that is not handled yet, with the time when this process first saw it.
+pub(super) fn pending_request(kyma: &Kyma, former: Option<Request>, now: Instant) -> Option<Request> {
+    let value = requested(kyma).filter(|requested| Some(requested.as_str()) != handled(kyma))?;
+    Some(former.filter(|former| former.value == value).unwrap_or(Request { value, since: now }))
+}
+
+/// The requested pass for the status, after a pass that took all steps. While it waits for a registry, the request is
+/// not handled.
+pub(super) fn handled_by_pass(kyma: &Kyma, is_waiting: bool) -> Option<String> {
+    if is_waiting { handled(kyma).map(str::to_owned) } else { requested(kyma) }
 }
 
 /// The patch that adds our finalizer and label to the Kyma in KCP; none if it has both.

@@ -17,11 +17,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
     api::{Manifest, names::label},
+    content::ContentId,
     definition, landscape,
     name::Key,
     object::Digest,
     render::CompleteModule,
-    revision::Oid,
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -43,6 +43,7 @@ pub(crate) use remove::abandon;
 pub(crate) use state::KnownManifest;
 
 use decide::{Observed, Start, Unavailable, Work};
+use enact::ReadObjects;
 use state::{InstalledObjects, Retry, StatusWrite};
 
 /// The runtime of a pass.
@@ -65,6 +66,8 @@ pub(crate) struct ManifestReport {
     pub(crate) manifest: Arc<Manifest>,
     /// When to start the next pass, if nothing else does.
     pub(crate) again: Option<Duration>,
+    /// Whether its objects are still being read from a registry.
+    pub(crate) is_waiting: bool,
 }
 
 // === impl ApplyTarget ===
@@ -81,7 +84,7 @@ impl ApplyTarget<'_> {
 impl ManifestReport {
     /// The report of a pass that left the Manifest as it was.
     fn unchanged(manifest: &Arc<Manifest>, again: Option<Duration>) -> ManifestReport {
-        ManifestReport { manifest: Arc::clone(manifest), again }
+        ManifestReport { manifest: Arc::clone(manifest), again, is_waiting: false }
     }
 }
 
@@ -102,8 +105,13 @@ pub(crate) async fn reconcile(
         Start::Remove => remove::reconcile(target, manifest, known).await,
         Start::Leave => Ok(ManifestReport::unchanged(manifest, None)),
         Start::Apply => match enact::read_objects(target, manifest).await {
-            Ok(module) => apply(target, manifest, &module, known).await,
-            Err(message) => report_unavailable(target, manifest, &message, known).await,
+            ReadObjects::Ready(module) => apply(target, manifest, &module, known).await,
+            ReadObjects::Pending => {
+                Ok(ManifestReport { is_waiting: true, ..ManifestReport::unchanged(manifest, None) })
+            }
+            ReadObjects::Failed { message, is_retried } => {
+                report_unavailable(target, manifest, &message, is_retried, known).await
+            }
         },
     }
 }
@@ -113,6 +121,7 @@ async fn report_unavailable(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
     message: &str,
+    is_retried: bool,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
     match decide::unavailable(manifest, target.checks(), enact::is_expected(target, manifest)) {
@@ -123,7 +132,8 @@ async fn report_unavailable(
             let manifest = enact::write_status(target, manifest, &facts).await?;
             let (retry, again) = std::mem::take(&mut known.retry).after_unavailable();
             known.retry = retry;
-            Ok(ManifestReport { manifest, again: Some(again) })
+            // The end of the retry wakes the runtime.
+            Ok(ManifestReport::unchanged(&manifest, (!is_retried).then_some(again)))
         }
     }
 }
@@ -226,30 +236,32 @@ impl ManifestPass<'_> {
         let manifest = enact::write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, desired, Instant::now());
         known.retry = retry;
-        Ok(ManifestReport { manifest, again })
+        Ok(ManifestReport::unchanged(&manifest, again))
     }
 }
 
 /// Objects of modules, labelled and serialised once for all runtimes that have them.
 #[derive(Debug, Default)]
-pub(crate) struct Modules(Mutex<BTreeMap<Oid, CompleteModule>>);
+pub(crate) struct Modules(Mutex<BTreeMap<ContentId, CompleteModule>>);
 
-/// How many trees are kept. A landscape uses some hundred versions of modules.
+/// How many modules are kept. A landscape uses some hundred versions of modules.
 const MODULES_MAX: usize = 2_000;
 
 // === impl Modules ===
 
 impl Modules {
-    fn get(&self, tree: Oid) -> Option<CompleteModule> {
-        self.0.lock().get(&tree).cloned()
+    /// The objects, if they are in memory.
+    pub(crate) fn get(&self, content: ContentId) -> Option<CompleteModule> {
+        self.0.lock().get(&content).cloned()
     }
 
-    fn put(&self, tree: Oid, module: CompleteModule) -> CompleteModule {
+    /// Keeps objects. Returns those that were there first.
+    pub(crate) fn put(&self, content: ContentId, module: CompleteModule) -> CompleteModule {
         let mut known = self.0.lock();
         if known.len() >= MODULES_MAX {
             // Drop those that no runtime uses.
             known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
         }
-        known.entry(tree).or_insert(module).clone()
+        known.entry(content).or_insert(module).clone()
     }
 }

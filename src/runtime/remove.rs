@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::{
-    RuntimeContext, RuntimePass, counterpart, manifests,
+    PassedManifests, RuntimeContext, RuntimePass, counterpart, manifests,
     outcome::{self, FailedKind},
     reporting,
     state::KnownRuntime,
@@ -83,7 +83,7 @@ async fn remove_all(
     if let Some(facts) = decide::first_facts(pass.kyma, &deleting) {
         pass.conclude(&facts, cluster, known).await.map_err(failed)?;
     }
-    let (passed, _) = pass.pass_over(cluster, &deleting, None, known).await?;
+    let PassedManifests { passed, .. } = pass.pass_over(cluster, &deleting, None, known).await?;
     let left = decide::left(passed);
     match decide::progress(remove_base(pass, cluster).await?, &left) {
         Progress::Wait(step) => {

@@ -47,8 +47,19 @@ pub(super) struct KnownRuntime {
     pub(super) manifests: BTreeMap<Key, manifest::KnownManifest>,
     /// Its objects that cannot be read.
     pub(super) unreadable: UnreadableObjects,
+    /// What a user has requested by an annotation of the Kyma, until it is handled.
+    pub(super) request: Option<Request>,
     /// What its removal waits for.
     pub(super) removal: RemovalWait,
+}
+
+/// A request of a user that is not handled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// The value of the annotation.
+    pub(super) value: String,
+    /// When this process first saw it.
+    pub(super) since: Instant,
 }
 
 /// Name and resource version of an access Secret.

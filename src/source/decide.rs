@@ -9,6 +9,7 @@ use tidegate_core::{
         GitSource, Manifest,
         names::{annotation, label},
     },
+    content::ContentId,
     intake::{Id, OtherTool, Terms, status},
     name::Key,
     revision::Oid,
@@ -65,7 +66,7 @@ pub(super) fn is_rolled_out(rollout: Rollout, failures: &[(Id, String)]) -> bool
 /// The trees and blobs that the mirror keeps: the modules of the active revision, and those that Manifests name.
 pub(super) fn trees<'a>(
     source: &Key,
-    modules: impl Iterator<Item = &'a Oid>,
+    modules: impl Iterator<Item = &'a ContentId>,
     manifests: &[Arc<Manifest>],
 ) -> BTreeSet<Oid> {
     let name = source.to_string();
@@ -74,7 +75,11 @@ pub(super) fn trees<'a>(
         let ours = install["type"] == "git" && install["source"] == name.as_str();
         install["tree"].as_str().filter(|_| ours)?.parse::<Oid>().ok()
     };
-    modules.copied().chain(manifests.iter().filter_map(named)).collect()
+    let tree = |content: &ContentId| match content {
+        ContentId::Tree(tree) => Some(*tree),
+        ContentId::Layer { .. } => None,
+    };
+    modules.filter_map(tree).chain(manifests.iter().filter_map(named)).collect()
 }
 
 /// Whether an object that git no longer declares is deleted: only if it is still the object of the decision.

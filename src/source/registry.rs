@@ -23,6 +23,7 @@ use crate::{
 };
 use tidegate_cluster::Cluster;
 use tidegate_core::{
+    content::ContentId,
     definition::{self, Cache, Definitions, Elsewhere, ModuleObjects},
     diagnostic::Diagnostics,
     intake::{
@@ -150,7 +151,7 @@ struct Published {
 /// The objects of modules by tree and path, as long as a source or a pass uses them.
 #[derive(Default)]
 struct Modules {
-    entries: BTreeMap<(Oid, Arc<str>), Entry>,
+    entries: BTreeMap<(ContentId, Arc<str>), Entry>,
 }
 
 #[derive(Default)]
@@ -210,7 +211,7 @@ impl SourceRegistry {
             let published = published.published.lock();
             (published.mirror.clone(), published.loaded.clone())
         };
-        if let Some(objects) = loaded.as_ref().and_then(|loaded| loaded.definitions.modules.get(&tree)) {
+        if let Some(objects) = loaded.as_ref().and_then(|loaded| loaded.definitions.modules.get(&tree.into())) {
             return Ok(Arc::clone(objects));
         }
         let Some(mirror) = mirror else { return Err(Unavailable::Source(source.clone())) };
@@ -251,7 +252,7 @@ impl SourceRegistry {
             let path = objects.objects().first().map(|first| Arc::clone(&first.place.path)).unwrap_or_default();
             *objects = modules.share(&path, objects);
         }
-        cache.share_modules(|objects| Arc::clone(definitions.modules.get(&objects.tree()).unwrap_or(objects)));
+        cache.share_modules(|objects| Arc::clone(definitions.modules.get(&objects.content()).unwrap_or(objects)));
     }
 
     async fn read_module(
@@ -378,7 +379,7 @@ pub(super) fn give_back_memory() {
 impl Modules {
     /// The objects, or a cell to read them into.
     fn find(&mut self, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Arc<OnceCell<Arc<ModuleObjects>>>> {
-        let entry = self.entry(tree, path);
+        let entry = self.entry(tree.into(), path);
         if let Some(objects) = entry.objects.upgrade() {
             return Ok(objects);
         }
@@ -391,7 +392,7 @@ impl Modules {
 
     /// The objects that are known already, or these from now on.
     fn share(&mut self, path: &str, objects: &Arc<ModuleObjects>) -> Arc<ModuleObjects> {
-        let entry = self.entry(objects.tree(), path);
+        let entry = self.entry(objects.content(), path);
         if let Some(known) = entry.objects.upgrade().filter(|known| known == objects) {
             return known;
         }
@@ -399,9 +400,9 @@ impl Modules {
         Arc::clone(objects)
     }
 
-    fn entry(&mut self, tree: Oid, path: &str) -> &mut Entry {
+    fn entry(&mut self, content: ContentId, path: &str) -> &mut Entry {
         self.entries.retain(|_, entry| entry.reading.strong_count() != 0 || entry.objects.strong_count() != 0);
-        self.entries.entry((tree, path.into())).or_default()
+        self.entries.entry((content, path.into())).or_default()
     }
 }
 

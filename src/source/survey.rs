@@ -79,7 +79,8 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::Authority
         | Table::Certificates
         | Table::CertificateSecrets
-        | Table::PullSecret => None,
+        | Table::PullSecret
+        | Table::RegistrySecret => None,
     }
 }
 

@@ -31,7 +31,8 @@ use tidegate_core::{
 };
 
 use crate::{
-    controller::events::Recorder,
+    components::docker_config,
+    controller::{Context, events::Recorder},
     gateway::{certificates::Certificates, pki},
 };
 
@@ -93,6 +94,18 @@ pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, key: 
             Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
         },
         |stores, _, version| stores.set_pull_secret(version.map(|version| String::clone(&version))),
+    )
+}
+
+/// Watches the Secret with the credentials of the OCI registry. A rotation takes effect at once.
+pub fn registry_secret(context: &Arc<Context>, key: &Key) -> Watch {
+    let Context { kcp, stores, events, .. } = &**context;
+    let shared = Arc::clone(context);
+    Feed { kcp, stores, events }.watch(
+        Table::RegistrySecret,
+        named_secret(key.namespace(), key.name()),
+        |secret| Some(docker_config(secret)),
+        move |_, _, found| shared.components.set_secret(found.as_deref()),
     )
 }
 

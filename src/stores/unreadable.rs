@@ -155,7 +155,7 @@ pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec
             .map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), trigger))
             .into_iter()
             .collect(),
-        Table::Certificates | Table::CertificateSecrets | Table::PullSecret => Vec::new(),
+        Table::Certificates | Table::CertificateSecrets | Table::PullSecret | Table::RegistrySecret => Vec::new(),
     };
     // Its source must know that it is there.
     let owner = SourceName::from_metadata(metadata);

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -263,6 +263,7 @@ impl World {
             runtimes: Default::default(),
             inbox: Default::default(),
             shared: Default::default(),
+            components: tidegate::components::Components::open(None, Path::new("")).unwrap(),
             contacts: Default::default(),
             agent: None,
             watchers: Default::default(),

@@ -1,3 +1,4 @@
 //! What the upstream systems do, as facts about us: each file one part of their behaviour.
 
 mod crds;
+mod oci;

@@ -12,6 +12,7 @@ use regex::Regex;
 /// Where what others send is read. Every `*_MAX` constant in these files and folders has a row.
 const READERS: &[&str] = &[
     "crates/git/src/limits.rs",
+    "crates/oci/src/limits.rs",
     "crates/core/src/snapshot.rs",
     "crates/core/src/template/environment.rs",
     "crates/events/src/listener",

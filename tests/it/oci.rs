@@ -12,10 +12,10 @@ use self::{
     server::Server,
 };
 
-mod artifact;
+pub(crate) mod artifact;
 mod cache;
-mod hostile;
-mod server;
+pub(crate) mod hostile;
+pub(crate) mod server;
 mod tokens;
 
 /// A registry's settings: CAs of this machine and a time-out for busy machines.

@@ -1074,6 +1074,7 @@ impl Daemon {
             shared: Default::default(),
             contacts: Default::default(),
             agent: None,
+            components: tidegate::components::Components::open(None, Path::new("")).unwrap(),
             watchers: Default::default(),
             panicked: Default::default(),
             certificates: Arc::clone(&certificates),

@@ -12,6 +12,7 @@
 mod address;
 mod descriptor;
 mod identity;
+mod localize;
 mod source;
 
 pub use self::{
@@ -20,5 +21,6 @@ pub use self::{
     identity::{
         BlobDigest, Component, ComponentName, ComponentVersion, ParseComponentError, ParseDigestError, repository_path,
     },
+    localize::Images,
     source::{ParseSourceError, Source},
 };

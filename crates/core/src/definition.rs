@@ -48,16 +48,16 @@ use std::{
 pub(crate) use self::paths::normalise;
 pub use self::{
     file::{Cache, Done, Piece},
-    module::{ModuleObjects, ModuleSource, SourceObject, module_objects},
+    module::{ModuleObjects, ModuleSource, SourceObject, layer_objects, module_objects},
     secret::mentions_secret,
 };
 use crate::{
     api::git_source,
     budget::Budget,
+    content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
-    revision::Oid,
     snapshot::{self, File, Snapshot, is_below_any, is_definition_name},
     yaml,
 };
@@ -190,16 +190,16 @@ pub struct Withheld {
 /// versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unfit {
-    /// The tree of the module that contains it.
-    pub tree: Oid,
+    /// The objects of the module that contains it.
+    pub content: ContentId,
     /// The module that contains it.
     pub module: Key,
     /// The object.
     pub object: ObjectId,
     /// The place of the object.
     pub place: Place,
-    /// The tree of the module that defines its kind.
-    pub definer: Oid,
+    /// The objects of the module that defines its kind.
+    pub definer: ContentId,
     /// The module that defines its kind.
     pub definer_module: Key,
     /// The ModuleTemplate of that version.
@@ -215,8 +215,8 @@ pub struct Definitions {
     pub good: BTreeMap<(Kind, Key), Arc<Definition>>,
     /// The definitions that are held back, by kind and key.
     pub withheld: Vec<Withheld>,
-    /// The objects of modules that live in git, by the id of their tree or file.
-    pub modules: BTreeMap<Oid, Arc<ModuleObjects>>,
+    /// The objects of modules in git. Commands add those of modules in registries, as far as a cache has them.
+    pub modules: BTreeMap<ContentId, Arc<ModuleObjects>>,
     /// Custom resources of modules that some runtimes will reject.
     pub unfit: Vec<Unfit>,
     /// Referenced objects that are not declared here, whether they exist elsewhere or not.

@@ -10,7 +10,7 @@
 //!
 //! | Layer | Modules |
 //! | --- | --- |
-//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`component`] modules in OCI registries |
+//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
 //! | definitions | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
 //! | plan | [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
 //! | changes | [`inventory`], [`changes`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`overview`] what is wrong, on one screen |
@@ -23,6 +23,7 @@ pub mod budget;
 pub mod changes;
 pub mod component;
 pub mod conditions;
+pub mod content;
 pub mod counterpart;
 pub mod definition;
 pub mod diagnostic;

@@ -16,12 +16,14 @@ use crate::{
         names,
         shared::{CustomResourcePolicy, Manager, State},
     },
+    component::Component,
     landscape::{self, Landscape},
     name::Key,
 };
 
 mod catalog;
 pub mod certificate;
+pub mod components;
 mod install_source;
 mod manifest_name;
 mod module;
@@ -29,8 +31,10 @@ pub mod reporting;
 pub mod selector;
 
 pub use catalog::{Catalog, Class, Release, catalog};
+pub use components::{Answer, ComponentRecord, Components, Published};
 pub use install_source::{InstallSource, ParseInstallSourceError};
 pub use manifest_name::manifest_name;
+pub use module::components_named;
 
 /// What a plan depends on besides definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct ModulePlan {
     pub name: String,
     /// Its effective channel.
     pub channel: String,
+    /// Its component, if its objects are in a registry, and nothing else prevents its installation.
+    pub component: Option<Component>,
     /// The decision.
     pub outcome: ModuleOutcome,
 }
@@ -91,7 +97,7 @@ pub enum ModuleOutcome {
 pub struct Refusal {
     /// The machine-readable reason, in PascalCase.
     pub reason: &'static str,
-    /// The module's state: Warning or Error.
+    /// The module's state: Warning or Error, or Processing while its component is looked up.
     pub state: State,
     /// One sentence for the status of the module.
     pub message: String,
@@ -135,6 +141,8 @@ pub struct Installation {
     pub source: InstallSource,
     /// Images that replace those in the objects.
     pub localized_images: Vec<String>,
+    /// What the Manifest records of a component in a registry.
+    pub record: ComponentRecord,
 }
 
 /// Reasons for refusals.
@@ -151,8 +159,12 @@ pub mod reason {
     pub const DOWNGRADE: &str = "Downgrade";
     /// The ModuleTemplate refers to objects in a repository, but no GitSource owns it.
     pub const NO_SOURCE: &str = "NoSource";
-    /// The source of the objects is unknown or not supported.
+    /// The source of the objects is unknown.
     pub const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
+    /// The component of the module is being looked up.
+    pub const COMPONENT_PENDING: &str = "ComponentPending";
+    /// The component of the module cannot be read from its registry.
+    pub const COMPONENT_FAILED: &str = "ComponentFailed";
     /// Neither ModuleReleaseMeta nor ModuleTemplate names the OCM component.
     pub const NO_COMPONENT: &str = "NoComponent";
 }
@@ -233,11 +245,18 @@ pub fn reported(kyma: &Kyma) -> KymaSpec {
     effective(kyma, Some(&runtime))
 }
 
-/// The plan of one runtime. `spec` is the result of [`effective`].
-pub fn runtime(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, settings: &Settings) -> RuntimePlan {
+/// The plan of one runtime. `spec` is the result of [`effective`], `components` that of [`Components::seen_by`].
+pub fn runtime(
+    landscape: &Landscape,
+    components: &Components,
+    kyma: &Kyma,
+    spec: &KymaSpec,
+    settings: &Settings,
+) -> RuntimePlan {
     let class = Class::for_kyma(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();
-    let modules = wanted.values().map(|module| module::plan(landscape, kyma, &class, spec, module, settings)).collect();
+    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec, settings };
+    let modules = wanted.values().map(|module| module::plan(inputs, module)).collect();
     RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, class }
 }
 
@@ -250,6 +269,10 @@ impl Refusal {
 
     fn warning(reason: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { state: State::Warning, ..Refusal::error(reason, message) }
+    }
+
+    fn waiting(reason: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { state: State::Processing, ..Refusal::error(reason, message) }
     }
 
     fn uninstalling(self) -> Refusal {

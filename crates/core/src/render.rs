@@ -73,6 +73,11 @@ pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &
         .label(label::CHANNEL, &installation.channel)
         .annotation(annotation::OCM_COMPONENT_NAME, &installation.component)
         .annotation(annotation::FQDN, &installation.component);
+    let record = &installation.record;
+    let digests = [(annotation::SYNC_OCI_REF, record.read), (annotation::COMPONENT_DIGEST, record.manifest)];
+    for (name, digest) in digests.into_iter().filter_map(|(name, digest)| Some((name, digest?))) {
+        stamp = stamp.annotation(name, &digest.to_string());
+    }
     if let Some(controller) = &installation.controller {
         stamp = stamp.label(label::CONTROLLER_NAME, controller);
     }

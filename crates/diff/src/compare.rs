@@ -54,7 +54,7 @@ use tidegate_core::{
     },
     name::Key,
     object::Object,
-    plan::{self, Class, ModuleOutcome, Settings},
+    plan::{self, Class, Components, ModuleOutcome, Settings},
     render::offline::{Assumptions, Inputs, Outline, TargetName},
     snapshot::Snapshot,
     template::{Library, Template},
@@ -92,6 +92,8 @@ pub struct Request<'a> {
     pub assumptions: &'a Assumptions,
     /// What the plan depends on besides definitions.
     pub settings: &'a Settings,
+    /// What is known of components in registries.
+    pub components: &'a Components,
     /// The masker of Secrets' values.
     pub mask: &'a MaskKey,
     /// Whether digests of secret values are replaced by numbers, because the key differs in every
@@ -182,7 +184,7 @@ impl Prepared {
         // outline's landscape.
         let mut unread = Diagnostics::default();
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
-        let installed = || installed(&old, request.settings);
+        let installed = || installed(&old, request);
         let settled =
             settle::settle(from.definitions, to.definitions, request.errors, source, request.policy, &installed);
         let mut new = Landscape::following(&mut unread, &settled.definitions, source, Some((from.definitions, &old)));
@@ -209,10 +211,10 @@ impl Prepared {
 }
 
 /// The modules of runtimes according to a landscape.
-fn installed(landscape: &Landscape, settings: &Settings) -> Vec<Installed> {
+fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
-        for module in plan::runtime(landscape, kyma, &kyma.spec, settings).modules {
+        for module in plan::runtime(landscape, request.components, kyma, &kyma.spec, request.settings).modules {
             if let ModuleOutcome::Install(installation) = module.outcome {
                 all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });
             }
@@ -226,10 +228,17 @@ fn installed(landscape: &Landscape, settings: &Settings) -> Vec<Installed> {
 impl<'a> Comparison<'a> {
     /// Renders what runtimes share on both sides.
     pub fn new(request: Request<'a>, prepared: &'a Prepared) -> Comparison<'a> {
-        let Request { from, to, source, assumptions, settings, .. } = request;
+        let Request { from, to, source, assumptions, settings, components, .. } = request;
         let mut diagnostics = Diagnostics::default();
-        let inputs =
-            |definitions, landscape, library| Inputs { definitions, landscape, source, library, assumptions, settings };
+        let inputs = |definitions, landscape, library| Inputs {
+            definitions,
+            landscape,
+            components,
+            source,
+            library,
+            assumptions,
+            settings,
+        };
         let old = Outline::new(&mut Diagnostics::default(), inputs(from.definitions, &prepared.old, from.library));
         let new = Outline::new(&mut diagnostics, inputs(&prepared.settled.definitions, &prepared.new, to.library));
         let keys: BTreeSet<&Key> = prepared.old.kymas.keys().chain(prepared.new.kymas.keys()).collect();

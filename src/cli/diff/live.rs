@@ -32,7 +32,7 @@ use tidegate_core::{
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Class, Settings},
+    plan::{self, Class, Components, Settings},
     render::{self, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
@@ -107,6 +107,8 @@ struct Inputs {
     library: Library,
     source: SourceName,
     settings: Settings,
+    /// What is known of components in registries.
+    components: Components,
     snapshot: Snapshot,
     commit: Option<Oid>,
     /// The deletion policy of the GitSource, if the control plane has no GitSource.
@@ -211,6 +213,7 @@ fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &
         library,
         source: loaded.source,
         settings: Settings::default(),
+        components: Components::default(),
         snapshot: loaded.snapshot,
         commit,
         policy: loaded.policy,

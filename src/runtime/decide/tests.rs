@@ -334,3 +334,23 @@ fn only_what_a_pass_removes_something_for_is_asked_for_again() {
         &[("Kyma", "one", Some("uid-one")), ("Manifest", "one-a", Some("uid-one-a"))],
     );
 }
+
+#[test]
+fn a_request_is_handled_when_no_registry_is_waited_for() {
+    let (first, later) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(9));
+    let request = |value: &str, since| Request { value: value.to_owned(), since };
+    for (kyma, former, expected) in [
+        (kyma(None, None), None, None),
+        (kyma(Some("1"), Some("1")), Some(request("1", first)), None),
+        (kyma(Some("1"), None), None, Some(request("1", later))),
+        (kyma(Some("1"), None), Some(request("1", first)), Some(request("1", first))),
+        (kyma(Some("2"), Some("1")), Some(request("1", first)), Some(request("2", later))),
+    ] {
+        assert_eq!(pending_request(&kyma, former, later), expected);
+    }
+    for (handled, is_waiting, expected) in
+        [(None, false, Some("2")), (None, true, None), (Some("1"), true, Some("1")), (Some("1"), false, Some("2"))]
+    {
+        assert_eq!(handled_by_pass(&kyma(Some("2"), handled), is_waiting).as_deref(), expected);
+    }
+}

@@ -23,6 +23,7 @@ use tidegate_process::retry::Class;
 use super::{ownership::Conflicts, recorded, state::InstalledObjects};
 use crate::{
     controller::events::{Severity, reason},
+    queue::Trigger,
     runtime::objects::{Applied, Failed, LiveObjects},
 };
 
@@ -135,6 +136,11 @@ pub(super) fn start(manifest: &Manifest) -> Start {
     } else {
         Start::Apply
     }
+}
+
+/// What wakes the runtime when the objects are read: the next pass checks what this one was to check.
+pub(super) fn pending_trigger(checks: bool) -> Trigger {
+    if checks { Trigger::Drift } else { Trigger::Changed }
 }
 
 /// What a pass does if the objects cannot be read. `checks` is whether it checks all objects, `is_expected` whether

@@ -23,28 +23,62 @@ use super::{
     ownership::{Conflicts, Ownership},
 };
 use crate::{
+    components::{Objects, Waiting},
     controller::status_body,
     runtime::objects::{Applied, LiveObjects, concerns_all},
+    stores::kyma_of,
 };
 
-/// Reads the objects of a Manifest, which runtimes share. Fails if its source is invalid or cannot be read.
-pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<CompleteModule, String> {
-    let InstallSource::Git { source, path, tree } =
-        InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
+/// The objects of a Manifest, which runtimes share.
+pub(super) enum ReadObjects {
+    /// All of them.
+    Ready(CompleteModule),
+    /// They are being read from a registry.
+    Pending,
+    /// Their source is invalid or cannot be read.
+    Failed {
+        /// Why.
+        message: String,
+        /// Whether they are read again without this pass, whose runtime is then woken.
+        is_retried: bool,
+    },
+}
+
+/// Reads the objects of a Manifest. Waits for no server.
+pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> ReadObjects {
     let context = target.context;
-    if let Some(objects) = context.shared.modules.get(tree) {
-        return Ok(objects);
+    let (source, path, tree) = match InstallSource::try_from(&manifest.spec.install.source) {
+        Err(error) => return ReadObjects::Failed { message: error.to_string(), is_retried: false },
+        Ok(InstallSource::Oci(source)) => {
+            let kyma = kyma_of(&manifest.metadata).unwrap_or_else(|| landscape::key(&manifest.metadata));
+            let images = manifest.spec.localized_images.as_slice();
+            let waiting = Waiting { kyma: &kyma, trigger: decide::pending_trigger(target.checks()) };
+            return match context.components.objects(&context.shared.modules, waiting, &source, images) {
+                Objects::Ready(module) => ReadObjects::Ready(module),
+                Objects::Pending => ReadObjects::Pending,
+                Objects::Failed(message) => ReadObjects::Failed { message, is_retried: true },
+            };
+        }
+        Ok(InstallSource::Git { source, path, tree }) => (source, path, tree),
+    };
+    if let Some(objects) = context.shared.modules.get(tree.into()) {
+        return ReadObjects::Ready(objects);
     }
-    let read = context.sources.module_objects(&source, tree, &path).await.map_err(|error| error.to_string())?;
-    Ok(context.shared.modules.put(tree, CompleteModule::new(&read)))
+    match context.sources.module_objects(&source, tree, &path).await {
+        Ok(read) => ReadObjects::Ready(context.shared.modules.put(tree.into(), CompleteModule::new(&read))),
+        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false },
+    }
 }
 
 /// Whether this process will read the source of a Manifest but has not yet.
 pub(super) fn is_expected(target: &ApplyTarget<'_>, manifest: &Manifest) -> bool {
     let source = InstallSource::try_from(&manifest.spec.install.source).ok();
-    source.is_some_and(|InstallSource::Git { source, .. }| {
-        target.context.stores.source(&source).is_some() && !target.context.sources.is_visited(&source)
-    })
+    match source {
+        Some(InstallSource::Git { source, .. }) => {
+            target.context.stores.source(&source).is_some() && !target.context.sources.is_visited(&source)
+        }
+        Some(InstallSource::Oci(_)) | None => false,
+    }
 }
 
 /// Finds the objects to apply that exist and have another owner; and all that exist and are not in the inventory.
@@ -156,6 +190,7 @@ pub(super) fn publish(target: &ApplyTarget<'_>, manifest: &Manifest, note: Optio
 
 /// The objects of a Manifest of the same runtime, if this process has read them.
 fn known_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Option<Arc<SharedObjects>> {
-    let InstallSource::Git { tree, .. } = InstallSource::try_from(&manifest.spec.install.source).ok()?;
-    target.context.shared.modules.get(tree).map(|module| Arc::clone(module.objects()))
+    let source = InstallSource::try_from(&manifest.spec.install.source).ok()?;
+    let content = source.content(&manifest.spec.localized_images);
+    target.context.shared.modules.get(content).map(|module| Arc::clone(module.objects()))
 }

@@ -106,17 +106,17 @@ async fn wait(
     let manifest = enact::write_status(target, manifest, &facts).await?;
     let (retry, again) = std::mem::take(&mut known.retry).after_removal();
     known.retry = retry;
-    Ok(ManifestReport { manifest, again: Some(again) })
+    Ok(ManifestReport::unchanged(&manifest, Some(again)))
 }
 
 /// Drops our finalizers, and reports those of others.
 async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> Result<ManifestReport, Error> {
     let foreign = release_finalizers(target.context.kcp, target.cause, manifest).await?;
     match decide::finalizer_facts(&foreign) {
-        None => Ok(ManifestReport { manifest: Arc::new(decide::released(manifest)), again: None }),
+        None => Ok(ManifestReport::unchanged(&Arc::new(decide::released(manifest)), None)),
         Some(facts) => {
             let manifest = enact::write_status(target, manifest, &facts).await?;
-            Ok(ManifestReport { manifest, again: Some(decide::finalizer_check()) })
+            Ok(ManifestReport::unchanged(&manifest, Some(decide::finalizer_check())))
         }
     }
 }

@@ -127,7 +127,7 @@ fn the_mirror_keeps_the_trees_of_modules_and_of_manifests() {
         manifest(json!({ "type": "oci-ref", "source": "kcp-system/dev", "tree": tree('d') })),
     ];
     let module: Oid = tree('a').parse().unwrap();
-    let kept = trees(&Key::new("kcp-system", "dev"), [&module].into_iter(), &manifests);
+    let kept = trees(&Key::new("kcp-system", "dev"), [&module.into()].into_iter(), &manifests);
     assert_eq!(kept, [module, tree('b').parse().unwrap()].into());
 }
 

@@ -6,31 +6,31 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tidegate_core::component::{BlobDigest, Component};
 
-pub(super) const YAML: &[u8] = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: keda}\n";
+pub(crate) const YAML: &[u8] = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: keda}\n";
 
 /// The schema of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Schema {
+pub(crate) enum Schema {
     V2,
     V3,
 }
 
 /// A component in one version.
-pub(super) struct Artifact {
-    pub(super) component: Component,
-    pub(super) layer: Vec<u8>,
-    pub(super) descriptor: Vec<u8>,
-    pub(super) config: Vec<u8>,
-    pub(super) manifest: Vec<u8>,
+pub(crate) struct Artifact {
+    pub(crate) component: Component,
+    pub(crate) layer: Vec<u8>,
+    pub(crate) descriptor: Vec<u8>,
+    pub(crate) config: Vec<u8>,
+    pub(crate) manifest: Vec<u8>,
 }
 
-pub(super) fn component(version: &str) -> Component {
+pub(crate) fn component(version: &str) -> Component {
     Component::new("kyma-project.io/module/keda", version).unwrap()
 }
 
 impl Artifact {
     /// With this blob as its layer.
-    pub(super) fn new(component: &Component, schema: Schema, layer: Vec<u8>, media_type: &str) -> Artifact {
+    pub(crate) fn new(component: &Component, schema: Schema, layer: Vec<u8>, media_type: &str) -> Artifact {
         let resources = json!([
             {
                 "name": "keda",
@@ -61,7 +61,7 @@ impl Artifact {
     }
 
     /// With this blob as its descriptor.
-    pub(super) fn with_descriptor(component: &Component, layer: Vec<u8>, descriptor: Vec<u8>) -> Artifact {
+    pub(crate) fn with_descriptor(component: &Component, layer: Vec<u8>, descriptor: Vec<u8>) -> Artifact {
         let blob = |media_type: &str, bytes: &[u8]| json!({"mediaType": media_type, "digest": BlobDigest::of(bytes).to_string(), "size": bytes.len()});
         let of_descriptor = blob("application/vnd.ocm.software.component-descriptor.v2+yaml+tar", &descriptor);
         let config = json!({"componentDescriptorLayer": of_descriptor}).to_string().into_bytes();
@@ -81,12 +81,12 @@ impl Artifact {
     }
 
     /// The blobs, as they are pushed.
-    pub(super) fn blobs(&self) -> [&[u8]; 3] {
+    pub(crate) fn blobs(&self) -> [&[u8]; 3] {
         [&self.layer, &self.descriptor, &self.config]
     }
 }
 
-fn descriptor(component: &Component, schema: Schema, resources: &Value) -> Value {
+pub(crate) fn descriptor(component: &Component, schema: Schema, resources: &Value) -> Value {
     let (name, version) = (component.name.as_str(), component.version.as_str());
     let contexts = json!([{
         "type": "OCIRegistry",
@@ -117,7 +117,7 @@ fn descriptor(component: &Component, schema: Schema, resources: &Value) -> Value
     }
 }
 
-pub(super) fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, content) in files {
         let mut header = tar::Header::new_gnu();
@@ -128,12 +128,12 @@ pub(super) fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
 }

@@ -18,21 +18,21 @@ use super::{
 use crate::git::server::{Action, Request, Server};
 
 /// A server for the hostile part, over plain HTTP.
-pub(super) fn plain() -> Server {
+pub(crate) fn plain() -> Server {
     Server::start_plain(Path::new("/"))
 }
 
 /// Host and port of a server.
-pub(super) fn host(server: &Server) -> String {
+pub(crate) fn host(server: &Server) -> String {
     server.url("").trim_end_matches('/').split_once("://").unwrap().1.to_owned()
 }
 
-pub(super) fn answer(body: &[u8]) -> Action {
+pub(crate) fn answer(body: &[u8]) -> Action {
     Action::Answer(200, Vec::new(), body.to_vec())
 }
 
 /// What a good registry answers to a request about an artifact.
-pub(super) fn serve(artifact: &Artifact, request: &Request) -> Action {
+pub(crate) fn serve(artifact: &Artifact, request: &Request) -> Action {
     let path = request.target.as_str();
     if path.ends_with(&format!("/manifests/{}", artifact.component.version.tag())) {
         return answer(&artifact.manifest);

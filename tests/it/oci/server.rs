@@ -19,7 +19,7 @@ use crate::harness::{self, SOON, eventually};
 static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// A registry on a loopback port. It ends with this value.
-pub(super) struct Server {
+pub(crate) struct Server {
     folder: Folder,
     port: u16,
     /// The CA of its certificate in PEM, if it has one.
@@ -44,7 +44,7 @@ async fn program() -> &'static PathBuf {
 
 impl Server {
     /// Starts one: with a password if one is given; over TLS, on the storage of another one, if that is given.
-    pub(super) async fn start(password: Option<&str>, storage: Option<PathBuf>) -> Server {
+    pub(crate) async fn start(password: Option<&str>, storage: Option<PathBuf>) -> Server {
         let program = program().await;
         let folder = harness::folder();
         let ca = storage.is_some().then(|| write_certificate(folder.path()));
@@ -74,31 +74,31 @@ impl Server {
     }
 
     /// Host and port.
-    pub(super) fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         format!("localhost:{}", self.port)
     }
 
     /// With its scheme.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("{}://{}", if self.ca.is_some() { "https" } else { "http" }, self.host())
     }
 
-    pub(super) fn ca(&self) -> &[u8] {
+    pub(crate) fn ca(&self) -> &[u8] {
         self.ca.as_deref().unwrap()
     }
 
     /// The folder with everything that was pushed.
-    pub(super) fn storage(&self) -> PathBuf {
+    pub(crate) fn storage(&self) -> PathBuf {
         self.folder.path().join("storage")
     }
 
     /// From now on, this is the password. The registry reads the file when it has changed.
-    pub(super) fn set_password(&self, password: &str) {
+    pub(crate) fn set_password(&self, password: &str) {
         fs::write(self.folder.path().join("htpasswd"), htpasswd(password)).unwrap();
     }
 
     /// Publishes a module below a path, and returns the digest of its manifest.
-    pub(super) fn push(&self, subpath: &str, artifact: &Artifact, user: Option<&str>) -> BlobDigest {
+    pub(crate) fn push(&self, subpath: &str, artifact: &Artifact, user: Option<&str>) -> BlobDigest {
         let repository = repository(subpath, &artifact.component.name);
         for blob in artifact.blobs() {
             let (status, location) = self.send("POST", &format!("/v2/{repository}/blobs/uploads/"), "", b"", user);
@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// Puts an index of manifests under the tag of a version.
-    pub(super) fn push_index(&self, subpath: &str, component: &Component, manifests: &[BlobDigest]) -> BlobDigest {
+    pub(crate) fn push_index(&self, subpath: &str, component: &Component, manifests: &[BlobDigest]) -> BlobDigest {
         let repository = repository(subpath, &component.name);
         let size = |digest: &BlobDigest| {
             let path = self.storage().join("docker/registry/v2/blobs/sha256").join(&digest.hex()[..2]);

@@ -97,6 +97,10 @@ pub mod annotation {
     /// ModuleTemplates, separated by commas, to which a module may be downgraded; on the
     /// ModuleReleaseMeta or the Kyma.
     pub const ALLOW_DOWNGRADE: &str = "tidegate.dev/allow-downgrade";
+    /// The digest of the layer whose objects a Manifest installs, once they could be read. Upstream uses the bare key.
+    pub const SYNC_OCI_REF: &str = "sync-oci-ref";
+    /// The digest of what the tag of a Manifest's component named when it was looked up.
+    pub const COMPONENT_DIGEST: &str = "tidegate.dev/component-digest";
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";

@@ -13,8 +13,12 @@ use super::{
     kinds::{self, Found},
     layout, paths,
 };
+use serde_json::Value;
+
 use crate::{
     budget::Budget,
+    component::{Images, Layer},
+    content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     object::{Object, ObjectId},
     revision::Oid,
@@ -37,7 +41,7 @@ pub struct ModuleSource {
 /// not be read are missing, and they would be pruned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleObjects {
-    tree: Oid,
+    content: ContentId,
     objects: Vec<SourceObject>,
 }
 
@@ -58,6 +62,9 @@ const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "reso
 /// Size of the files of a module whose documents are kept between the two steps of a check.
 const KEPT_BYTES_MAX: usize = 2 << 20;
 
+/// The file that places in a layer name.
+const RAW_MANIFEST: &str = "raw-manifest.yaml";
+
 const ROOT_HINT: &str = "write a folder or file relative to the root of the repository, such as `modules/keda/objects`";
 
 // === impl SourceObject ===
@@ -73,6 +80,12 @@ impl SourceObject {
         &self.id
     }
 
+    fn replace_images(&mut self, images: &Images<'_>) {
+        let mut value: Value = serde_json::from_str(&self.json).expect("it is the JSON of a value");
+        images.replace(&mut value);
+        self.json = value.to_string().into();
+    }
+
     /// The object, as written. Parses it.
     pub fn object(&self) -> Object {
         let value = serde_json::from_str(&self.json).expect("it is the JSON of a value");
@@ -84,21 +97,25 @@ impl SourceObject {
 
 impl ModuleObjects {
     /// The result of reading a module. Fails with the first error among the diagnostics.
-    fn complete(tree: Oid, objects: Vec<SourceObject>, diagnostics: &Diagnostics) -> Result<ModuleObjects, Diagnostic> {
+    fn complete(
+        content: impl Into<ContentId>,
+        objects: Vec<SourceObject>,
+        diagnostics: &Diagnostics,
+    ) -> Result<ModuleObjects, Diagnostic> {
         match diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
-            None => Ok(ModuleObjects { tree, objects }),
+            None => Ok(ModuleObjects { content: content.into(), objects }),
             Some(first) => Err(first.clone()),
         }
     }
 
     /// Objects that were complete when they were stored.
     pub(super) fn stored(tree: Oid, objects: Vec<SourceObject>) -> ModuleObjects {
-        ModuleObjects { tree, objects }
+        ModuleObjects { content: tree.into(), objects }
     }
 
-    /// The git tree or blob that contains them.
-    pub fn tree(&self) -> Oid {
-        self.tree
+    /// What they are made from.
+    pub fn content(&self) -> ContentId {
+        self.content
     }
 
     /// In the order of paths and documents.
@@ -254,6 +271,30 @@ pub fn module_objects<'a>(
     let mut diagnostics = Diagnostics::default();
     let objects = objects(&mut diagnostics, files, limits, &Budget::default(), |_, _, _| {});
     ModuleObjects::complete(tree, objects, &diagnostics)
+}
+
+/// Reads the objects of a module from the YAML of a layer, and replaces images in them.
+///
+/// As [`module_objects`]. Fails with the first error, whose place is in a file `raw-manifest.yaml`, or if there is no
+/// object: a layer that lost its content must not look like a module without objects.
+pub fn layer_objects(
+    layer: Layer,
+    images: &[String],
+    text: &[u8],
+    limits: &yaml::Limits,
+) -> Result<ModuleObjects, Diagnostic> {
+    let path: Arc<str> = RAW_MANIFEST.into();
+    let mut diagnostics = Diagnostics::default();
+    let mut found = objects(&mut diagnostics, [(&path, text)].into_iter(), limits, &Budget::default(), |_, _| {});
+    if found.is_empty() && diagnostics.is_empty() {
+        let diagnostic = Diagnostic::error(code::MODULE_EMPTY, "the layer contains no objects");
+        return Err(diagnostic.at(Place::file(RAW_MANIFEST)));
+    }
+    if !images.is_empty() {
+        let images = Images::new(images);
+        found.iter_mut().for_each(|source| source.replace_images(&images));
+    }
+    ModuleObjects::complete(ContentId::layer(layer.digest, layer.kind, images), found, &diagnostics)
 }
 
 /// The objects that could be read. Every other document is a diagnostic.

@@ -18,10 +18,10 @@ use super::{
     near,
 };
 use crate::{
+    content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
     object::{Object, ObjectId, PathPart},
-    revision::Oid,
     snapshot::Snapshot,
     yaml,
 };
@@ -53,7 +53,7 @@ struct Work<'a> {
 /// The objects of modules in git.
 #[derive(Default)]
 struct Modules {
-    objects: BTreeMap<Oid, Arc<super::ModuleObjects>>,
+    objects: BTreeMap<ContentId, Arc<super::ModuleObjects>>,
     /// By ModuleTemplate; only modules without errors.
     reads: Vec<TemplateObjects>,
 }
@@ -195,7 +195,7 @@ impl<'a> Work<'a> {
                 self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
                 continue;
             }
-            modules.objects.entry(source.tree).or_insert_with(|| Arc::clone(objects));
+            modules.objects.entry(source.tree.into()).or_insert_with(|| Arc::clone(objects));
             let module = candidate.definition.as_ref().and_then(|definition| {
                 definition.object.value().pointer("/spec/moduleName").and_then(Value::as_str).map(str::to_owned)
             });
@@ -219,7 +219,7 @@ impl<'a> Work<'a> {
         let mut told = BTreeSet::new();
         for brought in reads {
             let TemplateObjects { id, module, objects, .. } = brought;
-            let own = (module.as_str(), objects.tree());
+            let own = (module.as_str(), objects.content());
             for source in objects.objects().iter().filter(|source| defined.defines(source.id())) {
                 if self.options.budget.is_over() {
                     return;
@@ -262,7 +262,7 @@ impl<'a> Work<'a> {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
         };
         let mut wrong = module::object::unknown_fields(data);
-        match defined.opinion((&brought.module, brought.objects.tree()), data, &self.options.budget) {
+        match defined.opinion((&brought.module, brought.objects.content()), data, &self.options.budget) {
             Opinion::All(more) => wrong.extend(more),
             Opinion::Some(refusing) => {
                 if let Ok(resource) = Object::new(data.clone()) {
@@ -279,13 +279,13 @@ impl<'a> Work<'a> {
 
     /// Records an object that the API servers of some runtimes will reject, and warns about it.
     fn unfit(&mut self, brought: &TemplateObjects, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
-        for Refusing { module, template, tree, message } in refusing {
+        for Refusing { module, template, content, message } in refusing {
             let unfit = Unfit {
-                tree: brought.objects.tree(),
+                content: brought.objects.content(),
                 module: Key::new(brought.id.1.namespace(), &brought.module),
                 object: object.clone(),
                 place: place.clone(),
-                definer: tree,
+                definer: content,
                 definer_module: Key::new(template.namespace(), module),
                 definer_name: template.name().to_owned(),
                 message: format!("{object}: {message}"),

@@ -5,7 +5,7 @@ use std::{
 
 use super::*;
 use crate::{
-    revision::Revision,
+    revision::{Oid, Revision},
     snapshot::{Content, File},
 };
 
@@ -107,7 +107,7 @@ fn the_descriptor_of_a_module_in_git_is_filled_in() {
     assert_eq!(template.digest, template.object.digest());
     let source = template.module.clone().unwrap();
     assert_eq!(source, ModuleSource { path: "modules/cache/objects".to_owned(), tree: oid("modules/cache/objects") });
-    assert_eq!(definitions.modules[&source.tree].objects()[0].object().name(), "cache");
+    assert_eq!(definitions.modules[&source.tree.into()].objects()[0].object().name(), "cache");
 }
 
 #[test]

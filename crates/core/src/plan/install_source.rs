@@ -1,11 +1,13 @@
 //! The source of a Manifest's objects, as a type and as `spec.install.source`.
-//!
-//! Only git is supported. An image in a registry becomes a second variant, together with the
-//! adapter that pulls it.
 
 use serde_json::{Value, json};
 
-use crate::{name::Key, revision::Oid};
+use crate::{
+    component::{ParseSourceError, Source},
+    content::ContentId,
+    name::Key,
+    revision::Oid,
+};
 
 /// The source of a Manifest's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +21,22 @@ pub enum InstallSource {
         /// The tree or blob at that path: the content itself, independent of the current head.
         tree: Oid,
     },
+    /// A blob in an OCI registry.
+    Oci(Source),
 }
 
 /// Why `spec.install.source` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseInstallSourceError {
     /// The type is not supported.
-    #[error("source type `{0}` is not supported: use `git`")]
+    #[error("source type `{0}` is not supported: use `git`, `oci-ref` or `oci-dir`")]
     Type(String),
     /// A field of a git source is missing or malformed.
     #[error("`{0}` of the git source is missing or malformed")]
     Field(&'static str),
+    /// An OCI source is invalid.
+    #[error(transparent)]
+    Oci(ParseSourceError),
 }
 
 // === impl InstallSource ===
@@ -44,6 +51,15 @@ impl InstallSource {
                 "path": path,
                 "tree": tree.to_string(),
             }),
+            InstallSource::Oci(source) => source.to_value(),
+        }
+    }
+
+    /// What identifies the objects. `images` are those that replace images in objects from a registry.
+    pub fn content(&self, images: &[String]) -> ContentId {
+        match self {
+            InstallSource::Git { tree, .. } => ContentId::Tree(*tree),
+            InstallSource::Oci(source) => ContentId::layer(source.digest, source.kind, images),
         }
     }
 }
@@ -53,8 +69,15 @@ impl TryFrom<&Value> for InstallSource {
 
     fn try_from(value: &Value) -> Result<InstallSource, ParseInstallSourceError> {
         let text = |field| value.get(field).and_then(Value::as_str).unwrap_or_default();
-        if text("type") != "git" {
-            return Err(ParseInstallSourceError::Type(text("type").to_owned()));
+        match text("type") {
+            "git" => {}
+            other => {
+                return match Source::try_from(value) {
+                    Ok(source) => Ok(InstallSource::Oci(source)),
+                    Err(ParseSourceError::Type) => Err(ParseInstallSourceError::Type(other.to_owned())),
+                    Err(error @ ParseSourceError::Field(_)) => Err(ParseInstallSourceError::Oci(error)),
+                };
+            }
         }
         let path = text("path");
         if path.is_empty() {

@@ -1,11 +1,13 @@
 //! Resolves one wanted module of one Kyma: from channel to version to ModuleTemplate to
 //! installation.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::{
-    Class, InstallSource, Installation, ModuleOutcome, ModulePlan, RESERVED_CHANNEL, Refusal, Settings, manifest_name,
-    reason,
+    Answer, Class, ComponentRecord, Components, InstallSource, Installation, ModuleOutcome, ModulePlan, Published,
+    RESERVED_CHANNEL, Refusal, Settings, manifest_name, reason,
 };
 use crate::{
     api::{
@@ -13,6 +15,8 @@ use crate::{
         kyma::{KymaSpec, Module},
         names,
     },
+    component::{Component, Source},
+    content::ContentId,
     landscape::{self, Landscape, SourceName},
     name::Key,
 };
@@ -22,29 +26,60 @@ pub(super) fn template_key(namespace: &str, module: &str, version: &str) -> Key 
     Key::new(namespace, &format!("{module}-{version}"))
 }
 
-pub(super) fn plan(
-    landscape: &Landscape,
-    kyma: &Kyma,
-    class: &Class,
-    spec: &KymaSpec,
-    module: &Module,
-    settings: &Settings,
-) -> ModulePlan {
+/// What the plans of all modules of a runtime depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) landscape: &'a Landscape,
+    pub(super) components: &'a Components,
+    pub(super) kyma: &'a Kyma,
+    pub(super) class: &'a Class,
+    pub(super) spec: &'a KymaSpec,
+    pub(super) settings: &'a Settings,
+}
+
+pub(super) fn plan(inputs: Inputs<'_>, module: &Module) -> ModulePlan {
+    let Inputs { landscape, components, kyma, class, spec, settings } = inputs;
     let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
     let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
     let channel = channel.unwrap_or(&settings.default_channel).to_owned();
+    let mut published_as = None;
     let outcome = if module.managed {
         let resolved = resolve(landscape, class, module, &channel, settings)
-            .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found))
-            .and_then(|found| installation(kyma, module, &channel, &found));
-        match resolved {
+            .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found));
+        published_as =
+            resolved.as_ref().ok().and_then(|found| in_registry(found.release, found.template, found.version));
+        match resolved.and_then(|found| installation(components, kyma, module, &channel, &found)) {
             Ok(installation) => ModuleOutcome::Install(Box::new(installation)),
             Err(refusal) => ModuleOutcome::Refuse(refusal),
         }
     } else {
         ModuleOutcome::Unmanage
     };
-    ModulePlan { name: module.name.clone(), channel, outcome }
+    ModulePlan { name: module.name.clone(), channel, component: published_as, outcome }
+}
+
+/// The components in registries that channels offer, with their ModuleTemplates. Other versions are not looked up
+/// before a runtime wants them.
+pub fn components_named(landscape: &Landscape) -> BTreeMap<Component, BTreeSet<Key>> {
+    let mut named: BTreeMap<Component, BTreeSet<Key>> = BTreeMap::new();
+    for (key, release) in &landscape.releases {
+        for channel in &release.spec.channels {
+            let template = template_key(key.namespace(), key.name(), &channel.version);
+            let found = landscape.templates.get(&template);
+            if let Some(component) = found.and_then(|found| in_registry(release, found, &channel.version)) {
+                named.entry(component).or_default().insert(template);
+            }
+        }
+    }
+    named
+}
+
+/// The component of a ModuleTemplate whose objects are in a registry.
+fn in_registry(release: &ModuleReleaseMeta, template: &ModuleTemplate, version: &str) -> Option<Component> {
+    if landscape::annotation(&template.metadata, names::annotation::MODULE_PATH).is_some() {
+        return None;
+    }
+    Component::new(component(release, template)?, version).ok()
 }
 
 /// The definitions of a module.
@@ -139,13 +174,19 @@ fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_
     Err(Refusal::warning(reason::DOWNGRADE, message).hint(hint))
 }
 
-fn installation(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) -> Result<Installation, Refusal> {
+fn installation(
+    components: &Components,
+    kyma: &Kyma,
+    module: &Module,
+    channel: &str,
+    found: &Found<'_>,
+) -> Result<Installation, Refusal> {
     let kyma_key = landscape::key(&kyma.metadata);
-    let component = component(found).ok_or_else(|| {
+    let component = component(found.release, found.template).ok_or_else(|| {
         let message = format!("ModuleReleaseMeta {} does not name an OCM component", module.name);
         Refusal::error(reason::NO_COMPONENT, message).hint("set `spec.ocmComponentName`")
     })?;
-    let source = install_source(found)?;
+    let Origin { source, localized_images, record } = origin(components, component, found)?;
     let manifest_name = manifest_name(kyma_key.name(), component, &module.name);
     let metadata = &found.template.metadata;
     let spec = &found.template.spec;
@@ -165,26 +206,72 @@ fn installation(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) 
         manager: spec.manager.clone(),
         controller: landscape::label(metadata, names::label::CONTROLLER_NAME).map(str::to_owned),
         source,
-        localized_images: Vec::new(),
+        localized_images,
+        record,
     })
 }
 
 /// The OCM component from the ModuleReleaseMeta, otherwise from an inline descriptor.
-fn component<'a>(found: &Found<'a>) -> Option<&'a str> {
-    let descriptor = || found.template.spec.descriptor.pointer("/component/name").and_then(Value::as_str);
-    found.release.spec.ocm_component_name.as_deref().or_else(descriptor).filter(|name| !name.is_empty())
+fn component<'a>(release: &'a ModuleReleaseMeta, template: &'a ModuleTemplate) -> Option<&'a str> {
+    let descriptor = || template.spec.descriptor.pointer("/component/name").and_then(Value::as_str);
+    release.spec.ocm_component_name.as_deref().or_else(descriptor).filter(|name| !name.is_empty())
 }
 
-fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
+/// Where the objects of a module are from.
+struct Origin {
+    source: InstallSource,
+    localized_images: Vec<String>,
+    record: ComponentRecord,
+}
+
+/// A ModuleTemplate whose annotation names a path has its objects in git, any other in a registry.
+fn origin(components: &Components, component: &str, found: &Found<'_>) -> Result<Origin, Refusal> {
+    match landscape::annotation(&found.template.metadata, names::annotation::MODULE_PATH) {
+        Some(path) => Ok(Origin {
+            source: git_source(found, path)?,
+            localized_images: Vec::new(),
+            record: ComponentRecord::default(),
+        }),
+        None => published(components, component, found.version),
+    }
+}
+
+/// The objects of a component in a registry.
+fn published(components: &Components, name: &str, version: &str) -> Result<Origin, Refusal> {
+    let component = Component::new(name, version)
+        .map_err(|error| Refusal::error(reason::NO_COMPONENT, error.to_string()).hint(COMPONENT_HINT))?;
+    match components.get(&component) {
+        Answer::Found(found) => {
+            let Published { repo, module, record } = &**found;
+            let layer = module.layer;
+            let source = Source { repo: repo.clone(), name: component.name, digest: layer.digest, kind: layer.kind };
+            Ok(Origin {
+                source: InstallSource::Oci(source),
+                localized_images: module.localized_images.clone(),
+                record: *record,
+            })
+        }
+        Answer::Pending => {
+            let message = format!("waiting for the component descriptor of {component}");
+            Err(Refusal::waiting(reason::COMPONENT_PENDING, message))
+        }
+        Answer::Failed(message) => {
+            Err(Refusal::error(reason::COMPONENT_FAILED, format!("error finding ComponentDescriptor: {message}")))
+        }
+        Answer::Unknown(message) => {
+            Err(Refusal::error(reason::SOURCE_UNAVAILABLE, format!("{component} is not known offline: {message}")))
+        }
+    }
+}
+
+/// What to do about a component whose name or version is invalid.
+const COMPONENT_HINT: &str =
+    "the component is `spec.ocmComponentName` of the ModuleReleaseMeta in `spec.version` of the ModuleTemplate";
+
+/// The objects of a module in git.
+fn git_source(found: &Found<'_>, path: &str) -> Result<InstallSource, Refusal> {
     let metadata = &found.template.metadata;
     let name = found.key.name();
-    let Some(path) = landscape::annotation(metadata, names::annotation::MODULE_PATH) else {
-        let message = format!(
-            "ModuleTemplate {name} has no annotation {}, and modules in an OCI registry are not installed yet",
-            names::annotation::MODULE_PATH
-        );
-        return Err(Refusal::error(reason::SOURCE_UNAVAILABLE, message));
-    };
     let Some(source) = SourceName::from_metadata(metadata) else {
         let message = format!(
             "ModuleTemplate {name} has annotation {}, but no GitSource owns it",
@@ -204,6 +291,11 @@ fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
 // === impl Installation ===
 
 impl Installation {
+    /// What identifies its objects.
+    pub fn content(&self) -> ContentId {
+        self.source.content(&self.localized_images)
+    }
+
     /// The same module for another Kyma of the same namespace: only the names differ.
     #[must_use]
     pub fn of_kyma(&self, landscape: &Landscape, kyma: Key) -> Installation {

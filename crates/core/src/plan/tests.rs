@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::api::{ModuleReleaseMeta, ModuleTemplate};
+use crate::{
+    api::{ModuleReleaseMeta, ModuleTemplate},
+    component::LayerKind,
+};
 
 const TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
@@ -82,12 +85,20 @@ fn kyma(more: Value) -> Kyma {
 }
 
 fn plan(landscape: &Landscape, kyma: &Kyma) -> RuntimePlan {
-    runtime(landscape, kyma, &kyma.spec, &Settings::default())
+    plan_with(landscape, &Components::default(), kyma)
+}
+
+fn plan_with(landscape: &Landscape, components: &Components, kyma: &Kyma) -> RuntimePlan {
+    runtime(landscape, components, kyma, &kyma.spec, &Settings::default())
 }
 
 /// The decision about the first module, in one line.
 fn outcome(landscape: &Landscape, kyma: &Kyma) -> String {
-    match &plan(landscape, kyma).modules[0].outcome {
+    line(&plan(landscape, kyma).modules[0].outcome)
+}
+
+fn line(outcome: &ModuleOutcome) -> String {
+    match outcome {
         ModuleOutcome::Install(installation) => format!("install {}", installation.version),
         ModuleOutcome::Unmanage => "unmanage".to_owned(),
         ModuleOutcome::Refuse(refusal) => {
@@ -140,6 +151,7 @@ fn a_channel_leads_to_everything_that_a_manifest_says() {
             tree: TREE.parse().unwrap(),
         },
         localized_images: Vec::new(),
+        record: ComponentRecord::default(),
     };
     assert_eq!(**installation, expected);
 }
@@ -164,8 +176,21 @@ fn a_source_survives_its_way_through_a_manifest() {
         tree: TREE.parse().unwrap(),
     };
     assert_eq!(InstallSource::try_from(&source.to_value()), Ok(source));
-    let image = json!({"type": "oci-ref", "repo": "r", "name": "n", "ref": "sha256:0"});
-    assert_eq!(InstallSource::try_from(&image), Err(ParseInstallSourceError::Type("oci-ref".to_owned())));
+    let image = json!({
+        "type": "oci-dir", "repo": "r.example.com/modules", "name": "kyma-project.io/module/cache",
+        "ref": format!("sha256:{}", "0".repeat(64)),
+    });
+    let source = InstallSource::try_from(&image).unwrap();
+    assert!(matches!(&source, InstallSource::Oci(source) if source.kind == LayerKind::Tar), "{source:?}");
+    assert_eq!(source.to_value(), image);
+    for (field, value, expected) in [
+        ("type", "helm-chart", "source type `helm-chart` is not supported: use `git`, `oci-ref` or `oci-dir`"),
+        ("ref", "sha256:0", "`ref` of the OCI source is missing or malformed"),
+    ] {
+        let mut other = image.clone();
+        other[field] = json!(value);
+        assert_eq!(InstallSource::try_from(&other).unwrap_err().to_string(), expected);
+    }
 }
 
 #[test]
@@ -284,7 +309,7 @@ fn restricted_modules_are_closed_until_a_selector_opens_them() {
             spec["kymaSelector"] = selector.clone();
         }
         add_release(&mut landscape, "cache", spec);
-        let plan = runtime(&landscape, &labelled, &labelled.spec, settings);
+        let plan = runtime(&landscape, &Components::default(), &labelled, &labelled.spec, settings);
         let installed = matches!(plan.modules[0].outcome, ModuleOutcome::Install(_));
         assert_eq!(installed, allowed, "{selector:?} {settings:?}");
         assert_eq!(!catalog(&landscape, &plan.class, settings).releases.is_empty(), allowed);
@@ -357,8 +382,78 @@ fn objects_come_from_git_only_where_a_source_owns_the_template() {
     check(
         &landscape,
         &kyma(json!({})),
-        "Error SourceUnavailable keep: ModuleTemplate cache-1.2.0 has no annotation tidegate.dev/module-path, and \
-         modules in an OCI registry are not installed yet",
+        "Error SourceUnavailable keep: kyma-project.io/module/cache:1.2.0 is not known offline: its component is in an \
+         OCI registry, which this command does not read",
+    );
+}
+
+/// The landscape with module `cache` in a registry.
+fn landscape_in_registry() -> Landscape {
+    let mut landscape = landscape();
+    for version in ["1.2.0", "1.3.0"] {
+        add_template(&mut landscape, "cache", version, json!({"metadata": {"annotations": null}}));
+    }
+    landscape
+}
+
+fn components(answer: Answer) -> Components {
+    Components::new(Arc::default(), answer)
+}
+
+#[test]
+fn a_module_in_a_registry_waits_for_its_component_and_is_kept_without_it() {
+    let landscape = landscape_in_registry();
+    for (answer, expected) in [
+        (
+            Answer::Pending,
+            "Processing ComponentPending keep: waiting for the component descriptor of \
+             kyma-project.io/module/cache:1.2.0",
+        ),
+        (Answer::Failed("no".to_owned()), "Error ComponentFailed keep: error finding ComponentDescriptor: no"),
+        (
+            Answer::Unknown("no".to_owned()),
+            "Error SourceUnavailable keep: kyma-project.io/module/cache:1.2.0 is not known offline: no",
+        ),
+        (Answer::Found(components::tests::published(1)), "install 1.2.0"),
+    ] {
+        let plan = plan_with(&landscape, &components(answer), &kyma(json!({})));
+        assert_eq!(line(&plan.modules[0].outcome), expected);
+    }
+}
+
+#[test]
+fn a_found_component_is_what_the_manifest_says() {
+    let published = components::tests::published(1);
+    let found = components(Answer::Found(Arc::clone(&published)));
+    let plan = plan_with(&landscape_in_registry(), &found, &kyma(json!({})));
+    let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    let expected = json!({
+        "repo": "r.example.com/modules", "name": "kyma-project.io/module/cache", "type": "oci-dir",
+        "ref": published.module.layer.digest.to_string(),
+    });
+    assert_eq!(installation.source.to_value(), expected);
+    assert_eq!(installation.localized_images, published.module.localized_images);
+    assert_eq!(installation.record, published.record);
+}
+
+#[test]
+fn the_downgrade_guard_comes_before_the_registry() {
+    let landscape = landscape_in_registry();
+    let pending = components(Answer::Pending);
+    let plan = plan_with(&landscape, &pending, &installed("1.3.0", "fast", json!({})));
+    let ModuleOutcome::Refuse(refusal) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    assert_eq!(refusal.reason, reason::DOWNGRADE);
+}
+
+#[test]
+fn a_component_without_a_valid_version_is_refused() {
+    let mut landscape = landscape();
+    add_release(&mut landscape, "cache", json!({"channels": [{"channel": "regular", "version": "new"}]}));
+    add_template(&mut landscape, "cache", "new", json!({"metadata": {"annotations": null}}));
+    check(
+        &landscape,
+        &kyma(json!({})),
+        "Error NoComponent keep: invalid component version: use a semantic version, for example 1.2.0",
     );
 }
 

@@ -22,7 +22,7 @@ use crate::{
     landscape::{Landscape, SourceName},
     name::Key,
     object::Object,
-    plan::Settings,
+    plan::{Components, Settings},
     template::Library,
 };
 
@@ -83,23 +83,37 @@ pub const CODE_WATCHER: &str = "watcher";
 /// Code of the error about missing objects of a Manifest.
 pub const CODE_MODULE_OBJECTS: &str = "module-objects-absent";
 
-/// Renders what `definitions` produce for the targets that `wanted` selects: the control plane,
+/// What [`render_each`] renders.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// The definitions.
+    pub definitions: &'a Definitions,
+    /// What is known of components in registries.
+    pub components: &'a Components,
+    /// The source of the definitions.
+    pub source: &'a SourceName,
+    /// Templates.
+    pub library: &'a Library,
+    /// Values that replace placeholders.
+    pub assumptions: &'a Assumptions,
+}
+
+/// Renders what definitions produce for the targets that `wanted` selects: the control plane,
 /// then the runtimes by name.
 ///
 /// A failure is a diagnostic and affects no other object. Each target is passed to `take` before the next one is
 /// rendered, because thousands may not fit into memory. Fails with the first error of `take`.
 pub fn render_each<E>(
     diagnostics: &mut Diagnostics,
-    definitions: &Definitions,
-    source: &SourceName,
-    library: &Library,
-    assumptions: &Assumptions,
+    given: Given<'_>,
     wanted: &dyn Fn(&TargetName) -> bool,
     take: &mut dyn FnMut(Target) -> Result<(), E>,
 ) -> Result<(), E> {
+    let Given { definitions, components, source, library, assumptions } = given;
     let landscape = Landscape::from_definitions(diagnostics, definitions, source);
     let settings = Settings::default();
-    let inputs = Inputs { definitions, landscape: &landscape, source, library, assumptions, settings: &settings };
+    let inputs =
+        Inputs { definitions, landscape: &landscape, components, source, library, assumptions, settings: &settings };
     let outline = Outline::new(diagnostics, inputs);
     if wanted(&TargetName::Kcp) {
         take(outline.control_plane(diagnostics))?;

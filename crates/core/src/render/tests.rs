@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     api::shared::Manager,
-    plan::{self, InstallSource, reporting::Gateway},
+    plan::{self, ComponentRecord, InstallSource, reporting::Gateway},
 };
 
 fn installation() -> Installation {
@@ -27,6 +27,7 @@ fn installation() -> Installation {
             tree: "4b825dc642cb6eb9a060e54bf8d69288fbee4904".parse().unwrap(),
         },
         localized_images: Vec::new(),
+        record: ComponentRecord::default(),
     }
 }
 

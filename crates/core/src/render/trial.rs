@@ -24,7 +24,7 @@ use crate::{
     diagnostic::Diagnostics,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Installation, ModuleOutcome, Release, Settings},
+    plan::{self, Components, Installation, ModuleOutcome, Release, Settings},
     template::{Error, Library, Template, Templates},
 };
 
@@ -126,7 +126,7 @@ impl Run<'_> {
 
     /// Renders Kymas and the Manifests of their modules.
     fn render_kymas(&mut self, diagnostics: &mut Diagnostics, installed: &BTreeMap<Key, BTreeSet<String>>) {
-        let (landscape, settings) = (self.landscape, Settings::default());
+        let (landscape, settings, components) = (self.landscape, Settings::default(), Components::default());
         for (key, kyma) in &landscape.kymas {
             if self.is_new(Template::Kyma, shape_of(&kyma.spec)) {
                 let result = super::runtime_kyma(self.templates, kyma, &kyma.spec);
@@ -134,7 +134,7 @@ impl Run<'_> {
             }
             let modules = modules(kyma, installed.get(key));
             let spec = KymaSpec { modules, ..kyma.spec.clone() };
-            for module in plan::runtime(landscape, kyma, &spec, &settings).modules {
+            for module in plan::runtime(landscape, &components, kyma, &spec, &settings).modules {
                 let ModuleOutcome::Install(installation) = module.outcome else { continue };
                 if self.is_new(Template::Manifest, shape_of_installation(&installation)) {
                     let result = super::manifest(self.templates, &installation, "0");

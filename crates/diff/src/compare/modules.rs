@@ -16,14 +16,14 @@ use super::{
 use tidegate_core::{
     api::{Kyma, names::annotation, shared::CustomResourcePolicy},
     changes::{self, Purpose, Verdict},
+    content::ContentId,
     definition::Kind,
     diagnostic::Place,
     landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
-    plan::{InstallSource, Installation},
+    plan::Installation,
     render::{CompleteModule, SharedObject, offline::default_resource},
-    revision::Oid,
     template::Template,
 };
 
@@ -92,10 +92,10 @@ pub(super) struct Has {
     is_declared: bool,
 }
 
-/// The differing objects of two trees.
+/// The differing objects of two contents.
 type Differing = Arc<Vec<(Option<SharedObject>, Option<SharedObject>)>>;
-/// Both trees of a module, and whether the name of its Manifest changes.
-type Trees = (Option<Oid>, Option<Oid>, bool);
+/// Both contents of a module, and whether the name of its Manifest changes.
+type Contents = (Option<ContentId>, Option<ContentId>, bool);
 
 /// Records that a runtime has this pair.
 pub(super) fn record(
@@ -154,12 +154,12 @@ fn note(
 
 /// Compares the objects of each pair.
 pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [Lines<'_>; 2]) {
-    let mut known: HashMap<Trees, Differing> = HashMap::new();
+    let mut known: HashMap<Contents, Differing> = HashMap::new();
     for (pair, bucket) in std::mem::take(&mut seen.buckets) {
         let changes = bucket.template_changes(comparison);
         let causes = bucket.causes(comparison);
-        let trees = bucket.trees();
-        let differing = Arc::clone(known.entry(trees).or_insert_with(|| Arc::new(differing(comparison, trees))));
+        let contents = bucket.contents();
+        let differing = Arc::clone(known.entry(contents).or_insert_with(|| Arc::new(differing(comparison, contents))));
         let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
         let edited = work.edited(&differing);
         let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
@@ -176,7 +176,7 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
 /// The differing objects, by id.
 fn differing(
     comparison: &Comparison<'_>,
-    (old, new, renamed): Trees,
+    (old, new, renamed): Contents,
 ) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
     if old == new && !renamed {
         return Vec::new();
@@ -185,8 +185,8 @@ fn differing(
         let objects = module.iter().flat_map(|module| &module.objects().objects);
         objects.map(|object| (object.id.clone(), object.clone())).collect()
     };
-    let before = objects(old.and_then(|tree| comparison.old.module(tree)));
-    let mut after = objects(new.and_then(|tree| comparison.new.module(tree)));
+    let before = objects(old.and_then(|content| comparison.old.module(content)));
+    let mut after = objects(new.and_then(|content| comparison.new.module(content)));
     let mut differing = Vec::new();
     for (id, old) in before {
         match after.remove(&id) {
@@ -343,7 +343,7 @@ impl Work<'_, '_, '_> {
     /// Objects that other modules own or release.
     fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = self.bucket.new.as_ref() else { return };
-        let Some(mine) = self.comparison.new.module(has.tree()) else { return };
+        let Some(mine) = self.comparison.new.module(has.content()) else { return };
         for clash in &self.pair.clashes {
             let (Fate::Theirs(other) | Fate::Comes(other)) = &clash.fate else { continue };
             let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
@@ -352,7 +352,7 @@ impl Work<'_, '_, '_> {
                 continue;
             }
             let mut places = causes.to_vec();
-            places.extend(self.comparison.new.module_source(has.tree(), wanted).map(|source| source.place.clone()));
+            places.extend(self.comparison.new.module_source(has.content(), wanted).map(|source| source.place.clone()));
             let objects = (self.of_other(other, &clash.id), Some(wanted.object(&has.manifest())));
             let mut hit = self.one(Side::Runtime, objects, places, None);
             if let Fate::Theirs(other) = &clash.fate {
@@ -371,7 +371,7 @@ impl Work<'_, '_, '_> {
     /// An object in another module of the runtime.
     fn of_other(&self, other: &Other, id: &ObjectId) -> Option<Object> {
         let outline = if other.is_new { &self.comparison.new } else { &self.comparison.old };
-        let module = outline.module(other.tree)?;
+        let module = outline.module(other.content)?;
         let object = module.objects().objects.iter().find(|object| object.id == *id)?;
         Some(object.object(self.bucket.manifests.get(&other.module)?))
     }
@@ -434,8 +434,8 @@ impl Work<'_, '_, '_> {
     fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<Place> {
         let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
             let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
-            let tree = has.as_ref()?.tree();
-            outline.module_source(tree, shared.as_ref()?).map(|source| (source.object(), source.place.clone()))
+            let content = has.as_ref()?.content();
+            outline.module_source(content, shared.as_ref()?).map(|source| (source.object(), source.place.clone()))
         };
         match (source(&self.bucket.old, old, false), source(&self.bucket.new, new, true)) {
             (Some((before, _)), Some((after, place))) => Some(self.lines[1].of_object(&place, &before, &after)),
@@ -464,13 +464,13 @@ impl Bucket {
         self.wishes.truncate(PLACES_MAX);
     }
 
-    fn trees(&self) -> Trees {
-        let tree = |has: &Option<Has>| has.as_ref().map(Has::tree);
+    fn contents(&self) -> Contents {
+        let content = |has: &Option<Has>| has.as_ref().map(Has::content);
         let renamed = match (&self.old, &self.new) {
             (Some(old), Some(new)) => old.installation.manifest_name != new.installation.manifest_name,
             _ => false,
         };
-        (tree(&self.old), tree(&self.new), renamed)
+        (content(&self.old), content(&self.new), renamed)
     }
 
     fn template_changes<'c>(&self, comparison: &'c Comparison<'_>) -> Option<&'c TemplateChanges> {
@@ -567,9 +567,8 @@ impl Has {
         ]
     }
 
-    fn tree(&self) -> Oid {
-        let InstallSource::Git { tree, .. } = &self.installation.source;
-        *tree
+    fn content(&self) -> ContentId {
+        self.installation.content()
     }
 
     fn manifest(&self) -> Key {

@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate_core::{
     changes::{self, Purpose, Verdict},
+    content::ContentId,
     definition::{Definitions, Kind},
     name::Key,
     object::{Object, ObjectId},
-    plan::{InstallSource, ModuleOutcome},
-    revision::Oid,
+    plan::ModuleOutcome,
 };
 
 /// The objects that several modules of either side contain.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
-    /// By the tree of a module.
-    objects: BTreeMap<Oid, BTreeSet<ObjectId>>,
+    /// By the content of a module.
+    objects: BTreeMap<ContentId, BTreeSet<ObjectId>>,
     modules: BTreeSet<Key>,
 }
 
@@ -40,12 +40,12 @@ pub(super) enum Fate {
     Goes,
 }
 
-/// Another module with the object, and the tree that contains it.
+/// Another module with the object, and the content that contains it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Other {
     pub(super) module: String,
-    pub(super) tree: Oid,
-    /// Whether the tree is from the new side.
+    pub(super) content: ContentId,
+    /// Whether the content is from the new side.
     pub(super) is_new: bool,
 }
 
@@ -58,28 +58,29 @@ pub(super) type Outcomes = BTreeMap<String, ModuleOutcome>;
 
 impl Overlaps {
     pub(super) fn between(sides: [&Definitions; 2]) -> Overlaps {
-        let mut trees: BTreeMap<Oid, BTreeSet<Key>> = BTreeMap::new();
+        let mut contents: BTreeMap<ContentId, BTreeSet<Key>> = BTreeMap::new();
         for ((kind, key), definition) in sides.iter().flat_map(|side| &side.good) {
             let (Kind::ModuleTemplate, Some(source)) = (kind, &definition.module) else { continue };
             let name = definition.object.value().pointer("/spec/moduleName").and_then(serde_json::Value::as_str);
             if let Some(name) = name {
-                trees.entry(source.tree).or_default().insert(Key::new(key.namespace(), name));
+                contents.entry(source.tree.into()).or_default().insert(Key::new(key.namespace(), name));
             }
         }
-        let read = |tree: &Oid| sides.iter().find_map(|side| side.modules.get(tree));
-        let mut brought: HashMap<ObjectId, Vec<Oid>> = HashMap::new();
-        for tree in trees.keys() {
-            for source in read(tree).into_iter().flat_map(|module| module.objects()) {
-                brought.entry(source.id().clone()).or_default().push(*tree);
+        let read = |content: &ContentId| sides.iter().find_map(|side| side.modules.get(content));
+        let mut brought: HashMap<ObjectId, Vec<ContentId>> = HashMap::new();
+        for content in contents.keys() {
+            for source in read(content).into_iter().flat_map(|module| module.objects()) {
+                brought.entry(source.id().clone()).or_default().push(*content);
             }
         }
         let mut overlaps = Overlaps::default();
         for (id, holders) in brought.into_iter().filter(|(_, holders)| holders.len() > 1) {
-            let modules: BTreeSet<&Key> = holders.iter().filter_map(|tree| trees.get(tree)).flatten().collect();
+            let modules: BTreeSet<&Key> =
+                holders.iter().filter_map(|content| contents.get(content)).flatten().collect();
             if modules.len() > 1 {
                 overlaps.modules.extend(modules.into_iter().cloned());
-                for tree in holders {
-                    overlaps.objects.entry(tree).or_default().insert(id.clone());
+                for content in holders {
+                    overlaps.objects.entry(content).or_default().insert(id.clone());
                 }
             }
         }
@@ -91,8 +92,8 @@ impl Overlaps {
         self.modules.contains(module)
     }
 
-    fn of_tree(&self, tree: &Oid) -> impl Iterator<Item = &ObjectId> {
-        self.objects.get(tree).into_iter().flatten()
+    fn of_content(&self, content: &ContentId) -> impl Iterator<Item = &ObjectId> {
+        self.objects.get(content).into_iter().flatten()
     }
 
     /// The results for the common objects of the modules of one runtime. `read` finds an object of
@@ -101,27 +102,32 @@ impl Overlaps {
         &self,
         before: &Outcomes,
         after: &Outcomes,
-        read: &dyn Fn(&Oid, &ObjectId) -> Option<Object>,
+        read: &dyn Fn(&ContentId, &ObjectId) -> Option<Object>,
     ) -> Clashes {
         if self.objects.is_empty() {
             return Clashes::new();
         }
-        let old: BTreeMap<&str, Oid> =
-            before.iter().filter_map(|(name, outcome)| Some((&**name, tree(outcome)?))).collect();
-        let mut new: BTreeMap<&str, Oid> =
-            after.iter().filter_map(|(name, outcome)| Some((&**name, tree(outcome)?))).collect();
+        let old: BTreeMap<&str, ContentId> =
+            before.iter().filter_map(|(name, outcome)| Some((&**name, content(outcome)?))).collect();
+        let mut new: BTreeMap<&str, ContentId> =
+            after.iter().filter_map(|(name, outcome)| Some((&**name, content(outcome)?))).collect();
         for (name, outcome) in after {
             // A rejected module that stays is unchanged.
-            if let (ModuleOutcome::Refuse(refusal), Some(tree)) = (outcome, old.get(&**name)) {
-                new.extend(refusal.keep.then_some((&**name, *tree)));
+            if let (ModuleOutcome::Refuse(refusal), Some(content)) = (outcome, old.get(&**name)) {
+                new.extend(refusal.keep.then_some((&**name, *content)));
             }
         }
-        let ids: BTreeSet<&ObjectId> = old.values().chain(new.values()).flat_map(|tree| self.of_tree(tree)).collect();
+        let ids: BTreeSet<&ObjectId> =
+            old.values().chain(new.values()).flat_map(|content| self.of_content(content)).collect();
         let mut clashes = Clashes::new();
         for id in ids {
-            let holders = |trees: &BTreeMap<&str, Oid>| -> Vec<(String, Oid)> {
-                let has = |tree: &Oid| self.objects.get(tree).is_some_and(|ids| ids.contains(id));
-                trees.iter().filter(|(_, tree)| has(tree)).map(|(name, tree)| ((*name).to_owned(), *tree)).collect()
+            let holders = |contents: &BTreeMap<&str, ContentId>| -> Vec<(String, ContentId)> {
+                let has = |content: &ContentId| self.objects.get(content).is_some_and(|ids| ids.contains(id));
+                contents
+                    .iter()
+                    .filter(|(_, content)| has(content))
+                    .map(|(name, content)| ((*name).to_owned(), *content))
+                    .collect()
             };
             one(&mut clashes, id, &holders(&old), &holders(&new), &|owner| {
                 !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
@@ -135,15 +141,19 @@ impl Overlaps {
 fn one(
     clashes: &mut Clashes,
     id: &ObjectId,
-    had: &[(String, Oid)],
-    wants: &[(String, Oid)],
-    stays: &dyn Fn(&(String, Oid)) -> bool,
+    had: &[(String, ContentId)],
+    wants: &[(String, ContentId)],
+    stays: &dyn Fn(&(String, ContentId)) -> bool,
 ) {
     let mut add = |module: &str, fate: Fate, is_news: bool| {
         clashes.entry(module.to_owned()).or_default().push(Clash { id: id.clone(), fate, is_news });
     };
-    let among = |all: &[(String, Oid)], name: &str| all.iter().find(|(other, _)| other == name).cloned();
-    let other = |(module, tree): &(String, Oid), is_new: bool| Other { module: module.clone(), tree: *tree, is_new };
+    let among = |all: &[(String, ContentId)], name: &str| all.iter().find(|(other, _)| other == name).cloned();
+    let other = |(module, content): &(String, ContentId), is_new: bool| Other {
+        module: module.clone(),
+        content: *content,
+        is_new,
+    };
     let owner_before = had.first();
     let owner = match owner_before {
         Some(before) => match (among(wants, &before.0), wants.first()) {
@@ -170,12 +180,9 @@ fn one(
     }
 }
 
-pub(super) fn tree(outcome: &ModuleOutcome) -> Option<Oid> {
+pub(super) fn content(outcome: &ModuleOutcome) -> Option<ContentId> {
     match outcome {
-        ModuleOutcome::Install(installation) => {
-            let InstallSource::Git { tree, .. } = &installation.source;
-            Some(*tree)
-        }
+        ModuleOutcome::Install(installation) => Some(installation.content()),
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     }
 }

@@ -162,6 +162,7 @@ fn report(old: &World, new: &World) -> Report {
         target: None,
         assumptions: &Assumptions::default(),
         settings: &Settings::default(),
+        components: &Components::default(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
         suspended: new.suspended,

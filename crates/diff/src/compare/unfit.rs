@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Comparison, Runtime, Seen,
     held::HeldBy,
-    overlap::{Outcomes, tree},
+    overlap::{Outcomes, content},
 };
 use tidegate_core::{
-    definition::Unfit, diagnostic::Diagnostic, name::Key, object::ObjectId, plan::ModuleOutcome, revision::Oid,
+    content::ContentId, definition::Unfit, diagnostic::Diagnostic, name::Key, object::ObjectId, plan::ModuleOutcome,
 };
 
 use crate::{clean, model::Why, words::counted};
@@ -37,15 +37,15 @@ impl Comparison<'_> {
     ) -> Refused {
         let mut refused = Refused::new();
         for (index, unfit) in self.unfit().iter().enumerate() {
-            let has = |tree_of: &dyn Fn(&str) -> Option<Oid>| {
-                tree_of(unfit.module.name()) == Some(unfit.tree)
-                    && tree_of(unfit.definer_module.name()) == Some(unfit.definer)
+            let has = |content_of: &dyn Fn(&str) -> Option<ContentId>| {
+                content_of(unfit.module.name()) == Some(unfit.content)
+                    && content_of(unfit.definer_module.name()) == Some(unfit.definer)
             };
-            let was = |name: &str| before.get(name).and_then(tree);
+            let was = |name: &str| before.get(name).and_then(content);
             let is = |name: &str| match after.get(name) {
                 // A rejected module that stays is unchanged.
                 Some(ModuleOutcome::Refuse(refusal)) if refusal.keep => was(name),
-                outcome => outcome.and_then(tree),
+                outcome => outcome.and_then(content),
             };
             if unfit.module.namespace() != key.namespace() || !has(&is) {
                 continue;

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{Inputs, runtime::Baseline, world::Trusted};
 use tidegate_core::{
     api::Kyma,
+    content::ContentId,
     definition::{Kind, ModuleObjects},
     diagnostic::{Diagnostic, Place},
     landscape::{self, Landscape},
@@ -12,7 +13,6 @@ use tidegate_core::{
     object::{ObjectId, PathPart},
     plan::{self, Class},
     render::{self, CompleteModule, Mark, Reporting, SharedObjects},
-    revision::Oid,
     template::Template,
 };
 use tidegate_process::lock::Mutex;
@@ -21,7 +21,7 @@ use tidegate_process::lock::Mutex;
 #[derive(Default)]
 pub(super) struct Bases {
     classes: Mutex<HashMap<Class, Arc<Base>>>,
-    modules: Mutex<HashMap<Oid, CompleteModule>>,
+    modules: Mutex<HashMap<ContentId, CompleteModule>>,
 }
 
 /// The objects that every runtime of a class gets.
@@ -42,7 +42,7 @@ impl Bases {
 
     /// The objects of a module.
     pub(super) fn module(&self, objects: &ModuleObjects) -> CompleteModule {
-        self.modules.lock().entry(objects.tree()).or_insert_with(|| CompleteModule::new(objects)).clone()
+        self.modules.lock().entry(objects.content()).or_insert_with(|| CompleteModule::new(objects)).clone()
     }
 }
 

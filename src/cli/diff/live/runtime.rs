@@ -29,6 +29,7 @@ use tidegate_core::{
     },
     changes::{Desired, Live, Prune, Verdict, prune_annotation},
     conditions,
+    content::ContentId,
     counterpart::{self, Write},
     diagnostic::Place,
     inventory::Inventory,
@@ -132,7 +133,9 @@ pub(super) async fn compare_runtime(
         .filter(|manifest| manifest.label(MANDATORY).is_none())
         .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
         .collect();
-    let plan = plan::runtime(&baseline.intent.after, kyma, &spec, &baseline.inputs.settings);
+    let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
+    let components = baseline.inputs.components.seen_by(&recorded, &|_| false);
+    let plan = plan::runtime(&baseline.intent.after, &components, kyma, &spec, &baseline.inputs.settings);
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
@@ -155,6 +158,13 @@ pub(super) async fn compare_runtime(
     let modules = comparison.modules(&plan).await?;
     comparison.compare(base, &modules).await?;
     Ok(RuntimeResult { outcome: comparison.outcome, installed, ..RuntimeResult::default() })
+}
+
+/// What identifies the objects of a Manifest.
+fn content(manifest: &Object) -> Option<ContentId> {
+    let manifest: Manifest = typed(manifest.value())?;
+    let source = InstallSource::try_from(&manifest.spec.install.source).ok()?;
+    Some(source.content(&manifest.spec.localized_images))
 }
 
 fn is_skipped(kyma: &Kyma) -> bool {
@@ -369,9 +379,8 @@ impl<'a> RuntimeComparison<'a> {
         let template = (tidegate_core::definition::Kind::ModuleTemplate, installation.template.clone());
         let definition = self.baseline.inputs.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
-        let InstallSource::Git { tree, .. } = &installation.source;
-        let before = said("/spec/install/source/tree").and_then(Value::as_str);
-        if before.is_some_and(|before| before != tree.to_string()) {
+        let before = live.and_then(content);
+        if before.is_some_and(|before| before != installation.content()) {
             return definition.module_place();
         }
         let manager = installation.manager.as_ref().and_then(|manager| serde_json::to_value(manager).ok());
@@ -394,22 +403,27 @@ impl<'a> RuntimeComparison<'a> {
         live: Option<&Object>,
         cause: Option<&Place>,
     ) -> Option<(CompleteModule, Vec<(Wish, bool)>)> {
-        let InstallSource::Git { source, path, tree } = &installation.source;
         let inputs = self.baseline.inputs;
-        let module = inputs.definitions.modules.get(tree).filter(|_| source == inputs.source.key());
+        let (object, path, is_ours) = match &installation.source {
+            InstallSource::Git { source, path, .. } => {
+                (format!("GitSource {source}"), path.clone(), source == inputs.source.key())
+            }
+            InstallSource::Oci(source) => {
+                (format!("registry {}", source.repo), format!("{}@{}", source.name, source.digest), true)
+            }
+        };
+        let module = inputs.definitions.modules.get(&installation.content()).filter(|_| is_ours);
         let Some(module) = module else {
-            let before =
-                live.and_then(|live| live.value().pointer("/spec/install/source/tree")).and_then(Value::as_str);
             self.outcome.unknown.push(NotKnown {
                 value: format!("objects of module {} {}", installation.module, installation.version),
                 first: placeholder::Unknown {
                     value: format!("objects of module {} {}", installation.module, installation.version),
                     target: format!("skr/{}", self.key),
-                    object: format!("GitSource {source}"),
-                    path: path.clone(),
+                    object,
+                    path,
                 },
                 occurrences: 1,
-                may_hide: before != Some(tree.to_string().as_str()),
+                may_hide: live.and_then(content) != Some(installation.content()),
             });
             return None;
         };

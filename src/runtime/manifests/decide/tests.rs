@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tidegate_core::{
     api::shared::{CustomResourcePolicy, State},
     name::Key,
-    plan::{Class, InstallSource, ModulePlan},
+    plan::{Class, ComponentRecord, InstallSource, ModulePlan},
 };
 
 use super::*;
@@ -68,6 +68,7 @@ fn installation() -> Box<Installation> {
             tree: "0123456789012345678901234567890123456789".parse().unwrap(),
         },
         localized_images: Vec::new(),
+        record: ComponentRecord::default(),
     })
 }
 
@@ -77,7 +78,8 @@ fn refusal(keep: bool) -> Refusal {
 
 /// A plan with the module `cache`, or without modules.
 fn plan(outcome: Option<ModuleOutcome>) -> RuntimePlan {
-    let module = |outcome| ModulePlan { name: "cache".to_owned(), channel: "regular".to_owned(), outcome };
+    let module =
+        |outcome| ModulePlan { name: "cache".to_owned(), channel: "regular".to_owned(), component: None, outcome };
     RuntimePlan {
         kyma: Key::new("kcp-system", "eu"),
         modules: outcome.into_iter().map(module).collect(),

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use crate::{
     budget::Budget,
+    content::ContentId,
     definition::{ModuleObjects, SourceObject, code},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
     name::Key,
     object::{DisplayPath, ObjectId, PathPart},
-    revision::Oid,
     schema::{Schema, Violation, ViolationKind},
     yaml::{self, Node, NodeValue},
 };
@@ -222,7 +222,7 @@ struct Definer<'a> {
     /// runtime.
     module: &'a str,
     template: &'a Key,
-    tree: Oid,
+    content: ContentId,
     served: BTreeSet<String>,
     objects: &'a ModuleObjects,
     /// Compiled when the first resource of one of its kinds is checked.
@@ -246,7 +246,7 @@ pub(in crate::definition) struct Refusing<'a> {
     pub(in crate::definition) module: &'a str,
     /// Its ModuleTemplate.
     pub(in crate::definition) template: &'a Key,
-    pub(in crate::definition) tree: Oid,
+    pub(in crate::definition) content: ContentId,
     /// The first reason.
     pub(in crate::definition) message: String,
 }
@@ -260,8 +260,8 @@ impl<'a> Defined<'a> {
             let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
             let served = served.filter_map(|version| version.get("name")?.as_str().map(str::to_owned)).collect();
             let kind = (text("/spec/group").to_owned(), text("/spec/names/kind").to_owned());
-            let (tree, schemas) = (objects.tree(), OnceCell::new());
-            self.0.entry(kind).or_default().push(Definer { module, template, tree, served, objects, schemas });
+            let (content, schemas) = (objects.content(), OnceCell::new());
+            self.0.entry(kind).or_default().push(Definer { module, template, content, served, objects, schemas });
         }
     }
 
@@ -270,10 +270,10 @@ impl<'a> Defined<'a> {
         self.0.contains_key(&(id.group.to_string(), id.kind.to_string()))
     }
 
-    /// Checks a custom resource of the module with this name and tree.
+    /// Checks a custom resource of the module with this name and these objects.
     pub(in crate::definition) fn opinion(
         &self,
-        (module, own): (&str, Oid),
+        (module, own): (&str, ContentId),
         resource: &Value,
         budget: &Budget,
     ) -> Opinion<'a> {
@@ -292,7 +292,7 @@ impl<'a> Defined<'a> {
                 schema.map(|schema| schema.check_some(resource, LISTED_IN_FILE_MAX, budget)).unwrap_or_default();
             found.0.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
         };
-        let is_own = |definer: &&Definer<'_>| definer.tree == own;
+        let is_own = |definer: &&Definer<'_>| definer.content == own;
         if let Some(own) = all.iter().find(is_own) {
             return Opinion::All(by(own));
         }
@@ -302,9 +302,9 @@ impl<'a> Defined<'a> {
             return Opinion::All(opinions.into_iter().next().map(|(_, wrong)| wrong).unwrap_or_default());
         }
         let refusing = opinions.into_iter().filter_map(|(definer, wrong)| {
-            let Definer { module, template, tree, .. } = *definer;
+            let Definer { module, template, content, .. } = *definer;
             let (_, message) = wrong.into_iter().next()?;
-            Some(Refusing { module, template, tree, message })
+            Some(Refusing { module, template, content, message })
         });
         Opinion::Some(refusing.collect())
     }

@@ -12,17 +12,17 @@ use super::{
 };
 use crate::{
     api::{Kyma, kyma::KymaSpec, shared::CustomResourcePolicy},
+    content::ContentId,
     definition::{Definition, Definitions, Kind, SourceObject},
     diagnostic::{Diagnostic, Diagnostics, Place},
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, PathPart},
     plan::{
-        self, Class, InstallSource, Installation, ModuleOutcome, RuntimePlan, Settings,
+        self, Class, Components, Installation, ModuleOutcome, RuntimePlan, Settings,
         reporting::{Gateways, Watch},
     },
     render::{self, Reporting},
-    revision::Oid,
     template::{Error, Library, Template, Templates},
 };
 
@@ -34,6 +34,8 @@ pub struct Inputs<'a> {
     pub definitions: &'a Definitions,
     /// The same, typed. May contain Kymas that git does not declare.
     pub landscape: &'a Landscape,
+    /// What is known of components in registries.
+    pub components: &'a Components,
     /// The source of the definitions.
     pub source: &'a SourceName,
     /// Templates.
@@ -66,8 +68,8 @@ pub struct Part {
     pub maker: &'static str,
 }
 
-/// The objects of requested modules, by their tree.
-pub(super) type Modules = HashMap<Oid, CompleteModule>;
+/// The objects of requested modules.
+pub(super) type Modules = HashMap<ContentId, CompleteModule>;
 
 // === impl Outline ===
 
@@ -98,7 +100,8 @@ impl<'a> Outline<'a> {
 
     /// The plan of a runtime.
     pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec) -> RuntimePlan {
-        plan::runtime(self.inputs.landscape, kyma, spec, self.inputs.settings)
+        let Inputs { landscape, components, settings, .. } = self.inputs;
+        plan::runtime(landscape, components, kyma, spec, settings)
     }
 
     /// The class of a Kyma.
@@ -148,14 +151,14 @@ impl<'a> Outline<'a> {
         made.collect()
     }
 
-    /// The objects of the module in a tree; `None` if they are missing.
-    pub fn module(&self, tree: Oid) -> Option<CompleteModule> {
-        self.inputs.definitions.modules.get(&tree).map(|module| CompleteModule::new(module))
+    /// The objects of a module; `None` if they are missing.
+    pub fn module(&self, content: ContentId) -> Option<CompleteModule> {
+        self.inputs.definitions.modules.get(&content).map(|module| CompleteModule::new(module))
     }
 
     /// An object of a module, as written.
-    pub fn module_source(&self, tree: Oid, object: &SharedObject) -> Option<&'a SourceObject> {
-        self.inputs.definitions.modules.get(&tree)?.objects().get(object.index)
+    pub fn module_source(&self, content: ContentId, object: &SharedObject) -> Option<&'a SourceObject> {
+        self.inputs.definitions.modules.get(&content)?.objects().get(object.index)
     }
 
     /// A definition.
@@ -290,12 +293,12 @@ impl<'a> Outline<'a> {
         installation: &Installation,
         modules: &mut Modules,
     ) -> Vec<Rendered> {
-        let InstallSource::Git { tree, .. } = &installation.source;
+        let content = installation.content();
         let template = self.place(Kind::ModuleTemplate, &installation.template);
-        let module = match modules.get(tree) {
+        let module = match modules.get(&content) {
             Some(module) => module.clone(),
-            None => match self.module(*tree) {
-                Some(module) => modules.entry(*tree).or_insert(module).clone(),
+            None => match self.module(content) {
+                Some(module) => modules.entry(content).or_insert(module).clone(),
                 None => {
                     let message = format!("the objects of ModuleTemplate {} are missing", installation.template);
                     diagnostics.push(Diagnostic::error(CODE_MODULE_OBJECTS, message).at(template));
@@ -305,7 +308,7 @@ impl<'a> Outline<'a> {
         };
         let manifest = Key::new(installation.kyma.namespace(), &installation.manifest_name);
         let rendered = module.objects().objects.iter().map(|one| {
-            let place = self.module_source(*tree, one).map(|source| source.place.clone());
+            let place = self.module_source(content, one).map(|source| source.place.clone());
             Rendered::new(one.object(&manifest), place.into_iter().collect(), None)
         });
         let mut rendered: Vec<Rendered> = rendered.collect();

@@ -1,0 +1,234 @@
+use tidegate_core::{
+    component::{Layer, LayerKind, Module},
+    plan::ComponentRecord,
+};
+use tidegate_process::retry::Class;
+
+use super::*;
+
+fn component(name: &str) -> Component {
+    Component::new(&format!("example.org/module/{name}"), "1.0.0").unwrap()
+}
+
+fn kyma(name: &str) -> Key {
+    Key::new("kcp-system", name)
+}
+
+fn digest(of: u8) -> BlobDigest {
+    BlobDigest::of(&[of])
+}
+
+/// What a tag names that leads to the manifest with this number.
+fn published(number: u8) -> Arc<Published> {
+    let layer = Layer { digest: digest(100 + number), kind: LayerKind::Yaml };
+    Arc::new(Published {
+        repo: "r.example.com".to_owned(),
+        module: Module { layer, localized_images: Vec::new() },
+        record: ComponentRecord { manifest: Some(digest(number)), read: None },
+    })
+}
+
+fn layer() -> LayerOf {
+    LayerOf::of(&component("a"), &published(1))
+}
+
+fn failed(class: Class, is_of_host: bool) -> Outcome {
+    Outcome::Failed(Failure { message: format!("{class:?}"), class, retry_after: None, is_of_host })
+}
+
+/// A state with the components of some channels, and its clock.
+struct World {
+    state: State,
+    now: Instant,
+}
+
+impl World {
+    fn new(names: &[&str]) -> World {
+        let now = Instant::now();
+        let mut state = State::default();
+        let named = names.iter().map(|name| (component(name), [kyma(&format!("{name}-1.0.0"))].into()));
+        state.follow(named.collect(), now);
+        World { state, now }
+    }
+
+    fn next(&mut self) -> Next {
+        self.state.next(self.now)
+    }
+
+    #[track_caller]
+    fn starts(&mut self, expected: &Job) {
+        assert_eq!(self.next(), Next::Start(expected.clone()));
+    }
+
+    fn end(&mut self, job: &Job, outcome: Outcome) -> Effects {
+        self.state.end(job, outcome, self.now, 0.0)
+    }
+
+    /// Lets time pass until something is due, and returns how long that took.
+    #[track_caller]
+    fn waits(&mut self) -> Duration {
+        let Next::Wait(until) = self.next() else { panic!("{:?}", self.next()) };
+        let passed = until - self.now;
+        self.now = until;
+        passed
+    }
+
+    fn answer(&self, name: &str) -> Option<Answer> {
+        self.state.answers().get(&component(name)).cloned()
+    }
+}
+
+#[test]
+fn each_component_is_looked_up_once_for_all_who_wait() {
+    let mut world = World::new(&["a", "b"]);
+    let job = Job::Find(component("a"));
+    world.starts(&job);
+    world.starts(&Job::Find(component("b")));
+    assert_eq!(world.next(), Next::Idle);
+    for name in ["one", "two"] {
+        assert!(!world.state.want(&kyma(name), &component("a"), &Answer::Pending, world.now), "{name} waits");
+    }
+    assert!(!world.state.want(&kyma("three"), &component("b"), &Answer::Pending, world.now));
+    let effects = world.end(&job, Outcome::Found(published(1)));
+    assert_eq!(effects.wake.into_keys().collect::<Vec<_>>(), [kyma("one"), kyma("two")]);
+    assert_eq!(world.answer("a"), Some(Answer::Found(published(1))));
+    // A pass that began before the answer does not wait for what is there.
+    assert!(world.state.want(&kyma("one"), &component("a"), &Answer::Pending, world.now));
+}
+
+#[test]
+fn a_failure_is_told_once_and_tried_again_later() {
+    let mut world = World::new(&["a"]);
+    let job = Job::Find(component("a"));
+    assert!(!world.state.want(&kyma("one"), &component("a"), &Answer::Pending, world.now));
+    let mut delays = Vec::new();
+    for attempt in 1..=3 {
+        world.starts(&job);
+        let effects = world.end(&job, failed(Class::Transient, false));
+        assert_eq!((effects.wake.len(), effects.failed.is_some()), if attempt == 1 { (1, true) } else { (0, false) });
+        assert_eq!(world.answer("a"), Some(Answer::Failed("Transient".to_owned())));
+        delays.push(world.waits());
+    }
+    assert!(delays.is_sorted() && delays[0] < delays[2], "{delays:?}");
+    world.starts(&job);
+    let effects = world.end(&job, failed(Class::Stalled, false));
+    assert_eq!(effects.wake.len(), 1, "another reason is news");
+    assert_eq!(world.waits(), Duration::from_secs(300));
+    // New credentials may help at once.
+    world.now -= Duration::from_secs(200);
+    world.state.access_changed(world.now);
+    world.starts(&job);
+}
+
+#[test]
+fn a_registry_that_is_away_is_asked_by_one_read_at_a_time() {
+    let names = ["a", "b", "c"];
+    let mut world = World::new(&names);
+    for name in names {
+        let job = Job::Find(component(name));
+        world.starts(&job);
+        world.end(&job, failed(Class::Transient, true));
+    }
+    world.waits();
+    let Next::Start(probe) = world.next() else { panic!("the registry is asked again") };
+    world.now += Duration::from_secs(60);
+    assert_eq!(world.next(), Next::Idle, "the others wait for its answer");
+    // What was never tried says why it waits.
+    assert!(!world.state.want(&kyma("one"), &component("new"), &Answer::Pending, world.now));
+    world.starts(&Job::Find(component("new")));
+    world.end(&probe, Outcome::Found(published(1)));
+    let mut started = Vec::new();
+    while let Next::Start(job) = world.next() {
+        started.push(job);
+    }
+    assert_eq!(started.len(), 2, "all others at once: {started:?}");
+}
+
+#[test]
+fn a_moved_tag_is_reported_once_and_taken_only_on_request() {
+    let mut world = World::new(&["a"]);
+    let find = Job::Find(component("a"));
+    world.starts(&find);
+    world.end(&find, Outcome::Found(published(1)));
+    assert_eq!(world.waits(), CHECK_INTERVAL);
+    let check = Job::Check(component("a"));
+    world.starts(&check);
+    assert_eq!(world.end(&check, Outcome::Resolved(digest(1))), Effects::default());
+    world.waits();
+    world.starts(&check);
+    let moved = world.end(&check, Outcome::Resolved(digest(2))).moved.expect("it was moved");
+    assert_eq!((moved.installed, moved.found), (digest(1), digest(2)));
+    assert_eq!(moved.templates, [kyma("a-1.0.0")].into());
+    world.waits();
+    world.starts(&check);
+    assert_eq!(world.end(&check, Outcome::Resolved(digest(2))), Effects::default());
+    assert_eq!(world.answer("a"), Some(Answer::Found(published(1))));
+
+    let since = world.now;
+    assert!(!world.state.renew(&kyma("one"), &component("a"), since, world.now));
+    let renew = Job::Renew(component("a"));
+    world.starts(&renew);
+    let effects = world.end(&renew, Outcome::Found(published(2)));
+    assert_eq!((effects.wake.len(), effects.moved), (1, None));
+    assert_eq!(world.answer("a"), Some(Answer::Found(published(2))));
+    assert!(world.state.renew(&kyma("one"), &component("a"), since, world.now), "it is handled");
+    assert!(!world.state.renew(&kyma("one"), &component("a"), since + Duration::from_secs(1), world.now));
+}
+
+#[test]
+fn a_request_is_handled_even_if_the_registry_is_away() {
+    let mut world = World::new(&["a"]);
+    let find = Job::Find(component("a"));
+    world.starts(&find);
+    world.end(&find, Outcome::Found(published(1)));
+    let since = world.now;
+    assert!(!world.state.renew(&kyma("one"), &component("a"), since, world.now));
+    let renew = Job::Renew(component("a"));
+    world.starts(&renew);
+    assert_eq!(world.end(&renew, failed(Class::Transient, true)).wake.len(), 1);
+    assert!(world.state.renew(&kyma("one"), &component("a"), since, world.now));
+    assert_eq!(world.answer("a"), Some(Answer::Found(published(1))), "what is known stays");
+}
+
+#[test]
+fn a_manifest_with_another_digest_shows_a_moved_tag() {
+    for early in [true, false] {
+        let mut world = World::new(&["a"]);
+        if early {
+            assert_eq!(world.state.compare(&component("a"), digest(1)), None, "nothing is known yet");
+        }
+        let find = Job::Find(component("a"));
+        world.starts(&find);
+        assert_eq!(world.end(&find, Outcome::Found(published(2))).moved.is_some(), early);
+        assert_eq!(world.state.compare(&component("a"), digest(2)), None);
+        assert_eq!(world.state.compare(&component("a"), digest(1)).is_some(), !early, "once");
+        assert_eq!(world.state.compare(&component("a"), digest(1)), None, "once");
+    }
+}
+
+#[test]
+fn a_layer_is_read_while_somebody_waits_for_it() {
+    let mut world = World::new(&[]);
+    let told = world.state.layer(&kyma("one"), Trigger::Drift, &layer(), world.now);
+    assert_eq!(told, Told::Pending);
+    let job = Job::Read(layer());
+    world.starts(&job);
+    assert_eq!(world.state.layer(&kyma("two"), Trigger::Changed, &layer(), world.now), Told::Pending);
+    assert_eq!(world.next(), Next::Idle, "it is read once");
+    let effects = world.end(&job, failed(Class::Transient, false));
+    assert_eq!(effects.wake, [(kyma("one"), Trigger::Drift), (kyma("two"), Trigger::Changed)].into());
+    let told = world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now);
+    assert_eq!(told, Told::Failed("Transient".to_owned()));
+    assert!(matches!(world.next(), Next::Wait(_)), "a pass does not shorten the delay");
+    world.waits();
+    world.starts(&job);
+    assert_eq!(world.end(&job, Outcome::Read).wake.len(), 2);
+
+    // Whoever waits no more is not woken, and what nobody waits for is not read.
+    world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now);
+    world.starts(&job);
+    world.end(&job, failed(Class::Transient, false));
+    world.state.release(&kyma("one"));
+    world.state.follow(BTreeMap::new(), world.now);
+    assert_eq!(world.next(), Next::Idle);
+}
