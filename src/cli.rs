@@ -8,6 +8,7 @@ mod diff;
 mod export;
 mod git;
 mod judge;
+mod modules;
 mod output;
 mod progress;
 mod reconcile;

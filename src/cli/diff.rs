@@ -16,7 +16,9 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Exit, judge, output,
+    Exit, judge,
+    modules::Modules,
+    output,
     progress::Progress,
     render,
     report::Excerpts,
@@ -27,7 +29,7 @@ use tidegate_core::{
     diagnostic::{Diagnostic, Diagnostics},
     landscape::file::{KnownKyma, LandscapeFile},
     name::Key,
-    plan::{self, Components, Settings},
+    plan::{self, Settings},
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
@@ -96,6 +98,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     mask_key_file: Option<PathBuf>,
     #[command(flatten)]
+    modules: Modules,
+    #[command(flatten)]
     clusters: live::Clusters,
     #[command(flatten)]
     rules: judge::Arguments,
@@ -151,14 +155,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     let progress = Progress::start("reading the repository");
     let mut cache = cache::Cache::new(arguments.cache_dir.as_deref());
-    let from = arguments.read_old(&mut cache)?;
-    let to = arguments.read(arguments.to.as_deref(), Some(&from.loaded.snapshot), &mut cache)?;
+    let mut from = arguments.read_old(&mut cache)?;
+    let mut to = arguments.read(arguments.to.as_deref(), Some(&from.loaded.snapshot), &mut cache)?;
     cache.store();
     progress.step("comparing");
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
-    let components = Components::default();
+    let components = arguments.modules.read(&source, &mut [&mut from.definitions, &mut to.definitions]);
     let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
     let request = Request {
         from: from.given(),
@@ -209,6 +213,7 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
         diagnostics,
         masker: Masker::new(mask),
         numbers: arguments.mask_key_file.is_none(),
+        modules: arguments.modules.clone(),
     };
     let live::Compared { mut draft, labels, kinds } = live::compare(&arguments.clusters, given, &progress).await?;
     rules.judge(&mut draft, &labels, kinds.as_ref());

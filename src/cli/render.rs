@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{
     Exit,
+    modules::Modules,
     report::{self, Excerpts},
     repository::{Repository, check_templates},
 };
@@ -18,7 +19,6 @@ use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
     name::Key,
-    plan::Components,
     render::{
         live::Unknown,
         offline::{self, Assumptions, Target, TargetName},
@@ -45,6 +45,8 @@ pub(super) struct Arguments {
     /// none]
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
+    #[command(flatten)]
+    modules: Modules,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -68,12 +70,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut loaded = arguments.repository.load()?;
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
-    let definitions =
+    let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
+    let components = arguments.modules.read(&loaded.source, &mut [&mut definitions]);
     let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
     let mut json = Json::default();
     // Targets are written one by one: all of them may not fit into memory.
@@ -83,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let given = offline::Given {
         definitions: &definitions,
-        components: &Components::default(),
+        components: &components,
         source,
         library: &library,
         assumptions: &assumptions,

@@ -48,7 +48,7 @@ use tidegate_diff::{
     sample::{Stratum, sample},
 };
 
-use crate::cli::{control_plane, progress::Progress, repository::Loaded};
+use crate::cli::{control_plane, modules::Modules, progress::Progress, repository::Loaded};
 
 mod compare;
 mod desired;
@@ -91,6 +91,8 @@ pub(super) struct Given {
     pub(super) masker: Masker,
     /// Whether digests become numbers, because the key differs in every run.
     pub(super) numbers: bool,
+    /// The cache of modules in registries.
+    pub(super) modules: Modules,
 }
 
 /// The report, and the data that the rules need besides it.
@@ -156,7 +158,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
-    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &world);
+    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world);
     inputs.numbers = given.numbers;
     shared.meet(&inputs.definitions);
     subject.files = inputs.definitions.files;
@@ -199,10 +201,18 @@ fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
 }
 
 /// Reads the definitions, which may refer to objects in the control plane.
-fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &World) -> (Inputs, Diagnostics) {
+fn read(
+    loaded: Loaded,
+    library: Library,
+    mut diagnostics: Diagnostics,
+    modules: &Modules,
+    world: &World,
+) -> (Inputs, Diagnostics) {
     let elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
     let options = definition::Options { elsewhere, ..loaded.options };
-    let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &options, &mut definition::Cache::default());
+    let mut definitions =
+        definition::read(&mut diagnostics, &loaded.snapshot, &options, &mut definition::Cache::default());
+    let components = modules.read(&loaded.source, &mut [&mut definitions]);
     let commit = match &loaded.snapshot.revision {
         Revision::Commit { commit, .. } => Some(*commit),
         Revision::WorkTree => None,
@@ -213,7 +223,7 @@ fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &
         library,
         source: loaded.source,
         settings: Settings::default(),
-        components: Components::default(),
+        components,
         snapshot: loaded.snapshot,
         commit,
         policy: loaded.policy,

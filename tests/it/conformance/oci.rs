@@ -338,6 +338,45 @@ async fn row_46_a_moved_tag_changes_nothing_until_it_is_requested() {
     assert_eq!(notes(&stage, moved).await.len(), 1);
 }
 
+/// #46: commands read the cache of a daemon, and say what is not in it; nothing seems to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_46_commands_read_the_cache_and_leave_out_what_it_lacks() {
+    let server = Server::start(None, None).await;
+    server.push("", &artifact("keda", "1.0.0", "one"), None);
+    let cache = harness::folder();
+    let cached =
+        [format!("--oci-registry-host={}", server.host()), format!("--module-cache={}", cache.path().display())];
+    let stage = stage_with(&["keda"], &[&cached[0], &cached[1]]).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.kill().await;
+    drop(server);
+
+    let path = stage.repository.path().to_owned();
+    let run = |command: &str, more: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        let output = std::process::Command::new(program).arg(command).arg(&path).args(more).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, objects, _) = run("render", &[&cached[0], &cached[1]]);
+    assert_eq!((code, objects.matches("name: keda-a").count()), (Some(0), 1), "{objects}");
+    stage.commit("kymas/two.yaml", &stage::kyma("two", &["keda"]));
+    let (code, objects, said) = run("render", &[]);
+    assert_eq!((code, objects.matches("name: keda-a").count()), (Some(0), 0), "{objects}");
+    let line = "module keda is left out: example.org/module/keda:1.0.0 is not known offline";
+    assert_eq!(said.matches(line).count(), 1, "one line a module: {said}");
+
+    // The new version is not in the cache.
+    let before = stage.commit("README.md", "nothing that is a definition");
+    stage.commit("modules/keda/release.yaml", &stage::release("keda", &[("regular", "1.1.0")]));
+    let more = [cached[0].as_str(), cached[1].as_str(), "--from", before.trim()];
+    let (code, changes, said) = run("diff", &more);
+    assert!(code.is_some_and(|code| [1, 5].contains(&code)), "{code:?} {changes} {said}");
+    assert!(!changes.contains("keda-a"), "nothing goes: {changes}");
+    assert!(changes.contains("is not known offline"), "{changes}");
+}
+
 /// #48: modules in git and in a registry are beside each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_48_a_runtime_has_modules_from_git_and_from_a_registry() {

@@ -285,7 +285,7 @@ pub fn layer_objects(
 ) -> Result<ModuleObjects, Diagnostic> {
     let path: Arc<str> = RAW_MANIFEST.into();
     let mut diagnostics = Diagnostics::default();
-    let mut found = objects(&mut diagnostics, [(&path, text)].into_iter(), limits, &Budget::default(), |_, _| {});
+    let mut found = objects(&mut diagnostics, [(&path, text)].into_iter(), limits, &Budget::default(), |_, _, _| {});
     if found.is_empty() && diagnostics.is_empty() {
         let diagnostic = Diagnostic::error(code::MODULE_EMPTY, "the layer contains no objects");
         return Err(diagnostic.at(Place::file(RAW_MANIFEST)));

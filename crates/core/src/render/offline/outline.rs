@@ -186,9 +186,9 @@ impl<'a> Outline<'a> {
             Rendered::new(landscape::stamp(definition, self.inputs.source), vec![definition.place.clone()], None)
         });
         let mut objects: Vec<Rendered> = stamped.collect();
-        let mut generated = Vec::new();
+        let (mut generated, mut unknown) = (Vec::new(), BTreeSet::new());
         for (key, kyma) in &self.inputs.landscape.kymas {
-            generated.extend(self.manifests(diagnostics, key, kyma));
+            generated.extend(self.manifests(diagnostics, key, kyma, &mut unknown));
         }
         generated.extend(self.virtual_services(diagnostics).into_iter().map(|(_, rendered)| rendered));
         generated.sort_by(|a, b| a.object.id().apply_order().cmp(&b.object.id().apply_order()));
@@ -196,7 +196,15 @@ impl<'a> Outline<'a> {
         Target { name: TargetName::Kcp, objects }
     }
 
-    fn manifests(&self, diagnostics: &mut Diagnostics, key: &Key, kyma: &Kyma) -> Vec<Rendered> {
+    /// The Manifests of a Kyma. `unknown` are the modules of which was said before that their objects are not known: that
+    /// concerns many Kymas in the same way.
+    fn manifests(
+        &self,
+        diagnostics: &mut Diagnostics,
+        key: &Key,
+        kyma: &Kyma,
+        unknown: &mut BTreeSet<String>,
+    ) -> Vec<Rendered> {
         let mut manifests = Vec::new();
         for module in &self.plan(kyma, &kyma.spec).modules {
             let place = self.wish(kyma, key, &module.name).unwrap_or_else(|| Place::file(""));
@@ -207,6 +215,14 @@ impl<'a> Outline<'a> {
                     }
                     Err(error) => diagnostics.push(error.diagnostic()),
                 },
+                ModuleOutcome::Refuse(refusal) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE => {
+                    let message = format!("module {} is left out: {}", module.name, refusal.message);
+                    if unknown.insert(message.clone()) {
+                        let release = Key::new(key.namespace(), &module.name);
+                        let place = self.place(Kind::ModuleReleaseMeta, &release);
+                        diagnostics.push(Diagnostic::warning(CODE_REFUSED, message).at(place));
+                    }
+                }
                 ModuleOutcome::Refuse(refusal) => {
                     let message =
                         format!("module {} of Kyma {key} cannot be installed: {}", module.name, refusal.message);
