@@ -14,6 +14,7 @@ const READERS: &[&str] = &[
     "crates/git/src/limits.rs",
     "crates/oci/src/limits.rs",
     "crates/core/src/snapshot.rs",
+    "crates/core/src/schema/expression",
     "crates/core/src/template/environment.rs",
     "crates/events/src/listener",
     "crates/events/src/listener.rs",

@@ -29,6 +29,7 @@ mod depth;
 mod free;
 mod guard;
 mod library;
+mod memory;
 pub mod types;
 
 use std::{
@@ -39,7 +40,7 @@ use std::{
 use cel::{Context, Env, ExecutionError, IdedExpr, Value as CelValue, extensions};
 use serde_json::Value;
 
-use self::{free::Free, library::FunctionSupport};
+use self::{free::Free, library::FunctionSupport, memory::Meter};
 use super::format;
 use crate::budget::Budget;
 
@@ -51,6 +52,12 @@ pub struct Expression {
     free: Free,
     /// A function of the API server that it needs and that is not evaluated here.
     foreign: Option<String>,
+}
+
+/// The variables of an evaluation, and what it may take. Evaluations share them one after the other.
+pub struct Variables {
+    context: Context<'static, 'static>,
+    meter: Arc<Meter>,
 }
 
 /// Longest expression, in bytes. The longest rules in use have some hundred bytes.
@@ -125,14 +132,14 @@ impl Expression {
     }
 
     /// Evaluates the expression. Fails with one sentence if the evaluation fails.
-    pub fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
-        self.execute(context).map_err(|problem| explain(&problem))
+    pub fn evaluate(&self, variables: &Variables) -> Result<CelValue, String> {
+        self.execute(variables).map_err(|problem| explain(&problem))
     }
 
     /// Evaluates a condition. Fails if the result is not a boolean or the evaluation fails, in the
     /// words of the API server where these are known.
-    pub fn decide(&self, context: &Context<'_, '_>) -> Result<bool, String> {
-        match self.execute(context) {
+    pub fn decide(&self, variables: &Variables) -> Result<bool, String> {
+        match self.execute(variables) {
             Ok(CelValue::Bool(holds)) => Ok(holds),
             Ok(_) => Err("it is neither true nor false".to_owned()),
             Err(ExecutionError::NoSuchKey(key)) => Err(format!("no such key: {key}")),
@@ -153,11 +160,18 @@ impl Expression {
 
     /// The constant result, if the expression uses no variables.
     fn constant(&self) -> Option<CelValue> {
-        if self.variables().is_empty() && self.foreign.is_none() { self.execute(&context()).ok() } else { None }
+        if self.variables().is_empty() && self.foreign.is_none() {
+            self.execute(&Variables::default()).ok()
+        } else {
+            None
+        }
     }
 
-    fn execute(&self, context: &Context<'_, '_>) -> Result<CelValue, ExecutionError> {
-        CelValue::resolve(&self.expression, context)
+    fn execute(&self, variables: &Variables) -> Result<CelValue, ExecutionError> {
+        variables.meter.reset();
+        let result = CelValue::resolve(&self.expression, &variables.context);
+        // `||` and `exists` may have dropped the error.
+        if variables.meter.is_over() { Err(memory::exceeded()) } else { result }
     }
 
     /// The source text.
@@ -193,25 +207,37 @@ impl std::fmt::Debug for Expression {
     }
 }
 
-/// A context without variables.
-pub fn context() -> Context<'static, 'static> {
-    context_within(&Budget::default())
+// === impl Variables ===
+
+impl Default for Variables {
+    fn default() -> Variables {
+        Variables::within(&Budget::default())
+    }
 }
 
-/// A context without variables, whose evaluations end with the budget. Their results are then meaningless.
-pub fn context_within(budget: &Budget) -> Context<'static, 'static> {
-    let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
-    let budget = budget.clone();
-    context
-        .add_function(guard::HAS_TIME, move || !budget.is_over())
-        .expect("the standard library has no such function");
-    context
-        .add_function("duration", |text: Arc<String>| {
-            format::duration_nanoseconds(&text)
-                .ok_or_else(|| ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
-        })
-        .expect("the standard library has no `duration` without its feature");
-    context
+impl Variables {
+    /// No variables yet. Evaluations end with the budget; their results are then meaningless.
+    pub fn within(budget: &Budget) -> Variables {
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        let meter = Arc::new(Meter::default());
+        memory::add(&mut context, &meter);
+        let (budget, built) = (budget.clone(), Arc::clone(&meter));
+        context
+            .add_function(guard::HAS_TIME, move || !budget.is_over() && !built.is_over())
+            .expect("the standard library has no such function");
+        context
+            .add_function("duration", |text: Arc<String>| {
+                format::duration_nanoseconds(&text)
+                    .ok_or_else(|| ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
+            })
+            .expect("the standard library has no `duration` without its feature");
+        Variables { context, meter }
+    }
+
+    /// Sets a variable.
+    pub fn set(&mut self, name: &str, value: CelValue) {
+        self.context.add_variable_from_value(name, value);
+    }
 }
 
 /// Converts a value without a schema. Whole numbers become `int`, whatever their sign.
@@ -242,6 +268,7 @@ fn explain(problem: &ExecutionError) -> String {
         ExecutionError::NoSuchOverload(overload) => overload.to_string(),
         ExecutionError::UnexpectedType { got, want } => format!("found a {got} instead of a {want}"),
         ExecutionError::ValuesNotComparable(_, _) => "two values cannot be compared".to_owned(),
+        ExecutionError::FunctionError { function, .. } if function == memory::BUILT => memory::explain(),
         ExecutionError::FunctionError { function, .. } => format!("the function `{function}` fails"),
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
         ExecutionError::IndexOutOfBounds(_) => "an index is beyond the end of its list".to_owned(),

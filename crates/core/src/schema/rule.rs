@@ -9,12 +9,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use cel::{Context, Value as CelValue, objects::OptionalValue};
+use cel::{Value as CelValue, objects::OptionalValue};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
 use super::{
-    expression::{self, Expression},
+    expression::{Expression, Variables},
     node::{List, Node, Others, Type},
 };
 use crate::budget::Budget;
@@ -92,10 +92,10 @@ impl Rule {
         if self.is_transition && old.is_none() && !self.optional || self.expression.foreign().is_some() {
             return None;
         }
-        let context = self.context(this, old, budget);
-        match self.expression.evaluate(&context) {
+        let variables = self.variables(this, old, budget);
+        match self.expression.evaluate(&variables) {
             Ok(CelValue::Bool(true)) => None,
-            Ok(_) => Some(Broken { message: self.message(&context), fails: false }),
+            Ok(_) => Some(Broken { message: self.message(&variables), fails: false }),
             Err(problem) => {
                 let message = format!("the rule `{}`{INAPPLICABLE}{problem}", self.expression.text());
                 Some(Broken { message, fails: true })
@@ -103,9 +103,9 @@ impl Rule {
         }
     }
 
-    fn context(&self, this: &CelValue, old: Option<&CelValue>, budget: &Budget) -> Context<'static, 'static> {
-        let mut context = expression::context_within(budget);
-        context.add_variable_from_value("self", this.clone());
+    fn variables(&self, this: &CelValue, old: Option<&CelValue>, budget: &Budget) -> Variables {
+        let mut variables = Variables::within(budget);
+        variables.set("self", this.clone());
         let old = match (self.optional, old) {
             (true, old) => {
                 let optional = old.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
@@ -113,13 +113,13 @@ impl Rule {
             }
             (false, old) => old.cloned().unwrap_or(CelValue::Null),
         };
-        context.add_variable_from_value("oldSelf", old);
-        context
+        variables.set("oldSelf", old);
+        variables
     }
 
-    fn message(&self, context: &Context<'_, '_>) -> String {
+    fn message(&self, variables: &Variables) -> String {
         let computed = self.message_expression.as_ref().filter(|program| program.foreign().is_none());
-        let computed = computed.and_then(|program| match program.evaluate(context) {
+        let computed = computed.and_then(|program| match program.evaluate(variables) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Some(message.to_string()),
             _ => None,
         });

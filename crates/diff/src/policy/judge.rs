@@ -9,7 +9,7 @@ use tidegate_core::{
     diagnostic::{Place, Severity},
     name::Key,
     object::Stage,
-    schema::expression,
+    schema::expression::{self, Variables},
 };
 
 use crate::{
@@ -168,13 +168,13 @@ impl Policy {
         around: &Around<'_>,
         budget: &mut Budget,
     ) -> Option<String> {
-        let mut context = values.context(difference);
+        let mut variables = values.variables(difference);
         let mut evaluate = |key: Option<&Key>| {
             let runtime = runtime(key, difference, around.labels);
-            context.add_variable_from_value("runtime", runtime.clone());
-            self.evaluate(&context, around.masker, &|| {
-                let mut shown = Values::shown(difference, around.masker).context(difference);
-                shown.add_variable_from_value("runtime", runtime.clone());
+            variables.set("runtime", runtime.clone());
+            self.evaluate(&variables, around.masker, &|| {
+                let mut shown = Values::shown(difference, around.masker).variables(difference);
+                shown.set("runtime", runtime.clone());
                 shown
             })
         };
@@ -210,13 +210,8 @@ impl Policy {
     }
 
     /// The violation, if there is one. `shown` contains the values that a message may use.
-    fn evaluate(
-        &self,
-        context: &cel::Context<'_, '_>,
-        masker: &Masker,
-        shown: &dyn Fn() -> cel::Context<'static, 'static>,
-    ) -> Option<String> {
-        match self.rule.evaluate(context) {
+    fn evaluate(&self, variables: &Variables, masker: &Masker, shown: &dyn Fn() -> Variables) -> Option<String> {
+        match self.rule.evaluate(variables) {
             Ok(CelValue::Bool(true)) => None,
             Ok(CelValue::Bool(false)) => Some(self.message(shown)),
             Ok(_) => Some(format!("the result of the rule `{}` is not a boolean", self.rule.text())),
@@ -226,7 +221,7 @@ impl Policy {
         }
     }
 
-    fn message(&self, shown: &dyn Fn() -> cel::Context<'static, 'static>) -> String {
+    fn message(&self, shown: &dyn Fn() -> Variables) -> String {
         let computed = self.message_expression.as_ref().map(|expression| match expression.evaluate(&shown()) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Ok(message.to_string()),
             Ok(_) => Err("the result of its `messageExpression` is not a string".to_owned()),
@@ -268,14 +263,14 @@ impl Values {
         Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
     }
 
-    /// The evaluation context without the runtime.
-    fn context(&self, difference: &Difference) -> cel::Context<'static, 'static> {
-        let mut context = expression::context();
+    /// The variables of a rule without the runtime.
+    fn variables(&self, difference: &Difference) -> Variables {
+        let mut variables = Variables::default();
         for (name, value) in [("old", &self.old), ("new", &self.new), ("object", self.object())] {
-            context.add_variable_from_value(name, value.clone());
+            variables.set(name, value.clone());
         }
-        context.add_variable_from_value("action", CelValue::from(difference.action.as_str()));
-        context
+        variables.set("action", CelValue::from(difference.action.as_str()));
+        variables
     }
 
     /// The new object or, without one, the old one.

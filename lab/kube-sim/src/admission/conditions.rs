@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 use tidegate_core::schema::expression::{
-    self, Expression,
+    self, Expression, Variables,
     types::{self, Object, Type},
 };
 
@@ -50,23 +50,23 @@ impl Conditions {
 
     /// Evaluates them on the object after and before, and on the request as reviews show it.
     pub(super) fn judge(&self, object: Option<&Value>, before: Option<&Value>, request: &Value) -> Verdict {
-        let mut context = expression::context();
+        let mut variables = Variables::default();
         let bound = |value: Option<&Value>| expression::bind(value.unwrap_or(&Value::Null));
-        context.add_variable_from_value("object", bound(object));
-        context.add_variable_from_value("oldObject", bound(before));
+        variables.set("object", bound(object));
+        variables.set("oldObject", bound(before));
         // The request does not contain the objects here.
         let mut request = request.clone();
         if let Some(fields) = request.as_object_mut() {
             fields.retain(|name, _| !matches!(name.as_str(), "object" | "oldObject" | "uid"));
         }
-        context.add_variable_from_value("request", expression::bind(&request));
+        variables.set("request", expression::bind(&request));
         let mut problems = Vec::new();
         for condition in &self.0 {
             match condition {
                 Err(problem) => problems.push(format!("compilation error: {problem}")),
                 // A function that is not evaluated here counts as true.
                 Ok(expression) if expression.foreign().is_some() && !expression.names("authorizer") => {}
-                Ok(expression) => match expression.decide(&context) {
+                Ok(expression) => match expression.decide(&variables) {
                     Ok(true) => {}
                     Ok(false) => return Verdict::Differs,
                     Err(problem) => {
