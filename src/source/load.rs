@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use self::{
     access::SourceAccess,
     checks::{CheckPlace, CheckTime, UncheckedRevision},
-    decide::{FetchEnd, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
+    decide::{FetchEnd, FetchProgress, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
     fetches::{FetchResult, Job},
     parse::Parse,
     problem::Problem,
@@ -129,8 +129,13 @@ impl SourcePass<'_> {
 
     /// The outcome of the last fetch, as the status reports it. While the first fetch takes long, it is that.
     pub(super) fn fetched(&self, known: &KnownSource, terms: &Terms) -> Fetched {
-        let is_waiting = known.running.is_some() && self.ctx.registry.fetches.is_waiting(self.key);
-        decide::fetched_so_far(known, terms, is_waiting)
+        let fetches = &self.ctx.registry.fetches;
+        let progress = match known.running {
+            Some(_) if fetches.is_waiting(self.key) => FetchProgress::Waits,
+            Some(_) if fetches.has_ended(self.key) => FetchProgress::Ended,
+            Some(_) | None => FetchProgress::Asks,
+        };
+        decide::fetched_so_far(known, terms, progress)
     }
 
     /// Reads what the active revision lacks.

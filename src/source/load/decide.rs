@@ -142,6 +142,17 @@ pub(super) enum ReadRevision {
     New,
 }
 
+/// How far the fetch in progress is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FetchProgress {
+    /// It waits for a place.
+    Waits,
+    /// It waits for the git server.
+    Asks,
+    /// It has ended. Its revision waits for a place to be checked.
+    Ended,
+}
+
 /// What happens to a fetch in progress. `asked` are the triggers since the last pass.
 pub(super) fn running(running: Option<RunningFetch>, terms: &Terms, asked: Triggers) -> Running {
     match running {
@@ -161,17 +172,22 @@ pub(super) fn must_repeat(running: &RunningFetch, source: &GitSource) -> bool {
     running.again || (requested.is_some() && requested != running.requested)
 }
 
-/// The outcome of the last fetch, as the status reports it. `is_waiting` says whether the running fetch waits for a
-/// place. Until the first fetch of this process ends, the status of an earlier process says nothing.
-pub(super) fn fetched_so_far(known: &KnownSource, terms: &Terms, is_waiting: bool) -> Fetched {
+/// The outcome of the last fetch, as the status reports it. Until the first fetch of
+/// this process is checked, the status of an earlier process says nothing.
+pub(super) fn fetched_so_far(known: &KnownSource, terms: &Terms, progress: FetchProgress) -> Fetched {
     if known.running.is_none() || known.fetch != Fetching::Pending {
         return known.fetch.fetched();
     }
     let server = terms.url.parse::<git::Url>().map(|url| url.server().to_owned()).unwrap_or_default();
-    let message = if is_waiting {
-        format!("the fetch waits until other fetches end, because {server} has not answered yet")
-    } else {
-        format!("{server} has not answered yet")
+    let message = match progress {
+        FetchProgress::Waits => {
+            format!("the fetch waits until other fetches end, because {server} has not answered yet")
+        }
+        FetchProgress::Asks => format!("{server} has not answered yet"),
+        FetchProgress::Ended => {
+            "the revision is fetched, and waits until checks of other sources end; it is then checked by itself"
+                .to_owned()
+        }
     };
     Fetched::Failed { reason: "Fetching", message, said: None, stalled: false }
 }

@@ -55,7 +55,7 @@ pub struct GitSourceSpec {
         )
     )]
     pub interval: Option<String>,
-    /// Timeout of a fetch. Default: `60s`.
+    /// Timeout of a fetch together with the check of its revision. Default: `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         regex(pattern = pattern::DURATION),

@@ -38,7 +38,7 @@ pub struct Terms {
     pub paths: Vec<String>,
     /// How often to fetch.
     pub interval: Duration,
-    /// Timeout of a fetch.
+    /// Timeout of a fetch together with the check of its revision.
     pub timeout: Duration,
     /// Name of the Secret with credentials, in the GitSource's namespace.
     pub secret: Option<String>,

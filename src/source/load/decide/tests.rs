@@ -144,21 +144,22 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
     };
     let now = Instant::now();
     let failed = ended(&terms, &Fetching::Pending, &Err(Problem::Local), now, MINUTE);
-    for (fetch, running, is_waiting, expected) in [
-        (Fetching::Pending, None, false, "done"),
-        (Fetching::Pending, Some(fetch()), false, "git.example.org has not answered yet"),
+    for (fetch, running, progress, expected) in [
+        (Fetching::Pending, None, FetchProgress::Asks, "done"),
+        (Fetching::Pending, Some(fetch()), FetchProgress::Ended, "the revision is fetched, and waits until checks"),
+        (Fetching::Pending, Some(fetch()), FetchProgress::Asks, "git.example.org has not answered yet"),
         (
             Fetching::Pending,
             Some(fetch()),
-            true,
+            FetchProgress::Waits,
             "the fetch waits until other fetches end, because git.example.org has not answered yet",
         ),
         // What is known of the last fetch stays.
-        (failed, Some(fetch()), true, "spec.url names a path"),
-        (ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE), Some(fetch()), false, "done"),
+        (failed, Some(fetch()), FetchProgress::Waits, "spec.url names a path"),
+        (ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE), Some(fetch()), FetchProgress::Asks, "done"),
     ] {
         let known = KnownSource { fetch, running, ..KnownSource::default() };
-        let found = match fetched_so_far(&known, &terms, is_waiting) {
+        let found = match fetched_so_far(&known, &terms, progress) {
             Fetched::Done => "done".to_owned(),
             Fetched::Failed { message, .. } => message,
         };
