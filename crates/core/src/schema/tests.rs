@@ -301,6 +301,18 @@ fn rules_that_give_nothing_name_no_field() {
 }
 
 #[test]
+fn a_rule_that_builds_too_much_is_refused_and_hides_no_other() {
+    let rule = format!("[self]{}.size() == 1 || true", ".map(x, x + x)".repeat(40));
+    let schema = json!({"type": "object", "properties": {"a": {
+        "type": "string", "x-kubernetes-validations": [{"rule": rule}, {"rule": "self != 'b'", "message": "later"}]}}});
+    let refused = format!(
+        "spec.a: the rule `{rule}` cannot be applied: it builds more than 16 MiB of strings and lists; \
+         let it loop over less, or build less in each loop"
+    );
+    check(schema, json!({"a": "b"}), &[&refused, "spec.a: later"]);
+}
+
+#[test]
 fn what_cannot_be_compiled_is_named_with_its_field() {
     let broken = |spec: Value| {
         let props = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": spec}}}});
