@@ -30,7 +30,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use self::{
     enact::Enacted,
@@ -87,6 +87,9 @@ pub struct SourceContext<'a> {
     pub allow_local_sources: bool,
 }
 
+/// How often a GitSource that is gone is looked for, while its definition may be gone with it.
+const RETURN_CHECK: Duration = Duration::from_secs(600);
+
 /// Applies to KCP what the source declares, and prunes what it no longer declares.
 ///
 /// Fails with the first request to KCP that must succeed before the pass can continue.
@@ -96,6 +99,10 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         // It exists, so nothing that it declares is given up.
         if unreadable.is_some() {
             return Ok(Finish::Deferred);
+        }
+        // It may come back with its definition. Until then, what it declared stays in use.
+        if ctx.stores.definitions().known_hold(key.namespace()).is_some() {
+            return Ok(Finish::After(RETURN_CHECK, Trigger::Retry));
         }
         // Another source may take over the objects that it leaves.
         ctx.set_templates(SourceName::new(key.clone()), None);

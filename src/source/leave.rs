@@ -3,6 +3,9 @@
 //! A finalizer keeps the GitSource until then. An object that another source declares stays as it is, with the label: a
 //! label that names no GitSource protects nothing, so the other source takes the object over without a delete. Tidegate
 //! deletes nothing that a source might declare that has not been read yet, and nothing while the GitSource is suspended.
+//!
+//! A GitSource that goes with its definition or its namespace leaves its objects as they are, with the label, until a
+//! user confirms that deletion. So a GitSource that comes back finds them again, and writes nothing.
 
 mod decide;
 
@@ -72,8 +75,18 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         return Ok(Finish::Done);
     }
     let cause = Cause::trigger(&pass.triggers.to_string());
+    // It may be gone with its definition, and a new one with its name may be there: the watch shows that later.
+    let live = pass.ctx.kcp.get_metadata(&cluster::Kind::namespaced::<GitSource>(), pass.key).await.map_err(failure)?;
+    if live.map(|metadata| metadata.uid) != pass.source.metadata.uid {
+        return Ok(Finish::Deferred);
+    }
+    let with_definition = is_definition_deleted(pass).await.map_err(failure)?;
+    let hold = pass.ctx.stores.definitions().hold(pass.ctx.kcp, pass.key.namespace()).await;
+    if !decide::is_meant(with_definition, hold.as_ref()) {
+        return drop_finalizer(pass, &cause).await;
+    }
     let policy = pass.source.spec.deletion_policy.unwrap_or_default();
-    let prune = policy == DeletionPolicy::Delete && !is_definition_deleted(pass).await.map_err(failure)?;
+    let prune = policy == DeletionPolicy::Delete && !with_definition;
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
     if prune && let Some(wait) = Wait::find(pass.source) {
@@ -100,9 +113,14 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
             .await;
         results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;
     }
+    drop_finalizer(pass, &cause).await
+}
+
+/// Lets the GitSource go.
+async fn drop_finalizer(pass: &SourcePass<'_>, cause: &Cause) -> Pass {
     let kind = cluster::Kind::namespaced::<GitSource>();
     let ours = [finalizer::SOURCE];
-    let released = finalizers::release_known(pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &ours).await;
+    let released = finalizers::release_known(pass.ctx.kcp, cause, &kind, &pass.source.metadata, &ours).await;
     released.map(|()| Finish::Done).map_err(failure)
 }
 

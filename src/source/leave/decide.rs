@@ -9,7 +9,10 @@ use tidegate_core::{
 };
 use tidegate_process::retry::Class;
 
-use crate::queue::Finish;
+use crate::{
+    queue::Finish,
+    stores::definitions::{Guarded, Hold},
+};
 
 /// Maximum number of sources that a status names.
 const NAMED_MAX: usize = 10;
@@ -21,6 +24,16 @@ pub(super) enum Wait {
     Suspended,
     /// These sources have not been read: they may declare the same objects.
     Unread(Vec<Key>),
+}
+
+/// Whether a user wants the GitSource to go, or at least has confirmed what takes it along: its definition, or its
+/// namespace. `hold` is why deletions are held now.
+pub(super) fn is_meant(with_definition: bool, hold: Option<&Hold>) -> bool {
+    match hold {
+        None => true,
+        Some(Hold::Terminating(Guarded::Namespace(_))) => false,
+        Some(_) => !with_definition,
+    }
 }
 
 /// The sources that have not been read and might declare one of these objects.
@@ -89,6 +102,25 @@ mod tests {
     fn nothing_is_deleted_while_suspended() {
         for (suspend, expected) in [(false, None), (true, Some(Wait::Suspended))] {
             assert_eq!(Wait::find(&source(&json!({ "suspend": suspend }))), expected);
+        }
+    }
+
+    #[test]
+    fn a_source_that_goes_with_its_definition_or_namespace_is_not_meant_to_go_until_a_user_confirms_that() {
+        let definition = || Hold::Terminating(Guarded::Definition("gitsources", "tidegate.dev"));
+        let kymas = || Hold::Terminating(Guarded::Definition("kymas", "operator.kyma-project.io"));
+        let namespace = || Hold::Terminating(Guarded::Namespace("kcp-system".to_owned()));
+        for (with_definition, hold, expected) in [
+            (false, None, true),
+            (true, Some(definition()), false),
+            (true, Some(Hold::Absent(Guarded::Definition("gitsources", "tidegate.dev"))), false),
+            // The deletion is confirmed.
+            (true, None, true),
+            (false, Some(namespace()), false),
+            // Only another definition is concerned.
+            (false, Some(kymas()), true),
+        ] {
+            assert_eq!(is_meant(with_definition, hold.as_ref()), expected, "{with_definition} {hold:?}");
         }
     }
 

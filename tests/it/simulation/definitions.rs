@@ -50,17 +50,16 @@ pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
     world.count(&format!("definition {plural}"));
     world.count(&format!("definition {fate:?}"));
     world.wires.truth().disturbed(true);
-    if plural == "gitsources" {
-        // The daemon takes its mark from what a source declares before it lets the source go. Until git takes it over
-        // again, the runtime of each Kyma decides about its modules.
-        world.land.adopts = true;
-        judge.all_may_go();
-    }
     world.delete(&kcp, &path).await;
     some_time(world, judge).await;
     if fate == Fate::Confirmed {
         world.note("somebody confirms that");
         judge.all_may_go();
+        if plural == "gitsources" {
+            // Of a source that is still there, the daemon removes the ownership label before it lets the source go. Until
+            // git takes its objects over again, the runtime of each Kyma decides about its modules.
+            world.land.adopts = true;
+        }
         let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-deletion": "true"}}});
         world.patch(&kcp, &path, &confirmed).await;
         some_time(world, judge).await;

@@ -22,6 +22,7 @@ scenarios! {
     an_access_secret_that_cannot_be_read_concerns_only_its_runtime,
     secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source,
     deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
+    deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
     deleting_a_namespace_of_kymas_empties_no_runtime,
     a_deletion_of_a_definition_that_is_confirmed_removes_everything,
@@ -432,6 +433,40 @@ async fn deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back
     }
     stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
     stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+async fn deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    let sources = api(&stage.kcp, "tidegate.dev/v1alpha1", "GitSource", "kcp-system").await;
+    let mut source = sources.get("landscape").await.expect("a source");
+    let marks = stage.marks();
+    delete_crd(&stage, "gitsources.tidegate.dev").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "gitsources.tidegate.dev").await;
+    until_held(&stage, "gitsources.tidegate.dev").await;
+    let nothing_changes = async || {
+        runtimes_stay(&stage, &marks).await;
+        let declared = |one: &String| {
+            ["kymas", "moduletemplates", "modulereleasemetas", "manifests"].iter().any(|kind| one.contains(kind))
+        };
+        let written: Vec<String> = writes(stage.requests_since(&marks), "kcp").into_iter().filter(declared).collect();
+        assert!(written.is_empty(), "{written:?}");
+    };
+    nothing_changes().await;
+
+    harness::install_own_crds(&stage.kcp).await;
+    let metadata = &mut source.metadata;
+    (metadata.uid, metadata.resource_version, metadata.finalizers, metadata.managed_fields) = (None, None, None, None);
+    source.data["status"] = Value::Null;
+    let sources = api(&stage.kcp, "tidegate.dev/v1alpha1", "GitSource", "kcp-system").await;
+    sources.create(&Default::default(), &source).await.expect("a create");
+    until_ready(&stage).await;
+    for kyma in ["one", "two"] {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    nothing_changes().await;
+    bump(&stage);
+    stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
 }
 
 async fn deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes() {
