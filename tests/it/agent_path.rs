@@ -1,6 +1,6 @@
-//! What reports changes in a runtime: installed piece by piece, repaired, taken over, removed.
+//! The agent in runtimes: how it is installed, repaired, taken over and removed.
 //!
-//! Tests start in the order of their names, and these are the longest ones: named so, they end before the others.
+//! Tests start in the order of their names. These are the longest ones, and their name makes them start early.
 
 mod agent;
 mod end_to_end;

@@ -1,4 +1,4 @@
-//! `tidegate diff --live` and `tidegate export` as processes, against a landscape.
+//! `tidegate diff --live` and `tidegate export` as processes, with a landscape.
 
 use std::{
     collections::BTreeSet,
@@ -19,9 +19,9 @@ use crate::{
     stage::{self, ADMINISTRATORS, Stage, USER},
 };
 
-/// As whom the pipeline acts in KCP.
+/// The user of the pipeline in KCP.
 const CI: &str = "pipeline";
-/// Values of Secrets, which must be nowhere.
+/// Values of Secrets, which no output may contain.
 const PLANTED: [&str; 4] = ["hunter2-in-git", "hunter3-in-git", "hunter4-by-hand", "hunter5-elsewhere"];
 
 /// One run of a command.
@@ -64,7 +64,7 @@ fn diff(stage: &Stage, more: &[&str]) -> Run {
     run(stage, &access, &[&["diff", ".", "--live", "-o", "json"], more].concat())
 }
 
-/// What differs, as `target action kind name [runtimes]`.
+/// The differences, as `target action kind name [runtimes]`.
 fn lines(report: &Value) -> Vec<String> {
     let line = |difference: &Value| {
         let runtimes = difference["runtimes"].as_array().expect("runtimes").iter().filter_map(Value::as_str);
@@ -83,15 +83,15 @@ fn difference<'a>(report: &'a Value, kind: &str, name: &str) -> &'a Value {
     report["differences"].as_array().expect("differences").iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"))
 }
 
-/// A landscape whose objects have everything that API servers fill in, reconciled; the daemon is stopped, so that what
-/// is changed by hand stays.
+/// A reconciled landscape whose objects have every field that API servers fill in. The daemon is stopped, so manual
+/// changes stay.
 async fn reconciled(skrs: usize) -> Stage {
     let files = files(skrs);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     applied(Stage::new(skrs, &files).await).await
 }
 
-/// What is in git.
+/// The files in git.
 fn files(skrs: usize) -> Vec<(String, String)> {
     let mut files = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), "modules", &mut files);
@@ -106,7 +106,7 @@ fn files(skrs: usize) -> Vec<(String, String)> {
     files
 }
 
-/// Has the daemon reconcile a stage, and stops it.
+/// Lets the daemon reconcile a stage, then stops it.
 async fn applied(stage: Stage) -> Stage {
     let skrs = stage.skrs.len();
     gateway(&stage).await;
@@ -148,7 +148,7 @@ fn secret(value: &str) -> String {
     )
 }
 
-/// What the VirtualService and the webhook configurations need of KCP.
+/// The objects in KCP that the VirtualService and the webhook configurations need.
 async fn gateway(stage: &Stage) {
     harness::apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}))
         .await;
@@ -185,7 +185,7 @@ fn text(stage: &Stage, path: &str) -> String {
     std::fs::read_to_string(stage.repository.path().join(path)).expect("a file")
 }
 
-/// Patches an object as somebody who has nothing to do with us.
+/// Patches an object as another client.
 async fn edit(client: &kube::Client, sample: Value, parameters: &PatchParams, patch: &Patch<Value>) {
     let api = harness::api_of(client, &sample).await.expect("a kind that is served");
     api.patch(sample["metadata"]["name"].as_str().unwrap(), parameters, patch).await.expect("a patch");
@@ -195,7 +195,7 @@ fn object(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "kyma-system"}})
 }
 
-/// Writes that are no dry run, and everything about Secrets that is no read, since `marks`.
+/// Writes since `marks` that are not dry runs, and requests for Secrets that are not reads.
 fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
     let mut found = Vec::new();
     for (cluster, mark) in stage.landscape.servers().zip(marks) {
@@ -233,7 +233,7 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
 async fn what_somebody_stopped_is_held_and_what_is_new_is_not_looked_at() {
     let stage = reconciled(2).await;
     what_is_suspended_is_held(&stage).await;
-    // A Kyma that is declared first has no access Secret yet.
+    // A new Kyma has no access Secret yet.
     write(&stage, "kymas/three.yaml", &stage::kyma("three", &["cache"]));
     let report = diff(&stage, &[]).report(5);
     assert_eq!(report["unreached"][0]["target"], "skr/kcp-system/three", "{:#}", report["unreached"]);
@@ -245,7 +245,7 @@ async fn what_somebody_stopped_is_held_and_what_is_new_is_not_looked_at() {
 fn without_the_control_plane_nothing_is_known() {
     let folder = harness::folder();
     let kubeconfig = folder.path().join("kubeconfig");
-    // Nobody listens at port 1.
+    // No server listens on port 1.
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
                 clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {token: hunter2-in-git}}]\n";
     std::fs::write(&kubeconfig, text).expect("a file");
@@ -260,14 +260,14 @@ fn without_the_control_plane_nothing_is_known() {
     assert_eq!((exported.exit, exported.text.as_str()), (5, ""), "half a file is none");
 }
 
-/// The same two runtimes, each distinct difference once.
+/// Both runtimes change in the same way, so each difference is shown once.
 fn a_bump(stage: &Stage) {
     let path = "modules/cache/module-release-meta.yaml";
     let before = text(stage, path);
     write(stage, path, &before.replace("version: 1.0.0", "version: 1.1.0"));
     let marks = stage.marks();
     let report = diff(stage, &[]).report(1);
-    // What is asked of one runtime is not asked again of another with equal objects.
+    // A second runtime with equal objects gets no requests of its own.
     let asked = stage.landscape.skrs.iter().zip(&marks[1..]).flat_map(|(skr, mark)| {
         let records = skr.records_since(*mark);
         records.into_iter().filter(|record| record.user == USER && record.verb == "patch").map(|record| record.name)
@@ -296,7 +296,7 @@ fn a_bump(stage: &Stage) {
     write(stage, path, &before);
 }
 
-/// Edits by hand show in the runtime where they are, with whose fields they are.
+/// Manual changes are shown for the runtime they are in, with their field managers.
 async fn drift(stage: &Stage) {
     let replicas = Patch::Merge(json!({"spec": {"replicas": 3}}));
     let by_hand = PatchParams { field_manager: Some("by-hand".to_owned()), ..PatchParams::default() };
@@ -305,7 +305,7 @@ async fn drift(stage: &Stage) {
     let mut config = object("v1", "ConfigMap", "cache-config");
     config["data"] = json!({"eviction": "random"});
     edit(&stage.skrs[0], config.clone(), &intruder, &Patch::Apply(config)).await;
-    // A label beside ours concerns nobody.
+    // A label of another client is not a difference.
     let label = Patch::Merge(json!({"metadata": {"labels": {"somebody": "else"}}}));
     edit(&stage.skrs[0], object("v1", "Service", "cache-manager-metrics"), &by_hand, &label).await;
     let report = diff(stage, &[]).report(1);
@@ -319,7 +319,7 @@ async fn drift(stage: &Stage) {
     );
     let config = difference(&report, "ConfigMap", "cache-config");
     assert_eq!(config["conflicts"], json!([{"field": ".data.eviction", "manager": "intruder"}]));
-    // Only the named runtime is looked at.
+    // Only the named runtime is compared.
     let report = diff(stage, &["--runtime", "kcp-system/two"]).report(1);
     assert_eq!(lines(&report), expected[1..]);
     assert_eq!((&report["summary"]["runtimesCompared"], &report["summary"]["runtimesTotal"]), (&json!(1), &json!(2)));
@@ -328,7 +328,7 @@ async fn drift(stage: &Stage) {
     assert_eq!(diff(stage, &["--runtime", "kcp-system/nobody"]).exit, 2);
 }
 
-/// What comes, what goes, what stays all the same, and what is somebody else's.
+/// Objects that are added, removed, kept, or owned by others.
 async fn objects_come_and_go(stage: &Stage) {
     let mut theirs = object("v1", "ConfigMap", "newcomer");
     theirs["data"] = json!({"whose": "theirs"});
@@ -340,7 +340,7 @@ async fn objects_come_and_go(stage: &Stage) {
     write(stage, &format!("{folder}/newcomer.yaml"), newcomer);
     std::fs::remove_file(stage.repository.path().join(folder).join("config.yaml")).expect("a file");
     std::fs::remove_file(stage.repository.path().join(folder).join("crd.yaml")).expect("a file");
-    // A kind and an object of it, in a namespace that is not there: nothing of it can be tried.
+    // A CRD and an object of its kind in a missing namespace: a dry run is impossible.
     write(
         stage,
         &format!("{folder}/news.yaml"),
@@ -370,7 +370,7 @@ async fn objects_come_and_go(stage: &Stage) {
     let managers: Vec<&str> =
         conflict["conflicts"].as_array().unwrap().iter().filter_map(|one| one["manager"].as_str()).collect();
     assert!(managers.contains(&"testbed"), "{conflict:#}");
-    // The daemon sends the rest of the module and prunes nothing of it meanwhile.
+    // The daemon applies the rest of the module, and meanwhile prunes none of it.
     assert_eq!(conflict["effect"], "held");
     let effects = |action: &str, runtime: &str| -> Vec<&Value> {
         let all = report["differences"].as_array().unwrap().iter();
@@ -401,14 +401,14 @@ metadata: {name: first, namespace: newsroom}
 spec: {size: 1}
 ";
 
-/// The wish of a report that is held for this reason.
+/// The entry in `held` with this reason.
 #[track_caller]
 fn held<'a>(report: &'a Value, why: &str) -> &'a Value {
     let held = report["held"].as_array().expect("held");
     held.iter().find(|held| held["why"] == why).unwrap_or_else(|| panic!("{report:#}"))
 }
 
-/// Of what several modules bring one has it, and what moves goes and comes again.
+/// If several modules bring an object, one of them owns it. An object that moves to another module is recreated.
 fn modules_share(stage: &Stage) {
     let (cache, mailer) = ("modules/cache/1.0.0/objects", "modules/mailer/2.4.0/objects");
     let config = text(stage, &format!("{cache}/config.yaml"));
@@ -426,7 +426,7 @@ fn modules_share(stage: &Stage) {
     for expected in ["runtime create ConfigMap both [one]", "runtime conflict ConfigMap both [one]"] {
         assert!(found.iter().any(|line| line == expected), "{expected} in {found:#?}");
     }
-    // It moves.
+    // The object moves to the other module.
     std::fs::remove_file(stage.repository.path().join(cache).join("config.yaml")).expect("a file");
     let report = diff(stage, &["--runtime", "kcp-system/one"]).report(1);
     let moved = difference(&report, "ConfigMap", "cache-config");
@@ -438,7 +438,7 @@ fn modules_share(stage: &Stage) {
     }
 }
 
-/// What somebody stopped is not compared, and said.
+/// Suspended parts are not compared, and the report says so.
 async fn what_is_suspended_is_held(stage: &Stage) {
     let path = "modules/cache/1.0.0/objects/config.yaml";
     let before = text(stage, path);
@@ -452,10 +452,10 @@ async fn what_is_suspended_is_held(stage: &Stage) {
     assert_eq!(difference(&report, "ConfigMap", "cache-config")["runtimes"], json!(["kcp-system/one"]));
     assert_eq!(held(&report, "suspended")["runtimes"], json!(["kcp-system/two"]));
     assert_eq!(report["summary"]["runtimesCompared"], 1);
-    // The line that causes it, as offline.
+    // The line in the definition that causes the difference, as in offline mode.
     let place = &difference(&report, "ConfigMap", "cache-config")["places"][0];
     assert_eq!((&place["path"], &place["line"]), (&json!(path), &json!(line_of(&before, "256Mi"))));
-    // What names the folder of the objects stands for what follows from it in the control plane.
+    // Generated objects in the control plane point to the line that names the folder of the module's objects.
     let template = "modules/cache/1.0.0/module-template.yaml";
     let line = line_of(&text(stage, template), "tidegate.dev/module-path");
     for (kind, name) in [("ModuleTemplate", "cache-1.0.0"), ("Manifest", "one-cache-3313067807")] {
@@ -480,7 +480,7 @@ fn line_of(text: &str, found: &str) -> usize {
     text.lines().position(|line| line.contains(found)).expect("it stands there") + 1
 }
 
-/// What an API server does not take is an error at its line.
+/// An object that the API server rejects is an error at its line.
 fn what_is_refused(stage: &Stage) {
     let path = "modules/mailer/2.4.0/objects/manager.yaml";
     let before = text(stage, path);
@@ -494,7 +494,7 @@ fn what_is_refused(stage: &Stage) {
     assert_eq!(report["unreached"], json!([]));
     let held = held(&report, "refused");
     assert_eq!((held["module"].as_str(), held["place"]["path"].as_str()), (Some("mailer"), Some(path)));
-    // Where the server quotes a value that is a Secret's, it is not shown.
+    // If the server's message quotes a value of a Secret, the value is masked.
     let name = before.lines().find(|line| line.trim_start().starts_with("- name:")).expect("a container");
     let (indent, _) = name.split_once('-').expect("a list");
     write(stage, path, &before.replacen(name, &format!("{indent}- name: \"{}!\"", PLANTED[0]), 1));
@@ -505,7 +505,7 @@ fn what_is_refused(stage: &Stage) {
     write(stage, path, &before);
 }
 
-/// Secrets differ by digests: from git, and by hand.
+/// Secrets are compared by digest, with changes in git and by hand.
 async fn secrets(stage: &Stage) {
     let path = "modules/vault/1.0.0/objects/secret.yaml";
     write(stage, path, &secret(PLANTED[1]));
@@ -521,7 +521,7 @@ async fn secrets(stage: &Stage) {
     assert!(value("old", "key").starts_with("(masked: Secret "), "{secret:#}");
     assert_ne!(value("old", "key"), value("new", "key"));
     assert_eq!(value("old", "same"), value("new", "same"));
-    // Digests of two runs compare if both have the key.
+    // Digests of two runs are comparable if both use the same key.
     let folder = harness::folder();
     let key = folder.path().join("key");
     std::fs::write(&key, "a key that two runs share").expect("a file");
@@ -532,7 +532,7 @@ async fn secrets(stage: &Stage) {
     secrets_within(stage);
 }
 
-/// An object that holds a Secret is not sent either.
+/// An object that contains the data of a Secret is not sent either.
 fn secrets_within(stage: &Stage) {
     let path = "modules/vault/1.0.0/module-template.yaml";
     let before = text(stage, path);
@@ -570,7 +570,7 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
     assert!(found.contains(&"runtime create ConfigMap extra [one]".to_owned()), "{found:#?}");
     assert_eq!(report["unreached"][0]["target"], "skr/kcp-system/two", "{:#}", report["unreached"]);
     assert_eq!(report["summary"]["runtimesCompared"], 1);
-    // What is invalid comes first, and what it is about stays as it is.
+    // Invalid definitions are listed first. Their objects stay unchanged.
     write(&stage, "kymas/one.yaml", &stage::kyma("one", &["cache", "no-such-module"]));
     let report = diff(&stage, &["--runtime", "kcp-system/one"]).report(3);
     let withheld = report["held"].as_array().expect("held").iter().find(|held| held["why"] == "withheld");
@@ -584,20 +584,20 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_write() {
-    // Only real servers decide by rules of RBAC and by policies.
+    // Only real servers evaluate RBAC rules and policies.
     let files = files(1);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = applied(Stage::real(1, Extent::Controllers, &files, &[]).await).await;
     let kcp = stage.landscape.kcp.real();
     let marks = stage.marks();
-    // And only they fill in everything, and check all of a Deployment.
+    // Only real servers set all defaults, and validate a Deployment completely.
     assert_eq!(lines(&diff(&stage, &[]).report(0)), [""; 0], "defaults are no difference");
     what_is_refused(&stage);
     let component = deploy::objects("pipelines");
     for object in &component {
         harness::apply(&stage.kcp, object).await;
     }
-    // One edit for each kind that may be tried out.
+    // One change for each kind that supports dry runs.
     write(
         &stage,
         "kymas/one.yaml",
@@ -654,7 +654,7 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
         assert!(!rules.is_empty() && idle.is_empty(), "rules that {account} does not need: {idle:#?}");
     }
 
-    // The same account may try out, but not write; the policy needs a moment to be in force.
+    // The same account may send dry runs but not write. A policy takes a moment to take effect.
     let client = access.client().unwrap();
     let sample = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"}});
     harness::eventually("a write is refused", harness::SOON, async || {

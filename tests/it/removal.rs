@@ -1,5 +1,5 @@
-//! How things come to a runtime and leave it again: recorded before they exist, removed in Lifecycle Manager's order,
-//! kept where they hold data; and what becomes of a runtime that nobody can reach.
+//! Objects are recorded before they exist, and removed in Lifecycle Manager's order. Objects with data are kept. Also
+//! the removal of a runtime that is unreachable.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,12 +54,12 @@ async fn suspend(stage: &Stage) {
         .await;
 }
 
-/// What our user asked of a server, in the order of the answers.
+/// The requests of the daemon to a server, in the order of their answers.
 fn requests(server: &Server, mark: u64) -> Vec<Record> {
     server.records_since(mark).into_iter().filter(|record| record.user == USER).collect()
 }
 
-/// Objects that hold users' data: what merely leaves a module must not take it along.
+/// Objects with users' data: they must stay when a module's new version no longer has them.
 const DATA: &str = r#"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: boxes.example.org}
@@ -84,14 +84,14 @@ kind: ConfigMap
 metadata: {name: store-old, namespace: kyma-system}
 "#;
 
-/// The objects of [`DATA`] that stay until somebody says otherwise.
+/// The objects of [`DATA`] that stay until a user allows their deletion.
 const KEPT: [(&str, &str, &str, &str); 3] = [
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "boxes.example.org"),
     ("v1", "Namespace", "", "store-data"),
     ("v1", "PersistentVolumeClaim", "kyma-system", "store"),
 ];
 
-/// A landscape with three modules, of which `store` drops its data's objects in its second version.
+/// A landscape with three modules. The second version of `store` no longer has the objects with data.
 async fn stage_with_data() -> Stage {
     let mut files = stage::files(1);
     files.extend(stage::module("store", "1.0.0", "one"));
@@ -108,10 +108,10 @@ async fn stage_with_data() -> Stage {
 /// `ConfigMap kyma-system/cache-a`, for each entry of an inventory.
 type Synced = BTreeSet<String>;
 
-/// Every state of every Manifest that has a status, in order: the inventory that it then had.
+/// Each inventory that a Manifest's status had, in order, by Manifest.
 type Inventories = Arc<Mutex<BTreeMap<String, Vec<Synced>>>>;
 
-/// Follows the inventories from now on.
+/// Records the inventories from now on.
 async fn follow(stage: &Stage) -> Inventories {
     let found = Inventories::default();
     let api: Api<Manifest> = Api::namespaced(stage.kcp.clone(), "kcp-system");
@@ -132,7 +132,7 @@ async fn follow(stage: &Stage) -> Inventories {
     found
 }
 
-/// `ConfigMap kyma-system/cache-a`, of a request; empty for what is not in the table.
+/// `ConfigMap kyma-system/cache-a`, from a request; empty for other kinds.
 fn entry(record: &Record) -> String {
     let kind = match record.resource.as_str() {
         "configmaps" => "ConfigMap",
@@ -152,7 +152,7 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
     stage.start();
     stage.kyma_in("one", "Ready").await;
 
-    // Each object of a module came to be after the inventory that holds it was written.
+    // Each object of a module was created after the inventory with its entry was written.
     let first: BTreeMap<String, Synced> = {
         let all = inventories.lock().expect("no panic holds it");
         all.iter().map(|(name, states)| (name.clone(), states[0].clone())).collect()
@@ -175,10 +175,10 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
         found += 1;
         assert!(recorded[manifest] < &record.received, "{} before its inventory: {}", record.name, recorded[manifest]);
     }
-    // Three of each module, the CRD of `cache`, the four of `store`.
+    // Three objects of each module, the CRD of `cache`, the four extra objects of `store`.
     assert_eq!(found, 3 * 3 + 1 + 4, "{first:#?}");
 
-    // What holds data and merely vanishes stays, in the inventory too; all else goes.
+    // Objects with data stay, also in the inventory, if the new version no longer has them. Other objects are deleted.
     stage.commit("modules/store/release.yaml", &stage::release("store", &[("regular", "1.1.0")]));
     stage.until_gone(skr, "ConfigMap", "kyma-system", "store-old").await;
     stage
@@ -216,7 +216,7 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
         if said { Ok(()) } else { Err(format!("{kept:?}")) }
     })
     .await;
-    // One that somebody lets go goes.
+    // The daemon deletes an object if a user allows it.
     let enabled = json!({"metadata": {"annotations": {"tidegate.dev/prune": "enabled"}}});
     merge(skr, ("v1", "Namespace"), "", "store-data", enabled).await;
     let asked = stage.command(&["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
@@ -226,7 +226,7 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
     the_end(&stage, &first).await;
 }
 
-/// Deletes the Kyma and holds the requests that follow against the order of the upstream system.
+/// Deletes the Kyma and compares the requests that follow with the upstream order.
 async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
     let skr = &stage.skrs[0];
     for (kind, name) in [("ValidatingWebhookConfiguration", "skr-webhook"), ("Namespace", "kyma-system")] {
@@ -238,7 +238,7 @@ async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
     delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
 
-    // The runtime loses webhook, catalog, Kyma, in this order.
+    // The webhook, the catalog and the Kyma are removed from the runtime in this order.
     let deleted = |records: &[Record]| -> Vec<String> {
         let deletes = records.iter().filter(|record| record.verb == "delete" && record.code < 300);
         deletes
@@ -256,19 +256,19 @@ async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
         "customresourcedefinitions kymas.operator.kyma-project.io",
     ];
     assert!(steps.map(at).is_sorted(), "{all:#?}");
-    // Custom resources go before what understands them, and everything else before the definitions.
+    // Custom resources are deleted before their controllers, and CRDs last.
     assert!(at("things cache-default") < at("configmaps cache-a"), "{all:#?}");
     assert!(at("configmaps cache-a") < at("customresourcedefinitions things.example.org"), "{all:#?}");
     assert!(
         at("configmaps cache-a") < at("clusterroles cache")
             || at("clusterroles cache") < at("customresourcedefinitions things.example.org")
     );
-    // Disabled, a module takes all that it installed: also what stayed while it was installed.
+    // Disabling a module deletes all its objects, including those that stayed after an update.
     at("customresourcedefinitions boxes.example.org");
     at("persistentvolumeclaims store");
     assert!(!all.iter().any(|one| one == "namespaces kyma-system"), "{all:#?}");
 
-    // In the control plane: all Manifests are asked to go, then end one by one, then the Kyma.
+    // In the control plane the daemon deletes all Manifests, then releases them one by one, then the Kyma.
     let records = stage.landscape.kcp.records_since(marks[0]);
     let asked: BTreeSet<&str> = records
         .iter()
@@ -286,7 +286,7 @@ async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
     }
 }
 
-/// What a condition of a Kyma says: status, reason, message.
+/// A condition of a Kyma: status, reason, message.
 fn condition(kyma: &Value, type_: &str) -> String {
     let all = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let of = all.iter().filter(|condition| condition["type"] == type_);
@@ -305,7 +305,7 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     stage.kyma_in("one", "Ready").await;
     let skr = &stage.skrs[0];
 
-    // A user adds a module, and it stays; a user removes git's, and that comes back.
+    // A module that a user adds stays. A module of git that a user removes comes back.
     let modules = |names: &[&str]| {
         let modules: Vec<Value> = names.iter().map(|name| json!({"name": name, "managed": true})).collect();
         json!({"spec": {"modules": modules}})
@@ -321,14 +321,14 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
         kyma["spec"]["modules"].as_array().into_iter().flatten().filter_map(|module| module["name"].as_str()).collect();
     assert_eq!(names, BTreeSet::from(["cache", "mailer"]));
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
-    // A module that its user takes back goes, git's stay.
+    // A module that its user removes is uninstalled. Modules from git stay.
     merge(skr, (KYMA, "Kyma"), "kyma-system", "default", modules(&["cache"])).await;
     reconcile(&stage).await;
     stage.until_gone(skr, "ConfigMap", "kyma-system", "mailer-a").await;
     stage.kyma_in("one", "Ready").await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
 
-    // Whoever asks for a Manifest has its objects looked at before the answer says so.
+    // `reconcile manifest/NAME --wait` returns after the objects of the Manifest were checked.
     let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await;
     let of_cache = manifests.list(&Default::default()).await.expect("a list").items.remove(0);
     let manifest = of_cache.metadata.name.expect("a name");
@@ -336,7 +336,7 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     asked_for(&stage, "manifest", &manifest).await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-b").await.is_some(), "it is back");
 
-    // Other credentials that are valid take effect without a restart.
+    // Other valid credentials take effect without a restart.
     let mark = stage.marks()[1];
     let rotated = stage.landscape.skrs[0].kubeconfig_of("rotated", ADMINISTRATORS).text();
     let mut secret = stage::access_secret("one", &stage.landscape.skrs[0]);
@@ -349,7 +349,7 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     let by = |user: &str| since.iter().any(|record| record.user == user && record.name == "cache-b");
     assert!(by("rotated") && !by(USER), "the Secret's user repairs");
 
-    // Two Secrets are one too many: nothing is done until one is left.
+    // With two access Secrets the daemon does nothing until one of them is deleted.
     let mut second = stage::access_secret("one", &stage.landscape.skrs[0]);
     second["metadata"]["name"] = json!("another");
     harness::apply(&stage.kcp, &second).await;
@@ -364,7 +364,8 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     delete(&stage.kcp, ("v1", "Secret"), "kcp-system", "another").await;
     stage.kyma_in("one", "Ready").await;
 
-    // Unreachable while it is being deleted: it says what it is at and why, and waits.
+    // A runtime is unreachable while its Kyma is being deleted: the status shows the step and the reason, and the
+    // daemon waits.
     suspend(&stage).await;
     stage.landscape.skrs[0].stop().await;
     delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
@@ -387,12 +388,12 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     assert!(left.items.is_empty(), "{:?}", left.items);
 }
 
-/// `tidegate reconcile kyma/one --wait`, which must end well.
+/// `tidegate reconcile kyma/one --wait`, which must succeed.
 async fn reconcile(stage: &Stage) {
     asked_for(stage, "kyma", "one").await;
 }
 
-/// `tidegate reconcile KIND/NAME --wait`, which must end well.
+/// `tidegate reconcile KIND/NAME --wait`, which must succeed.
 async fn asked_for(stage: &Stage, kind: &str, name: &str) {
     let output = stage.command(&["reconcile", &format!("{kind}/{name}"), "--wait", "--timeout=120s"]).await;
     let text = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! What the daemon tells, held against what it did: a record for each write, Events for users, and no secret anywhere.
+//! Compares what the daemon reports with what it did: an audit record for each write, Events for users, no secrets.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ scenarios! {
     what_stands_in_secrets_is_told_nowhere,
 }
 
-/// A write, as the daemon's log and the audit logs of the API servers both know it.
+/// A write, as both the daemon's log and the API servers' audit logs record it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Write {
     cluster: String,
@@ -36,7 +36,7 @@ struct Write {
     outcome: &'static str,
 }
 
-/// A record of the daemon's log.
+/// An audit record in the daemon's log.
 #[derive(Clone, Debug)]
 struct Told {
     write: Write,
@@ -51,13 +51,13 @@ impl fmt::Display for Write {
     }
 }
 
-/// The lines of the daemon's log, also of processes before.
+/// The lines of the daemon's log, including those of earlier processes.
 fn log_of(stage: &Stage) -> Vec<Value> {
     let log = fs::read_to_string(stage.log()).expect("a log");
     log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// What the daemon says it wrote, in the order in which it says so; its Lease aside.
+/// The writes in the daemon's log, in order, without its Lease.
 fn told(stage: &Stage) -> Vec<Told> {
     let records = log_of(stage).into_iter().filter(|record| record["caller"] == "tidegate::audit");
     records
@@ -87,7 +87,7 @@ fn told(stage: &Stage) -> Vec<Told> {
         .collect()
 }
 
-/// What the API servers say the daemon wrote; its Lease aside.
+/// The daemon's writes in the API servers' audit logs, without its Lease.
 fn written(stage: &Stage) -> Vec<Write> {
     let runtimes = stage.landscape.skrs.iter().zip(stage::KYMAS);
     let runtimes = runtimes.map(|(skr, kyma)| (format!("skr/kcp-system/{kyma}"), skr));
@@ -113,7 +113,7 @@ fn written(stage: &Stage) -> Vec<Write> {
     found
 }
 
-/// What one side has more often than the other.
+/// Writes that one log has more often than the other.
 fn difference(told: &[Told], written: &[Write]) -> Vec<String> {
     let mut balance: BTreeMap<&Write, i32> = BTreeMap::new();
     for told in told {
@@ -140,7 +140,7 @@ async fn annotate_source(stage: &Stage, annotation: &str, value: &str) {
     api.patch("landscape", &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
 }
 
-/// Waits until the last commit was looked at, and returns the GitSource.
+/// Waits until the daemon has attempted the last commit, and returns the GitSource.
 async fn looked_at(stage: &Stage) -> Value {
     let head = stage.repository.head().expect("a commit");
     stage
@@ -161,7 +161,7 @@ async fn every_write_has_one_record_that_says_what_is_behind_it() {
     stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
     stage.kyma_in("one", "Ready").await;
 
-    // While everything is declared, everything that comes of a definition names its file and line.
+    // While a definition exists, each record of a write that it causes names its file and line.
     let of_definitions =
         ["kymas.", "moduletemplates.", "modulereleasemetas.", "manifests."].map(|plural| format!("{plural}operator."));
     for told in told(&stage) {
@@ -186,7 +186,7 @@ async fn every_write_has_one_record_that_says_what_is_behind_it() {
     assert!(of_release.place.starts_with("modules/cache/release.yaml:1"), "{of_release:?}");
     assert!(of_release.revision.ends_with(&second) && of_release.trigger.contains("git"), "{of_release:?}");
 
-    // The end of it all is told as well.
+    // The removal of everything is recorded too.
     for folder in ["modules", "kymas"] {
         stage.repository.remove(folder).expect("there");
     }
@@ -230,7 +230,7 @@ async fn said(stage: &Stage, start: &str, part: &str) {
 
 async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     let stage = stage_with(2, &[]).await;
-    // Something of the name that the module will bring is there, made by somebody else.
+    // Another client has created an object with the name of one that the module will bring.
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "default"}, "data": {"of": "others"}});
     harness::apply(&stage.skrs[0], &theirs).await;
     stage.start();
@@ -256,7 +256,7 @@ async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     let commit = stage.repository.commit("without the other").expect("a commit");
     said(&stage, "Warning GitSource/landscape PruneWaits: ", &commit).await;
 
-    // Nothing more is said of what stays as it is, however often it is tried.
+    // Retries without a new result cause no new Events.
     let before = events(&stage).await.len();
     holds("Events do not pile up", Duration::from_secs(20), async || {
         let lines: Vec<String> = events(&stage).await.iter().map(line).collect();
@@ -272,8 +272,8 @@ async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     assert!(counts.len() < 40, "{counts:#?}");
 }
 
-/// Values that stand in files with Secrets, in as many ways to break one, and must be told nowhere. Each is a word of its
-/// own, so that a failure names the file.
+/// Values in files with Secrets, each broken in another way. No output may contain them. Each value is unique, so that
+/// a failure names the file.
 const BROKEN: [(&str, &str); 13] = [
     (
         "broken/escape.yaml",
@@ -317,7 +317,7 @@ const BROKEN: [(&str, &str); 13] = [
     ),
 ];
 
-/// Secrets that are well written and that the API server of a runtime refuses.
+/// Valid definitions of Secrets that the API server of a runtime rejects.
 const REFUSED: &str = "apiVersion: v1
 kind: Secret
 metadata: {name: vault-tls, namespace: kyma-system}
@@ -331,7 +331,7 @@ type: kubernetes.io/dockerconfigjson
 stringData: {token: pl4nt-docker}
 ";
 
-/// The words that must be told nowhere, plain and in base64.
+/// The values that no output may contain, plain and in base64.
 fn planted() -> Vec<String> {
     let texts = BROKEN.iter().map(|(_, text)| *text).chain([REFUSED]);
     let mut words = Vec::new();
@@ -344,7 +344,7 @@ fn planted() -> Vec<String> {
     words.push("pl4nt not".to_owned());
     let encoded: Vec<String> =
         words.iter().map(|word| STANDARD.encode(word).trim_end_matches('=').to_owned()).collect();
-    // The last characters depend on what follows.
+    // The last base64 characters depend on the bytes that follow.
     words.extend(encoded.iter().map(|word| word[..word.len() - 2].to_owned()));
     words
 }
@@ -376,7 +376,7 @@ async fn what_stands_in_secrets_is_told_nowhere() {
     more.push(("kymas/one.yaml", &kyma));
     let stage = stage_with(1, &more).await;
     stage.start();
-    // Everything about the module that can be installed is, so the server has been asked about the rest.
+    // All valid objects of the module are installed, so the daemon has sent the other ones too.
     let skr = &stage.skrs[0];
     stage.until("the rest is installed", skr, "ConfigMap", "kyma-system", "vault-a", |_| true).await;
     let refused = stage.kyma_in("one", "Error").await;

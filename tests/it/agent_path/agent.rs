@@ -1,4 +1,4 @@
-//! An agent of a runtime, as a process on this machine, and what a kubelet does for it: its Secret as files.
+//! The agent of a runtime as a process on this machine, with its Secret as files, as a kubelet mounts them.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -18,27 +18,27 @@ use crate::{
     stage::{Stage, read},
 };
 
-/// An agent that follows the Secret of its runtime. It ends with this value.
+/// An agent that follows the Secret of its runtime. Dropping it ends the process.
 pub(super) struct Agent {
     index: usize,
-    /// Where it sends events: a port of this machine.
+    /// The local port that it sends events to.
     control_plane: u16,
     mount: Arc<Mount>,
     kubelet: JoinHandle<()>,
     process: Option<Guarded>,
-    /// Where its metrics are.
+    /// The address of its metrics.
     plain: Option<SocketAddr>,
-    /// Processes so far.
+    /// Number of processes so far.
     count: usize,
 }
 
-/// How often a Secret is looked at. A kubelet takes a minute.
+/// How often the test reads the Secret. A kubelet takes a minute.
 const LOOK: Duration = Duration::from_millis(200);
 
 // === impl Agent ===
 
 impl Agent {
-    /// Starts one with what stands in the runtime's Secret, and has the API server ask it.
+    /// Starts an agent with the content of the runtime's Secret, and points the API server's webhooks to it.
     pub(super) async fn start(stage: &Stage, index: usize, control_plane: u16, more: &[&str]) -> Agent {
         let secret = stage
             .until("the certificate arrives", &stage.skrs[index], "Secret", "kyma-system", "skr-webhook-tls", |_| true)
@@ -51,7 +51,7 @@ impl Agent {
         agent
     }
 
-    /// Kills the process. The API server is refused then, as by a Service without pods.
+    /// Kills the process. The API server's connections are refused then, as by a Service without pods.
     pub(super) fn kill(&mut self) {
         self.process = None;
     }
@@ -84,14 +84,14 @@ impl Agent {
         (self.process, self.plain) = (Some(process), Some(plain));
     }
 
-    /// The value of one of its series; zero if there is none.
+    /// The value of a series; zero if it does not exist.
     pub(super) async fn metric(&self, series: &str) -> f64 {
         let metrics = self.metrics().await;
         let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|value| value.parse().ok()).unwrap_or(0.0)
     }
 
-    /// All its metrics, in text.
+    /// All its metrics, as text.
     pub(super) async fn metrics(&self) -> String {
         let mut stream = tokio::net::TcpStream::connect(self.plain.expect("it was started")).await.unwrap();
         http::ask(&mut stream, &http::get("/metrics")).await.expect("metrics").text().to_owned()
@@ -104,7 +104,7 @@ impl Drop for Agent {
     }
 }
 
-/// Writes the Secret into the agent's folder whenever it is another one.
+/// Writes the Secret into the agent's folder whenever it changes.
 async fn follow(skr: Client, mount: Arc<Mount>, mut last: Value) {
     loop {
         tokio::time::sleep(LOOK).await;

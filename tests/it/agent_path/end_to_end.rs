@@ -1,5 +1,5 @@
-//! From a change in a runtime to its resync: the API server asks the real agent, which tells the daemon. The first test has
-//! a real kube-apiserver, whatever is asked for.
+//! From a change in a runtime to its revert: the API server calls the real agent, which reports to the daemon. The
+//! first test always uses a real kube-apiserver.
 
 use std::time::{Duration, Instant};
 
@@ -28,26 +28,26 @@ fn deployment() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cache", "namespace": "kyma-system"}})
 }
 
-/// One runtime with its agent, in which every change must be mended for its own sake.
+/// One runtime with its agent. Each change must be reverted because of its own event.
 struct Scene {
     stage: Stage,
     agent: Agent,
 }
 
-/// From when on something counts.
+/// A point in time, after which changes are considered.
 struct Since {
     told: f64,
-    /// Where the daemon's log stood.
+    /// Length of the daemon's log.
     log: u64,
     at: Instant,
 }
 
-/// Nothing is told, and nothing is done, for so long.
+/// How long there must be no event and no request.
 const QUIET: Duration = Duration::from_secs(2);
 
 impl Scene {
-    /// Waits until nothing is left of what was told before: the agent has said everything twice, and the daemon has asked
-    /// the runtime for nothing for a while. What is mended after it is due to what is told after it.
+    /// Waits until all earlier events are processed: the agent has sent everything twice, and the daemon has sent the
+    /// runtime no request for a while. So a later revert is due to a later event.
     async fn quiet(&self) -> Since {
         eventually("nothing more is told or done", SOON * 2, async || {
             let marks = self.stage.marks();
@@ -74,8 +74,8 @@ impl Scene {
         self.agent.metric("watcher_kcp_requests_total").await
     }
 
-    /// Waits until an object in the runtime is as `holds` says, which must be because the agent told of this very change:
-    /// the audit record of the first write to it names `trigger` and nothing else.
+    /// Waits until an object in the runtime is as `holds` says. The cause must be the agent's event about this change:
+    /// the audit record of the first write names `trigger` and nothing else.
     async fn mended(&self, since: &Since, object: &Value, what: &str, trigger: &str, holds: impl Fn(&Value) -> bool) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
@@ -94,7 +94,7 @@ impl Scene {
         assert_eq!(triggers[0], trigger, "{what}, because of {triggers:?}");
     }
 
-    /// What the audit says were the reasons of writes to an object in the runtime, in their order.
+    /// The triggers of the writes to an object in the runtime, from the audit records, in order.
     fn triggers(&self, since: &Since, object: &str) -> Vec<String> {
         let log = std::fs::read(self.stage.log()).expect("a log");
         let log = String::from_utf8_lossy(&log[usize::try_from(since.log).unwrap()..]).into_owned();
@@ -112,29 +112,29 @@ fn join(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// E39, end to end: what others change in a runtime is seen by its API server, told by the agent over TLS, and
-/// mended by the daemon at once; with the agent stopped, after one interval.
+/// E39, end to end. Another client changes an object in a runtime. The API server asks the agent, the agent reports
+/// over TLS, and the daemon reverts the change at once. Without the agent, the daemon reverts it after one interval.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let listener = free_port();
     let arguments = [
         format!("--events-tls-address=127.0.0.1:{listener}"),
         format!("--listener-address=localhost:{listener}"),
-        // Nothing below is its doing.
+        // The periodic check must cause none of the reverts below.
         "--resync=2h".to_owned(),
-        // As in production: a daemon that loses its Lease on a busy machine ends, and nobody starts it here.
+        // As in production. A daemon that loses its Lease on a busy machine exits, and this test does not restart it.
         "--lease-duration=15s".to_owned(),
         "--lease-renew-deadline=10s".to_owned(),
     ];
     let arguments: Vec<&str> = AGENT.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let more = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];
     let stage = world::real_stage(1, Extent::Node, &more, &arguments).await;
-    // As it is shipped for a control plane without Istio.
+    // The configuration shipped for a control plane without Istio.
     let shipped = deploy::objects("overlays/direct-mtls");
     let shipped = shipped.iter().find(|object| object["kind"] == "Watcher").expect("a Watcher");
     harness::apply(&stage.kcp, shipped).await;
     stage.start();
-    // It tells of nothing but what it is asked about.
+    // The agent reports only changes that the API server asks about.
     let only_changes = ["--resync-within=0s", "--resync-interval=0s"];
     let agent = Agent::start(&stage, 0, listener, &only_changes).await;
     stage.kyma_in("one", "Ready").await;
@@ -151,7 +151,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let scene = Scene { stage, agent };
     let skr = &scene.stage.skrs[0];
 
-    // The Kyma: git decides its modules, so an edit is reverted.
+    // Git declares the modules of this Kyma, so a change of them is reverted.
     let kyma =
         json!({"apiVersion": world::KYMA, "kind": "Kyma", "metadata": {"name": "default", "namespace": "kyma-system"}});
     let since = scene.quiet().await;
@@ -159,7 +159,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let is_back = |object: &Value| object["spec"]["modules"].as_array().is_some_and(|modules| modules.len() == 1);
     scene.mended(&since, &kyma, "the Kyma is as git has it", "reported", is_back).await;
 
-    // What the module brought; and who calls himself as we do is not taken for us.
+    // Objects of the module. A client with the daemon's field manager is not mistaken for the daemon.
     for (what, manager) in [("an edit is undone", "kubectl-edit"), ("an edit in our name is undone", "tidegate")] {
         let since = scene.quiet().await;
         let api = harness::api_of(skr, &config_map()).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
         let what = format!("what was scaled to {replicas} is as it was");
         scene.mended(&since, &deployment(), &what, ABOUT_OBJECTS, |object| object["spec"]["replicas"] == 1).await;
     }
-    // The agent itself.
+    // The Deployment of the agent itself.
     let own = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "skr-webhook", "namespace": "kyma-system"}});
     let uid = read(skr, "Deployment", "kyma-system", "skr-webhook").await.unwrap()["metadata"]["uid"].clone();
     let since = scene.quiet().await;
@@ -197,11 +197,11 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let is_new = |object: &Value| object["metadata"]["uid"] != uid;
     scene.mended(&since, &own, "the agent is made again", ABOUT_OBJECTS, is_new).await;
 
-    // Our own repairs are told by nobody: of the last, only the deletion was.
+    // The agent does not report the daemon's own writes. Of the last test it reported only the deletion.
     let told = scene.quiet().await.told;
     assert!(told - since.told <= 2.0, "{told} after {}: the deletion is told twice, our own write never", since.told);
 
-    // With the agent stopped, one interval later.
+    // Without the agent, changes are reverted after one interval.
     let Scene { stage, agent } = scene;
     drop(agent);
     stage.kill().await;
@@ -213,7 +213,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
         .await;
 }
 
-/// Why the daemon looks at all objects of a runtime: an event about one of them.
+/// Trigger of a check of all objects in a runtime: an event about one of them.
 const ABOUT_OBJECTS: &str = "reported+drift";
 
 /// Scales the module's Deployment as `kubectl scale` does.
@@ -223,7 +223,7 @@ async fn scale(client: &kube::Client, replicas: i32) {
     api.patch_scale("cache", &kube::api::PatchParams::default(), &patch).await.expect("it is scaled");
 }
 
-/// E39: after the Watcher is switched to the status, a change of the status of the Kyma is told as well.
+/// E39: once the Watcher selects the status, changes of the Kyma's status are reported too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_of_the_status_hears_of_changes_of_the_status() {
     let listener = free_port();

@@ -1,4 +1,4 @@
-//! Who counts as heard of: an agent whose events would be taken, and nobody else.
+//! Which agents count as heard: only those whose events would be accepted.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ scenarios! {
     a_probe_with_a_certificate_whose_events_are_refused_is_not_heard,
 }
 
-/// The certificate in the Secret of the first runtime, once it is another one than `former`.
+/// The certificate in the Secret of the first runtime, once it differs from `former`.
 async fn certificate(stage: &Stage, former: &str) -> String {
     let text = |secret: &Value| {
         let encoded = secret["data"]["tls.crt"].as_str().unwrap_or_default();
@@ -27,7 +27,7 @@ async fn certificate(stage: &Stage, former: &str) -> String {
     text(&secret)
 }
 
-/// Looks whether the way is open, as agents do; a gateway says with which certificate.
+/// Sends a probe, as agents do. The header names the certificate, as a gateway does.
 async fn probe(stage: &Stage, certificate: &str) {
     let address = listening(&stage.log(), "events").expect("it listens");
     let mut stream = client::Raw::connect(address).await;
@@ -36,8 +36,8 @@ async fn probe(stage: &Stage, certificate: &str) {
     assert_eq!(stream.reply().await.status, 405);
 }
 
-/// Of whom no event would be taken proves nothing by a look at the way: else nobody would look for what his runtime
-/// changes.
+/// If the events of an agent are rejected, its probes prove nothing. Otherwise changes in its runtime would stay
+/// undetected.
 async fn a_probe_with_a_certificate_whose_events_are_refused_is_not_heard() {
     let listener = free_port();
     let addresses =
@@ -48,7 +48,7 @@ async fn a_probe_with_a_certificate_whose_events_are_refused_is_not_heard() {
     stage.kyma_in("one", "Ready").await;
     until_watch(&stage, "one", "Unknown Awaited").await;
 
-    // The runtime moves to another domain: its former certificate is valid and does not name that.
+    // The runtime moves to another domain. Its former certificate is still valid, but for the old domain.
     let former = certificate(&stage, "").await;
     let moved = world::kyma("one", &["cache"]).replace("one.example.org", "moved.example.org");
     stage.commit("kymas/one.yaml", &moved);
@@ -60,7 +60,7 @@ async fn a_probe_with_a_certificate_whose_events_are_refused_is_not_heard() {
         .await;
 
     probe(&stage, &former).await;
-    // Had it counted, a pass would be due, and this one would be it or come after it.
+    // If the probe counted, it would cause a pass, at the latest before this one.
     let kyma =
         json!({"apiVersion": world::KYMA, "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"}});
     merge(&stage.kcp, &kyma, json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "now"}}}))

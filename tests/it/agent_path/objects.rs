@@ -1,4 +1,4 @@
-//! The objects in runtimes: Lifecycle Manager's tests of them (its 6.4, I22, I23, E39), and rows W75 to W88.
+//! The agent's objects in runtimes: Lifecycle Manager's tests of them (its 6.4, I22, I23, E39), and rows W75 to W88.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ async fn there(stage: &Stage, what: &str, kind: &str, name: &str, holds: impl Fn
     stage.until(what, &stage.skrs[0], kind, namespace, name, holds).await
 }
 
-/// The daemon's writes since `marks`, in KCP and in runtimes. Who asks who he is writes nothing.
+/// The daemon's writes since `marks`, in KCP and in runtimes. A self subject review is not a write.
 fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
     let mut requests = stage.requests_since(marks);
     requests.retain(|request| !["get", "list", "watch"].iter().any(|verb| request.contains(&format!(" {verb} "))));
@@ -48,15 +48,15 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
     requests
 }
 
-/// W75, W76, W81, W86, W87, E39, I23: installed once every piece is there, made again where it is deleted, following what
-/// it is made from; and a pass over an unchanged world sends nothing, also of a new process.
+/// W75, W76, W81, W86, W87, E39, I23. The agent is installed once all inputs exist, recreated after a deletion, and
+/// updated with its inputs. A pass over an unchanged world sends no write, not even after a restart.
 async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     let arguments = [&AGENT[..], &["--resync=10s", "--skr-image-pull-secret=registry"]].concat();
     let stage = stage(1, Extent::Node, &[], &arguments).await;
     let skr = &stage.skrs[0];
     stage.start();
 
-    // Nothing before everything.
+    // Nothing is installed before all inputs exist.
     let kyma = until_watch(&stage, "one", "False NoListenerAddress: no agent is installed: Gateway").await;
     assert_eq!(condition(&kyma, "SKRWebhook"), "False");
     assert_eq!(kyma["status"]["state"], "Processing");
@@ -93,13 +93,13 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     assert_eq!(copy["data"], json!({".dockerconfigjson": "e30="}));
     assert_eq!(copy["metadata"]["labels"], json!({"operator.kyma-project.io/managed-by": "kyma", "team": "registry"}));
 
-    // An unchanged world.
+    // Nothing changes.
     stage.rests().await;
     let marks = stage.marks();
     tokio::time::sleep(QUIET).await;
     assert_eq!(writes(&stage, &marks), Vec::<String>::new());
 
-    // What is deleted or edited is as it was.
+    // Deleted and edited objects are restored.
     for (kind, name) in [
         ("Deployment", "skr-webhook"),
         ("Secret", "skr-webhook-tls"),
@@ -131,7 +131,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     })
     .await;
 
-    // What it is made from changes: the credentials, the Gateway, the certificate.
+    // The inputs change: pull secret, Gateway, certificate.
     harness::apply(&stage.kcp, &pull_secret("e30K")).await;
     there(&stage, "other credentials arrive", "Secret", "registry", |object| {
         object["data"][".dockerconfigjson"] == "e30K"
@@ -153,11 +153,11 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     .await;
     stage.kyma_in("one", "Ready").await;
 
-    // A new process, of one that has said in the runtime all that it had to say.
+    // The daemon restarts after its status has reached the runtime.
     eventually("the runtime shows the status", SOON, async || {
         let kcp = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap_or_default();
         let shown = read(skr, "Kyma", "kyma-system", "default").await.unwrap_or_default();
-        // Digests are the daemon's own affair.
+        // Digests are internal to the daemon.
         let of_users = |kyma: &Value| -> Vec<Value> {
             let all = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
             all.into_iter()
@@ -179,7 +179,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     .await;
 }
 
-/// What the agent's image is pulled with, in the control plane.
+/// The pull secret of the agent's image, in the control plane.
 fn pull_secret(data: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
@@ -188,7 +188,8 @@ fn pull_secret(data: &str) -> Value {
     })
 }
 
-/// I22, W82, W85: one webhook a Watcher, in every runtime, at once; W88: all of it goes with the Kyma, and the certificate.
+/// I22, W82, W85: every runtime has one webhook for each Watcher, at once. W88: all of it, with the certificate, is
+/// deleted with the Kyma.
 async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     let arguments = [&AGENT[..], &["--skr-image-pull-secret=registry"]].concat();
     let stage = stage(2, Extent::Node, &[], &arguments).await;
@@ -227,7 +228,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     delete(&stage.kcp, &sample("Watcher", "kcp-system", "second")).await;
     until_hooks("one less", &|hooks| names(hooks) == [first, ours[0], ours[1]]).await;
 
-    // The end.
+    // The Kyma is deleted.
     let mark = stage.landscape.skrs[0].mark();
     delete(
         &stage.kcp,
@@ -244,7 +245,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     assert!(read(&stage.kcp, "Secret", "istio-system", "one-webhook-tls").await.is_none(), "the certificate is gone");
     assert!(read(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await.is_some(), "that of another is not");
     assert_eq!(present(&stage.skrs[1]).await.len(), OBJECTS.len());
-    // Nobody is asked by a webhook whose agent is gone.
+    // Webhooks are deleted before their agent.
     let records = stage.landscape.skrs[0].records_since(mark);
     let deleted = |resource: &str, name: &str| {
         records
@@ -255,16 +256,16 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     assert!(configuration < deleted("deployments", "skr-webhook").expect("it was deleted"));
     assert!(configuration < deleted("secrets", "skr-webhook-tls").expect("it was deleted"));
 
-    // A runtime that is gone for good, which its Secret says by being gone too: its certificate goes with its Kyma.
+    // A runtime is gone for good, and so is its access Secret. Its certificate is deleted with its Kyma.
     delete(&stage.kcp, &sample("Kyma", "kcp-system", "two")).await;
     delete(&stage.kcp, &sample("Secret", "kcp-system", "access-two")).await;
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "two").await;
     stage.until_gone(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await;
 }
 
-/// W87: a pod of the agent that cannot pull its image is an Error of the Kyma that names pod and reason, until it runs.
-/// Nothing schedules pods here, so what a kubelet would say is said by the test; and where nothing makes pods of a
-/// Deployment either, what a controller would do is done by it, too.
+/// W87: if a pod of the agent cannot pull its image, the Kyma is in state Error and names pod and reason until the pod
+/// runs. No kubelet runs here, so the test writes the pod's status. Where no controller runs either, the test creates
+/// the pod.
 async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     let stage = stage(1, Extent::Controllers, &[], &AGENT).await;
     let skr = &stage.skrs[0];
@@ -312,7 +313,7 @@ async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     assert_eq!(condition(&kyma, "SKRWebhook"), "True");
 }
 
-/// The pod that a controller makes of a Deployment.
+/// The pod that a controller creates for a Deployment.
 fn pod_of(deployment: &Value) -> Value {
     let template = &deployment["spec"]["template"];
     let mut pod =
@@ -322,7 +323,7 @@ fn pod_of(deployment: &Value) -> Value {
     pod
 }
 
-/// What a controller says of the Deployment once its pod is ready.
+/// Sets the status that a controller sets once the pod is ready.
 async fn becomes_ready(skr: &kube::Client) {
     let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> = harness::namespaced(skr, "kyma-system");
     let generation = deployments.get("skr-webhook").await.expect("it is there").metadata.generation;

@@ -1,4 +1,4 @@
-//! The authority changes under a whole daemon, which is killed in the middle of it.
+//! The CA is replaced under a running daemon, which is killed half-way.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -20,14 +20,14 @@ fn bytes(secret: &Value, key: &str) -> Vec<u8> {
     STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).expect("base64")
 }
 
-/// What the runtime and the gateway hold, and the authority: their Secrets.
+/// The Secrets of the runtime, the gateway and the CA.
 pub(super) struct Held {
     runtime: Value,
     gateway: Value,
     authority: Value,
 }
 
-/// What they hold now.
+/// Reads the Secrets.
 pub(super) async fn held(stage: &Stage) -> Result<Held, String> {
     let runtime = read(&stage.skrs[0], "Secret", "kyma-system", "skr-webhook-tls").await;
     let gateway = read(&stage.kcp, "Secret", "istio-system", "klm-istio-gateway").await;
@@ -43,7 +43,7 @@ pub(super) async fn held(stage: &Stage) -> Result<Held, String> {
     }
 }
 
-/// The Secret of the authority: deleted, there is another one.
+/// The Secret of the CA. If it is deleted, the daemon creates a new CA.
 pub(super) fn authority() -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "klm-watcher", "namespace": "istio-system"}})
 }
@@ -51,12 +51,12 @@ pub(super) fn authority() -> Value {
 // === impl Held ===
 
 impl Held {
-    /// Whether the authority is another than before.
+    /// Whether the CA has changed.
     pub(super) fn authority_differs(&self, former: &Held) -> bool {
         bytes(&self.authority, "tls.crt") != bytes(&former.authority, "tls.crt")
     }
 
-    /// Whether what the runtime and what the gateway show is of the authority.
+    /// Whether the CA has issued the certificates of the runtime and the gateway.
     pub(super) fn are_of_authority(&self) -> Result<(bool, bool), String> {
         let root = pki::read_first(&bytes(&self.authority, "tls.crt")).map_err(|error| error.to_string())?;
         let is_of =
@@ -64,12 +64,12 @@ impl Held {
         Ok((is_of(&self.runtime), is_of(&self.gateway)))
     }
 
-    /// How many authorities the runtime trusts.
+    /// How many CAs the runtime trusts.
     fn trusted(&self) -> usize {
         pki::read_bundle(&bytes(&self.runtime, "ca.crt")).map_or(0, |bundle| bundle.authorities().len())
     }
 
-    /// Whether the runtime gets through with what both hold.
+    /// Whether the runtime can connect to the gateway with the present certificates.
     fn gets_through(&self) -> Result<(), String> {
         let Held { runtime, gateway, .. } = self;
         let client = (bytes(runtime, "tls.crt"), bytes(runtime, "tls.key"));
@@ -99,7 +99,7 @@ async fn change_of_the_authority_reaches_runtime_and_gateway_through_a_kill() {
 
     eventually("all is of the new authority", SOON * 3, async || {
         let held = held(&stage).await?;
-        // The two are read one after the other; what the runtime had a moment ago must still do.
+        // The Secrets are read one after the other. The certificate that was read first must still be accepted.
         if let Err(error) = held.gets_through() {
             panic!("the runtime does not get through: {error}");
         }

@@ -1,4 +1,5 @@
-//! W77: what Lifecycle Manager installed in a runtime is taken over in place, and only its own claims go.
+//! W77: objects that Lifecycle Manager installed in a runtime are taken over in place. Only their claims by Lifecycle
+//! Manager are removed.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ fn metadata(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_of_lifecycle_manager_is_taken_over_in_place() {
-    // What upstream applied is taken over field by field: that is the real server's to say.
+    // The takeover of fields from upstream's manager needs a real server.
     let stage = real_stage(1, Extent::Node, &[], &AGENT).await;
     let skr = &stage.skrs[0];
     harness::apply(skr, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}})).await;

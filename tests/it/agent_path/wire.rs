@@ -1,4 +1,4 @@
-//! A network that can be broken: a proxy on loopback whose behaviour a test changes while connections stand.
+//! A network that can be broken: a proxy on loopback whose behaviour a test can change while connections are open.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,38 +16,38 @@ pub(super) enum Weather {
     Fair,
     /// Each piece of bytes waits for this long.
     Slow(Duration),
-    /// Connections stand, and nothing passes: a black hole.
+    /// Connections stay open, and nothing passes: a black hole.
     Silent,
-    /// Connections end with a reset, new ones at once.
+    /// All connections are reset, new ones at once.
     Resets,
-    /// Requests pass, answers never come back: the peer may have acted, and nobody learns of it.
+    /// Requests pass, answers do not: the server may have acted, and the client cannot know.
     AnswersLost,
 }
 
-/// A proxy before a server. It ends with this value, and so do its connections.
+/// A proxy in front of a server. Dropping it closes its connections.
 pub(super) struct Wire {
     address: SocketAddr,
     weather: watch::Sender<Weather>,
     target: watch::Sender<Option<SocketAddr>>,
-    /// Counts how often all connections were ended.
+    /// Counts how often all connections were closed.
     cuts: watch::Sender<u64>,
     task: JoinHandle<()>,
 }
 
-/// What a connection goes by.
+/// The settings that a connection follows.
 #[derive(Clone)]
 struct Signs {
     weather: watch::Receiver<Weather>,
     cuts: watch::Receiver<u64>,
 }
 
-/// Most bytes that are carried at once.
+/// Most bytes forwarded at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 // === impl Wire ===
 
 impl Wire {
-    /// Starts one that leads nowhere yet: connections are reset.
+    /// Starts a proxy without a target: it resets connections.
     pub(super) async fn new() -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -63,17 +63,17 @@ impl Wire {
         self.address.port()
     }
 
-    /// Where connections lead that are made from now on.
+    /// Sets the target of new connections.
     pub(super) fn lead_to(&self, target: SocketAddr) {
         self.target.send_replace(Some(target));
     }
 
-    /// How it behaves from now on, for connections that stand as well.
+    /// Sets the behaviour, for open connections too.
     pub(super) fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);
     }
 
-    /// Ends all connections, with what is under way on them.
+    /// Closes all connections and drops the bytes in transit.
     pub(super) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -99,7 +99,7 @@ async fn accept(listener: TcpListener, target: watch::Receiver<Option<SocketAddr
 }
 
 async fn carry(client: TcpStream, target: Option<SocketAddr>, signs: Signs) {
-    // With nothing to linger for, to close is to reset.
+    // With a linger time of zero, closing a connection resets it.
     let _ = client.set_zero_linger();
     let Some(target) = target else { return };
     let Ok(server) = TcpStream::connect(target).await else { return };
@@ -119,7 +119,7 @@ async fn carry(client: TcpStream, target: Option<SocketAddr>, signs: Signs) {
     }
 }
 
-/// Copies bytes one way while the weather does not hold them back.
+/// Copies bytes in one direction while the behaviour allows it.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),

@@ -1,4 +1,4 @@
-//! A landscape whose runtimes get an agent.
+//! A landscape with an agent in each runtime.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
 
 pub(super) const KYMA: &str = "operator.kyma-project.io/v1beta2";
 pub(super) const GATEWAY_HOST: &str = "listener.kcp.example.org";
-/// The image of the agent, which nobody pulls here.
+/// The image of the agent, which is never pulled here.
 pub(super) const AGENT: [&str; 3] = [
     "--skr-watcher-image-registry=registry.example.org",
     "--skr-watcher-image-name=agent",
@@ -30,7 +30,7 @@ spec:
     spec: {containers: [{name: manager, image: "registry.example.org/cache:1"}]}
 "#;
 
-/// Everything that there may be of an agent in a runtime, in the order in which it goes.
+/// Every object of an agent in a runtime, in the order of deletion.
 pub(super) const OBJECTS: [(&str, &str, &str); 10] = [
     ("ValidatingWebhookConfiguration", "", "skr-webhook"),
     ("Deployment", "kyma-system", "skr-webhook"),
@@ -44,7 +44,7 @@ pub(super) const OBJECTS: [(&str, &str, &str); 10] = [
     ("NetworkPolicy", "kyma-system", "kyma-project.io--watcher-to-dns"),
 ];
 
-/// A Kyma that may have a certificate.
+/// A Kyma with an id and a domain, as a certificate needs.
 pub(super) fn kyma(name: &str, modules: &[&str]) -> String {
     stage::kyma(name, modules).replace(
         &format!("{{name: {name}, namespace: kcp-system}}"),
@@ -62,7 +62,7 @@ pub(super) async fn stage(skrs: usize, extent: Extent, more: &[(&str, String)], 
     prepared(Stage::with(skrs, extent, &files, arguments).await).await
 }
 
-/// The same on real servers, whatever is asked for.
+/// The same, always on real servers.
 pub(super) async fn real_stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
     let files = files(skrs, more);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
@@ -86,7 +86,7 @@ async fn prepared(stage: Stage) -> Stage {
     stage
 }
 
-/// The Gateway whose host agents send to.
+/// The Gateway with the host that agents send to.
 pub(super) fn gateway(port: u16) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
@@ -102,7 +102,7 @@ pub(super) fn gateway(port: u16) -> Value {
     })
 }
 
-/// A Watcher of a manager.
+/// The Watcher of a manager.
 pub(super) fn watcher(name: &str, manager: &str, field: &str) -> Value {
     json!({
         "apiVersion": KYMA, "kind": "Watcher", "metadata": {"name": name, "namespace": "kcp-system"},
@@ -117,7 +117,7 @@ pub(super) fn watcher(name: &str, manager: &str, field: &str) -> Value {
     })
 }
 
-/// What the condition about the watch says: status, reason and message.
+/// The watch condition: status, reason and message.
 pub(super) fn watch_of(kyma: &Value) -> String {
     let conditions = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let watch = conditions.iter().find(|condition| condition["type"] == "tidegate.dev/Watch");
@@ -137,13 +137,13 @@ pub(super) fn condition<'a>(kyma: &'a Value, type_: &str) -> &'a str {
     found.and_then(|found| found["status"].as_str()).unwrap_or_default()
 }
 
-/// Waits until the condition about the watch begins with some text, and returns the Kyma.
+/// Waits until the watch condition begins with a text, and returns the Kyma.
 pub(super) async fn until_watch(stage: &Stage, name: &str, begins: &str) -> Value {
     let what = format!("the watch of {name} is {begins}");
     stage.until(&what, &stage.kcp, "Kyma", "kcp-system", name, |kyma| watch_of(kyma).starts_with(begins)).await
 }
 
-/// The objects of an agent that are in a runtime.
+/// The agent's objects that exist in a runtime.
 pub(super) async fn present(client: &kube::Client) -> Vec<String> {
     let mut found = Vec::new();
     for (kind, namespace, name) in OBJECTS {
@@ -160,7 +160,7 @@ pub(super) async fn delete(client: &kube::Client, object: &Value) {
     api.delete(object["metadata"]["name"].as_str().unwrap(), &DeleteParams::default()).await.expect("a delete");
 }
 
-/// Merges something into an object.
+/// Merges a patch into an object.
 pub(super) async fn merge(client: &kube::Client, object: &Value, patch: Value) {
     let api = harness::api_of(client, object).await.expect("a kind that is served");
     let name = object["metadata"]["name"].as_str().unwrap();

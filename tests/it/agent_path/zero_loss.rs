@@ -1,9 +1,9 @@
-//! E40 and more: while somebody changes objects in a runtime ten times a second, everything between its API server and the
-//! control plane is replaced, killed or broken, one after the other and together. The last change of every object is made
-//! while it is, and undone once it is not.
+//! E40 and more. A client changes objects in a runtime ten times a second. Meanwhile everything between its API server
+//! and the control plane is replaced, killed or broken, in turn and together. The last change of every object falls
+//! into the failure, and is reverted after it.
 //!
-//! Nothing else could undo it: no look for drift comes in the time that this takes, and the agent has the runtime looked at
-//! as a whole only after it was killed.
+//! Only reports of the agent can cause the reverts. No periodic check for drift happens during the test, and the agent
+//! requests a full check only after it was killed.
 
 use std::time::{Duration, Instant};
 
@@ -27,15 +27,15 @@ use crate::{
     stage::Stage,
 };
 
-/// An object in the runtime that somebody changes.
+/// An object in the runtime that the test changes.
 struct Subject {
     object: Value,
-    /// The change of some number; no two in a row are equal, and none is what is declared.
+    /// The change with some number. No two consecutive ones are equal, and none equals the declaration.
     edit: fn(usize) -> Value,
     is_as_declared: fn(&Value) -> bool,
 }
 
-/// Somebody who changes all of them in turn.
+/// A client that changes all subjects in turn.
 struct Writer {
     made: watch::Receiver<usize>,
     stop: watch::Sender<bool>,
@@ -47,17 +47,17 @@ struct Site {
     stage: Stage,
     wire: Wire,
     agent: Agent,
-    /// Changes so far.
+    /// Number of changes so far.
     made: usize,
-    /// The slowest of them.
+    /// Duration of the slowest change.
     slowest: Duration,
 }
 
 /// Time between two changes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Changes that are made in each state of the world: each object is changed in each of them.
+/// Number of changes in each phase. Every object is changed at least once.
 const SOME: usize = 20;
-/// The agent sends again soon, so that a test need not wait for it; and does nothing that it was not told to.
+/// The agent resends soon, so that the test need not wait for it. It sends no full checks.
 const TOLD_ONLY: [&str; 2] = ["--resend=1s", "--resync-within=0s"];
 
 fn subjects() -> [Subject; 5] {
@@ -116,7 +116,7 @@ impl Writer {
         Writer { made: made_now, stop, task }
     }
 
-    /// Waits until so many changes more are made.
+    /// Waits for this many more changes.
     async fn makes(&mut self, count: usize) {
         let until = *self.made.borrow() + count;
         let made = tokio::time::timeout(SOON * 2, self.made.wait_for(|made| until <= *made)).await;
@@ -124,7 +124,7 @@ impl Writer {
     }
 }
 
-/// Makes one change. That it is admitted is what this is about.
+/// Makes one change. The test is about whether the API server admits it.
 async fn write(skr: &Client, subject: &Subject, number: usize) {
     let api = harness::api_of(skr, &subject.object).await.expect("a kind that is served");
     let name = subject.object["metadata"]["name"].as_str().expect("a name");
@@ -141,7 +141,7 @@ impl Site {
         let address = format!("--listener-address=localhost:{}", wire.port());
         let more = ["--pki=builtin", "--istio-gateway-server-cert-switch-grace-period=10s", "--resync=2h", &address];
         let arguments: Vec<&str> = AGENT.into_iter().chain(more).collect();
-        // Only a real server counts the calls of webhooks that failed.
+        // Only a real server counts failed calls of webhooks.
         let files = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];
         let stage = world::real_stage(1, Extent::Node, &files, &arguments).await;
         harness::apply(&stage.kcp, &watcher("watcher", "lifecycle-manager", "spec")).await;
@@ -155,12 +155,12 @@ impl Site {
         site
     }
 
-    /// Has the network lead to the daemon that runs now.
+    /// Connects the network to the daemon that runs now.
     async fn lead_to_listener(&self) {
         let log = self.stage.log();
         let address = eventually("the daemon listens", SOON, async || {
             let address = listening(&log, "events over TLS").ok_or("not yet")?;
-            // A former process may have said it.
+            // The log line may come from an earlier process.
             let connected = tokio::net::TcpStream::connect(address).await;
             connected.map(|_| address).map_err(|error| error.to_string())
         })
@@ -183,7 +183,7 @@ impl Site {
         self.slowest = self.slowest.max(slowest);
     }
 
-    /// Waits until everything is as it was declared, and nothing more is on its way.
+    /// Waits until all objects are as declared, and no event is pending.
     async fn until_declared(&self, after: &str) {
         for Subject { object, is_as_declared, .. } in &subjects() {
             let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -203,7 +203,7 @@ impl Site {
         .await;
     }
 
-    /// Changes objects while the network is bad, the last of them too; then it is good again.
+    /// Changes objects before and during a bad network, then repairs the network.
     async fn weather(&mut self, weather: Weather) {
         let mut writer = self.writer();
         writer.makes(SOME).await;
@@ -214,8 +214,7 @@ impl Site {
         self.until_declared(&format!("{weather:?}")).await;
     }
 
-    /// Calls of webhooks that came to nothing, so that the API server went on without: a refused one, and one that took
-    /// longer than it may.
+    /// Failed calls of webhooks that the API server ignored: refused connections and timeouts.
     async fn failed_calls(&self) -> f64 {
         let request = ::http::Request::get("/metrics").body(Vec::new()).expect("a request");
         let metrics = self.skr().request_text(request).await.expect("metrics");
@@ -227,7 +226,7 @@ impl Site {
         self.agent.metric(r#"watcher_failed_kcp_total{error_reason="failed-request"}"#).await
     }
 
-    /// Replaces the authority and with it all certificates while objects change, until all of them are in use.
+    /// Replaces the CA and all its certificates while objects change. Returns once all of them are in use.
     async fn rotate(&mut self) {
         let former = rotation::held(&self.stage).await.expect("all is there");
         let mut writer = self.writer();
@@ -239,7 +238,7 @@ impl Site {
     }
 }
 
-/// Waits until there is another authority, and what runtime and gateway show is of that one.
+/// Waits until there is a new CA, and the runtime and the gateway use its certificates.
 async fn until_rotated(stage: &Stage, former: &Held) {
     eventually("all is of another authority", SOON * 3, async || {
         let held = rotation::held(stage).await?;
@@ -251,8 +250,8 @@ async fn until_rotated(stage: &Stage, former: &Held) {
     .await;
 }
 
-/// E40 and beyond: rotation of everything; a network that is slow, resets, loses answers, is a black hole; a daemon that is
-/// killed; an agent that is killed; and all of it together.
+/// E40 and beyond: certificates are rotated; the network is slow, resets connections, loses answers or is a black hole;
+/// the daemon is killed; the agent is killed; and all of it together.
 #[tokio::test(flavor = "multi_thread")]
 async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_change() {
     let mut site = Site::new().await;
@@ -260,9 +259,9 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     rotations(&mut site).await;
     bad_networks(&mut site).await;
     daemon_is_killed(&mut site).await;
-    // Nobody in the runtime noticed any of it.
+    // No call of a webhook in the runtime failed.
     assert_eq!(site.failed_calls().await, failed_calls, "calls of webhooks that failed");
-    // What could not be said at once is counted as such, and as nothing else.
+    // Events that could not be sent at once are counted as failed requests, and as nothing else.
     let metrics = site.agent.metrics().await;
     for line in metrics.lines().filter(|line| line.starts_with("watcher_failed_kcp_total{")) {
         assert_eq!(line.ends_with(" 0"), !line.contains("failed-request"), "{line}");
@@ -272,7 +271,7 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     eprintln!("{} changes, the slowest took {:.0?}", site.made, site.slowest);
 }
 
-/// Rotation alone fails nothing, neither here nor there: what upstream's own test watches for twelve minutes.
+/// Rotation alone causes no failed call and no failed event. Upstream's own test watches this for twelve minutes.
 async fn rotations(site: &mut Site) {
     let before = (site.failed_calls().await, site.failed_events().await);
     for _ in 0..2 {
@@ -288,7 +287,7 @@ async fn bad_networks(site: &mut Site) {
     for weather in [Weather::Slow(Duration::from_millis(300)), Weather::Resets, Weather::AnswersLost] {
         site.weather(weather).await;
     }
-    // A black hole, from which nothing comes back.
+    // A black hole: connections stay open, and no answer comes back.
     let mut writer = site.writer();
     site.wire.set(Weather::Silent);
     writer.makes(2 * SOME).await;
@@ -309,7 +308,7 @@ async fn daemon_is_killed(site: &mut Site) {
     site.until_declared("the daemon was killed").await;
 }
 
-/// What happens while there is no agent is told by nobody: the next one has the runtime looked at.
+/// Changes while no agent runs are not reported. The next agent requests a full check of the runtime.
 async fn agent_is_killed(site: &mut Site) {
     let mut writer = site.writer();
     writer.makes(SOME).await;

@@ -1,8 +1,8 @@
-//! Those who report what changes in runtimes: an agent each, without sockets between it and the daemon.
+//! The agents that report changes in runtimes, one each, without sockets between them and the daemon.
 //!
-//! An agent sends an event until somebody takes it or refuses it for good, late or twice as the seed has it. What it has
-//! not delivered is lost when it starts anew; ours then has everything looked at. That of the Runtime Watcher says nothing
-//! then, and sends while a change is still being admitted.
+//! An agent sends an event until the daemon accepts or finally rejects it. The seed decides whether the event is late
+//! or sent twice. Undelivered events are lost when the agent restarts. Our agent then requests a check of all objects.
+//! The Runtime Watcher's agent does not, and it sends events before the API server has stored the change.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use super::{
 /// The agents of a world.
 pub(super) struct Agents {
     state: Arc<Mutex<State>>,
-    /// What each has yet to deliver.
+    /// The undelivered events of each agent.
     outboxes: BTreeMap<&'static str, JoinSet<()>>,
-    /// Whose agent is ours.
+    /// Whether a runtime has our agent, or that of the Runtime Watcher.
     own: BTreeMap<&'static str, bool>,
     wires: Wires,
 }
@@ -40,11 +40,11 @@ pub(super) struct Agents {
 struct State {
     way: Option<Way>,
     taken: Vec<Promise>,
-    /// What became of events.
+    /// Number of events, by result.
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// Where events go, for as long as the daemon of one life is there.
+/// The daemon that receives events, until it ends.
 #[derive(Clone)]
 struct Way {
     door: Door,
@@ -52,33 +52,33 @@ struct Way {
     ended: CancellationToken,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
     /// The Kyma in the runtime.
     Kyma,
-    /// Anything else.
+    /// Any other object.
     Objects,
 }
 
-/// An event that was taken: a look is owed that begins later than this.
+/// The daemon accepted an event, so it must read the object later than `since`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Promise {
     pub(super) kyma: &'static str,
     pub(super) about: About,
     pub(super) since: Instant,
-    /// The daemon that gave it.
+    /// The daemon that accepted the event.
     pub(super) life: u32,
 }
 
 /// How long an agent waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long it waits before it tries again.
+/// How long an agent waits before it tries again.
 const RETRY: Duration = Duration::from_secs(7);
-/// A change may be stored so long after it was told of by an agent that does not wait for it.
+/// How long after the report the API server may store a change, if the agent reports before that.
 const ADMISSION_MAX: Duration = Duration::from_secs(5);
 
-/// What certificates of runtimes say.
+/// The certificates of the runtimes.
 static IDENTITIES: LazyLock<BTreeMap<&'static str, Arc<Identity>>> = LazyLock::new(|| {
     let identity = |name: &'static str| {
         let mut params = CertificateParams::new([domain(name)]).expect("a domain");
@@ -98,20 +98,20 @@ impl Agents {
         Agents { state: Arc::default(), outboxes: BTreeMap::new(), own, wires }
     }
 
-    /// From now on this daemon is asked.
+    /// Sends events to this daemon from now on.
     pub(super) fn lead_to(&self, door: Door, life: u32) {
         let former = lock(&self.state).way.replace(Way { door, life, ended: CancellationToken::new() });
         former.inspect(|way| way.ended.cancel());
     }
 
-    /// The daemon is no more, and whoever waits for its answer knows at once.
+    /// The daemon is gone. Agents that wait for its answer notice at once.
     pub(super) fn lead_nowhere(&self) {
         let former = lock(&self.state).way.take();
         former.inspect(|way| way.ended.cancel());
     }
 
-    /// An object changes, or is about to. Once the daemon has taken the event it dies, if that is `deadly`: after so many
-    /// polls of its tasks.
+    /// Reports a change that has happened or is about to. If `deadly` is set, the daemon is killed that many polls
+    /// after it accepts the event.
     pub(super) fn report(
         &mut self,
         dice: &mut Dice,
@@ -129,12 +129,12 @@ impl Agents {
         }
     }
 
-    /// Whether the agent of a runtime tells of a change only once it is stored.
+    /// Whether the agent of a runtime reports a change only after it is stored.
     pub(super) fn waits(&self, kyma: &str) -> bool {
         self.own[kyma]
     }
 
-    /// An agent starts anew.
+    /// Restarts an agent.
     pub(super) fn restart(&mut self, dice: &mut Dice, kyma: &'static str) {
         let lost = self.outboxes.remove(kyma).map_or(0, |mut outbox| {
             while outbox.try_join_next().is_some() {}
@@ -164,12 +164,12 @@ impl Agents {
         });
     }
 
-    /// The promises that were given since the last time.
+    /// The promises since the last call.
     pub(super) fn promises(&self) -> Vec<Promise> {
         std::mem::take(&mut lock(&self.state).taken)
     }
 
-    /// Whether anything is yet to be delivered.
+    /// Whether all events are delivered.
     pub(super) fn are_done(&mut self) -> bool {
         self.outboxes.values_mut().all(|outbox| {
             while outbox.try_join_next().is_some() {}
@@ -177,13 +177,13 @@ impl Agents {
         })
     }
 
-    /// What became of events.
+    /// Number of events, by result.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         lock(&self.state).counts.clone()
     }
 }
 
-/// Sends an event once. Returns whether it was taken, if that was the end of it.
+/// Sends an event once. Returns whether the daemon accepted it, or `None` if the agent must try again.
 async fn deliver(state: &Mutex<State>, kyma: &'static str, about: About, received: &Received) -> Option<bool> {
     let way = lock(state).way.clone()?;
     let sent = Instant::now();

@@ -1,5 +1,5 @@
-//! Definitions of ours in the control plane that go, and come back: the objects of their kind go with them, and are made
-//! again by git or from a backup, or by their users much later.
+//! Deletes a CRD of the control plane and restores it later. Its objects are deleted with it. They come back from git,
+//! from a backup, or much later from their users.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     world::{SOURCE, SOURCES, World},
 };
 
-/// The definitions that may go, with the path of their objects.
+/// The CRDs that may be deleted, with the path segment of their objects.
 const OURS: [(&str, &str); 5] = [
     ("kymas.operator.kyma-project.io", "kymas"),
     ("manifests.operator.kyma-project.io", "manifests"),
@@ -20,21 +20,21 @@ const OURS: [(&str, &str); 5] = [
     ("moduletemplates.operator.kyma-project.io", "moduletemplates"),
     ("gitsources.tidegate.dev", "gitsources"),
 ];
-/// For so long the daemon waits for what may be missing, at least: a minute less than it says.
+/// The daemon waits at least this long for missing objects: a minute less than documented.
 const AWAITED: Duration = Duration::from_secs(9 * 60);
 
-/// What becomes of the objects of a kind.
+/// What happens to the objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// They come from a backup.
+    /// They are restored from a backup.
     Restored,
-    /// Whoever declared them has to do so again.
+    /// Their owners must declare them again.
     Lost,
-    /// Somebody confirms that all of it shall go.
+    /// A user confirms that everything is to be deleted.
     Confirmed,
 }
 
-/// A definition is deleted, and made again after a while.
+/// Deletes a CRD and creates it again after a while.
 pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
     let (name, plural) = world.dice.one_of(&OURS);
     let fate = world.dice.one_of(&[Fate::Restored, Fate::Restored, Fate::Lost, Fate::Lost, Fate::Confirmed]);
@@ -87,13 +87,13 @@ async fn some_time(world: &mut World, judge: &mut Judge) {
     judge.look(world).await;
 }
 
-/// Lets objects go that are being deleted, as an administrator does who wants their definition to be gone.
+/// Removes the finalizers of objects that are being deleted, as an administrator does to get rid of the CRD.
 async fn release(world: &mut World, objects: &str) {
     for object in world.list(&world.kcp, objects).await {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         world.note(format!("somebody takes the finalizers from {name}"));
         if objects.ends_with("manifests") {
-            // Its inventory goes with it.
+            // The inventory is lost with the Manifest.
             world.wires.truth().abandon(name);
         }
         let path = format!("{objects}/{name}");
@@ -101,7 +101,7 @@ async fn release(world: &mut World, objects: &str) {
     }
 }
 
-/// An object for a request that creates it.
+/// Only the fields that a client may send on creation.
 fn bare(object: &Value) -> Value {
     let mut bare = object.clone();
     let metadata = bare["metadata"].as_object_mut().expect("metadata");
@@ -112,8 +112,7 @@ fn bare(object: &Value) -> Value {
     bare
 }
 
-/// Makes an object of a backup, which has everything but what only the API server may say. If there is one already, that
-/// one stays.
+/// Creates an object from a backup, which lacks only what the API server sets. If the object exists, it stays.
 async fn restore(world: &mut World, objects: &str, object: &Value) {
     let metadata = &object["metadata"];
     if !metadata["deletionTimestamp"].is_null() {
@@ -125,12 +124,12 @@ async fn restore(world: &mut World, objects: &str, object: &Value) {
         world.wires.truth().restored(object, &made);
         world.patch(&world.kcp, &format!("{path}/status"), &json!({"status": object["status"]})).await;
     }
-    // Last, since whoever writes a field becomes its manager.
+    // The status comes last, because each writer becomes a manager of its fields.
     let fields = json!({"metadata": {"managedFields": metadata["managedFields"]}});
     world.patch(&world.kcp, &path, &fields).await;
 }
 
-/// What git declares comes back soon, if the daemon can read it. After a while the daemon takes what is missing for
+/// Objects in git come back soon, if the daemon can read git. After a while the daemon treats missing objects as
 /// deleted.
 async fn await_kymas(world: &mut World, judge: &mut Judge) {
     let mut waited = Duration::ZERO;

@@ -1,12 +1,13 @@
-//! What must hold: at any moment, in the end, and when nothing happens.
+//! The invariants: those that always hold, those that hold in the end, and those of a quiet world.
 //!
-//! Nothing is deleted that is not ours or still wanted: whatever every commit has wanted so far, of any kind, in runtimes and
-//! in the control plane, and whatever users made. Nothing that is ours is forgotten: it stands in an inventory, by kind,
-//! namespace and name. What statuses say is judged in `truth`. Nothing is written in a quiet world. Once all Kymas are gone,
-//! runtimes have nothing of ours, of any kind that they serve.
+//! The daemon deletes only its own objects, and only unwanted ones. It deletes nothing that every commit so far has
+//! wanted, and nothing that users made; this holds for all kinds, in runtimes and in the control plane. Every object of
+//! the daemon is in an inventory, by kind, namespace and name. `truth` checks what statuses say. In a quiet world the
+//! daemon writes nothing. Once all Kymas are deleted, the runtimes contain no object of the daemon, of any kind that
+//! they serve.
 //!
-//! No read may be answered from the past either: the daemon asks for the newest lists and objects, and its watches begin
-//! where a list ended. So what is stale reaches it through watches that lag behind, and through nothing else.
+//! No read may return old data: the daemon asks for the newest lists and objects, and starts its watches where a list
+//! ended. So the daemon sees stale data only through watches that lag behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,56 +28,56 @@ use super::{
     world::{Credentials, KCP, RUNTIMES, SOURCE, World},
 };
 
-/// What the checks remember.
+/// State of the checks.
 pub(super) struct Judge {
-    /// What users made, by runtime and path.
+    /// Objects that users made, by runtime and path.
     theirs: BTreeMap<(&'static str, String), Theirs>,
-    /// What every commit has wanted since the world began or all was well last, with the modules that bring it: nobody
-    /// has a reason to delete it.
+    /// Objects that every commit has wanted since the world began or last converged, with the modules that bring them.
+    /// The daemon has no reason to delete them.
     steady: Places,
-    /// Kymas whose channel somebody has edited.
+    /// Kymas whose channel a user edited.
     edited: BTreeSet<&'static str>,
-    /// Objects whose mark somebody has taken off: they are nobody's, and may be left.
+    /// Objects from which a user removed the ownership label. The daemon may leave them behind.
     unmarked: BTreeSet<(&'static str, String)>,
-    /// Runtimes that were given up: what no inventory names may be left there.
+    /// Runtimes that the daemon gave up. Objects that are in no inventory may be left there.
     given_up: BTreeSet<&'static str>,
-    /// When the things of each runtime were listed last.
+    /// When the daemon last listed the `Thing`s of each runtime.
     listed: BTreeMap<&'static str, Instant>,
-    /// Looks that are owed since an event was taken.
+    /// Accepted events whose object the daemon has not read since.
     promises: Vec<Promise>,
-    /// When each runtime was looked at last.
+    /// When the daemon last read each part of each runtime.
     looked: BTreeMap<(&'static str, About), Instant>,
     /// Since when there have been no faults.
     calm: Option<Instant>,
 }
 
-/// What a user made.
+/// An object that a user made.
 struct Theirs {
-    /// As it was then.
+    /// The object as the server returned it on creation.
     object: Value,
     made: Instant,
-    /// It has a name that a module of ours may use: its user removes it in the end.
+    /// Its name may conflict with an object of a module. Its user removes it before the world must converge.
     in_the_way: bool,
 }
 
-/// Longest time until all is well once faults have stopped, beside some resyncs: the longest pauses after failures.
+/// Longest time to converge after the last fault, plus a few resyncs. It covers the longest backoffs.
 const CONVERGED_MAX: Duration = Duration::from_secs(25 * 60);
 pub(super) const LOOK: Duration = Duration::from_secs(10);
-/// How long nothing may happen, at least, beside a resync.
+/// Shortest time without a write in a quiet world, plus a resync.
 const QUIET: Duration = Duration::from_secs(5 * 60);
-/// When a promised look must have been made once there are no faults: a new process may have to lead first, and the
-/// longest pause after failures may have just begun.
+/// Longest time from an accepted event to the read that it promises, without faults. In that time a new process may
+/// have to become leader, and the longest backoff may have just begun.
 const PROMISED_MAX: Duration = Duration::from_secs(8 * 60);
-/// After so long no pass is under way that began before.
+/// Longest duration of a pass.
 const PASSES_MAX: Duration = Duration::from_secs(400);
-/// When something that is broken must be said, beside some resyncs.
+/// Longest time until the status reports an error, plus a few resyncs.
 const SAID_MAX: Duration = Duration::from_secs(10 * 60);
 
 const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
 const MANAGER: &str = "tidegate";
-/// What runtimes keep: others may have something in it.
+/// Objects that stay in runtimes, because other objects may be in them.
 const KEPT: [&str; 1] = ["/api/v1/namespaces/kyma-system"];
-/// Lists of what modules bring, in all namespaces, with group and kind.
+/// Group, kind and list path of what modules bring, across all namespaces.
 const LISTS: [(&str, &str, &str); 5] = [
     ("", "ConfigMap", "/api/v1/configmaps"),
     ("rbac.authorization.k8s.io", "ClusterRole", ROLES),
@@ -102,10 +103,10 @@ impl Judge {
         }
     }
 
-    /// Git says something else.
+    /// Git has a new commit.
     pub(super) fn committed(&mut self, land: &Land) {
         let wanted = land.places(&self.edited);
-        // Of two modules that bring one object, one that no longer does may delete it.
+        // If two modules brought an object and one of them stops, the daemon may delete the object.
         self.steady.retain(|place, modules| wanted.get(place).is_some_and(|now| modules.is_subset(now)));
     }
 
@@ -114,18 +115,18 @@ impl Judge {
         self.theirs.insert((kyma, path), Theirs { object, made: Instant::now(), in_the_way });
     }
 
-    /// Somebody took our mark off an object.
+    /// A user removed the ownership label from an object.
     pub(super) fn unmarked(&mut self, kyma: &'static str, path: &str) {
         self.unmarked.insert((kyma, path.to_owned()));
     }
 
-    /// Somebody has a Kyma follow another channel: what only one of the two leads to may go.
+    /// A user edited the channel of a Kyma. The daemon may delete what only one of the two channels wants.
     pub(super) fn channel_edited(&mut self, kyma: &'static str, land: &Land) {
         self.edited.insert(kyma);
         self.committed(land);
     }
 
-    /// Somebody deletes a Kyma: all that it brought goes, and comes again. The namespace stays.
+    /// A user deleted a Kyma. The daemon deletes its objects, except the namespace, and installs them again.
     pub(super) fn kyma_may_go(&mut self, kyma: &'static str) {
         let of_kyma = [format!("{IN_KCP}/kymas/{kyma}"), format!("{IN_KCP}/manifests/{kyma}-")];
         self.steady.retain(|(server, path), _| match *server {
@@ -134,19 +135,19 @@ impl Judge {
         });
     }
 
-    /// Somebody wants everything to go.
+    /// A user allowed the daemon to delete everything.
     pub(super) fn all_may_go(&mut self) {
         RUNTIMES.into_iter().for_each(|kyma| self.kyma_may_go(kyma));
     }
 
-    /// Somebody deletes a Manifest: what its module brought goes, and comes again.
+    /// A user deleted a Manifest. The daemon deletes the objects of its module and installs them again.
     pub(super) fn module_may_go(&mut self, kyma: &'static str, manifest: &str) {
         let path = format!("{IN_KCP}/manifests/{}", without_hash(manifest));
         let Some(modules) = self.steady.remove(&(KCP, path)) else { return };
         self.steady.retain(|(server, _), of| *server != kyma || of.is_disjoint(&modules));
     }
 
-    /// Takes what arrived since the last time, and takes note of which promises it keeps.
+    /// Takes the requests since the last call, and drops the promises that they keep.
     fn hear(&mut self, world: &mut World) -> Vec<Arrival> {
         let arrivals = world.wires.take();
         self.promises.extend(world.agents.promises());
@@ -170,7 +171,7 @@ impl Judge {
         arrivals
     }
 
-    /// Waits until every event that was taken has led to a look, wherever there still is something to look at.
+    /// Waits until the daemon has acted on every accepted event whose Kyma still exists.
     async fn keep_promises(&mut self, world: &mut World) {
         loop {
             self.look(world).await;
@@ -180,7 +181,7 @@ impl Judge {
                 let stays = kyma.is_some_and(|kyma| kyma["metadata"]["deletionTimestamp"].is_null());
                 open.extend(stays.then_some(promise));
             }
-            // What is written down of events leaves with some later write; the world is quiet only after it.
+            // The daemon removes events from its journal with a later write. The world is quiet only after that write.
             let journal = world.read(&world.kcp, "/api/v1/namespaces/kcp-system/configmaps/tidegate-events").await;
             let is_empty = journal.is_none_or(|map| map["data"].as_object().is_none_or(serde_json::Map::is_empty));
             if open.is_empty() && world.agents.are_done() && is_empty {
@@ -192,7 +193,7 @@ impl Judge {
         }
     }
 
-    /// What must hold at any moment.
+    /// Checks what always holds.
     pub(super) async fn look(&mut self, world: &mut World) {
         let lies = world.wires.truth().lies();
         assert!(lies.is_empty(), "a status said what was not so: {lies:#?}");
@@ -218,7 +219,7 @@ impl Judge {
         }
     }
 
-    /// Judges what the daemon has deleted.
+    /// Checks a deletion by the daemon.
     fn deleted(&mut self, world: &mut World, arrival: &Arrival) {
         let path = arrival.place();
         world.count(if arrival.server == KCP { "deleted in KCP" } else { "deleted in a runtime" });
@@ -242,7 +243,8 @@ impl Judge {
         }
     }
 
-    /// With the kind all its objects go. A user's that was there at the last look for them must have kept it.
+    /// Deleting a CRD deletes all its objects. If a user's object existed when the daemon last listed them, the CRD
+    /// must stay.
     fn kind_deleted(&mut self, world: &mut World, arrival: &Arrival) {
         let listed = self.listed.get(arrival.server).copied();
         let things = |(kyma, path): &(&str, String)| *kyma == arrival.server && path.starts_with(THINGS);
@@ -254,24 +256,24 @@ impl Judge {
         }
     }
 
-    /// What is ours in a runtime, and stands in no inventory.
+    /// Objects of the daemon in a runtime that are in no inventory.
     async fn forgotten(&mut self, world: &World, kyma: &'static str) -> BTreeSet<Id> {
         let mut forgotten = forgotten(world, kyma, &world.runtimes[kyma]).await;
         forgotten.retain(|id, object| !self.is_left(kyma, id, object));
         forgotten.into_keys().collect()
     }
 
-    /// Whether an object lost its mark by somebody's hand, and was left for that.
+    /// Whether a user removed the ownership label of this object, so that the daemon left it behind.
     fn is_left(&mut self, kyma: &'static str, id: &Id, object: &Value) -> bool {
         let place = (kyma, id.path());
         if is_marked(object) {
-            // It has it again.
+            // The daemon has set the label again.
             self.unmarked.remove(&place);
         }
         self.unmarked.contains(&place)
     }
 
-    /// Faults have stopped: all must become well, and stay so without a write.
+    /// After the last fault, the world must converge, and then stay so without a write.
     pub(super) async fn conclude(&mut self, world: &mut World) {
         self.mend(world).await;
         self.calm = Some(Instant::now());
@@ -287,10 +289,10 @@ impl Judge {
         self.rest(world, "a quiet world").await;
     }
 
-    /// Everybody undoes what kept things from becoming well.
+    /// Undoes everything that keeps the world from converging.
     async fn mend(&mut self, world: &mut World) {
-        // Of two modules that bring one object one has to let go, and what is in the way of us goes: only its user may
-        // decide that.
+        // Only users can resolve these conflicts: two modules that bring the same object, and users' objects with a
+        // name that a module needs.
         world.land.separate();
         let removed: Vec<_> = self.theirs.extract_if(.., |_, of| of.in_the_way).map(|(place, _)| place).collect();
         for (kyma, path) in removed {
@@ -313,7 +315,7 @@ impl Judge {
         self.committed(&world.land);
     }
 
-    /// A Deployment that does not become ready is said, for as long as it does not, and then no more.
+    /// The status reports a Deployment that is not ready until it is ready again.
     async fn say_what_is_stuck(&mut self, world: &mut World) {
         let has = |kyma: &&str| world.land.kymas.get(kyma).is_some_and(|of| of.modules.contains("mailer"));
         let Some(kyma) = RUNTIMES.into_iter().find(has) else { return };
@@ -345,7 +347,7 @@ impl Judge {
         self.converge(world).await;
     }
 
-    /// A file that cannot be understood is said, and what was in force stays.
+    /// The status reports an invalid file, and the last valid revision stays applied.
     async fn say_what_is_broken(&mut self, world: &mut World) {
         world.note("git: a file is broken");
         let broken = world.dice.one_of(&[Broken::Definition, Broken::Syntax]);
@@ -376,11 +378,11 @@ impl Judge {
         self.converge(world).await;
     }
 
-    /// A repository that cannot be read is said, with a reason, and what was in force stays.
+    /// The status reports an unreadable repository with a reason, and the last revision stays applied.
     async fn say_what_cannot_be_read(&mut self, world: &mut World) {
         let before = world.head().to_owned();
         let condition = world.dice.one_of(&TROUBLES);
-        // An engine that works now and then gets through.
+        // `always: false` fails only some tasks, so it may never be reported.
         let lasting = Condition::Killing { always: true };
         let condition = if condition == (Condition::Killing { always: false }) { lasting } else { condition };
         world.serve(condition);
@@ -411,12 +413,12 @@ impl Judge {
         self.converge(world).await;
     }
 
-    /// Waits until all is as git says.
+    /// Waits until the clusters match git.
     pub(super) async fn converge(&mut self, world: &mut World) {
         let mut waited = Duration::ZERO;
         loop {
             world.confirm().await;
-            // Looking costs more than what is looked at.
+            // The longer the wait, the fewer checks: a check costs more than the simulation of the time between two.
             let pause = LOOK.max(waited / 4);
             world.pass(pause).await;
             waited += pause;
@@ -435,13 +437,13 @@ impl Judge {
         self.settled(&world.land);
     }
 
-    /// All is well: all that is wanted now is wanted for good, until somebody says something else.
+    /// The world has converged: everything that is wanted now is wanted until the next change.
     fn settled(&mut self, land: &Land) {
         self.edited.clear();
         self.steady = land.places(&self.edited);
     }
 
-    /// After a long step, in which nobody did anything, all may be well although there are faults.
+    /// The world may also converge during faults, if a step without changes is long enough.
     pub(super) async fn settle(&mut self, world: &mut World, idle: Duration) {
         if PASSES_MAX <= idle && world.wires.truth().abandoned().is_empty() && is_well(world).await.is_ok() {
             world.count("well among faults");
@@ -449,13 +451,13 @@ impl Judge {
         }
     }
 
-    /// Whoever has a runtime back that was given up removes what is left there.
+    /// A runtime is back after the daemon gave it up. Its user removes what is left there.
     async fn clear(&mut self, world: &mut World) {
         for kyma in world.wires.truth().abandoned() {
             self.given_up.insert(kyma);
             let wanted = world.land.places(&BTreeSet::new());
             let mut left = self.forgotten(world, kyma).await;
-            // What is wanted the daemon takes up again.
+            // The daemon adopts what is wanted again.
             left.retain(|id| !wanted.contains_key(&(kyma, id.path())));
             for id in left {
                 world.note(format!("{kyma}: the user removes {}, which was left", id.path()));
@@ -471,7 +473,7 @@ impl Judge {
         }
     }
 
-    /// All Kymas are gone, and with them all that is ours.
+    /// Checks that all objects of the daemon are gone after all Kymas were deleted.
     pub(super) async fn nothing_is_left(&self, world: &World) {
         for (kyma, server) in &world.runtimes {
             let mut left = ours(world, server).await;
@@ -480,9 +482,9 @@ impl Judge {
         }
     }
 
-    /// Nothing happens, and nothing is written.
+    /// Checks that the daemon writes nothing while nothing changes.
     pub(super) async fn rest(&mut self, world: &mut World, what: &str) {
-        // What was just written may have an echo.
+        // The last writes may cause one more pass.
         world.pass(Duration::from_secs(60)).await;
         self.look(world).await;
         world.pass(QUIET + world.resync).await;
@@ -508,13 +510,13 @@ fn reasons(condition: Condition) -> &'static [&'static str] {
     }
 }
 
-/// What the daemon deletes in the control plane, where that is not a Kyma of a user.
+/// Paths under which the daemon may delete objects in the control plane, except the Kyma of a user.
 const KCP_MAY_LOSE: [&str; 2] = [
     "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/",
     "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/",
 ];
 
-/// Which object: group, kind, namespace and name.
+/// An object's group, kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Id([String; 4]);
 
@@ -526,7 +528,7 @@ impl Id {
         Id([group.to_owned(), kind.to_owned(), text("namespace"), text("name")])
     }
 
-    /// Where it is.
+    /// Its path on the API server.
     fn path(&self) -> String {
         let Id([_, kind, namespace, name]) = self;
         let (_, _, list) = LISTS.into_iter().find(|(_, known, _)| known == kind).expect("a kind that is listed");
@@ -538,13 +540,13 @@ impl Id {
         }
     }
 
-    /// Whether it is the kind `Thing`.
+    /// Whether it is the CRD of `Thing`.
     fn is_kind(&self) -> bool {
         self.0[3] == "things.example.org"
     }
 }
 
-/// What is ours in a runtime, and stands in no inventory: it bears our mark, or has fields of ours.
+/// Objects in a runtime that are in no inventory, but have the ownership label or fields of the daemon.
 async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeMap<Id, Value> {
     let mut found = BTreeMap::new();
     for (group, kind, path) in LISTS {
@@ -552,7 +554,7 @@ async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeMap<Id, V
         let ours = objects.into_iter().filter(|object| is_marked(object) || is_managed(object));
         found.extend(ours.map(|object| (Id::from_object(group, kind, &object["metadata"]), object)));
     }
-    // What every runtime has is in no inventory.
+    // The objects that every runtime has are in no inventory.
     found.retain(|Id([_, _, _, name]), _| !name.ends_with(".operator.kyma-project.io"));
     for recorded in recorded(world, kyma).await {
         found.remove(&recorded);
@@ -560,7 +562,7 @@ async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeMap<Id, V
     found
 }
 
-/// What the Manifests of a Kyma say that there is in its runtime, and the default custom resources that they name.
+/// The inventories of a Kyma's Manifests, and the default custom resources of the Manifests.
 async fn recorded(world: &World, kyma: &str) -> BTreeSet<Id> {
     let path = format!("{IN_KCP}/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -575,18 +577,18 @@ async fn recorded(world: &World, kyma: &str) -> BTreeSet<Id> {
     recorded
 }
 
-/// Whether an object bears our mark.
+/// Whether an object has the ownership label.
 fn is_marked(object: &Value) -> bool {
     object["metadata"]["labels"]["operator.kyma-project.io/managed-by"] == "kyma"
 }
 
-/// Whether the daemon has fields of an object.
+/// Whether the daemon manages fields of an object.
 fn is_managed(object: &Value) -> bool {
     let managers = object["metadata"]["managedFields"].as_array();
     managers.into_iter().flatten().any(|entry| entry["manager"] == MANAGER)
 }
 
-/// The paths of all objects, of any kind that a server has, of which the daemon has fields.
+/// The paths of all objects, of all kinds that a server serves, in which the daemon manages fields.
 async fn ours(world: &World, server: &Server) -> Vec<String> {
     let groups = world.read(server, "/apis").await.expect("a server says what it serves");
     let versions = groups["groups"].as_array().into_iter().flatten();
@@ -614,7 +616,7 @@ async fn ours(world: &World, server: &Server) -> Vec<String> {
     paths
 }
 
-/// Whether an object is as its user made it, but for what its controller says of it.
+/// Whether an object is as its user made it, except for its status.
 fn is_as_made(live: &Value, made: &Value) -> bool {
     let same = |field: &str| live[field] == made[field];
     let same_metadata = |field: &str| live["metadata"][field] == made["metadata"][field];
@@ -628,7 +630,7 @@ fn without_hash(manifest: &str) -> &str {
     manifest.rsplit_once('-').map_or(manifest, |(name, _)| name)
 }
 
-/// Whether everything is as git says, and the status says so.
+/// Checks that the clusters match git, and that the statuses say so.
 async fn is_well(world: &World) -> Result<(), String> {
     for kyma in RUNTIMES {
         let wanted: BTreeMap<String, String> =
@@ -660,7 +662,7 @@ async fn is_well(world: &World) -> Result<(), String> {
         let kinds = kinds.chain(modules.contains("cache").then(|| "things.example.org".to_owned())).collect();
         same(kyma, "definitions", &names(world.list(server, &format!("{DEFINITIONS}?{OURS}")).await), &kinds)?;
         if declared.is_some() {
-            // What a user asks for in the runtime of a Kyma that git decides on is taken back.
+            // Where git declares a Kyma, the daemon reverts its user's choice of modules.
             let theirs = world.read(server, &format!("{IN_RUNTIME}/kymas/default")).await.unwrap_or_default();
             let listed = theirs["spec"]["modules"].as_array().cloned().unwrap_or_default();
             same(
@@ -678,13 +680,13 @@ async fn is_well(world: &World) -> Result<(), String> {
     if is_well { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
 }
 
-/// Whether a status says that all is well.
+/// Whether a status has the condition `Ready` with status `True`.
 fn is_ready(status: &Value) -> bool {
     let conditions = status["conditions"].as_array();
     conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Whether the status of a Kyma is the truth.
+/// Checks that the status of a Kyma matches git.
 async fn says_so(world: &World, kyma: &str) -> Result<(), String> {
     let live = world.read(&world.kcp, &format!("{IN_KCP}/kymas/{kyma}")).await;
     let manifests = format!("{IN_KCP}/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");

@@ -1,4 +1,4 @@
-//! What git says: the definitions of a small landscape as values, and as files.
+//! A small landscape: the definitions in git as values and as files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use super::{
     world::{KCP, domain},
 };
 
-/// Modules and their versions, oldest first. `cache` brings a kind and a default custom resource, `mailer` a Deployment.
+/// Modules and their versions, oldest first. `cache` has a CRD and a default custom resource, `mailer` a Deployment.
 pub(super) const MODULES: [(&str, [&str; 2]); 3] =
     [("cache", ["1.0.0", "1.1.0"]), ("mailer", ["2.0.0", "2.1.0"]), ("router", ["3.0.0", "3.1.0"])];
 pub(super) const CHANNELS: [&str; 2] = ["regular", "fast"];
-/// Kymas that git may declare; each has a runtime.
+/// Kymas that git may declare. Each has a runtime.
 pub(super) const KYMAS: [&str; 2] = ["one", "two"];
-/// A Kyma that a user has made in the control plane, and whose modules its runtime decides.
+/// A Kyma that a user made in the control plane. Its runtime chooses its modules.
 pub(super) const USERS: &str = "three";
 
-/// Paths of what there is.
+/// Paths on the API servers.
 pub(super) const MAPS: &str = "/api/v1/namespaces/kyma-system/configmaps";
 pub(super) const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kyma-system/deployments";
@@ -25,45 +25,45 @@ pub(super) const THINGS: &str = "/apis/example.org/v1/namespaces/kyma-system/thi
 pub(super) const NAMESPACE: &str = "/api/v1/namespaces/kyma-system";
 pub(super) const IN_RUNTIME: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system";
 pub(super) const IN_KCP: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system";
-/// The kinds whose definitions every runtime has.
+/// The kinds whose CRDs every runtime has.
 pub(super) const KINDS: [&str; 3] = ["kymas", "modulereleasemetas", "moduletemplates"];
 
-/// A cluster, and the path of an object in it. That of a Manifest ends in Kyma and module, without the hash.
+/// A cluster, and the path of an object in it. The path of a Manifest ends in Kyma and module, without the hash.
 pub(super) type TestNamespace = (&'static str, String);
-/// Places, and the modules that bring them; what every runtime has comes with none.
+/// Objects, and the modules that bring them. The set is empty for objects that every runtime has.
 pub(super) type Places = BTreeMap<TestNamespace, BTreeSet<&'static str>>;
 
-/// An object of a module, as it must be.
+/// The content that an object of a module must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Brought {
     /// A ConfigMap with this text.
     Map(String),
     /// A Deployment with this image.
     Deployment(String),
-    /// A ClusterRole, or the kind `Thing`.
+    /// A ClusterRole, or the CRD of `Thing`.
     Other,
 }
 
-/// What git says, and what users want of the Kyma that is theirs.
+/// What git declares, and what users choose for their own Kyma.
 #[derive(Clone, Debug)]
 pub(super) struct Land {
-    /// The ConfigMaps of each module's versions: name and text.
+    /// The ConfigMaps of each module version: name and text.
     pub(super) maps: BTreeMap<(&'static str, &'static str), BTreeMap<String, String>>,
     /// The version of a module in a channel.
     pub(super) channels: BTreeMap<(&'static str, &'static str), &'static str>,
     pub(super) kymas: BTreeMap<&'static str, Declared>,
-    /// What is wrong with a file that cannot be understood, if there is one.
+    /// The error in a file, if a file has one.
     pub(super) broken: Option<Broken>,
-    /// Whether definitions ask to take over what is there without our mark.
+    /// Whether the definitions adopt existing objects that lack the ownership label.
     pub(super) adopts: bool,
 }
 
-/// What is wrong with a file.
+/// The error in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// Its definition is none.
+    /// The definition is invalid.
     Definition,
-    /// It is no YAML.
+    /// The YAML is invalid.
     Syntax,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Declared {
 // === impl Land ===
 
 impl Land {
-    /// As it begins. In half of all worlds the second Kyma comes later, if at all.
+    /// The initial landscape. In half of all worlds the second Kyma is added later or not at all.
     pub(super) fn new(dice: &mut Dice) -> Land {
         let mut land = Land {
             maps: BTreeMap::new(),
@@ -105,12 +105,12 @@ impl Land {
         land
     }
 
-    /// The version of a module that a Kyma gets.
+    /// The version of a module in a channel.
     pub(super) fn version(&self, module: &'static str, channel: &'static str) -> &'static str {
         self.channels[&(module, channel)]
     }
 
-    /// The ConfigMaps that a runtime shall have, with their texts.
+    /// The ConfigMaps that a runtime must have, with their texts.
     pub(super) fn wanted(&self, kyma: &str) -> BTreeMap<&str, &str> {
         let declared = self.kymas.get(kyma);
         let modules = declared.into_iter().flat_map(|of| of.modules.iter().map(|module| (*module, of.channel)));
@@ -118,7 +118,7 @@ impl Land {
         maps.map(|(name, text)| (name.as_str(), text.as_str())).collect()
     }
 
-    /// The objects that a version of a module brings, by their paths; without its default custom resource.
+    /// The objects of a module version, by path, without its default custom resource.
     pub(super) fn brings(&self, module: &'static str, version: &'static str) -> BTreeMap<String, Brought> {
         let maps = &self.maps[&(module, version)];
         let maps = maps.iter().map(|(name, text)| (format!("{MAPS}/{name}"), Brought::Map(text.clone())));
@@ -134,8 +134,8 @@ impl Land {
         brought
     }
 
-    /// Everything that is wanted anywhere for the sake of a Kyma. Whoever follows a channel by somebody's edit, beside
-    /// git's, is sure only of what both lead to.
+    /// Every object that a Kyma wants, in any cluster. If a user edited the channel of a Kyma, only what both channels
+    /// want is certain.
     pub(super) fn places(&self, edited: &BTreeSet<&'static str>) -> Places {
         let mut all = Places::new();
         for (kyma, declared) in &self.kymas {
@@ -176,14 +176,14 @@ impl Land {
         places
     }
 
-    /// No two modules bring one object.
+    /// Removes objects that several modules bring.
     pub(super) fn separate(&mut self) {
         for ((module, _), maps) in &mut self.maps {
             maps.retain(|name, _| name.starts_with(module));
         }
     }
 
-    /// The files.
+    /// The files in git.
     pub(super) fn files(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         for (module, versions) in MODULES {
@@ -237,7 +237,7 @@ impl Land {
         text
     }
 
-    /// Any version may follow any other: going back is allowed by name.
+    /// The annotation allows any version to follow any other.
     fn release(&self, module: &'static str, versions: &[&str]) -> String {
         let allowed: Vec<String> = versions.iter().map(|version| format!("{module}-{version}")).collect();
         let allowed = format!("annotations: {{tidegate.dev/allow-downgrade: \"{}\"}}", allowed.join(","));

@@ -1,4 +1,4 @@
-//! What happens in a world: steps that the seed draws, by everybody who has a hand in it.
+//! The steps of a world. The seed draws them: changes by users and in git, and faults.
 
 use std::time::Duration;
 
@@ -21,55 +21,55 @@ use super::{
 /// A kind of step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A ConfigMap of a module gets another text, in git.
+    /// The text of a module's ConfigMap changes in git.
     Text,
-    /// A module gets one more ConfigMap, or loses one.
+    /// A module gets or loses a ConfigMap.
     Map,
-    /// A module brings what another one may bring as well.
+    /// A module gets or loses an object that other modules may also have.
     Shared,
-    /// A channel leads to another version.
+    /// A channel gets another version.
     Channel,
-    /// A Kyma has other modules, or another channel.
+    /// A Kyma gets other modules, or another channel.
     Kyma,
-    /// A Kyma leaves git, or comes back.
+    /// A Kyma is removed from git, or added again.
     Leave,
-    /// A file cannot be understood, or is mended.
+    /// A file becomes invalid, or valid again.
     Break,
-    /// Somebody edits or deletes what is ours in a runtime.
+    /// A user edits or deletes an object of the daemon in a runtime.
     Drift,
-    /// A user makes something of their own, where ours is: of our kinds, and of a kind that a module brings.
+    /// A user makes an object next to the daemon's: of the same kinds, or of a kind that a module brings.
     Theirs,
-    /// A user makes something that has a name which a module is about to use.
+    /// A user makes an object with a name that a module may need later.
     Stranger,
-    /// A Deployment does not become ready any more, or does again.
+    /// A Deployment stops becoming ready, or becomes ready again.
     Stuck,
     /// A user changes the modules in the runtime.
     Modules,
-    /// Somebody changes or deletes a Kyma in the control plane that git declares.
+    /// A user changes or deletes a Kyma in the control plane that git declares.
     Hands,
-    /// Somebody deletes a Manifest.
+    /// A user deletes a Manifest.
     Manifest,
-    /// Credentials change, are of no use for a while, or are gone.
+    /// An access Secret changes, becomes invalid for a while, or is deleted.
     Secret,
-    /// The agent of a runtime starts anew.
+    /// The agent of a runtime restarts.
     Agent,
-    /// A runtime cannot be reached for a while.
+    /// A runtime is unreachable for a while.
     Dark,
-    /// The control plane cannot be reached for a while.
+    /// The control plane is unreachable for a while.
     Outage,
-    /// The repository is out of reach, silent, corrupt or too much for its engine for a while.
+    /// The repository is missing, silent, corrupt or too large for its engine for a while.
     Repository,
-    /// A definition of ours goes, and comes back.
+    /// A CRD of the control plane is deleted and comes back.
     Definition,
     /// The daemon loses the control plane, and another one takes over.
     Split,
-    /// A newer program writes what our types cannot read, and takes it back after a while.
+    /// A newer program writes a value that our types cannot parse, and reverts it after a while.
     Poison,
-    /// Somebody suspends the source, or lets it go on.
+    /// A user suspends or resumes the source.
     Source,
-    /// The daemon dies: at one of its next requests, or at some moment.
+    /// The daemon is killed, at one of its next requests or at some time.
     Kill,
-    /// Servers forget what happened, now and before the daemon asks for the next page of a list.
+    /// Servers compact their history, now and before the next pages of lists.
     Compact,
     /// The clock of the daemon's machine is set.
     Clock,
@@ -116,7 +116,7 @@ const STEPS: [Step; 36] = [
     Step::Clock,
 ];
 
-/// What may be wrong with the repository.
+/// What can be wrong with the repository.
 pub(super) const TROUBLES: [Condition; 6] = [
     Condition::Away,
     Condition::Silent,
@@ -126,11 +126,11 @@ pub(super) const TROUBLES: [Condition; 6] = [
     Condition::Objects,
 ];
 
-/// Fields that our types know as booleans, and a newer definition as anything.
+/// Fields that are booleans in our types, and may be anything in a newer CRD.
 pub(super) const POISONS: [(&str, &str); 3] =
     [("kymas", "skipMaintenanceWindows"), ("moduletemplates", "mandatory"), ("manifests", "remote")];
 
-/// One step, and some time. Returns how long nobody did anything at its end.
+/// One step, then some time. Returns the length of the final period without changes.
 pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
     let step = if world.dice.below(12) == 0 { Step::Rest } else { world.dice.one_of(&STEPS) };
     let kyma = world.dice.one_of(&KYMAS);
@@ -164,7 +164,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
             from_below(world, step, kyma);
         }
     }
-    // Mostly the daemon has time to see it, sometimes to finish with it.
+    // Mostly the daemon has time to notice the step, sometimes to complete its work.
     let longest = world.dice.one_of(&[1_000, 20_000, 120_000, 900_000]);
     let time = Duration::from_millis(world.dice.below(longest));
     world.pass(time).await;
@@ -243,7 +243,7 @@ async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'st
     }
 }
 
-/// Somebody edits or deletes what is ours, or takes our mark off it.
+/// A user edits or deletes an object of the daemon, or removes its ownership label.
 async fn drift(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     let server = world.runtimes[kyma].clone();
     let mut found: Vec<(&str, String)> = Vec::new();
@@ -263,7 +263,7 @@ async fn drift(world: &mut World, judge: &mut Judge, kyma: &'static str) {
         "ClusterRole" => json!({"rules": []}),
         _ => json!({"spec": {"template": {"spec": {"containers": [{"name": "mailer", "image": "edited"}]}}}}),
     };
-    // Before and after: meanwhile the daemon may mend what was edited before.
+    // Noted before and after the change, because the daemon may write the object in between.
     world.wires.truth().touched(kyma, &path);
     match world.dice.below(3) {
         0 => {
@@ -284,7 +284,7 @@ async fn drift(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     world.wires.truth().touched(kyma, &path);
 }
 
-/// A user makes an object of their own, or one of a name that a module may use.
+/// A user makes an object, with its own name or with one that a module may need.
 async fn make(world: &mut World, judge: &mut Judge, step: Step, kyma: &'static str) {
     let server = world.runtimes[kyma].clone();
     let is_strange = matches!(step, Step::Stranger);
@@ -326,11 +326,11 @@ async fn make(world: &mut World, judge: &mut Judge, step: Step, kyma: &'static s
         return;
     }
     let path_of = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
-    // If it is there, it stays as it is.
+    // If it exists, it stays unchanged.
     let Some(made) = world.create(&server, path, &object).await else { return };
     world.note(format!("{kyma}: a user makes {path_of}"));
     world.count(&format!("theirs {kind}"));
-    // A user's things keep their module from being removed, so they are in the way as well.
+    // A user's `Thing` keeps its module from being removed, so it is a conflict as well.
     judge.made(kyma, path_of, made, is_strange || kind == "Thing");
 }
 
@@ -346,7 +346,7 @@ async fn want(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     if kyma == USERS
         && let Some(users) = world.land.kymas.get_mut(USERS)
     {
-        // Here it is the user who decides; elsewhere git takes it back.
+        // The user decides about this Kyma; for the others the daemon reverts the change to what git declares.
         if !users.modules.remove(module) {
             users.modules.insert(module);
         }
@@ -359,12 +359,13 @@ async fn want(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     world.patch(&server, &path, &json!({"spec": {"modules": modules}})).await;
 }
 
-/// The agent of a runtime tells of a change that is about to happen. That of the Runtime Watcher may tell long before.
+/// The agent of a runtime reports a change that is about to happen. The Runtime Watcher's agent may report it long
+/// before.
 async fn told(world: &mut World, kyma: &'static str, about: About, name: &str) {
     let deadly = (world.dice.below(4) == 0).then(|| world.dice.below(100));
     world.agents.report(&mut world.dice, (kyma, about, name), deadly);
     if world.dice.below(8) == 0 {
-        // What it has just been told of is lost, and what it still had to deliver.
+        // This event and all undelivered ones are lost.
         world.note(format!("{kyma}: the agent starts anew"));
         world.agents.restart(&mut world.dice, kyma);
     }
@@ -385,7 +386,7 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
             world.note(format!("somebody edits Kyma {kyma}"));
             judge.channel_edited(kyma, &world.land);
             world.wires.truth().touched(KCP, &path);
-            // A field that git declares. What a user adds to a list beside git's entries is theirs.
+            // A field that git declares. The daemon keeps entries that a user adds to a list of git's entries.
             world.patch(&kcp, &path, &json!({"spec": {"channel": "fast"}})).await;
             world.wires.truth().touched(KCP, &path);
         }
@@ -410,7 +411,7 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
     }
 }
 
-/// An object cannot be read for a while. Meanwhile everything else happens as ever, deaths of the daemon among it.
+/// An object becomes unreadable for a while. Other steps go on meanwhile, and the daemon may be killed.
 async fn poison(world: &mut World, kyma: &str) {
     let kcp = world.kcp.clone();
     let kind = world.dice.below(POISONS.len() as u64);
@@ -438,8 +439,7 @@ async fn poison(world: &mut World, kyma: &str) {
     world.wires.truth().touched(KCP, &path);
 }
 
-/// The access Secret of a runtime is another one; or of no use, or none, until it is another one again. Where it goes,
-/// the Kyma may go with it.
+/// Changes the access Secret of a runtime: to valid, invalid or missing. If it is deleted, its Kyma may be deleted too.
 async fn secret(world: &mut World, judge: &mut Judge) {
     let kyma = world.dice.one_of(&RUNTIMES);
     let former = world.secrets.get(kyma).copied().unwrap_or(Credentials::Good { other: false });
@@ -458,7 +458,7 @@ async fn secret(world: &mut World, judge: &mut Judge) {
     });
     world.give(kyma, next).await;
     if next == Credentials::Absent && kyma != USERS && world.dice.below(2) == 0 {
-        // Mostly a Secret goes because its cluster does.
+        // Mostly a Secret is deleted because its cluster is.
         delete_kyma(world, judge, kyma).await;
     }
 }
@@ -467,7 +467,7 @@ async fn delete_kyma(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     let path = format!("{IN_KCP}/kymas/{kyma}");
     world.note(format!("somebody deletes Kyma {kyma}"));
     judge.kyma_may_go(kyma);
-    // Before and after: meanwhile the daemon may write it.
+    // Noted before and after the deletion, because the daemon may write the Kyma in between.
     world.wires.truth().touched(KCP, &path);
     world.delete(&world.kcp, &path).await;
     world.wires.truth().touched(KCP, &path);

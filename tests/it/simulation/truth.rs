@@ -1,8 +1,9 @@
-//! Whether statuses tell the truth, judged where they are written: when a write has arrived, and nothing else has happened
-//! since, the simulated servers are asked whether it is so.
+//! Whether statuses are true. Each write of a status is checked the moment it arrives: before anything else happens,
+//! the simulated servers are asked whether the status is right.
 //!
-//! A status that says `Ready` must be true of all that it speaks of, whatever fails at the moment. What somebody else
-//! touched may be another than it says until the daemon has written it again: nobody has told the daemon yet.
+//! A status that says `Ready` must be true of everything that it covers, whatever fails at the time. Objects that
+//! others have touched are excepted until the daemon writes them again, because the daemon does not know of the change
+//! yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,7 @@ use super::{
     world::{KCP, RUNTIMES},
 };
 
-/// What is known of the truth, and which lies were told.
+/// The state needed to judge statuses, and the false statuses found.
 pub(super) struct Truth {
     servers: BTreeMap<&'static str, Service>,
     state: Mutex<State>,
@@ -32,37 +33,37 @@ pub(super) struct Truth {
 #[derive(Default)]
 struct State {
     lies: Vec<String>,
-    /// How often what was judged.
+    /// Number of checks, by name.
     counts: BTreeMap<&'static str, u64>,
-    /// What git has said, by commit.
+    /// The landscape of each commit.
     lands: BTreeMap<String, Land>,
-    /// What the objects of each tree are.
+    /// The objects of each git tree, by path.
     trees: BTreeMap<String, BTreeMap<String, Brought>>,
-    /// What others have touched since the daemon wrote it last.
+    /// Objects that others changed after the daemon's last write to them.
     touched: BTreeSet<(&'static str, String)>,
-    /// When somebody restarted a Deployment.
+    /// When a user restarted a Deployment.
     restarted: BTreeMap<(&'static str, String), Instant>,
-    /// The version that each Manifest, by its UID, has truly said to be ready.
+    /// The version that each Manifest, by its UID, truly reported as ready.
     ready: BTreeMap<String, String>,
-    /// Runtimes whose access Secret is absent, or came back at that moment.
+    /// Runtimes whose access Secret is missing (`None`), or returned at that time.
     secretless: BTreeMap<&'static str, Option<Instant>>,
-    /// A definition of ours is missing, or was until that moment.
+    /// A CRD of the control plane is missing (`Some(None)`), or returned at that time.
     disturbed: Option<Option<Instant>>,
-    /// Runtimes that were given up with what is in them, since nothing led to them any more.
+    /// Runtimes that the daemon gave up with their objects, because their access Secret was missing.
     abandoned: BTreeSet<&'static str>,
 }
 
-/// A write that arrived and was accepted.
+/// A write that a server accepted.
 pub(super) struct Write<'a> {
     pub(super) server: &'static str,
-    /// Without its query.
+    /// Without the query.
     pub(super) path: &'a str,
     pub(super) body: &'a [u8],
 }
 
-/// What a pass saw may have changed so long before it says so.
+/// Longest time between what a pass reads and the status that it writes about it.
 const PASS_MAX: Duration = Duration::from_secs(60);
-/// How long after its return the daemon may still think that a Secret is absent.
+/// How long the daemon may act on a missing Secret after the Secret has returned.
 const SECRET_LAG_MAX: Duration = Duration::from_secs(15 * 60);
 
 // === impl Truth ===
@@ -77,7 +78,7 @@ impl Truth {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Git says something; `trees` are those of the objects of each module and version.
+    /// Git has a new commit. `trees` are the git trees of each module version's objects.
     pub(super) fn committed(&self, commit: &str, land: &Land, trees: BTreeMap<(&'static str, &'static str), String>) {
         let mut state = self.state();
         state.lands.insert(commit.to_owned(), land.clone());
@@ -85,17 +86,17 @@ impl Truth {
         state.trees.extend(objects);
     }
 
-    /// Somebody else than the daemon changes or deletes something.
+    /// Another client changes or deletes an object.
     pub(super) fn touched(&self, server: &'static str, path: &str) {
         self.state().touched.insert((server, path.to_owned()));
     }
 
-    /// Somebody else than the daemon has a Deployment start anew.
+    /// Another client restarts a Deployment.
     pub(super) fn restarted(&self, server: &'static str, path: &str) {
         self.state().restarted.insert((server, path.to_owned()), Instant::now());
     }
 
-    /// The access Secret of a runtime is absent, or is back.
+    /// The access Secret of a runtime is missing, or has returned.
     pub(super) fn secretless(&self, kyma: &'static str, absent: bool) {
         let mut state = self.state();
         if absent {
@@ -105,7 +106,7 @@ impl Truth {
         }
     }
 
-    /// Runtimes in which something of ours may be left that nobody knows of any more.
+    /// Runtimes that may contain objects of the daemon that are in no inventory any more.
     pub(super) fn abandoned(&self) -> BTreeSet<&'static str> {
         self.state().abandoned.clone()
     }
@@ -115,7 +116,8 @@ impl Truth {
         self.state().abandoned.extend(kyma_of(manifest));
     }
 
-    /// A definition of ours goes, or all is back. What a pass has seen before, it may still say.
+    /// A CRD of the control plane is deleted, or all of them have returned. A pass may still report what it read
+    /// before.
     pub(super) fn disturbed(&self, is_missing: bool) {
         self.state().disturbed = Some((!is_missing).then(Instant::now));
     }
@@ -124,7 +126,7 @@ impl Truth {
         self.state().disturbed.is_some_and(|until| until.is_none_or(|until| until.elapsed() <= PASS_MAX))
     }
 
-    /// An object is made again with the status that it had: what that says was judged when it was said.
+    /// An object is created again with its former status. That status was checked when it was written.
     pub(super) fn restored(&self, before: &Value, made: &Value) {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let mut state = self.state();
@@ -133,27 +135,27 @@ impl Truth {
         }
     }
 
-    /// Nothing is left of that.
+    /// The abandoned runtimes have been cleaned up.
     pub(super) fn cleared(&self) {
         self.state().abandoned.clear();
     }
 
-    /// The lies that were told since the last time.
+    /// The false statuses since the last call.
     pub(super) fn lies(&self) -> Vec<String> {
         std::mem::take(&mut self.state().lies)
     }
 
-    /// How often what was judged.
+    /// Number of checks, by name.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.state().counts.clone()
     }
 
-    /// An object as a server has it at this very moment: no other task runs until the answer is there.
+    /// An object as a server has it at this moment: no other task runs before the answer.
     pub(super) async fn read(&self, server: &str, path: &str) -> Option<Value> {
         read(self.servers[server].clone(), path).await
     }
 
-    /// Judges a write.
+    /// Checks a write.
     pub(super) async fn heard(&self, write: &Write<'_>) {
         self.state().touched.remove(&(write.server, write.path.to_owned()));
         let Some(path) = write.path.strip_prefix(IN_KCP).filter(|_| write.server == KCP) else {
@@ -191,8 +193,8 @@ impl Truth {
         *self.state().counts.entry(what).or_default() += 1;
     }
 
-    /// Whether a Manifest or a Kyma went while nothing led to its runtime: then what it brought stays, and nobody knows
-    /// of it.
+    /// Notes whether a Manifest or a Kyma was deleted while the access Secret of its runtime was missing. Its objects
+    /// then stay in the runtime without an inventory.
     async fn note_abandoned(&self, path: &str, name: &str) {
         let Some(kyma) = kyma_of(name) else { return };
         let is_gone = self.read(KCP, &format!("{IN_KCP}{path}")).await.is_none();
@@ -205,7 +207,7 @@ impl Truth {
         }
     }
 
-    /// A Manifest is ready if all objects of its tree are there as git has them, and stand in its inventory.
+    /// A Manifest is ready if all objects of its tree are in the runtime, match git, and are in its inventory.
     async fn manifest(&self, name: &str, status: &Value) -> Result<(), String> {
         let Some(manifest) = self.read(KCP, &format!("{IN_KCP}/manifests/{name}")).await else { return Ok(()) };
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -214,7 +216,7 @@ impl Truth {
             self.state().ready.remove(&uid);
             return Ok(());
         }
-        // What is said of an earlier specification is no news of this one.
+        // A condition for an earlier generation says nothing about this one.
         let observed = condition(status, "Installation").map(|condition| condition["observedGeneration"].clone());
         if observed.as_ref() != Some(&manifest["metadata"]["generation"]) {
             return Ok(());
@@ -253,7 +255,7 @@ impl Truth {
         self.state().touched.contains(&(server, path.to_owned()))
     }
 
-    /// Whether an object in a runtime is as git has it, unless somebody touched it.
+    /// Checks that an object in a runtime matches git, unless another client touched it.
     async fn is_as_said(&self, kyma: &'static str, path: &str, brought: &Brought) -> Result<(), String> {
         if self.is_touched(kyma, path) {
             return Ok(());
@@ -286,7 +288,8 @@ impl Truth {
         }
     }
 
-    /// A module is ready if its Manifest has said so of the version that is named; a Kyma is if all that it asks for is.
+    /// A module is ready if its Manifest reported that version as ready. A Kyma is ready if all modules that it lists
+    /// are.
     async fn kyma(&self, name: &str, status: &Value) -> Result<(), String> {
         let Some(kyma) = RUNTIMES.into_iter().find(|kyma| *kyma == name) else { return Ok(()) };
         let modules = status["modules"].as_array().cloned().unwrap_or_default();
@@ -331,7 +334,7 @@ impl Truth {
         Err(format!("Kyma {kyma} says {module}, and Manifest {named} has said so of {ready:?}: {}", manifest["status"]))
     }
 
-    /// A source is ready if all that its commit declares is in the control plane, and nothing of it was broken.
+    /// A source is ready if everything in its commit is in the control plane, and the commit has no error.
     async fn source(&self, status: &Value) -> Result<(), String> {
         let text = |field: &str| status[field].as_str().unwrap_or_default();
         let commit = |revision: &str| revision.rsplit(':').next().unwrap_or_default().to_owned();
@@ -353,7 +356,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Whether the control plane has what a commit says, and nothing that it does not.
+    /// Checks that the control plane has exactly what a commit declares.
     async fn is_declared(&self, land: &Land) -> Result<(), String> {
         for (kyma, declared) in land.kymas.iter().filter(|(kyma, _)| **kyma != USERS) {
             let path = format!("{IN_KCP}/kymas/{kyma}");
@@ -386,7 +389,7 @@ impl Truth {
     }
 }
 
-/// An object or a list as a server has it, whatever is wrong on the wire.
+/// An object or a list as a server has it, unaffected by faults of the network.
 pub(super) async fn read(server: Service, path: &str) -> Option<Value> {
     let request = Request::get(path).body(Body::empty()).expect("a request");
     let Ok(response) = server.oneshot(request).await;
@@ -397,7 +400,7 @@ pub(super) async fn read(server: Service, path: &str) -> Option<Value> {
     serde_json::from_slice(&body).ok()
 }
 
-/// The Kyma of a Manifest, or of itself, by the name.
+/// The Kyma that a Manifest belongs to, by name. A Kyma belongs to itself.
 fn kyma_of(manifest: &str) -> Option<&'static str> {
     let kyma = manifest.split('-').next().unwrap_or_default();
     RUNTIMES.into_iter().find(|name| *name == kyma)
@@ -413,7 +416,7 @@ fn condition<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
-/// How a kind is called in paths.
+/// A kind's segment in a path.
 fn plural(kind: &Value) -> &'static str {
     match kind.as_str().unwrap_or_default() {
         "ConfigMap" => "/configmaps/",

@@ -231,14 +231,14 @@ impl Arrival {
         self.path.contains("/leases")
     }
 
-    /// What of a runtime somebody looks at with it, for its own sake.
+    /// The part of a runtime that this request reads, if it reads all of that part.
     pub(super) fn looks_at(&self) -> Option<About> {
         const KYMA: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
         if self.method != Method::GET || self.server == KCP {
             return None;
         }
         match self.path.split_once('?') {
-            // All that is there is listed by our mark, kind by kind; every runtime has a namespace.
+            // A check of all objects lists every kind by ownership label. Every runtime has namespaces.
             Some(("/api/v1/namespaces", query)) if query.contains("labelSelector") => Some(About::Objects),
             Some((KYMA, _)) => Some(About::Kyma),
             Some(_) => None,

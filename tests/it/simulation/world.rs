@@ -1,4 +1,4 @@
-//! A control plane, its runtimes, a repository, and the daemon, all in this thread and out of one seed.
+//! A simulated control plane, its runtimes, a repository and the daemon, all in this thread and from one seed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,14 +39,14 @@ use super::{
 };
 use crate::harness;
 
-/// The clusters. A Kyma's runtime has its name.
+/// The clusters. A runtime has the name of its Kyma.
 pub(super) const RUNTIMES: [&str; 3] = [KYMAS[0], KYMAS[1], USERS];
 pub(super) const KCP: &str = "kcp";
-/// Where another name of a cluster leads.
+/// Prefix for the second host name of a cluster.
 const OTHER: &str = "other-";
 /// When Deployments become ready.
 const READINESS: Readiness = Readiness::After(Duration::from_secs(3));
-/// When every world begins.
+/// The time at which every world begins.
 const BEGAN: &str = "2026-01-01T00:00:00Z";
 
 /// A world.
@@ -55,21 +55,21 @@ pub(super) struct World {
     pub(super) kcp: Server,
     pub(super) runtimes: BTreeMap<&'static str, Server>,
     pub(super) wires: Wires,
-    /// Clocks and chance of this thread.
+    /// Clocks and randomness of this thread.
     pub(super) ambience: Simulated,
-    /// What was done, a line each.
+    /// The steps so far, one line each.
     pub(super) script: Vec<String>,
     pub(super) dice: Dice,
     pub(super) agents: Agents,
-    /// How often a runtime is looked at unasked.
+    /// The resync interval of the daemon.
     pub(super) resync: Duration,
-    /// What is in each access Secret that is not as it was in the beginning.
+    /// The state of each access Secret that was changed.
     pub(super) secrets: BTreeMap<&'static str, Credentials>,
     /// Runtimes in which a Deployment does not become ready.
     pub(super) stuck: BTreeSet<&'static str>,
-    /// How often what happened.
+    /// Number of events, by name.
     counts: BTreeMap<String, u64>,
-    /// When the daemon dies, and after how many polls.
+    /// When to kill the daemon, and after how many polls.
     doom: Option<(tokio::time::Instant, u64)>,
     faults: Vec<(&'static str, Faults)>,
     served: Served,
@@ -79,32 +79,33 @@ pub(super) struct World {
     daemon: Option<JoinHandle<anyhow::Result<Ended>>>,
     /// Daemons that lost the control plane and have not noticed yet.
     former: JoinSet<anyhow::Result<Ended>>,
-    /// How many daemons there were.
+    /// Number of daemons so far.
     lives: u32,
-    /// On how many disks.
+    /// Number of the current disk.
     disk: u32,
     began: tokio::time::Instant,
 }
 
-/// What is in an access Secret.
+/// The content of an access Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credentials {
-    /// What leads to the runtime, by its first name or by another one.
+    /// A kubeconfig for the runtime, with its first or its second host name.
     Good { other: bool },
-    /// What leads nowhere.
+    /// An invalid kubeconfig.
     Broken,
-    /// There is none.
+    /// The Secret does not exist.
     Absent,
 }
 
-/// Where the sources are, and ours.
+/// The path of all GitSources, and that of this landscape.
 pub(super) const SOURCES: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources";
 pub(super) const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
 
 // === impl World ===
 
 impl World {
-    /// The landscape as it begins, with nothing installed and no daemon; its control plane has what `furnished` has.
+    /// The initial landscape: nothing is installed, and no daemon runs. The control plane starts as a copy of
+    /// `furnished`.
     pub(super) async fn new(seed: u64, furnished: &Server) -> World {
         let began: Timestamp = BEGAN.parse().expect("a time");
         let ambience = ambient::simulate(began, seed);
@@ -152,7 +153,7 @@ impl World {
         world
     }
 
-    /// What users have in this control plane, before the daemon comes and whenever it is gone.
+    /// Creates what users have in this control plane, if it is missing.
     pub(super) async fn furnish(&self) {
         let source = json!({
             "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
@@ -173,14 +174,14 @@ impl World {
         self.create(&self.kcp, &format!("{IN_KCP}/kymas"), &users).await;
     }
 
-    /// Says what is done, at which moment.
+    /// Logs a step with its time.
     pub(super) fn note(&mut self, what: impl std::fmt::Display) {
         let line = format!("{:>6} s  {what}", self.began.elapsed().as_secs());
         tracing::info!(target: "script", "{line}");
         self.script.push(line);
     }
 
-    /// Commits what git is to say now.
+    /// Commits the current landscape to git.
     pub(super) fn commit(&mut self) {
         let files = self.land.files();
         for path in self.files.keys().filter(|path| !files.contains_key(*path)) {
@@ -207,7 +208,7 @@ impl World {
         &self.head
     }
 
-    /// Lets what waits for a word of a human go on.
+    /// Confirms a prune that waits for a user.
     pub(super) async fn confirm(&self) {
         let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": self.head}}});
         self.patch(&self.kcp, SOURCE, &patch).await;
@@ -237,7 +238,7 @@ impl World {
         let daemon = loop {
             match Daemon::load_on(config.clone(), &self.network(), Renderer::local(), self.served.engine()).await {
                 Ok(daemon) => break daemon,
-                // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
+                // A child process of another test inherits open files, the disk's lock too, until it calls `exec`.
                 Err(error)
                     if std::time::Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") =>
                 {
@@ -250,7 +251,7 @@ impl World {
         self.daemon = Some(tokio::spawn(daemon.run(Mode::Forever, std::future::pending())));
     }
 
-    /// How the daemon of this life reaches the servers.
+    /// How the current daemon reaches the servers.
     fn network(&self) -> Network {
         let client = |(name, faults): &(&'static str, Faults)| {
             let server = if *name == KCP { &self.kcp } else { &self.runtimes[name] };
@@ -264,7 +265,7 @@ impl World {
         })
     }
 
-    /// The daemon loses the control plane, and another one starts beside it, on a disk of its own.
+    /// The daemon loses the control plane, and another one starts with its own disk.
     pub(super) async fn split(&mut self) {
         let Some(daemon) = self.daemon.take() else { return };
         self.former.spawn(async move { daemon.await.unwrap_or_else(|error| Err(error.into())) });
@@ -273,18 +274,19 @@ impl World {
         self.start().await;
     }
 
-    /// Ends the daemon as a process ends that is killed.
+    /// Kills the daemon.
     pub(super) async fn kill(&mut self) {
         self.agents.lead_nowhere();
         self.former.shutdown().await;
         let Some(daemon) = self.daemon.take() else { return };
         daemon.abort();
         let _ = daemon.await;
-        // Its tasks end when their turn comes, and with the last of them its hold of the disk.
+        // Its tasks end at their next turn. The last of them releases the lock on the disk.
         polled(500).await;
     }
 
-    /// Time passes. A daemon that dies, or ends because it lost its Lease, is started anew by whoever watches over it.
+    /// Lets time pass. If the daemon is killed, or exits because it lost its Lease, a new one starts, as a kubelet
+    /// would do.
     pub(super) async fn pass(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         loop {
@@ -324,24 +326,24 @@ impl World {
 
     // --- faults ---
 
-    /// The daemon dies at some moment, so many polls of its tasks later.
+    /// Kills the daemon after this time, and this many polls of its tasks.
     pub(super) fn doom(&mut self, after: Duration, polls: u64) {
         self.doom = Some((tokio::time::Instant::now() + after, polls));
     }
 
-    /// How the daemon meets the repository.
+    /// The condition of the repository as the daemon sees it.
     pub(super) fn condition(&self) -> Condition {
         self.served.condition()
     }
 
-    /// From now on the daemon meets the repository so.
+    /// Sets the condition of the repository.
     pub(super) fn serve(&mut self, condition: Condition) {
         self.note(format!("the repository is {condition:?}"));
         self.count(&format!("repository {}", condition.name()));
         self.served.set(condition);
     }
 
-    /// From now on everything works as it should.
+    /// Stops all faults.
     pub(super) fn calm(&mut self) {
         self.note("faults stop");
         self.wires.spare();
@@ -353,12 +355,12 @@ impl World {
         }
     }
 
-    /// Counts something that happened.
+    /// Counts an event.
     pub(super) fn count(&mut self, what: &str) {
         *self.counts.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// How often what happened in this world.
+    /// The number of events in this world, by name.
     pub(super) fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = self.counts.clone();
         let met = self.faults.iter().flat_map(|(_, faults)| faults.counts());
@@ -383,18 +385,18 @@ impl World {
 
     // --- other hands ---
 
-    /// An object as the server has it, whatever is wrong on the wire.
+    /// An object as the server has it, unaffected by faults of the network.
     pub(super) async fn read(&self, server: &Server, path: &str) -> Option<Value> {
         truth::read(server.service_as(User::admin()), path).await
     }
 
-    /// All objects of a path.
+    /// All objects under a path.
     pub(super) async fn list(&self, server: &Server, path: &str) -> Vec<Value> {
         let list = self.read(server, path).await.unwrap_or_default();
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Somebody else makes an object of a collection, if there is none of that name. Returns what the server made of it.
+    /// Another client creates an object, unless one of that name exists. Returns the object as the server stored it.
     pub(super) async fn create(&self, server: &Server, path: &str, object: &Value) -> Option<Value> {
         let request = http::Request::post(format!("{path}?fieldManager=user"))
             .header("content-type", "application/json")
@@ -403,7 +405,7 @@ impl World {
         server.client().request::<Value>(request).await.ok()
     }
 
-    /// Somebody else changes an object, if it is there.
+    /// Another client patches an object, if it exists.
     pub(super) async fn patch(&self, server: &Server, path: &str, patch: &Value) {
         let request = http::Request::patch(format!("{path}?fieldManager=user"))
             .header("content-type", "application/merge-patch+json")
@@ -412,13 +414,13 @@ impl World {
         let _ = server.client().request::<Value>(request).await;
     }
 
-    /// Somebody else deletes an object, if it is there.
+    /// Another client deletes an object, if it exists.
     pub(super) async fn delete(&self, server: &Server, path: &str) {
         let request = http::Request::delete(path).body(Vec::new()).expect("a request");
         let _ = server.client().request::<Value>(request).await;
     }
 
-    /// The access Secret of a Kyma is another, or none.
+    /// Replaces or deletes the access Secret of a Kyma.
     pub(super) async fn give(&mut self, kyma: &'static str, credentials: Credentials) {
         self.note(format!("the access Secret of {kyma}: {credentials:?}"));
         self.secrets.insert(kyma, credentials);
@@ -435,7 +437,7 @@ impl World {
         harness::apply(&self.kcp.client(), &access_secret(kyma, &config)).await;
     }
 
-    /// From now on the Deployment of a runtime does not become ready, or does. Somebody has it start anew.
+    /// Sets whether the Deployment of a runtime becomes ready, and restarts it.
     pub(super) async fn stick(&mut self, kyma: &'static str, stuck: bool) {
         self.note(format!("{kyma}: mailer {}", if stuck { "does not become ready any more" } else { "is mended" }));
         let readiness = if stuck { Readiness::Never } else { READINESS };
@@ -448,7 +450,7 @@ impl World {
         let path = format!("{DEPLOYMENTS}/mailer");
         let live = self.read(&self.runtimes[kyma], &path).await.unwrap_or_default();
         if live["spec"]["selector"]["matchLabels"]["app"] != "mailer" {
-            // There is none, or it is a user's.
+            // It does not exist, or it belongs to a user.
             return;
         }
         self.wires.truth().restarted(kyma, &path);
@@ -457,30 +459,31 @@ impl World {
         self.patch(&self.runtimes[kyma], &path, &patch).await;
     }
 
-    /// The wall clock of the daemon's machine is set.
+    /// Steps the wall clock of the daemon's machine.
     pub(super) fn step_clock(&self, by: SignedDuration) {
         self.ambience.step(by);
     }
 
-    /// The daemon's disk.
+    /// The folder that is the daemon's disk.
     pub(super) fn state(&self) -> PathBuf {
         self.folder.path().join(format!("state-{}", self.disk))
     }
 }
 
-/// Returns when it is time to die.
+/// Returns when it is time to kill the daemon.
 async fn doom(when: Option<(tokio::time::Instant, u64)>) {
     let Some((moment, polls)) = when else { return std::future::pending().await };
     tokio::time::sleep_until(moment).await;
     polled(polls).await;
 }
 
-/// The name that a runtime's certificate has beside its id.
+/// The domain in the certificate of a runtime.
 pub(super) fn domain(kyma: &str) -> String {
     format!("{kyma}.skr.example.org")
 }
 
-/// A control plane with what all of them have before the daemon comes. Made once: definitions are large.
+/// A control plane with the objects that all worlds have in the beginning. It is built once, because the CRDs are
+/// large.
 pub(super) fn furnished() -> Server {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
@@ -494,7 +497,7 @@ pub(super) fn furnished() -> Server {
         for (plural, field) in POISONS {
             loosen(&client, plural, field).await;
         }
-        // Without them it would look for them for ever, which is not what is to be seen here.
+        // Without these CRDs the daemon would look for them for ever, which is not the subject of these tests.
         for (kind, plural) in [("Gateway", "gateways"), ("VirtualService", "virtualservices")] {
             harness::apply(&client, &istio(kind, plural)).await;
         }
@@ -505,7 +508,7 @@ pub(super) fn furnished() -> Server {
     })
 }
 
-/// A field of our definition may hold anything, as in a newer version of it.
+/// Lets a field of a CRD hold anything, as a newer version of the CRD might.
 async fn loosen(client: &Client, plural: &str, field: &str) {
     let name = format!("{plural}.operator.kyma-project.io");
     let sample = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}});
@@ -521,7 +524,7 @@ async fn loosen(client: &Client, plural: &str, field: &str) {
     api.patch(&name, &kube::api::PatchParams::default(), &patch).await.expect("a patch");
 }
 
-/// A kind of Istio's that may hold anything.
+/// A CRD of Istio that accepts anything.
 fn istio(kind: &str, plural: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -536,7 +539,7 @@ fn istio(kind: &str, plural: &str) -> Value {
     })
 }
 
-/// How bad this world is: some are calm, some are not.
+/// Fault rates. Some worlds are calm, others are not.
 fn rates(dice: &mut Dice) -> Rates {
     let scale = dice.one_of(&[0_u16, 1, 2, 4]);
     Rates {
@@ -554,14 +557,14 @@ fn rates(dice: &mut Dice) -> Rates {
         late: 40 * scale,
         late_max: Duration::from_secs(5),
         gone: 20 * scale,
-        // No read of the daemon's allows any version, as `judge` sees to.
+        // No read of the daemon accepts any version; `judge` checks that.
         stale: 0,
     }
 }
 
-/// A kubeconfig that leads to a server of this process.
+/// A kubeconfig for a server in this process.
 fn kubeconfig(name: &str) -> String {
-    // Nobody looks at it: what is in this process needs no TLS.
+    // The certificate is never used: connections within this process need no TLS.
     const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: it\ncontexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n\
