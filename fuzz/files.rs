@@ -9,8 +9,8 @@ use tidegate_core::{
     template::{Engine, Template, TemplateFile, Templates},
 };
 
-/// Whatever a file contains, reading it ends with definitions or diagnostics: the same ones from a cache, at lines that
-/// the file has, and not more than the limit.
+/// Reading any file ends with definitions or diagnostics. They are the same from a cache, their lines exist in the
+/// file, and their number is limited.
 pub(crate) fn definitions(bytes: &[u8]) {
     let mut snapshot = Snapshot::empty(Revision::WorkTree);
     let file = File { id: Oid::new([1; 20]), content: Content::Text(bytes.into()) };
@@ -31,7 +31,7 @@ pub(crate) fn definitions(bytes: &[u8]) {
     assert!(sorted.iter().filter_map(|one| one.place.as_ref()).all(is_within), "{sorted:?}");
 }
 
-/// Whatever an override contains, it renders the example of its context, or it is one diagnostic.
+/// Any override either renders the example of its context, or is one diagnostic.
 pub(crate) fn template(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let name = Template::Kyma.name();

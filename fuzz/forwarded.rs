@@ -9,7 +9,7 @@ use tidegate_events::identity::{Authorities, Error, Identity, Known, Peers, Xfcc
 /// What a sidecar says of the gateway.
 const GATEWAY: &str = "spiffe://cluster.local/ns/istio-system/sa/gateway";
 
-/// Believes one authority, whose key nobody has: so nobody is to be believed.
+/// Trusts one CA whose key does not exist, so no certificate can be valid.
 static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     let known = Known::default();
     let now = moment(Duration::from_secs(1_800_000_000));
@@ -17,8 +17,8 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     known
 });
 
-/// Whatever a header is, reading it ends; one certificate at most is looked at, behind a sidecar only where that names
-/// the gateway; and nobody is believed.
+/// Parsing any header ends. It selects at most one certificate, behind a sidecar only if the element names the gateway.
+/// No certificate is accepted.
 pub(crate) fn xfcc(bytes: &[u8]) {
     let Some((mode, header)) = bytes.split_first() else { return };
     let gateway = (mode % 2 == 1).then(|| GATEWAY.to_owned());

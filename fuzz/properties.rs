@@ -5,14 +5,14 @@ use tidegate_agent::{decide, manager::Manager, review::Review};
 use tidegate_events::event::Event;
 use tidegate_git::fuzz as git;
 
-/// Whatever a body is, reading it ends; and an event that was read is written so that it reads the same.
+/// Parsing any body ends. An event that was parsed is written so that parsing it gives the same event.
 pub(crate) fn event(bytes: &[u8]) {
     if let Ok(event) = Event::parse(bytes) {
         assert_eq!(Event::parse(event.to_body().as_bytes()), Ok(event));
     }
 }
 
-/// Whatever a body is, it is decided about; the answer is JSON that says yes, and an event is short and can be read.
+/// Any review gets an answer: JSON that allows the request. An event is short and can be parsed.
 pub(crate) fn admission_review(bytes: &[u8]) {
     let Ok(review) = Review::parse(bytes) else { return };
     let decision = decide::decide(&review.request);
@@ -28,7 +28,7 @@ pub(crate) fn admission_review(bytes: &[u8]) {
     }
 }
 
-/// Whatever a path is, a manager is one more path that is the same for whoever tidies it.
+/// The manager of any path is a normalized path: a path with it gives the same manager.
 pub(crate) fn manager(bytes: &[u8]) {
     let Ok(path) = std::str::from_utf8(bytes) else { return };
     let Some(manager) = Manager::of_path(path) else { return };

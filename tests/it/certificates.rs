@@ -1,8 +1,8 @@
-//! Certificates issued by the real cert-manager, on a real control plane, or by us: from the first one to the last, and
-//! through every change of the authority.
+//! Certificates issued by the real cert-manager on a real control plane, or by the daemon itself: from the first one to
+//! the last, and through every change of the CA.
 //!
-//! The daemon of a test is the watches, the queue and the gateway's controller that the real one has. In the place of a
-//! runtime stands what it would hold: its certificate, and whom it trusts.
+//! The daemon of a test has the watches, the queue and the gateway controller of the real one. A value stands for each
+//! runtime: its certificate, and the CAs that it trusts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,7 +59,7 @@ mod runtimes;
 
 pub(crate) use handshake::shake;
 
-/// A control plane's part in which one test has everything: Kymas, certificates, the gateway's Secret.
+/// A namespace for one test with everything in it: Kymas, certificates, the gateway's Secret.
 struct World {
     server: Server,
     client: Client,
@@ -67,32 +67,32 @@ struct World {
     rules: Rules,
     user: String,
     folder: Folder,
-    /// As whom the daemon acts, if not as an administrator.
+    /// The kubeconfig of the daemon, if it does not act as an administrator.
     access: Option<kube_sim::Kubeconfig>,
     daemon: Option<Daemon>,
     issuer: Mutex<Option<Guarded>>,
 }
 
-/// What works in it.
+/// The daemon.
 struct Daemon {
     context: Arc<Context>,
-    /// What stands in the place of the runtimes, by Kyma.
+    /// The simulated runtimes, by Kyma.
     runtimes: Runtimes,
     tasks: JoinSet<()>,
 }
 
 type Runtimes = Arc<Mutex<BTreeMap<String, Runtime>>>;
 
-/// What a runtime holds.
+/// The certificate data of a runtime.
 #[derive(Clone, Default)]
 struct Runtime {
-    /// How its certificate stood at the last pass.
+    /// The state of its certificate after the last pass.
     standing: Option<CertificateState>,
     /// Its certificate and key.
     leaf: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whom it trusts.
+    /// The CAs that it trusts.
     bundle: Vec<u8>,
-    /// Whether it cannot be reached: nothing that it holds changes.
+    /// Whether it is unreachable: its data does not change.
     sleeps: bool,
 }
 
@@ -115,7 +115,7 @@ async fn cert_manager() -> &'static PathBuf {
 }
 
 impl World {
-    /// On a real server, which serves what cert-manager needs, and decides who may do what.
+    /// On a real server, which runs cert-manager's webhooks and evaluates RBAC.
     async fn new(name: &str, backend: Option<Backend>) -> World {
         let server = Server::real_kcp().await;
         let client = server.client();
@@ -132,7 +132,7 @@ impl World {
         World::on(Server::kcp().await, name, Some(Backend::Builtin)).await
     }
 
-    /// Short times: an authority's change takes seconds.
+    /// With short periods: a change of the CA takes seconds.
     async fn on(server: Server, name: &str, backend: Option<Backend>) -> World {
         let client = server.client();
         let namespace = harness::namespace(&client, name).await;
@@ -163,7 +163,7 @@ impl World {
 
     // --- cert-manager ---
 
-    /// Applies the authority and its issuers as they are shipped, in this world's namespace.
+    /// Applies the shipped CA and its issuers, in this world's namespace.
     async fn install_issuers(&self) {
         for mut object in deploy::objects("overlays/istio-cert-manager") {
             if object["apiVersion"] == "cert-manager.io/v1" {
@@ -187,7 +187,7 @@ impl World {
         self.issuer.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Has cert-manager issue the authority anew.
+    /// Has cert-manager issue a new CA.
     async fn replace_authority(&self) {
         let condition = json!({
             "type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test",
@@ -241,7 +241,7 @@ impl World {
         let (recorder, writer) = events::recorder("test");
         let namespaces = BTreeSet::from([self.namespace.clone()]);
         let state = eventually("the former daemon lets go of its state", SOON, async || {
-            // Its hold is the machine's, whose time is another than a simulation's.
+            // The lock uses the machine's clock, not the simulated one.
             let opened = git::State::open(&self.folder.path().join("state"));
             opened.inspect_err(|_| std::thread::yield_now()).map_err(|error| error.to_string())
         })
@@ -320,7 +320,7 @@ impl World {
         self.data(names::GATEWAY_SECRET, key).await
     }
 
-    /// Waits until a runtime has a certificate that its own bundle and the gateway's vouch for.
+    /// Waits until a runtime has a certificate that its own bundle and the gateway's trust.
     async fn issued(&self, kyma: &str) -> Runtime {
         eventually("the runtime has a certificate", SOON, async || {
             let runtime = self.daemon().runtime(kyma);
@@ -332,7 +332,7 @@ impl World {
         .await
     }
 
-    /// What the daemon wrote since a mark of the audit log, sorted.
+    /// The daemon's writes since a mark of the audit log, sorted.
     fn writes(&self, mark: u64) -> Vec<String> {
         let records = self.server.records_since(mark);
         let is_write = |verb: &str| !["get", "list", "watch"].contains(&verb);
@@ -356,7 +356,7 @@ impl Daemon {
         self.runtimes.lock().unwrap_or_else(PoisonError::into_inner).get(kyma).cloned().unwrap_or_default()
     }
 
-    /// Sends a runtime to sleep, or wakes it.
+    /// Makes a runtime unreachable, or reachable again.
     fn sleeps(&self, kyma: &str, sleeps: bool) {
         let mut runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
         runtimes.entry(kyma.to_owned()).or_default().sleeps = sleeps;
@@ -364,7 +364,7 @@ impl Daemon {
         self.look();
     }
 
-    /// Looks at everything now.
+    /// Starts a pass over everything.
     fn look(&self) {
         for kyma in self.context.stores.kymas() {
             self.context.queue.push(Subject::Runtime(landscape::key(&kyma.metadata)), Trigger::Changed);
@@ -378,7 +378,7 @@ impl Daemon {
     }
 }
 
-/// What a pass over a runtime does about its certificate.
+/// A pass over the certificate of a runtime.
 async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     let cause = Cause::trigger("test");
     let Some(kyma) = context.stores.kyma(key) else {
@@ -413,7 +413,7 @@ async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     Finish::Done
 }
 
-/// Makes a runtime count among those that the gateway waits for.
+/// Makes the gateway wait for this runtime as well.
 fn open(daemon: &Daemon, namespace: &str, kyma: &str) {
     let access = AccessSecret { kyma: Key::new(namespace, kyma), resource_version: "1".to_owned() };
     daemon.context.stores.set_access(&Key::new(namespace, &format!("access-{kyma}")), Some(Arc::new(access)));

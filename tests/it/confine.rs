@@ -21,7 +21,7 @@ const BOMBS: [(&str, &str); 16] = [
     (r#"#{{ "a"|indent(2000000000) }}"#, MEMORY),
     (r#"#{{ ([1] * 90000000)|list|length }}"#, MEMORY),
     (r#"{% set x %}{% for i in range(80000) %}{{ "z" * 10000 }}{% endfor %}{% endset %}#{{ x|length }}"#, MEMORY),
-    // Lists of themselves cost no memory until somebody goes through them.
+    // A list that contains itself repeatedly costs no memory, but time to count.
     (
         r#"{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a + ns.a %}{% endfor %}#{{ ns.a|length }}"#,
         TIME,

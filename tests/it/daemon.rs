@@ -244,7 +244,7 @@ async fn once_ends_with_what_became_of_everything() {
     assert_eq!(code, Some(0), "{log}");
     assert!(read(&place.client, "ModuleReleaseMeta", &place.namespace, "cache").await.is_some());
 
-    // A Kyma that nobody gave access to cannot be done.
+    // A Kyma without an access Secret cannot be reconciled.
     let kyma = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: lonely, namespace: NAMESPACE}\nspec: {channel: regular}\n";
     repository.write("kyma.yaml", &kyma.replace("NAMESPACE", &place.namespace)).unwrap();
     repository.commit("a runtime").unwrap();
@@ -320,7 +320,7 @@ async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well() {
     let place = TestNamespace::new().await;
-    // A runtime that takes connections and answers none: whoever works on it waits.
+    // A runtime that accepts connections and never answers, so that work on it waits.
     let runtime = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     runtime.set_nonblocking(true).unwrap();
     let kubeconfig = format!(

@@ -54,7 +54,7 @@ async fn check(arguments: &[&str], files: &[&str], path: Option<&str>) {
         assert!(stage.join(file).exists(), "{file} is there");
     }
     assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 11, "{said}");
-    // Whoever asked for a folder keeps it, but no server that works in it.
+    // The named folder is kept, but no process in it.
     eventually("all that it started is gone", harness::SOON, async || {
         let left = harness::processes_below(&stage);
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }

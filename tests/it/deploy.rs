@@ -87,7 +87,7 @@ pub(crate) struct Need {
     name: String,
 }
 
-/// The rules that bindings give to a service account, whom all of them mean.
+/// The rules that all bindings grant, if every binding is for this service account.
 pub(crate) fn rules(objects: &[Value], account: &str) -> BTreeSet<Rule> {
     let of_kind =
         |kinds: &'static [&str]| objects.iter().filter(move |object| kinds.iter().any(|kind| object["kind"] == **kind));
@@ -294,7 +294,7 @@ fn objects_of_the_event_path_bear_lifecycle_managers_names() {
     let tls = &gateway["spec"]["servers"][0]["tls"];
     assert_eq!((&tls["mode"], &tls["credentialName"]), (&json!("MUTUAL"), &json!("klm-istio-gateway")));
     assert_eq!(gateway["metadata"]["labels"]["operator.kyma-project.io/watcher-gateway"], "default");
-    // Whoever asks for events must be a gateway; an upstream's policy lets anybody.
+    // Only a gateway may send events. Upstream's policy allows any client.
     let rules = &find("AuthorizationPolicy")["spec"]["rules"];
     let events = rules.as_array().expect("rules").iter().filter(|rule| rule.to_string().contains("/v2/"));
     assert!(events.clone().count() == 1 && events.clone().all(|rule| rule["from"].is_array()), "{rules}");
@@ -355,13 +355,13 @@ async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let rules = rules(&base, NAME);
     let idle = idle(&rules, &needs);
     assert!(idle.is_empty(), "rules that a tour does not need: {idle:#?}");
-    // Everybody may ask what is served and whether the server is well.
+    // All users may read discovery and health.
     let beyond = |need: &&Need| !need.resource.starts_with('/') && !rules.iter().any(|rule| rule.allows(need));
     let beyond: Vec<&Need> = needs.iter().filter(beyond).collect();
     assert!(beyond.is_empty(), "allowed by no rule of ours: {beyond:#?}");
 }
 
-/// Install, bump, prune, take a module out, and take everything away, also from a runtime that nobody can reach any more.
+/// Install, update, prune, disable a module, and remove everything, including a runtime that is unreachable.
 async fn tour(stage: &Stage) {
     for kyma in stage::KYMAS {
         stage.kyma_in(kyma, "Ready").await;

@@ -65,7 +65,7 @@ impl Stage {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Runs git in the repository, as nobody in particular.
+    /// Runs git in the repository, without the user's configuration.
     fn git(&self, arguments: &[&str]) {
         let mut command = Command::new("git");
         command.current_dir(self.repository.path()).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
@@ -340,7 +340,7 @@ fn an_old_landscape_file_is_a_warning() {
     assert_eq!(report["subject"]["landscapeWritten"], "2020-01-01T00:00:00Z", "{report:#}");
     let output = stage.run(&["--landscape", &file, "--max-age", "1000000h", "-o", "json"]);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    // From the future, nobody knows how old it is; and a version that is none is judged by nobody.
+    // The age of a file from the future is unknown, and an invalid version is ignored. Both cause a warning.
     let text = LANDSCAPE.replace("WRITTEN", "2999-01-01T00:00:00Z").replace("\"1.0.0\"", "\"garbage\"");
     let file = stage.beside("landscape.json", &text);
     let output = stage.run(&["--landscape", &file, "-o", "json"]);
@@ -432,7 +432,7 @@ fn the_runtime_decides_where_it_is_told_to() {
     );
 }
 
-/// Whoever adds a Secret does not choose thereby what rules see.
+/// Adding a Secret must not change what rules see.
 #[test]
 fn no_secret_switches_a_rule_off() {
     let stage = Stage::new();
@@ -472,7 +472,7 @@ fn a_misspelt_field_of_a_secret_is_an_error_and_not_shown() {
     }
 }
 
-/// What one module defines is what the custom resources of others are held against, in the version that is served.
+/// Custom resources are validated against the CRDs of all modules, in the version that is served.
 #[test]
 fn custom_resources_are_checked_against_every_module() {
     let resource = |spec: &str| {
@@ -545,7 +545,7 @@ fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {
     assert!(first.contains("differ") && first.ends_with("; 1 error"), "{first}");
 }
 
-/// What git holds in place of a template is never the embedded template, without anybody's word.
+/// If git has an unreadable template, the embedded one is never used without a diagnostic.
 #[test]
 fn templates_that_cannot_be_read_are_not_replaced_by_embedded_ones() {
     let stage = Stage::new();

@@ -30,7 +30,7 @@ fn domain(kyma: &str) -> String {
     format!("{kyma}.kyma.example.org")
 }
 
-/// An authority, and the certificate of each runtime.
+/// A CA, and the certificate of each runtime.
 pub(crate) struct Certificates {
     pub(crate) authority: Authority,
     server: Leaf,
@@ -53,7 +53,7 @@ impl Certificates {
         client::xfcc(&self.for_kyma(kyma).certificate)
     }
 
-    /// Puts what the gateway serves with into the control plane.
+    /// Creates the Secret of the gateway in the control plane.
     pub(crate) async fn install(&self, kcp: &Client, namespace: &str) {
         apply(kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
         apply(
@@ -65,7 +65,7 @@ impl Certificates {
     }
 }
 
-/// The address in a daemon's log, of the last process that wrote there.
+/// The address in a daemon's log, from the last process that wrote there.
 pub(crate) fn listening(log: &Path, purpose: &str) -> Option<SocketAddr> {
     let log = std::fs::read_to_string(log).ok()?;
     let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -89,7 +89,7 @@ pub(crate) fn files(skrs: usize) -> Vec<(String, String)> {
     files
 }
 
-/// A stage of a runtime or two whose certificates the daemon believes. Nothing runs yet.
+/// A stage with one or two runtimes whose certificates the daemon trusts. Nothing runs yet.
 async fn stage(skrs: usize) -> (Stage, Certificates) {
     let files = files(skrs);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
@@ -99,7 +99,7 @@ async fn stage(skrs: usize) -> (Stage, Certificates) {
     (stage, certificates)
 }
 
-/// The same, with a daemon that has brought everything to Ready and takes events.
+/// The same, with a daemon that has reconciled everything and accepts events.
 async fn ready(skrs: usize, more: &[&str]) -> (Stage, Certificates) {
     let (stage, certificates) = stage(skrs).await;
     stage.start_with(more);
@@ -120,7 +120,7 @@ fn kyma_event() -> String {
     event("operator.kyma-project.io", "v1beta2", "Kyma", "default")
 }
 
-/// Sends an event behind a gateway until it is taken. It says that it is ours, so that nothing waits for it to settle.
+/// Sends an event through a gateway until it is accepted. It claims to come from our agent, so the daemon acts at once.
 pub(crate) async fn tell(stage: &Stage, header: &str, body: &str) {
     let header = format!("{header}\r\nuser-agent: tidegate-agent/test");
     eventually("the event is taken", harness::SOON, async || {
@@ -162,13 +162,13 @@ async fn until_reverted(stage: &Stage, skr: usize) {
         .await;
 }
 
-/// What stands in the journal.
+/// The keys in the journal.
 async fn journal(kcp: &Client) -> Vec<String> {
     let map = read(kcp, "ConfigMap", "kcp-system", "tidegate-events").await.unwrap_or_default();
     map["data"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
 }
 
-/// One look at the Kyma in the runtime.
+/// The request that reads the Kyma in the runtime.
 const READ: &str = "skr-1 get kymas.operator.kyma-project.io default";
 
 async fn an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed() {
@@ -181,7 +181,7 @@ async fn an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_o
     let line = r#""msg":"event received from SKR, adding kcp-system/one to queue""#;
     assert!(log.contains(line), "row 67: the line that upstream's tests look for");
 
-    // Once all statuses are where they should be, an event without a change is one read.
+    // Once all statuses are written, an event without a change costs one read.
     stage.rests().await;
     let marks = stage.marks();
     tell(&stage, &header, &kyma_event()).await;
@@ -215,7 +215,7 @@ async fn rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_sto
     let (stage, certificates) = ready(1, &[]).await;
     let address = listening(&stage.log(), "events over TLS").expect("it listens");
     let sender = sender::Upstream::new(&certificates.authority, &certificates.for_kyma("one"));
-    // The event goes out, and is answered, before the change is there.
+    // The event is sent and answered before the change is stored.
     let attempts = sender.send(&|| address, &kyma_event()).await.expect("acknowledged");
     assert_eq!(attempts, 1);
     edit(&stage.skrs[0], "Kyma", "default", json!({"spec": {"channel": "fast"}})).await;

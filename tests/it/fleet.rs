@@ -160,12 +160,12 @@ async fn a_control_plane_that_will_not_do_is_told_at_once() {
         let server = kcp.kubeconfig().server.clone();
         given.replace(&server, &format!("https://127.0.0.1:{port}"))
     };
-    // Nothing listens there; there somebody listens and says nothing.
+    // No server listens on the first port. One on the second port accepts connections and never answers.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     refused(&at(free), &["does not answer", &format!("127.0.0.1:{free}"), "refused", "use another kubeconfig"]).await;
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     refused(&at(silent.local_addr().unwrap().port()), &["does not answer", "no answer within 5 s"]).await;
-    // The token is nobody's.
+    // A token that the API server does not know.
     let stranger = kcp.kubeconfig_with_token("known", kube_sim::User::admin()).text().replace("known", "unknown");
     refused(&stranger, &["denies access", "Unauthorized", "with access"]).await;
     let empty = Server::new(&Options::default()).listen("empty").await.unwrap();
@@ -194,7 +194,7 @@ async fn a_fleet_leaves_the_secrets_of_another_one_alone() {
     let said = not_served(&other, &kubeconfig).await;
     assert!(said.contains("Secret kubeconfig-runtime-0001 belongs to another fleet"), "{said}");
     assert_eq!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items, before);
-    // Nobody takes back what this one has left; what to do then was said.
+    // The Secrets of a killed fleet are not removed. The message says how to remove them.
     first.kill().await.unwrap();
     assert_eq!(not_served(&other, &kubeconfig).await, said);
     let (_, command) = said.split_once("if it no longer runs, `kubectl ").expect("a command");

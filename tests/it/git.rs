@@ -543,7 +543,7 @@ async fn a_rewritten_branch_is_reported_until_it_is_accepted() {
     fixture.reopen();
     let fetched = fixture.fetch().await.unwrap();
     assert!(!fetched.fast_forward);
-    // The good one is kept meanwhile, although nobody refers to it any more.
+    // The last good commit is kept meanwhile, although no ref points to it any more.
     assert_eq!(fixture.mirror().last_good().unwrap().to_string(), format!("main@sha1:{good}"));
     assert_eq!(text(&fixture.read(&fixture.mirror().last_good().unwrap()).await.unwrap(), "a.yaml"), "2");
     // Another name is no rewrite: the source was changed.
@@ -692,7 +692,7 @@ async fn many_fetches_do_not_pile_up_packs_and_keep_what_is_in_use() {
     assert!(packs() < 20, "{} packs", packs());
     let files = fixture.mirror().read_object(tree, "modules", Limits::default()).await.unwrap();
     assert_eq!(files, [("modules/x.yaml".into(), b"x"[..].into())]);
-    // What nobody needs any more can be forgotten.
+    // Objects that are not kept are pruned.
     fixture.mirror().keep(BTreeSet::new()).await.unwrap();
     fixture.reopen();
     let good = fixture.mirror().last_good().unwrap();

@@ -272,7 +272,7 @@ fn a_terminal_sees_colours_and_what_takes_long() {
     let seen = at_a_terminal(&repository, "diff --from HEAD");
     assert!(seen.contains("\u{1b}[32m"), "lines that come are green: {seen:?}");
     assert!(seen.contains("reading the repository"), "it is said what takes long: {seen:?}");
-    // A file is no terminal, whoever looks on.
+    // A file is not a terminal, so it gets no colours.
     at_a_terminal(&repository, "diff --from HEAD -o text=report.txt");
     assert!(!fs::read_to_string(repository.path().join("report.txt")).unwrap().contains('\u{1b}'));
 }
@@ -297,7 +297,7 @@ fn what_a_comparison_costs_is_measured_beside_its_yardstick() {
         "a part: diff -r alone",
     ];
     assert_eq!(names, expected);
-    // So short a `diff -r` may have ended before anybody looked at its memory.
+    // Such a short `diff -r` may end before its memory is measured.
     let is_seen = |row: &Value| row["peakBytes"].as_u64().unwrap() > 0 || row["name"] == "a part: diff -r alone";
     assert!(rows.iter().all(|row| row["wallSeconds"].as_f64().unwrap() > 0.0 && is_seen(row)), "{rows:?}");
     assert_eq!((&value["runtimes"], &value["partRuntimes"]), (&4.into(), &2.into()));

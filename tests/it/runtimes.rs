@@ -137,7 +137,7 @@ async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_other
     let mailer = modules.iter().find(|module| module["name"] == "mailer").expect("installed");
     let mailer = mailer["manifest"]["metadata"]["name"].as_str().expect("a name").to_owned();
 
-    // A Manifest that somebody deletes is made anew, and so is all that it names.
+    // A deleted Manifest is created again, and so are its objects.
     let uid = |object: &Value| object["metadata"]["uid"].clone();
     let former = uid(&read(skr, "ConfigMap", "kyma-system", "mailer-a").await.expect("installed"));
     delete(kcp, "Manifest", group, "kcp-system", &mailer).await;
@@ -370,7 +370,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(1, &files).await;
     let skr = &stage.skrs[0];
-    // Something of the module's name is there already, made by someone else.
+    // Another client has created an object with the name of one of the module's.
     harness::apply(skr, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}})).await;
     harness::apply(skr, &json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cache-a", "namespace": "kyma-system"}, "data": {"text": "theirs"},
@@ -426,7 +426,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
         })
         .await;
 
-    // Deleted, its access Secret gone: nobody can reach the runtime any more, and the Kyma ends all the same.
+    // Without its access Secret the runtime is unreachable. The Kyma is deleted all the same.
     delete(&stage.kcp, "Secret", "v1", "kcp-system", "access-one").await;
     delete(&stage.kcp, "Kyma", KYMA, "kcp-system", "one").await;
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;

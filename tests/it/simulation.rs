@@ -1,17 +1,16 @@
-//! Whole landscapes from a seed: commits, changes of modules, edits in runtimes and events about them, deletions, faults
-//! of the network and of the daemon itself, which dies between any two polls of its tasks. The daemon is the real one, in
-//! this thread, its control plane and runtimes are simulated, and the clock is paused: hours pass in a second.
+//! Whole landscapes from a seed: commits, changes of modules, edits in runtimes and their events, deletions, faults of
+//! the network and of the daemon. The daemon may be killed between any two polls of its tasks. It is the real daemon,
+//! in this thread, with a simulated control plane and simulated runtimes. The clock is paused: hours pass in a second.
 //!
-//! What must hold stands in `judge`, and what statuses may say in `truth`. A seed that fails is printed, and played again
-//! by `TIDEGATE_SEED=…`, which also shows the daemon's log. `TIDEGATE_SEEDS=10000 cargo test --release --test it simulation`
-//! plays as many as one likes, from `TIDEGATE_SEED` on if that is given, too. What happened in all of them is counted, and
-//! shown in the end.
+//! `judge` checks the invariants, `truth` checks statuses. A failing seed is printed. `TIDEGATE_SEED=…` plays it again
+//! and shows the daemon's log. `TIDEGATE_SEEDS=10000 cargo test --release --test it simulation` plays more seeds,
+//! starting at `TIDEGATE_SEED` if it is set. The test counts all events and prints the numbers at the end.
 //!
-//! Lists come in pages of a few objects, so that they do go on and can become too old. No read of the daemon's may be
-//! answered from the past, as `judge` sees to; what is stale reaches it through watches that are held back.
+//! Lists have pages of a few objects, so that they need several requests and can expire. No read of the daemon may
+//! return old data; `judge` checks that. Only delayed watches give the daemon stale data.
 //!
-//! A seed decides about everything but the order in which branches of `tokio::select!` are asked that are ready at the
-//! same moment: that order is tokio's own, and no stable tokio lets us choose it.
+//! A seed decides everything but one thing: the order in which `tokio::select!` polls branches that are ready at the
+//! same moment. That order is tokio's own, and no stable tokio lets us choose it.
 
 mod agents;
 mod definitions;
@@ -168,7 +167,7 @@ fn landscapes_converge_whatever_happens() {
                             return failures;
                         }
                         if let Err(failure) = play(seed, furnished, &counts) {
-                            // Whoever plays ten thousand wants to know before the last.
+                            // In a run of ten thousand seeds, a failure is printed at once.
                             eprintln!("{failure}\n");
                             failures.push(format!("seed {seed}"));
                         }
@@ -192,7 +191,7 @@ fn landscapes_converge_whatever_happens() {
 /// One seed. An error says what went wrong, and what was done until then.
 fn play(seed: u64, furnished: &Server, counts: &Counts) -> Result<(), String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    // Whoever waits for his turn, to kill the daemon, gets it after every poll of another task.
+    // The task that kills the daemon gets a turn after every poll of another task.
     runtime.enable_all().start_paused(true).event_interval(1);
     runtime.build().expect("a runtime").block_on(async {
         let mut world = World::new(seed, furnished).await;

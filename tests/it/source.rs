@@ -490,7 +490,7 @@ async fn a_changed_or_deleted_object_is_brought_back() {
         world.api::<ModuleTemplate>().get("mail-2.0.0").await.map(drop).map_err(text)
     })
     .await;
-    // Drift while nobody looks is found by comparing, not by any record.
+    // Drift while the daemon is stopped is found by comparing.
     world.stop().await;
     world.api::<Kyma>().patch("a", &PatchParams::default(), &patch).await.unwrap();
     world.start().await;

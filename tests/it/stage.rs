@@ -120,7 +120,7 @@ impl Stage {
         self.start_daemon(&self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS), more);
     }
 
-    /// Starts the daemon as somebody.
+    /// Starts the daemon as this user.
     pub(crate) fn start_as(&self, access: &Kubeconfig) {
         self.start_daemon(access, &[]);
     }
@@ -199,7 +199,7 @@ impl Stage {
         eventually("the daemon ends", SOON, async || if ended() { Ok(()) } else { Err(self.log_tail()) }).await;
     }
 
-    /// Runs a command of ours with the administrator's kubeconfig. While it runs, time passes as everybody's.
+    /// Runs a `tidegate` command with the administrator's kubeconfig. Real time passes meanwhile.
     pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
         let kubeconfig = self.folder.path().join("admin.kubeconfig");
         std::fs::write(&kubeconfig, self.landscape.kcp.kubeconfig().text()).expect("a file");
@@ -213,8 +213,7 @@ impl Stage {
         self.folder.path().join(LOG)
     }
 
-    /// What the daemon answers on its port for `health` or `metrics`: status and body. While it is asked, time passes as
-    /// everybody's.
+    /// The answer of the daemon's port for `health` or `metrics`: status and body. Real time passes meanwhile.
     pub(crate) async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
         let log = std::fs::read_to_string(self.log()).map_err(|error| error.to_string())?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -362,7 +361,7 @@ fn is_write(record: &Record) -> bool {
 
 /// The user as which the daemon acts; tests act as another.
 pub(crate) const USER: &str = "tidegate-test";
-/// The group of whoever may do everything.
+/// The group of cluster administrators.
 pub(crate) const ADMINISTRATORS: Option<&str> = Some("system:masters");
 /// The daemon's log, in the folder of its stage.
 const LOG: &str = "daemon.log";

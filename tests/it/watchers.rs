@@ -61,8 +61,8 @@ async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_
     assert_eq!(hosts("theirs").await, json!(["watcher.example.org"]));
 }
 
-/// I24: the route follows its Watcher, the Gateway, and whoever edits or deletes it; of two Watchers that want one path, the
-/// older has it until it is gone.
+/// I24: a route changes with its Watcher and the Gateway, and is restored after edits and deletions. If two Watchers
+/// want the same path, the older one has it until it is deleted.
 async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let mut world = World::new("routes").await;
     let (client, namespace) = (world.client.clone(), world.namespace.clone());
@@ -108,7 +108,7 @@ async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let refused = state("second", "Error").await["status"]["conditions"].to_string();
     assert!(refused.contains(&format!("Watcher {namespace}/first has the same manager")), "{refused}");
     assert!(read(&client, "VirtualService", &namespace, "second").await.is_none());
-    // One that leads to the same service is in nobody's way; but all are told of each other.
+    // A Watcher for the same service is no conflict, but all three conditions name the others.
     let mut third = watcher(&namespace, "third");
     third["spec"]["serviceInfo"] = change["spec"]["serviceInfo"].clone();
     harness::apply(&client, &third).await;

@@ -68,8 +68,8 @@ struct State {
     results: BTreeMap<Key, FetchResult>,
 }
 
-/// A fetch that fails after this time had no answer for long. Connections that are refused, and servers that answer
-/// with an error, take far less, and keep nobody waiting.
+/// A fetch that fails after this time had no answer for long. Refused connections and error answers take far less time
+/// and do not delay other sources.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 // === impl Fetches ===

@@ -35,7 +35,7 @@ fn review(case: &Value) -> Value {
     }
 }
 
-/// Sends a case and holds the answer, the request to the control plane and the absence of others against it.
+/// Sends a case. Compares the answer and the requests to the control plane with what the case expects.
 async fn check(name: &str) {
     let cases = cases();
     let case = cases.iter().find(|case| case["name"] == name).unwrap_or_else(|| panic!("no case {name}"));
@@ -60,7 +60,7 @@ async fn check(name: &str) {
             assert_eq!(serde_json::from_slice::<Value>(&answer.body).unwrap(), expected, "{name}");
         }
     }
-    // Another object, which is sent after whatever the case caused: what is not there by then never comes.
+    // A change of another object, sent after those of the case. What has not arrived by then never will.
     stage.change("last").await;
     let expected = case["event"].as_array().map(|event| {
         let text = |index: usize| event[index].as_str().unwrap();

@@ -1,18 +1,18 @@
-//! Certificates as a landscape has them: an authority whose own certificate its gateway serves, and leaves for runtimes.
+//! Certificates as in a landscape: a CA whose own certificate the gateway serves, and certificates for runtimes.
 
 use std::{fs, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// Where the control plane is.
+/// The host of the control plane.
 pub(crate) const HOST: &str = "localhost";
-/// Where the API server finds the agent.
+/// The host under which the API server calls the agent.
 pub(crate) const SERVICE: &str = "skr-webhook.kyma-system.svc";
-/// Which runtime this is.
+/// The name of the runtime.
 pub(crate) const RUNTIME: &str = "6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10";
 
-/// An authority. All have one subject, as after rotations.
+/// A CA. All have the same subject, as after rotations.
 pub(crate) struct Authority {
     pub(crate) pem: String,
     pub(crate) key: String,
@@ -31,7 +31,7 @@ impl Authority {
         Authority::from_key(KeyPair::generate().unwrap())
     }
 
-    /// One with an RSA key of 4096 bits, as cert-manager makes them.
+    /// A CA with an RSA key of 4096 bits, as cert-manager makes them.
     pub(crate) fn rsa() -> Authority {
         let (pem, pkcs8) = rsa_key();
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), &rcgen::PKCS_RSA_SHA256).unwrap();
@@ -47,12 +47,12 @@ impl Authority {
         Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
     }
 
-    /// Its own certificate, as the gateway serves it.
+    /// The CA's own certificate, as the gateway serves it.
     pub(crate) fn itself(&self) -> Identity {
         Identity { certificate: self.pem.clone(), key: self.key.clone() }
     }
 
-    /// A server's certificate that is no authority's.
+    /// A server's certificate from this CA.
     pub(crate) fn server(&self, host: &str) -> Identity {
         self.issue(host, &[host], &KeyPair::generate().unwrap())
     }

@@ -25,22 +25,22 @@ use super::{
     http::{self, Message},
 };
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// A status, and more headers.
     Status(u16, &'static str),
-    /// Nothing, ever.
+    /// No answer.
     Silence,
-    /// Nothing to paths that hold this; 200 to others.
+    /// No answer to paths that contain this; 200 to others.
     SilenceFor(&'static str),
-    /// A status for events; the way to them is there.
+    /// A status for events. Probes succeed.
     Refuse(u16),
     /// The connection is closed without an answer.
     Close,
 }
 
-/// A request that came, and from whom.
+/// A request that arrived, and its sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) message: Message,
@@ -66,7 +66,7 @@ struct Shared {
     config: Mutex<Arc<ServerConfig>>,
 }
 
-/// TLS as the gateway has it.
+/// TLS settings of the gateway.
 pub(crate) fn config(server: &Identity, clients: &[&Authority]) -> Arc<ServerConfig> {
     let provider = tls::provider(Algorithms::All);
     let mut roots = RootCertStore::empty();
@@ -98,41 +98,41 @@ impl ControlPlane {
         ControlPlane { address, shared, task }
     }
 
-    /// What is answered from now on.
+    /// Sets the answer from now on.
     pub(crate) fn reply(&self, reply: Reply) {
         *self.shared.reply.lock().unwrap() = reply;
     }
 
-    /// What new connections are secured with.
+    /// Sets the TLS settings of new connections.
     pub(crate) fn secure(&self, config: Arc<ServerConfig>) {
         *self.shared.config.lock().unwrap() = config;
     }
 
-    /// Goes away: connections are cut, new ones refused.
+    /// Stops: closes all connections and refuses new ones.
     pub(crate) async fn stop(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
         let _ = task.await;
     }
 
-    /// Comes back.
+    /// Starts again.
     pub(crate) async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.task = Some(tokio::spawn(accept(listener, Arc::clone(&self.shared))));
     }
 
-    /// All that came.
+    /// All requests so far.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.shared.received.lock().unwrap().clone()
     }
 
-    /// Bodies of all events that came.
+    /// The bodies of all events so far.
     pub(crate) fn events(&self) -> Vec<String> {
         let posts = self.received().into_iter().filter(|received| received.message.first.starts_with("POST "));
         posts.map(|received| String::from_utf8(received.message.body).unwrap()).collect()
     }
 
-    /// Waits until so many events came.
+    /// Waits for this number of events.
     pub(crate) async fn wait_for(&self, count: usize) -> Vec<String> {
         let deadline = Instant::now() + http::PATIENCE;
         loop {
@@ -177,7 +177,7 @@ async fn serve(stream: TcpStream, connection: usize, shared: Arc<Shared>) {
         shared.received.lock().unwrap().push(received);
         let reply = shared.reply.lock().unwrap().clone();
         let (status, headers) = match reply {
-            // As a listener answers whoever does not post.
+            // A listener answers 405 to every method but POST.
             Reply::Status(200, headers) if is_probe => (405, headers),
             Reply::Status(status, headers) => (status, headers),
             Reply::SilenceFor(part) if !first.contains(part) => (200, ""),

@@ -15,7 +15,7 @@ use super::{
 async fn row_32_a_rotation_of_everything_loses_no_event() {
     let mut stage = Stage::start(QUIET).await;
     let (old, new) = (Authority::new(), Authority::new());
-    // From one authority to the next, in the order of the control plane: bundle, leaf, server.
+    // From one CA to the next, in the order of the control plane: bundle, leaf, server.
     let first = std::mem::replace(&mut stage.authority, old);
     let bundle = format!("{}{}", new.pem, first.pem);
     stage.control_plane.secure(config(&first.itself(), &[&first, &new]));
@@ -56,7 +56,7 @@ async fn row_32_rotations_under_load_lose_nothing() {
     for rotation in 0..5 {
         let next = Authority::new();
         bundle = format!("{}{bundle}", next.pem);
-        // Any order of bundle and leaf, and changes all the while.
+        // Bundle and leaf change in any order, while events are sent.
         stage.control_plane.secure(config(&next.itself(), &[&stage.authority, &next]));
         stage.mount.replace(&stage.identity, &bundle);
         for change in 0..10 {
@@ -69,7 +69,7 @@ async fn row_32_rotations_under_load_lose_nothing() {
                 stage.mount.replace(&stage.identity, &bundle);
                 let count = f64::from(2 * rotation + 2);
                 let reloads = "tidegate_agent_credential_reloads_total{result=\"success\"}";
-                // The kubelet may swap twice within a look.
+                // The kubelet may swap the files twice between two reads.
                 while stage.metric(reloads).await < count && !served(&stage).await {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -98,7 +98,7 @@ async fn served(stage: &Stage) -> bool {
 async fn row_32_what_cannot_be_used_replaces_nothing() {
     let stage = Stage::start(QUIET).await;
     let errors = "tidegate_agent_credential_reloads_total{result=\"error\"}";
-    // A key that is not the certificate's, then a bundle that is none.
+    // A key of another certificate, then an invalid bundle.
     let other = stage.authority.runtime();
     let mismatch = super::certificates::Identity { key: other.key.clone(), ..stage.identity.clone() };
     stage.mount.replace(&mismatch, &stage.authority.pem);

@@ -1,4 +1,4 @@
-//! Events on their way: what stands on the wire, and what becomes of them when nobody listens.
+//! Delivery of events: the bytes on the wire, and what happens while the control plane is unreachable.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn row_42_a_connection_that_was_closed_meanwhile_costs_no_failure() {
     let mut stage = Stage::start(QUIET).await;
     stage.change("a").await;
     stage.control_plane.wait_for(1).await;
-    // The connection is cut and the next one accepted, as when a load balancer moves us.
+    // The connection is closed and the next one accepted, as when a load balancer drops connections.
     stage.control_plane.stop().await;
     stage.control_plane.resume().await;
     stage.change("b").await;
@@ -122,7 +122,7 @@ async fn row_39_nobody_waits_for_a_control_plane_that_is_silent() {
 async fn row_38_a_handshake_that_is_never_answered_is_given_up() {
     let authority = Authority::new();
     let mount = Mount::new(&authority.runtime(), &authority.pem);
-    // Connections stay in the queue of the socket.
+    // Connections stay in the socket's queue.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let timing = Timing { probe_interval: Duration::from_millis(10), ..QUIET };
     let agent = Running::start(timing, settings(&mount, silent.local_addr().unwrap())).await;
@@ -146,7 +146,7 @@ async fn row_37_what_can_pass_is_tried_again() {
         stage.change("default").await;
         stage.control_plane.wait_for(1).await;
         stage.wait_for_metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}", 1.0).await;
-        // Whoever is behind the gateway is not there; one who has enough is.
+        // A 5xx means that there is no listener behind the gateway. A 4xx comes from the listener itself.
         assert_eq!(stage.metric("tidegate_agent_path_up").await, f64::from(status < 500), "{status}");
         stage.control_plane.reply(Reply::Status(200, ""));
         assert_eq!(stage.control_plane.wait_for(2).await, [event("default"), event("default")], "{status}");
@@ -185,7 +185,7 @@ async fn row_36_only_200_is_a_yes_and_other_statuses_are_a_no() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_refusal_the_runtime_is_looked_at_once_somebody_listens_again() {
     let stage = Stage::start(Timing { resync_within: Duration::from_millis(30), ..QUIET }).await;
-    // That of the start.
+    // The full check that the start requests.
     let resync = stage.control_plane.wait_for(1).await.remove(0);
     stage.control_plane.reply(Reply::Status(403, ""));
     stage.change("a").await;
@@ -255,7 +255,7 @@ async fn the_path_is_proven_without_an_event() {
     stage.control_plane.stop().await;
     stage.wait_for_metric("tidegate_agent_path_up", 0.0).await;
     let ready = stage.plain("/readyz").await;
-    // Events wait here: another agent would hear no better.
+    // Events wait here. Another agent would not deliver them sooner.
     assert_eq!(ready.status(), 200);
     assert!(ready.text().contains("connection to the control plane: down for"), "{}", ready.text());
 
@@ -306,7 +306,7 @@ async fn row_43_at_the_end_what_waits_is_sent() {
     let mut stage = Stage::start(timing).await;
     stage.change("before").await;
     stage.agent.stop();
-    // The cluster has not heard of it yet: reviews are still taken, and whoever asks is told.
+    // The cluster does not know of the shutdown yet: reviews are still answered, and `/readyz` fails.
     let deadline = Instant::now() + http::PATIENCE;
     while stage.plain("/readyz").await.status() != 503 {
         assert!(Instant::now() < deadline);

@@ -1,4 +1,4 @@
-//! Whoever can reach the ports may send anything: each costs a bounded sum, and others are served all the while.
+//! Any client may connect to the ports. Its cost is limited, and other requests are still served.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
     stage::{QUIET, Stage, created, event},
 };
 
-/// The agent still does its work.
+/// Checks that the agent still works.
 async fn works(stage: &Stage) {
     stage.change("still").await;
     let deadline = std::time::Instant::now() + http::PATIENCE;
@@ -83,7 +83,7 @@ async fn path_tricks_lead_nowhere() {
         let answer = http::ask(&mut stream, &http::post(path, &body)).await.unwrap();
         assert_eq!(answer.status(), 404, "{path}");
     }
-    // An absolute target is a path all the same.
+    // An absolute target is accepted as a path.
     let mut stream = stage.connect().await;
     let answer = http::ask(&mut stream, &http::post("https://a/validate/lifecycle-manager", &body)).await.unwrap();
     assert_eq!(answer.status(), 200);
@@ -253,8 +253,8 @@ async fn beyond_256_connections_that_say_nothing_the_oldest_of_them_is_closed() 
     works(&stage).await;
 }
 
-/// An API server whose webhook configuration names another authority asks nothing, and ignores that: the agent is the only
-/// one who can see it.
+/// If the webhook configuration of an API server contains another CA, the API server ignores the failed calls. Only the
+/// agent can notice.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_take_the_certificate_is_counted_and_others_are_not() {
     let stage = Stage::start(QUIET).await;
@@ -264,7 +264,7 @@ async fn who_does_not_take_the_certificate_is_counted_and_others_are_not() {
         assert!(http::secured(Arc::clone(&strangers), SERVICE, stream).await.is_err());
         stage.wait_for_metric("tidegate_agent_refused_certificates_total", f64::from(count)).await;
     }
-    // Whoever only looks whether somebody listens.
+    // A port check, which closes the connection without a handshake.
     drop(TcpStream::connect(stage.agent.admission).await.unwrap());
     works(&stage).await;
     assert_eq!(stage.metric("tidegate_agent_refused_certificates_total").await, 3.0);

@@ -1,4 +1,4 @@
-//! As much HTTP/1.1 as the tests speak, written and read by hand, so that what stands on the wire is seen.
+//! A minimal HTTP/1.1, written and parsed by hand, so that tests see the bytes on the wire.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -63,7 +63,7 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
 /// Sends bytes and reads the answer.
 pub(crate) async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> Option<Message> {
     let exchange = async {
-        // Whoever has heard enough may have answered and closed before all was written.
+        // The server may answer and close before it has read everything.
         let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
         read(stream).await.ok().flatten()
@@ -82,7 +82,7 @@ pub(crate) fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n").into_bytes()
 }
 
-/// What a client trusts that knows one authority.
+/// The TLS settings of a client that trusts one CA.
 pub(crate) fn trusting(bundle: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {

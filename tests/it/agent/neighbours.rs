@@ -1,4 +1,4 @@
-//! Others that share the agent: managers that do not answer or refuse, and pods that hold its memory.
+//! Clients and servers that share the agent: managers that are silent or refuse, and clients that use up its memory.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn a_manager_that_does_not_answer_holds_up_no_other() {
         if ours { Ok(()) } else { Err(format!("{:?}", asked().collect::<Vec<_>>())) }
     })
     .await;
-    // The other one is not given up.
+    // The agent still tries the other manager.
     let count = || asked().filter(|first| first.contains("/other/")).count();
     let before = count();
     harness::eventually("theirs is tried again", harness::SOON, async || {
@@ -43,7 +43,7 @@ async fn after_a_refusal_a_proof_of_the_way_has_the_runtime_looked_at() {
     stage.control_plane.reply(Reply::Refuse(404));
     stage.change("a").await;
     stage.wait_for_metric("tidegate_agent_dropped_events_total{error_reason=\"refused\"}", 1.0).await;
-    // Nothing else changes. What is refused as well is not the end of it.
+    // No other object changes. Another refusal does not stop the retries.
     let resyncs = || stage.control_plane.events().into_iter().filter(|event| *event == resync).count();
     let refused = resyncs();
     harness::eventually("the control plane is told to look", harness::SOON, async || {
@@ -61,13 +61,13 @@ async fn after_a_refusal_a_proof_of_the_way_has_the_runtime_looked_at() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_holds_the_memory_for_bodies_holds_up_no_review_of_usual_size() {
     let stage = Stage::start(QUIET).await;
-    // Each of them sends nearly all of what it announces: together twice the memory that there is.
+    // Each client sends nearly all of the announced body: together twice the memory that is available.
     let mut holders = Vec::new();
     for _ in 0..8 {
         let mut stream = stage.connect().await;
         stream.write_all(b"POST /validate/kyma HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\n").await.unwrap();
         holders.push(tokio::spawn(async move {
-            // Whoever waits for memory is read no further.
+            // While a request waits for memory, its connection is not read.
             let block = vec![b' '; 64 << 10];
             for _ in 0..127 {
                 if stream.write_all(&block).await.is_err() {
@@ -80,7 +80,7 @@ async fn who_holds_the_memory_for_bodies_holds_up_no_review_of_usual_size() {
     for name in ["a", "b", "c"] {
         stage.change(name).await;
     }
-    // They were held up all the while: who got no memory is told so, and so is who did not go on.
+    // They all waited: clients without memory get a 503, clients that stopped sending a 408.
     for holder in holders {
         let answer = holder.await.unwrap().unwrap().unwrap();
         assert!([408, 503].contains(&answer.status()), "{}", answer.first);

@@ -1,5 +1,5 @@
-//! Both of our ends with certificates as upstream's control planes make them: RSA keys of 4096 bits in PKCS#1, an authority
-//! whose own certificate the gateway serves, and a bundle of several with one subject.
+//! Our agent with our listener, with certificates as upstream's control planes make them: RSA keys of 4096 bits in
+//! PKCS#1, a CA whose own certificate the gateway serves, and a bundle of several CAs with one subject.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::listener::{
     client::{self, BODY},
 };
 
-/// A listener with TLS of its own, and what it hears.
+/// A listener with its own TLS that receives events.
 async fn hears_agent(server: &Identity, bundle: &str, runtime: &Identity, trusted: &str) -> String {
     let (listener, mut events) = Listener::builder("lifecycle-manager").events(16);
     let socket = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();

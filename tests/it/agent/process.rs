@@ -76,7 +76,7 @@ impl Process {
     }
 
     async fn exit_code(&mut self) -> Option<i32> {
-        // Whoever does not read the log makes the writer wait.
+        // If the log is not read, the agent blocks on writing it.
         while let Ok(Some(_)) = timeout(http::PATIENCE, self.log.next_line()).await.unwrap() {}
         timeout(http::PATIENCE, self.child.wait()).await.unwrap().unwrap().code()
     }

@@ -1,4 +1,4 @@
-//! An agent between an API server, which is the test, and a control plane.
+//! An agent between an API server, played by the test, and a control plane.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     http::{self, Message},
 };
 
-/// Nothing but what a test causes: no second sending, no probe, no resync.
+/// The agent sends only what a test causes: nothing twice, no probe, no full check.
 pub(crate) const QUIET: Timing = Timing {
     settle: Duration::from_millis(10),
     resend: Duration::ZERO,
@@ -76,7 +76,7 @@ impl Stage {
         http::ask(&mut stream, &http::post(path, &serde_json::to_vec(review).unwrap())).await.unwrap()
     }
 
-    /// Has an object changed.
+    /// Reports a change of an object.
     pub(crate) async fn change(&self, name: &str) {
         let answer = self.review("/validate/lifecycle-manager?timeout=15s", &created(name)).await;
         assert_eq!(answer.status(), 200);
@@ -125,12 +125,12 @@ impl Running {
         http::ask(&mut stream, &http::get(path)).await.unwrap()
     }
 
-    /// Tells it to end, as SIGTERM does.
+    /// Stops it, as SIGTERM does.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
-    /// Waits until it has ended. Gives back how many changes were not told.
+    /// Waits until it has stopped. Returns the number of undelivered changes.
     pub(crate) async fn ended(self) -> usize {
         timeout(http::PATIENCE, self.task).await.expect("an end in time").unwrap()
     }
@@ -165,7 +165,7 @@ pub(crate) fn created(name: &str) -> Value {
     })
 }
 
-/// The event of it.
+/// The event of that review.
 pub(crate) fn event(name: &str) -> String {
     format!(
         r#"{{"watched":{{"Namespace":"kyma-system","Name":"{name}"}},"watchedGvk":{{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}}}"#

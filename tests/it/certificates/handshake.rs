@@ -1,4 +1,4 @@
-//! Whether a runtime gets through to the control plane, with what both hold: TLS 1.3 with certificates on both sides.
+//! Whether a runtime can connect to the control plane, with the certificates of both: TLS 1.3 with client certificates.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 
-/// Shakes hands; an error says which side refuses, and why.
+/// Performs a handshake. An error names the side that rejects it, and the reason.
 pub(crate) fn shake(
     host: &str,
     server: (&[u8], &[u8]),
@@ -64,8 +64,8 @@ fn pair((chain, key): (&[u8], &[u8])) -> Result<(Vec<CertificateDer<'static>>, P
     Ok((certificates(chain)?, PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())?))
 }
 
-/// Go's way to trust a server: also one that serves with a certificate of the bundle itself, as Lifecycle Manager's
-/// gateway does.
+/// How Go verifies a server: a certificate in the bundle itself is valid too, such as that of Lifecycle Manager's
+/// gateway.
 #[derive(Debug)]
 struct AsGo {
     bundle: Vec<CertificateDer<'static>>,

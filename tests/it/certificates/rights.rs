@@ -1,17 +1,17 @@
-//! The rights that the overlays give: enough for certificates from the first to the last, and no more.
+//! The RBAC rules of the overlays: they are sufficient for the whole life of certificates, and none is superfluous.
 
 use tidegate_testbed::Record;
 
 use super::*;
 
-/// The ServiceAccount of an overlay with all its rights, as if the namespaces of the overlay were this world's one.
+/// The ServiceAccount of an overlay with all its rules, with the overlay's namespaces replaced by this world's.
 async fn grant(world: &mut World, overlay: &str, secrets: &str) -> String {
     let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
     for mut object in deploy::objects(overlay) {
         if !kinds.iter().any(|kind| object["kind"] == *kind) {
             continue;
         }
-        // What has no namespace is everybody's: it gets a name of its own.
+        // Cluster-scoped objects are shared by all tests, so they get a unique name.
         let own = |name: &str| format!("{name}-{}", world.namespace);
         if let Some(namespace) = object["metadata"]["namespace"].as_str() {
             assert!([secrets, "kcp-system"].contains(&namespace), "{object}");
@@ -32,7 +32,7 @@ async fn grant(world: &mut World, overlay: &str, secrets: &str) -> String {
     world.user.clone()
 }
 
-/// Holds what was asked against the rules of the overlay's Role.
+/// Compares the requests with the rules of the overlay's Role.
 fn check(world: &World, overlay: &str, user: &str) {
     let records = world.server.records();
     let ours: Vec<&Record> = records.iter().filter(|record| record.user == user).collect();

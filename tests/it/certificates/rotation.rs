@@ -1,4 +1,5 @@
-//! The authority changes: no runtime loses its way to the control plane, what is due is done, and what is late is told.
+//! Changes of the CA: runtimes can always connect to the control plane, renewals happen in time, and late ones are
+//! reported.
 
 use std::{fmt::Debug, ops::RangeBounds};
 
@@ -12,7 +13,7 @@ scenarios! {
     own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted,
 }
 
-/// Whether a runtime gets through, now.
+/// Whether a runtime can connect now.
 async fn shake(world: &World, kyma: &str) -> Result<(), String> {
     let secret = world.secret(names::GATEWAY_SECRET).await.and_then(|secret| secret.data).ok_or("no gateway")?;
     let held = |key: &str| secret.get(key).map(|bytes| bytes.0.as_slice()).unwrap_or_default();
@@ -27,13 +28,13 @@ async fn shake(world: &World, kyma: &str) -> Result<(), String> {
     )
 }
 
-/// How many authorities are trusted.
+/// The number of trusted CAs.
 async fn authorities(world: &World) -> usize {
     tidegate::gateway::pki::read_bundle(&world.gateway("ca.crt").await).map_or(0, |bundle| bundle.authorities().len())
 }
 
-/// Waits until everything is of the present authority, the runtime's certificate and the gateway's, and so many are
-/// trusted. All the while the runtime gets through.
+/// Waits until the current CA has issued the certificates of the runtime and the gateway, and this number of CAs is
+/// trusted. The runtime must be able to connect all the while.
 async fn follows(world: &World, kyma: &str, trusted: impl RangeBounds<usize> + Debug) {
     eventually("all is of the present authority", SOON * 2, async || {
         if let Err(error) = shake(world, kyma).await {
@@ -68,7 +69,7 @@ async fn own_authority_is_replaced_over_and_over_and_every_handshake_succeeds() 
         world.api::<Secret>().delete(names::AUTHORITY_SECRET, &DeleteParams::default()).await.unwrap();
         follows(&world, "one", trusted..=trusted).await;
     }
-    // Three in a row, faster than anything can follow.
+    // Three new CAs in a row, faster than the daemon and the runtimes can follow.
     for _ in 0..3 {
         let before = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
         world.api::<Secret>().delete(names::AUTHORITY_SECRET, &DeleteParams::default()).await.unwrap();
@@ -99,7 +100,7 @@ async fn gateway_waits_for_a_runtime_that_does_not_trust_the_new_authority_yet()
     world.issued("one").await;
     world.issued("two").await;
     world.daemon().sleeps("two", true);
-    // A pass that had begun before may still learn of what comes next.
+    // A pass that began before may still read the new CA.
     world.daemon().context.queue.settled().await;
     let served = world.gateway("tls.crt").await;
     world.api::<Secret>().delete(names::AUTHORITY_SECRET, &DeleteParams::default()).await.unwrap();
@@ -108,7 +109,7 @@ async fn gateway_waits_for_a_runtime_that_does_not_trust_the_new_authority_yet()
         if known == 2 { Ok(()) } else { Err(format!("{known}")) }
     })
     .await;
-    // Well past the grace.
+    // Well past the grace period.
     holds("the gateway serves as before, and both get through", Duration::from_secs(5), async || {
         world.daemon().look();
         shake(&world, "one").await?;
@@ -164,7 +165,7 @@ async fn authority_that_cert_manager_made_is_gone_on_with() {
     world.start().await;
     let before = world.issued("one").await;
     let authority = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
-    // cert-manager goes, and with it whoever would issue.
+    // cert-manager stops, so no issuer remains.
     world.stop().await;
     world.stop_cert_manager();
     world.certificates().await.delete("one-webhook-tls", &DeleteParams::default()).await.unwrap();
@@ -194,7 +195,7 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
     world.kyma("one", DOMAIN).await;
     world.start().await;
     world.issued("one").await;
-    // cert-manager writes the Secret first; stopped before it has said that it is done, it never would.
+    // cert-manager writes the Secret before the status. If it is stopped in between, the status never changes.
     eventually("cert-manager is done with it, and nothing is overdue", SOON, async || {
         let certificate = world.certificates().await.get("one-webhook-tls").await.map_err(|error| error.to_string())?;
         let status = &certificate.data["status"];
@@ -208,7 +209,7 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
     })
     .await;
     let before = world.daemon().runtime("one");
-    // Nobody issues, and the authority was replaced: so the Secret says.
+    // No issuer runs, and the Secret says that the CA was replaced.
     world.stop_cert_manager();
     let now = Timestamp::from_second(ambient::now().as_second() + 1).unwrap();
     let patch = json!({"metadata": {"annotations": {names::annotation::BUNDLED_AT: now.to_string()}}});
@@ -253,7 +254,7 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // One of seven days, of the same authority.
+    // A certificate for seven days, from the same CA.
     let authority = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
     let root =
         tidegate::gateway::pki::Root::read(&authority, &world.data(names::AUTHORITY_SECRET, "tls.key").await).unwrap();
@@ -275,7 +276,7 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
 async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
     let mut world = World::builtin("own-end").await;
     world.kyma("one", DOMAIN).await;
-    // Thirty days are less than the life of a certificate.
+    // The CA is valid for thirty days, less than a certificate.
     let now = ambient::now();
     let month = Duration::from_secs(30 * 24 * 3600);
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, month) };

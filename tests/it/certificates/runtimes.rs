@@ -1,4 +1,4 @@
-//! Certificates of runtimes: they come, they come back, they go.
+//! Certificates of runtimes are issued, restored and removed.
 
 use super::*;
 
@@ -29,7 +29,7 @@ async fn own_authority_of(mut world: World) -> World {
     world
 }
 
-/// Waits until nothing is left to do, so that what comes after is not what came before.
+/// Waits until the daemon writes nothing more, so that later writes have a later cause.
 async fn rests(world: &World) {
     eventually("nothing is written any more", SOON, async || {
         world.daemon().context.queue.settled().await;
@@ -68,7 +68,7 @@ async fn i25_certificate_is_as_lifecycle_manager_has_it_and_missing_skr_domain_f
     .await;
     assert!(world.certificates().await.get_opt("two-webhook-tls").await.unwrap().is_none());
 
-    // And all of it rests: neither a look nor a new process writes anything.
+    // The world is quiet: neither a pass nor a restart causes a write.
     rests(&world).await;
     let mut world = world;
     let mark = world.mark();
@@ -119,7 +119,7 @@ async fn own_certificate_is_made_again_after_deletion_and_after_a_change() {
         }
     };
     let second = other_than(first).await;
-    // Another domain is another certificate.
+    // A new domain causes a new certificate.
     world.kyma("one", Some("moved.example.org")).await;
     let third = other_than(second).await;
     let leaf = tidegate::gateway::pki::read_first(&third.leaf.unwrap().0).unwrap();
@@ -259,7 +259,7 @@ async fn bundle_that_cannot_be_read_stops_everything_and_is_named_without_its_te
     })
     .await;
     assert!(problem.contains("`ca.crt` of Secret") && !problem.contains("maybe-a-secret"), "{problem}");
-    // Deleted, it is made again.
+    // A deleted Secret is created again.
     world.api::<Secret>().delete(names::GATEWAY_SECRET, &DeleteParams::default()).await.unwrap();
     eventually("all is well again", SOON, async || {
         let problem = world.daemon().context.certificates.problem();

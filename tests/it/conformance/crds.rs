@@ -714,8 +714,8 @@ fn kind_is_ours(kind: &str) -> bool {
     api::crd(kind).is_some()
 }
 
-/// A folder of upstream files, which are no part of this repository. None where they are not at hand and nobody says
-/// that they must be: `TIDEGATE_UPSTREAM` does, and so does `CI` where a folder `shared` lies beside the checkout.
+/// A folder of upstream files, which are not in this repository. `None` if it is missing and not required.
+/// `TIDEGATE_UPSTREAM` requires it, and so does `CI` if there is a folder `shared` beside the checkout.
 fn upstream(folder: &str) -> Option<PathBuf> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().skip(1).take(2);

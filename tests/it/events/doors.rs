@@ -1,4 +1,4 @@
-//! Who gets in, in the daemon: ids and domains of Kymas, replicas that do not lead, ports that are taken.
+//! Who may send events to the daemon: ids and domains of Kymas, replicas that do not lead, ports that are in use.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ async fn post(daemon: &Daemon, header: &str) -> Reply {
     client::post(daemon.address("events").expect("it listens"), header, &kyma_event()).await
 }
 
-/// Asks until the watches have brought what was just written.
+/// Asks until the daemon's watches have seen the last write.
 async fn until_answered(daemon: &Daemon, header: &str, status: u16) -> Reply {
     eventually(&format!("the answer is {status}"), SOON, async || match post(daemon, header).await {
         reply if reply.status == status => Ok(reply),
@@ -67,7 +67,7 @@ async fn rows_58_and_59_a_runtime_is_known_by_its_id_and_by_one_kyma_only() {
     assert_eq!(reply.body, "no runtime has the id that the certificate names\n");
     kyma(&place, "one", "id-one", &domain).await;
     until_answered(&daemon, &header, 200).await;
-    // Another Kyma of the same id: which one is meant, nobody can tell.
+    // Another Kyma with the same id: the daemon cannot tell which one is meant.
     kyma(&place, "two", "id-one", &domain).await;
     let reply = until_answered(&daemon, &header, 403).await;
     assert_eq!(reply.body, "several runtimes have the id that the certificate names\n");
@@ -119,7 +119,7 @@ async fn row_63_who_does_not_lead_says_503_and_the_way_can_be_probed_all_the_sam
     let second = place.start("second", &[]);
     let header = certificates.header("one");
     eventually("the second listens", SOON, async || second.address("events").ok_or_else(String::new)).await;
-    // Before it has read what it serves with, it says 503 for that reason, and the connection stays.
+    // Before the daemon has read its certificates, it answers 503, and keeps the connection open.
     let reply =
         eventually("it ends the connection, so that the next may lead to another", SOON, async || {
             match post(&second, &header).await {
@@ -146,7 +146,7 @@ async fn a_bundle_that_comes_later_is_believed_at_once() {
     assert_eq!(post(&daemon, &header).await.status, 503, "nobody can be believed yet");
     certificates.install(&place.client, &place.namespace).await;
     until_answered(&daemon, &header, 200).await;
-    // Our own end of TLS is there as well.
+    // Our own TLS listener is there as well.
     let tls = client::TlsClient::new(certificates.authority.pem(), Some(&certificates.for_kyma("one")));
     let address = daemon.address("events over TLS").expect("it listens");
     eventually("TLS is served", SOON, async || match tls.post(address, &kyma_event()).await {
@@ -154,7 +154,7 @@ async fn a_bundle_that_comes_later_is_believed_at_once() {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // Another authority takes its place.
+    // Another CA replaces the first one.
     let others = Certificates::new();
     others.install(&place.client, &place.namespace).await;
     until_answered(&daemon, &header, 401).await;

@@ -1,4 +1,4 @@
-//! Whatever ends, and whenever: what was acknowledged is worked off.
+//! Acknowledged events are processed, whatever fails and when.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -25,7 +25,7 @@ scenarios! {
     sigterm_ends_what_is_under_way_and_what_was_acknowledged_is_there_after_the_restart,
 }
 
-/// Work on an event begins so late that the process is killed before, for sure.
+/// An event settles for so long that the process is certainly killed before it acts on the event.
 const NEVER: &str = "--event-settle=60s";
 
 async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing() {
@@ -63,7 +63,7 @@ async fn what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_somet
         stage.kyma_in("one", "Error").await;
         delete(&stage.skrs[0], object).await;
         tell(&stage, &header, &event("", "v1", "ConfigMap", object)).await;
-        // Passes end, and it stays written down: nobody has looked.
+        // Passes end, but the event stays in the journal, because no pass has read the runtime.
         holds("it stays in the journal", Duration::from_secs(8), async || match journal(&stage.kcp).await {
             keys if keys == ["kcp-system_one"] => Ok(()),
             keys => Err(format!("{keys:?}")),
@@ -84,9 +84,9 @@ async fn what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_somet
     }
 }
 
-/// Two processes, one of which leads; an agent of upstream for each object that is deleted again and again. The one that
-/// leads is killed in the middle. In the end everything whose deletion was acknowledged is there again, and no event was
-/// lost although nobody led for seconds.
+/// Two processes, one of which leads, and an upstream agent for each of several objects. The objects are deleted again
+/// and again. The leader is killed half-way. In the end every object whose deletion was acknowledged exists again. No
+/// event is lost, although there was no leader for seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
     let (stage, certificates) = ready(1, &[]).await;
@@ -96,7 +96,7 @@ async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
     })
     .await;
     let sender = sender::Upstream::new(&certificates.authority, &certificates.for_kyma("one"));
-    // As the endpoints of a Service: whoever was asked last is not asked next.
+    // Round-robin, as with the endpoints of a Service.
     let turn = AtomicUsize::new(0);
     let logs = [stage.log(), second.log().to_owned()];
     let address = || {
@@ -113,8 +113,8 @@ async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
                 after += usize::from(killed.load(Ordering::Relaxed));
                 match sender.send(&address, &event("", "v1", "ConfigMap", name)).await {
                     Ok(_) => acknowledged.fetch_add(1, Ordering::Relaxed),
-                    // Nobody led for longer than such an agent tries. It was not acknowledged, so it may be lost; the
-                    // next one tells of the same runtime.
+                    // There was no leader for longer than this agent retries. The event was not acknowledged, so it may
+                    // be lost. The next one is about the same runtime.
                     Err(sender::Lost::GaveUp) => 0,
                     Err(lost) => panic!("{lost:?}"),
                 };

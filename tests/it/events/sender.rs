@@ -1,5 +1,5 @@
-//! A sender that does as the Go agents do: a new TLS connection for each event, three attempts with pauses of two and four
-//! seconds, only after transport errors and 5xx; only 200 counts.
+//! A sender that works like the Go agents. It opens a new TLS connection for each event. It tries three times, with
+//! pauses of two and four seconds, after transport errors and 5xx only. Only 200 is a success.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,9 +12,9 @@ pub(crate) struct Upstream {
 /// Why an event is lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// An answer after which nothing is tried again.
+    /// A status that is not retried.
     Status(u16),
-    /// Three attempts.
+    /// Three failed attempts.
     GaveUp,
 }
 
@@ -25,7 +25,7 @@ impl Upstream {
         Upstream { client: TlsClient::new(authority.pem(), Some(leaf)) }
     }
 
-    /// Sends an event to wherever `address` says at each attempt, and returns how many there were.
+    /// Sends an event to the address that `address` returns for each attempt. Returns the number of attempts.
     pub(crate) async fn send(&self, address: &dyn Fn() -> SocketAddr, body: &str) -> Result<usize, Lost> {
         for attempt in 0..=PAUSES.len() {
             if attempt != 0 {

@@ -118,7 +118,7 @@ impl Pack {
 }
 
 impl Answers {
-    /// A server whose `main` is at `tip`, and that sends this pack to whoever asks.
+    /// A server whose `main` is at `tip`, and which sends this pack to every client.
     pub(crate) fn new(tip: impl ToString, pack: Vec<u8>) -> Answers {
         Answers { tip: tip.to_string(), pack }
     }

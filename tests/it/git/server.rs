@@ -269,7 +269,7 @@ impl Shared {
             .env("GIT_HTTP_EXPORT_ALL", "1")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            // The test's own files, whoever runs it.
+            // The files may belong to another user than the one that runs the test.
             .envs([("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")])
             .env("PATH_INFO", path)
             .env("QUERY_STRING", query)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::git::server::{Action, Request, Server};
 
-/// Asks for a token of `realm`, and has an artifact for whoever has `token`.
+/// A registry that names `realm` as its token server and serves an artifact to clients with the token `token`.
 fn guarded(artifact: Artifact, realm: String) -> impl Fn(&Request) -> Action + Send + Sync + 'static {
     move |request| {
         if request.target.starts_with("/token") {

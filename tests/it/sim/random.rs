@@ -1,4 +1,4 @@
-//! Random writes by several managers, from fixed seeds: what nobody thought of.
+//! Random writes by several managers, from fixed seeds, for cases that the other tests do not cover.
 
 use serde_json::{Map, Value, json};
 

@@ -154,7 +154,7 @@ async fn field_selectors_ask_for_what_each_kind_has() {
     ];
     let mut asks = Vec::new();
     for place in places {
-        // Nothing is called so, so every list is empty, whoever else uses the server.
+        // No object has this name, so every list is empty, whatever other clients create on the server.
         asks.extend(fields.iter().map(|field| {
             Ask::get(&format!("{place}?fieldSelector={}", encoded(&format!("metadata.name=no.such,{field}=none"))))
         }));

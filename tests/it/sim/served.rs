@@ -1,4 +1,4 @@
-//! The simulator behind TLS, and its clients: kube's, ours, and whoever has no credentials.
+//! The simulator behind TLS, and its clients: kube's, our own, and one without credentials.
 
 use std::sync::{Arc, Mutex};
 

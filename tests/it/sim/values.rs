@@ -1,4 +1,4 @@
-//! What stays as it was, what null is, whom somebody acts for, and other answers that depend on single values.
+//! Answers that depend on single values: unchanged objects, null, impersonation and others.
 
 use serde_json::{Value, json};
 

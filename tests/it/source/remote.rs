@@ -54,7 +54,7 @@ async fn write_secret(world: &World, data: &[(&str, &[u8])]) {
     api.create(&PostParams::default(), &secret).await.unwrap();
 }
 
-/// Lets in who brings this header, and nobody else.
+/// Admits only clients that send this header.
 fn guard(server: &Server, wanted: &str) {
     let wanted = wanted.to_owned();
     server.behave(move |request| match request.authorization() {

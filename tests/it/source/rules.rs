@@ -47,7 +47,7 @@ async fn an_object_that_says_so_is_not_pruned_whoever_wrote_that() {
     world.gone::<ModuleTemplate>("mail-3.0.0").await;
     is_kept(&world, "mail-1.0.0").await;
     is_kept(&world, "mail-2.0.0").await;
-    // Whoever takes the annotation off lets it go.
+    // Once the annotation is removed, the object is pruned.
     let patch = Patch::Merge(json!({"metadata": {"annotations": {names::annotation::PRUNE: null}}}));
     world.api::<ModuleTemplate>().patch("mail-2.0.0", &PatchParams::default(), &patch).await.unwrap();
     world.gone::<ModuleTemplate>("mail-2.0.0").await;

@@ -1,12 +1,12 @@
-//! How a scenario's time passes: paused, where the servers are simulated, so that waiting costs nothing; else as
-//! everybody's.
+//! The time of a scenario. With simulated servers the clock is paused, so waiting costs nothing. Otherwise it is real
+//! time.
 
 use std::future::Future;
 
 use tidegate_process::{ambient, tls};
 use tokio::runtime::Builder;
 
-/// What scenarios run on.
+/// The API servers of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Servers {
     /// In this process.
@@ -15,15 +15,15 @@ pub(crate) enum Servers {
     Real,
 }
 
-/// Time passes as everybody's while this lives.
+/// Real time passes while this value exists.
 pub(super) struct Flow(());
 
 tokio::task_local! {
-    /// What the running test asks for, whatever the environment says.
+    /// The servers that the running test requires, regardless of the environment.
     static REQUIRED: Servers;
 }
 
-/// What the running test requires, or else what `TIDEGATE_TEST_SERVERS` asks for.
+/// The servers that the running test requires, or else those that `TIDEGATE_TEST_SERVERS` names.
 pub(crate) fn servers() -> Servers {
     if let Ok(required) = REQUIRED.try_with(|servers| *servers) {
         return required;
@@ -37,14 +37,14 @@ pub(crate) fn servers() -> Servers {
 
 /// Runs a test from its first line to its last.
 ///
-/// On simulated servers the clock is paused, and everything happens in this thread: the daemon, too. Whatever waits for
-/// another process says so by [`flow`]. On real servers the daemon is a process and time is everybody's.
+/// With simulated servers the clock is paused, and everything, including the daemon, runs in this thread. Code that
+/// waits for another process calls [`flow`]. With real servers the daemon is a process and time is real.
 pub(crate) fn scenario(body: impl Future<Output = ()>) {
     tls::install();
     match servers() {
         Servers::Simulated => {
             let mut builder = Builder::new_current_thread();
-            // Whoever waits for other tasks gets a turn after every poll of one.
+            // A task that waits for other tasks gets a turn after every poll of one.
             let runtime = builder.enable_all().start_paused(true).event_interval(1).build().expect("a runtime");
             runtime.block_on(async {
                 let _simulated = ambient::simulate(jiff::Timestamp::now(), 1);

@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// How a daemon of this process reaches these servers, as whoever its kubeconfigs name.
+    /// How a daemon in this process reaches these servers, as the users that its kubeconfigs name.
     pub(crate) fn network<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Network {
         let here = servers.into_iter().filter_map(|server| match server {
             Server::Simulated(server) => {
@@ -259,7 +259,7 @@ pub(super) async fn furnish(kcp: &Client) {
     apply(kcp, &kcp_system()).await;
 }
 
-/// Whom the client certificate of a configuration names.
+/// The user in the client certificate of a configuration.
 fn user(config: &kube::Config) -> Option<User> {
     let pem = STANDARD.decode(config.auth_info.client_certificate_data.as_ref()?).ok()?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
@@ -279,7 +279,7 @@ fn record(answered: Answered) -> Record {
 fn furnished() -> &'static sim::Server {
     static FURNISHED: OnceLock<sim::Server> = OnceLock::new();
     FURNISHED.get_or_init(|| {
-        // A runtime of its own, since whoever asks for it first is within another.
+        // A separate tokio runtime, because the first caller runs in another one.
         let make = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
@@ -334,7 +334,7 @@ impl Simulated {
 // === impl Wire ===
 
 impl Wire {
-    /// A client that asks as somebody.
+    /// A client that acts as this user.
     fn client(&self, user: User) -> Client {
         let (wire, service) = (self.clone(), self.server.service_as(user));
         let ask = move |request| wire.clone().ask(service.clone(), request);

@@ -83,7 +83,7 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, requests: &Mutex<Vec<Stri
     }
 }
 
-/// Asks the webhook about labelled ConfigMaps, and nobody may pass without an answer.
+/// A webhook configuration for labelled ConfigMaps, which rejects requests if the webhook does not answer.
 pub(super) fn configuration(namespace: &str, authority: &str) -> Value {
     use base64::Engine as _;
     json!({
