@@ -63,8 +63,8 @@ pub(crate) fn serve() -> io::Result<()> {
 
 /// The engine of a mirror, with limits for each task.
 ///
-/// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the thread
-/// that has started it: the next daemon must have the folder to itself.
+/// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the
+/// thread that has started it: the next daemon must have the folder to itself.
 pub(crate) fn git_engine(limits: EngineLimits) -> io::Result<git::Engine> {
     let numbers = [u128::from(limits.memory_mib), limits.computing.as_millis(), limits.time.as_millis()];
     let arguments = GIT_ARGUMENTS.into_iter().map(str::to_owned).chain(numbers.map(|number| number.to_string()));

@@ -115,8 +115,8 @@ const BACKEND_RETRY: Duration = Duration::from_secs(2);
 
 /// Ensures that a runtime has its desired certificate, and returns its state.
 ///
-/// After [`CertificateState::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to the
-/// control plane fails.
+/// After [`CertificateState::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to
+/// the control plane fails.
 pub async fn ensure(
     context: CertificatesContext<'_>,
     cause: &Cause,

@@ -314,8 +314,8 @@ impl SourcePass<'_> {
         self.read(known, terms, revision, Purpose::Recall, Duration::ZERO).await
     }
 
-    /// Reads a revision, and makes it active unless the source refuses it. `taken` is what its fetch took of the time. A
-    /// revision that takes longer than the rest is left alone for some time.
+    /// Reads a revision, and makes it active unless the source refuses it. `taken` is what its fetch took of the time.
+    /// A revision that takes longer than the rest is left alone for some time.
     async fn read(
         &self,
         known: &mut KnownSource,
@@ -388,8 +388,8 @@ impl SourcePass<'_> {
         mirror.record_good(&revision).await.map_err(Problem::Git)
     }
 
-    /// The files of a revision. Its definitions say where its modules are, which may be outside of `paths`, so it may be
-    /// read twice.
+    /// The files of a revision. Its definitions say where its modules are, which may be outside of `paths`, so it may
+    /// be read twice.
     async fn snapshot(
         &self,
         cache: &mut Cache,

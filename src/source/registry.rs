@@ -1,7 +1,7 @@
 //! What the daemon has read from git: the mirror and the active revision of each GitSource.
 //!
-//! The registry never decides to fetch. [`crate::source`] does, and fills it. The other controllers read from it the objects of modules in
-//! git, and the template overrides of a source.
+//! The registry never decides to fetch. [`crate::source`] does, and fills it. The other controllers read from it the
+//! objects of modules in git, and the template overrides of a source.
 //!
 //! The objects of modules are shared: many Manifests and sources name one tree, and it is in memory once. The registry
 //! refers to them weakly, so they are gone with the last user.
@@ -161,8 +161,8 @@ struct Entry {
     objects: Weak<ModuleObjects>,
 }
 
-/// Maximum number of diagnostics that all sources together keep listed; each keeps those that its status shows. With the
-/// longest messages they take 10 MiB.
+/// Maximum number of diagnostics that all sources together keep listed; each keeps those that its status shows. With
+/// the longest messages they take 10 MiB.
 const LISTED_IN_PROCESS_MAX: usize = 10_000;
 
 // === impl SourceRegistry ===

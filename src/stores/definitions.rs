@@ -6,8 +6,8 @@
 //! the namespace anew: the API server marks them before it deletes what they contain, so an answer that is newer than
 //! the deletion cannot miss the mark. Passes that ask at the same moment share one answer.
 //!
-//! What comes back needs a moment: first the API server serves the kinds, then the sources apply their definitions, then
-//! the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either.
+//! What comes back needs a moment: first the API server serves the kinds, then the sources apply their definitions,
+//! then the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

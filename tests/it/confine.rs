@@ -103,8 +103,8 @@ fn a_renderer_goes_on_after_a_process_has_ended() {
     }
 }
 
-/// Lines and messages of what `validate` says of a repository whose override has this second line. The program gets less
-/// memory than any of the bombs takes.
+/// Lines and messages of what `validate` says of a repository whose override has this second line. The program gets
+/// less memory than any of the bombs takes.
 fn validate(folder: &std::path::Path, line: &str) -> Vec<(u64, String)> {
     let manifest = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/kcp/manifest.yaml")).unwrap();
     fs::create_dir_all(folder.join("templates/kcp")).unwrap();

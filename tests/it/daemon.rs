@@ -23,7 +23,8 @@ use crate::{
 
 const LEASE: &str = "893110f7.kyma-project.io";
 
-/// A namespace of one test in a KCP, with a user of its own, so that the server's records tell whose requests are whose.
+/// A namespace of one test in a KCP, with a user of its own, so that the server's records tell whose requests are
+/// whose.
 pub(crate) struct TestNamespace {
     server: Server,
     pub(crate) client: kube::Client,

@@ -68,7 +68,8 @@ fn read(path: &Path) -> Vec<Value> {
     documents.iter().map(yaml::Node::to_json).filter(|document| !document.is_null()).collect()
 }
 
-/// One verb on one resource that the service account may use: everywhere, or in one namespace; on all objects, or on one.
+/// One verb on one resource that the service account may use: everywhere, or in one namespace; on all objects, or on
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rule {
     verb: String,

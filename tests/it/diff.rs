@@ -1,7 +1,7 @@
 //! What `tidegate diff` says of changes to the example, run as a user runs it.
 //!
-//! The expected output of a change is `diff/<change>.txt`; `UPDATE_GOLDEN=1 cargo test --test it diff::` writes it anew,
-//! to be reviewed like code. Commits are shown as `<commit>`: they have another id in every run.
+//! The expected output of a change is `diff/<change>.txt`; `UPDATE_GOLDEN=1 cargo test --test it diff::` writes it
+//! anew, to be reviewed like code. Commits are shown as `<commit>`: they have another id in every run.
 
 use std::{
     collections::BTreeSet,

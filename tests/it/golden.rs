@@ -1,7 +1,7 @@
 //! The example as a whole, rendered by the binary: each target is compared with a recorded file.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --test it golden::` records anew; the difference is reviewed like code. CRDs are left out:
-//! they have tests of their own, and a word in a description should not change these files.
+//! `UPDATE_GOLDEN=1 cargo test --test it golden::` records anew; the difference is reviewed like code. CRDs are left
+//! out: they have tests of their own, and a word in a description should not change these files.
 
 use std::{
     env, fs,

@@ -25,7 +25,8 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, watch};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// Dedicated servers at a time: each is 300 MB and a part of a core. Two small landscapes fit, which wait most of the time.
+/// Dedicated servers at a time: each is 300 MB and a part of a core. Two small landscapes fit, which wait most of the
+/// time.
 const DEDICATED_MAX: u32 = 4;
 static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
 

@@ -93,7 +93,8 @@ fn defaults_are_written_as_people_read_them() {
     }
 }
 
-/// The rows of the table: `` `NAME` (`file`) ``, `` `Limits::field` (`file`) `` or `` `--option` `` in the first cell, the default in the second.
+/// The rows of the table: `` `NAME` (`file`) ``, `` `Limits::field` (`file`) `` or `` `--option` `` in the first cell,
+/// the default in the second.
 fn rows() -> Vec<Row> {
     let text = fs::read_to_string(root().join("docs/limits.md")).unwrap();
     let constant = Regex::new(r"^`((?:Limits::)?\w+)` \(`([\w/.-]+)`\)").unwrap();

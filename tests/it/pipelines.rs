@@ -1,4 +1,5 @@
-//! The example pipelines: what they run is run here, in a repository of its own, save for the steps that need a network.
+//! The example pipelines: what they run is run here, in a repository of its own, save for the steps that need a
+//! network.
 
 use std::{
     collections::BTreeMap,

@@ -454,7 +454,8 @@ async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
         .await;
     stage.kyma_in("two", "Ready").await;
 
-    // A Secret that asks for a program is refused by name, and the program does not run; a good one takes effect at once.
+    // A Secret that asks for a program is refused by name, and the program does not run; a good one takes effect at
+    // once.
     let canary = stage.log().with_file_name("canary");
     let exec = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nclusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\nusers: [{{name: a, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: touch, args: ['{}']}}}}}}]\n",

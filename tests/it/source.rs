@@ -1,7 +1,7 @@
 //! Git to KCP: each rule of what a GitSource does to the control plane.
 //!
-//! The daemon of a test is the controllers of GitSources and Watchers with the watches and the queue that the real one has, and its own
-//! user, so that the audit log tells its requests from everybody else's. Runtimes are not part of it.
+//! The daemon of a test is the controllers of GitSources and Watchers with the watches and the queue that the real one
+//! has, and its own user, so that the audit log tells its requests from everybody else's. Runtimes are not part of it.
 
 use std::{
     collections::BTreeSet,
@@ -903,8 +903,8 @@ impl World {
         self.api::<Kyma>().patch(&name, &params, &Patch::Apply(object)).await.unwrap();
     }
 
-    /// Commits, declares the repository as `landscape`, starts the daemon, and waits until that commit is settled. Returns
-    /// the commit.
+    /// Commits, declares the repository as `landscape`, starts the daemon, and waits until that commit is settled.
+    /// Returns the commit.
     pub(crate) async fn begin(&mut self, spec: Value) -> String {
         let commit = self.commit();
         self.declare("landscape", spec).await;

@@ -1,8 +1,8 @@
 //! A whole landscape for one test: KCP and runtimes of its own, a git repository, and the daemon.
 //!
-//! The servers are simulated, in this process, unless `TIDEGATE_TEST_SERVERS=real` or the test asks for real ones. Within a
-//! [`scenario`] on simulated servers the clock is paused and the daemon is part of this process; everywhere else it is a
-//! process of its own, which is what a test wants that has other processes as well: agents, or commands.
+//! The servers are simulated, in this process, unless `TIDEGATE_TEST_SERVERS=real` or the test asks for real ones.
+//! Within a [`scenario`] on simulated servers the clock is paused and the daemon is part of this process; everywhere
+//! else it is a process of its own, which is what a test wants that has other processes as well: agents, or commands.
 
 mod clock;
 mod daemon;
@@ -105,7 +105,8 @@ impl Stage {
         Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), more, _logs, folder }
     }
 
-    /// Starts the daemon, as an administrator of its own: the records of servers tell its requests from those of the test.
+    /// Starts the daemon, as an administrator of its own: the records of servers tell its requests from those of the
+    /// test.
     pub(crate) fn start(&self) {
         self.start_with(&[]);
     }
@@ -291,8 +292,8 @@ impl Stage {
         self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since `marks`, which [`Stage::marks`] gave: the daemon's writes to KCP but for the Lease, and all its requests to
-    /// runtimes.
+    /// Since `marks`, which [`Stage::marks`] gave: the daemon's writes to KCP but for the Lease, and all its requests
+    /// to runtimes.
     pub(crate) fn requests_since(&self, marks: &[u64]) -> Vec<String> {
         let mut found = Vec::new();
         for (cluster, mark) in self.landscape.servers().zip(marks) {

@@ -57,8 +57,8 @@ enum Scope {
 /// The namespace of the agent's objects and of the runtime's Kyma.
 const NAMESPACE: &str = "kyma-system";
 
-/// Sends until `stop` is true, and then flushes the outbox for the configured time. A new generation of credentials ends
-/// all pauses after failures: it may be what was missing.
+/// Sends until `stop` is true, and then flushes the outbox for the configured time. A new generation of credentials
+/// ends all pauses after failures: it may be what was missing.
 pub async fn deliver(
     mut courier: Courier,
     mut credentials: watch::Receiver<Arc<Generation>>,

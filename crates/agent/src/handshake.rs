@@ -27,8 +27,8 @@ pub type Secured = TlsStream<Prefixed<TcpStream>>;
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Limit of a TLS handshake, from the moment at which it begins: the longest time-out of the webhook, that of upstream. On
-/// a busy machine the agent must not be the first to give up.
+/// Limit of a TLS handshake, from the moment at which it begins: the longest time-out of the webhook, that of upstream.
+/// On a busy machine the agent must not be the first to give up.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(15);
 /// How much the thread yields to the others: Linux gives it a third of the time of a thread that answers reviews. With
 /// less, a burst of connections would take longer than the webhook's time-out on a busy machine.

@@ -145,8 +145,8 @@ impl Outbox {
         self.lock().managers.clone()
     }
 
-    /// Records that changes may have been missed: of this manager, or of any. If the manager is not one of those that had
-    /// events, it may be made up, and the agent's own control plane checks the runtime.
+    /// Records that changes may have been missed: of this manager, or of any. If the manager is not one of those that
+    /// had events, it may be made up, and the agent's own control plane checks the runtime.
     pub fn missed(&self, manager: Option<&Manager>) {
         let mut inner = self.lock();
         let managers: Vec<Manager> = match manager {

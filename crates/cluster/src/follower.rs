@@ -2,11 +2,12 @@
 //!
 //! The caller chooses a projection of each object, never with managedFields. A change that does not change the
 //! projection is not reported. Objects are read one by one: an object that does not match the type is reported as
-//! unreadable and keeps its last projection, and all others are followed as before. The follower keeps the reported projections to compare them; it shares them with the
-//! caller, so keep the `Arc`s and not copies. A kind that is not served is not an error: the follower asks again at a slow
-//! pace. It believes a 404 only if discovery confirms it, because a proxy in front of an API server may answer 404,
-//! too, and all objects would seem to be gone. Broken connections resume where they were. An expired resource version
-//! leads to a new list, and its differences are reported like any other change.
+//! unreadable and keeps its last projection, and all others are followed as before. The follower keeps the reported
+//! projections to compare them; it shares them with the caller, so keep the `Arc`s and not copies. A kind that is not
+//! served is not an error: the follower asks again at a slow pace. It believes a 404 only if discovery confirms it,
+//! because a proxy in front of an API server may answer 404, too, and all objects would seem to be gone. Broken
+//! connections resume where they were. An expired resource version leads to a new list, and its differences are
+//! reported like any other change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,7 +82,8 @@ pub enum Change<P> {
     NotServed,
     /// The kind is served again, and all its objects are reported.
     Served,
-    /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not served.
+    /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not
+    /// served.
     Synced,
 }
 

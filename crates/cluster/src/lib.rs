@@ -309,9 +309,9 @@ impl Cluster {
 
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
     ///
-    /// An object whose metadata do not match their type is among them, with [`Metadata::unreadable`]. Kinds that are not
-    /// served have no objects. Objects in a namespace that this client has just created are not
-    /// looked up, because they cannot exist.
+    /// An object whose metadata do not match their type is among them, with [`Metadata::unreadable`]. Kinds that are
+    /// not served have no objects. Objects in a namespace that this client has just created are not looked up, because
+    /// they cannot exist.
     ///
     /// # Errors
     ///
@@ -442,7 +442,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the metadata could not be read completely, if the API server refuses the request, or if this process does not lead.
+    /// Fails if the metadata could not be read completely, if the API server refuses the request, or if this process
+    /// does not lead.
     pub async fn delete(
         &self,
         cause: &Cause,

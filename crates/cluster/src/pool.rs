@@ -1,8 +1,8 @@
 //! Clients of runtimes: created on demand from the access Secret, and dropped when they are idle.
 //!
 //! A client belongs to one resource version of its Secret, so a rotated Secret takes effect at the next use, and the
-//! first request with it is sent even if the runtime could not be reached before. The circuit breaker and the counters of a runtime outlive its clients. The pool does not know which runtimes exist: the
-//! caller forgets deleted ones.
+//! first request with it is sent even if the runtime could not be reached before. The circuit breaker and the counters
+//! of a runtime outlive its clients. The pool does not know which runtimes exist: the caller forgets deleted ones.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

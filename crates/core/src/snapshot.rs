@@ -2,9 +2,9 @@
 //!
 //! A snapshot contains only files that may matter: YAML and JSON files within `paths` and outside of
 //! `ignore`, those of module paths, and everything in the folder of template overrides. All other
-//! folders are not opened: their entries are unknown, and no limit counts them. A file that cannot be read (a symbolic link, a submodule, a file
-//! that is too large) is included with the reason instead of its bytes. So a reader can report what
-//! is wrong and where.
+//! folders are not opened: their entries are unknown, and no limit counts them. A file that cannot be read (a symbolic
+//! link, a submodule, a file that is too large) is included with the reason instead of its bytes. So a reader can
+//! report what is wrong and where.
 //!
 //! This module reads no file and no repository: `git` creates snapshots.
 

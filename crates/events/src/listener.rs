@@ -228,7 +228,8 @@ pub fn now() -> UnixTime {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // On both ports together, these places cost 60 MiB at most: 6, 28 and 24 KiB each, and what is kept of heads.
+            // On both ports together, these places cost 60 MiB at most: 6, 28 and 24 KiB each, and what is kept of
+            // heads.
             opening: 1_024,
             unproven: 256,
             connections: 640,

@@ -1,9 +1,9 @@
 //! Where work on objects of a mirror runs: in a process with limits, or here.
 //!
-//! A pack of 1.6 KB can describe a gigabyte, and nothing but unpacking it tells. So the daemon unpacks nothing: for each
-//! task it starts its own program as an engine, which limits its memory and time, answers and ends. A task that exceeds
-//! a limit becomes [`Error::Exhausted`], and this process notices nothing else. The number of engines is limited too. An
-//! engine never waits for a network: this process stores a pack in a file first.
+//! A pack of 1.6 KB can describe a gigabyte, and nothing but unpacking it tells. So the daemon unpacks nothing: for
+//! each task it starts its own program as an engine, which limits its memory and time, answers and ends. A task that
+//! exceeds a limit becomes [`Error::Exhausted`], and this process notices nothing else. The number of engines is
+//! limited too. An engine never waits for a network: this process stores a pack in a file first.
 //!
 //! The request is a line of JSON. The answer is lines of JSON; the bytes of a file follow its line.
 

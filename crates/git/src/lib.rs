@@ -8,14 +8,15 @@
 //!   files, and looks up ids in indexes; it unpacks nothing that came from a server.
 //! * [`Mirror::snapshot`] and [`resolve`] read files from git objects. Nothing is checked out, so no symbolic link and
 //!   no `..` can lead out of the repository.
-//! * [`read_work_tree`] reads what `git add -A` would see, for the command line. It, [`resolve`] and [`merge_base`] read
-//!   the user's own repositories, which git itself has unpacked on this machine, in this process.
+//! * [`read_work_tree`] reads what `git add -A` would see, for the command line. It, [`resolve`] and [`merge_base`]
+//!   read the user's own repositories, which git itself has unpacked on this machine, in this process.
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
 //! services), checked after name resolution for every connection; repositories with SHA-256 ids; answers beyond the
 //! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
-//! environment, and prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's status.
+//! environment, and prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's
+//! status.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 

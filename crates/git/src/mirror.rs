@@ -167,8 +167,8 @@ impl Mirror {
         Ok(collector.finish(Revision::Commit { name: name.clone(), commit: id }))
     }
 
-    /// The revisions on the branch of this one, up to itself, that changed the content of `folder`, the latest first, and
-    /// at most `max`.
+    /// The revisions on the branch of this one, up to itself, that changed the content of `folder`, the latest first,
+    /// and at most `max`.
     ///
     /// # Errors
     ///

@@ -165,8 +165,8 @@ pub(super) fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The name as text, or a replacement for display if it is not UTF-8. A name with `/` is none that git itself writes: it
-/// would look like a path through other folders.
+/// The name as text, or a replacement for display if it is not UTF-8. A name with `/` is none that git itself writes:
+/// it would look like a path through other folders.
 pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(name);
     if let Ok(text) = text

@@ -52,8 +52,8 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Challenge> {
 
 /// The URL to request a token from.
 ///
-/// Anyone who can answer for the registry can name a token server. So credentials only go to the registry's own host and
-/// to hosts that the user allowed, and only encrypted.
+/// Anyone who can answer for the registry can name a token server. So credentials only go to the registry's own host
+/// and to hosts that the user allowed, and only encrypted.
 pub(super) fn token_server(
     registry: &RegistryAddress,
     realm: &str,

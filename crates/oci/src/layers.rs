@@ -6,8 +6,8 @@
 //! is used until a caller asks for more.
 //!
 //! Files appear by a rename, so that other processes can read them. One process writes: it holds the lock of the state
-//! folder. Under the quota, what was not used for the longest time is removed first; times of use outlive the process as
-//! times of modification.
+//! folder. Under the quota, what was not used for the longest time is removed first; times of use outlive the process
+//! as times of modification.
 
 use std::{
     collections::BTreeMap,
@@ -106,8 +106,8 @@ impl Layers {
     ///
     /// # Errors
     ///
-    /// Fails if the cache does not have the layer and the registry cannot be read, if the blob cannot be unpacked, or if
-    /// the cache cannot be written.
+    /// Fails if the cache does not have the layer and the registry cannot be read, if the blob cannot be unpacked, or
+    /// if the cache cannot be written.
     pub async fn layer(&self, registry: &Registry, source: &Source) -> Result<Bytes, Error> {
         let name = source.digest.hex();
         if let Some(text) = self.read_layer(source).await? {
@@ -155,8 +155,8 @@ impl Layers {
         .ok_or(Error::Thread)?
     }
 
-    /// The descriptor of a component as it was when it was first fetched: from the cache, otherwise from the registry. A
-    /// tag that was moved since changes nothing; see [`Layers::fetch_descriptor`].
+    /// The descriptor of a component as it was when it was first fetched: from the cache, otherwise from the registry.
+    /// A tag that was moved since changes nothing; see [`Layers::fetch_descriptor`].
     ///
     /// # Errors
     ///
@@ -323,8 +323,8 @@ impl Inner {
         self.put(path, name, bytes)
     }
 
-    /// Makes a complete file visible, after others made room for it. Files that came at the same time may have taken the
-    /// same room, so the quota is applied once more.
+    /// Makes a complete file visible, after others made room for it. Files that came at the same time may have taken
+    /// the same room, so the quota is applied once more.
     fn put(&self, from: &Path, name: &str, bytes: u64) -> Result<(), Error> {
         self.evict(bytes);
         let path = self.folder.join(name);

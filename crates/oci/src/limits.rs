@@ -9,7 +9,8 @@ pub use tidegate_core::component::DESCRIPTOR_BYTES_MAX;
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Limit of the configuration of a component descriptor, which names one blob.
 pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
-/// Limit of the blob with the descriptor, as it is sent and inflated: the descriptor itself, and what a tar archive adds.
+/// Limit of the blob with the descriptor, as it is sent and inflated: the descriptor itself, and what a tar archive
+/// adds.
 pub const DESCRIPTOR_BLOB_BYTES_MAX: u64 = 1 << 20;
 /// Limit of a layer, as it is sent. The layers of Kyma's modules have at most 2 MiB, inflated.
 pub const LAYER_BYTES_MAX: u64 = 64 << 20;

@@ -1,8 +1,8 @@
 //! Locks that outlive a panic.
 //!
-//! The standard library's locks are poisoned once a thread panics while it holds them, and every later use must say what
-//! then. Here it is said once: the value is used as it is. A pass that panics is caught, counted and tried again (see the
-//! daemon), and must not take down whatever shares a lock with it.
+//! The standard library's locks are poisoned once a thread panics while it holds them, and every later use must say
+//! what then. Here it is said once: the value is used as it is. A pass that panics is caught, counted and tried again
+//! (see the daemon), and must not take down whatever shares a lock with it.
 //!
 //! That is sound as long as every edit under a lock is whole before anything in it can panic. So: compute first, then
 //! lock, then assign; no caller's code, no `expect` and no `await` while a lock is held.

@@ -1,9 +1,9 @@
 //! `tidegate sim`: simulated landscapes, and benchmarks.
 //!
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
-//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, `render` the effect of a slow override,
-//! `repository` what large and hostile repositories cost, and `watch` the time from a change in a runtime to the reaction
-//! of the daemon.
+//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, `render` the effect of a slow
+//! override, `repository` what large and hostile repositories cost, and `watch` the time from a change in a runtime to
+//! the reaction of the daemon.
 
 mod agent;
 mod bench;

@@ -82,7 +82,8 @@ pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata]) -> V
 }
 
 /// What is known after a pass, and its report. `failed` are the objects that were not applied; `is_held` is whether
-/// copies were not pruned because deletions are held. Then the base is not recorded as applied, so the next pass prunes.
+/// copies were not pruned because deletions are held. Then the base is not recorded as applied, so the next pass
+/// prunes.
 pub(super) fn ending(
     known: &KnownBase,
     base: &Base,

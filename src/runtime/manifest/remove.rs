@@ -41,8 +41,8 @@ pub(super) async fn reconcile(
     }
 }
 
-/// Drops our finalizers without requests to the runtime, because it is unreachable for good or because its objects stay.
-/// Returns the finalizers of others.
+/// Drops our finalizers without requests to the runtime, because it is unreachable for good or because its objects
+/// stay. Returns the finalizers of others.
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
     release_finalizers(kcp, cause, manifest).await
 }

@@ -145,8 +145,8 @@ impl Drop for CheckPlace<'_> {
 // === impl CheckTime ===
 
 impl CheckTime {
-    /// What is left of `spec.timeout` after a fetch that took `taken`. In a simulation there is no limit: work takes none
-    /// of its time.
+    /// What is left of `spec.timeout` after a fetch that took `taken`. In a simulation there is no limit: work takes
+    /// none of its time.
     pub(super) fn new(terms: &Terms, taken: Duration) -> CheckTime {
         let limit = terms.timeout;
         let left = limit.saturating_sub(taken);

@@ -1,8 +1,8 @@
 //! The fetches of all sources. They run beside the passes: waiting for a git server holds no worker of the queue.
 //!
-//! A pass hands a [`Job`] over and ends. `lanes` decides when it starts. When it ends, its result is kept and the source
-//! is woken, whose next pass takes the result. A fetch that is given up ends at once; its thread ends by itself, at the
-//! time-out at the latest.
+//! A pass hands a [`Job`] over and ends. `lanes` decides when it starts. When it ends, its result is kept and the
+//! source is woken, whose next pass takes the result. A fetch that is given up ends at once; its thread ends by itself,
+//! at the time-out at the latest.
 
 mod lanes;
 

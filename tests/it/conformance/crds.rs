@@ -4,8 +4,8 @@
 //! [`Schema`], and, where the upstream CRDs are at hand, those in a real API server and in [`Schema`].
 //!
 //! The upstream files are no part of this repository: the cases hold what they decide. They are looked for where
-//! `TIDEGATE_UPSTREAM` says, and then they must be there; else beside the checkout, and then a test that finds none says
-//! that it compared with nothing.
+//! `TIDEGATE_UPSTREAM` says, and then they must be there; else beside the checkout, and then a test that finds none
+//! says that it compared with nothing.
 
 use std::{
     collections::BTreeMap,

@@ -235,8 +235,8 @@ impl TlsClient {
         tokio_rustls::TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map(Raw::new)
     }
 
-    /// Sends an event over a new connection; none if there is no answer. With TLS 1.3 a client learns only then that its
-    /// certificate was refused.
+    /// Sends an event over a new connection; none if there is no answer. With TLS 1.3 a client learns only then that
+    /// its certificate was refused.
     pub(crate) async fn post(&self, address: SocketAddr, body: &str) -> Option<Reply> {
         let mut connection = self.connect(address).await.ok()?;
         connection.post("x-test: a", body).await;

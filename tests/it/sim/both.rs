@@ -1,5 +1,5 @@
-//! The same requests to a real kube-apiserver and to the simulator: every answer must be the same, but for what a server
-//! makes up (uids, versions, times, tokens).
+//! The same requests to a real kube-apiserver and to the simulator: every answer must be the same, but for what a
+//! server makes up (uids, versions, times, tokens).
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::harness;
 
-/// A request. In path and body `{ns}` is the test's namespace, and `{uid:2}` and `{rv:2}` are of the answer to its third
-/// request.
+/// A request. In path and body `{ns}` is the test's namespace, and `{uid:2}` and `{rv:2}` are of the answer to its
+/// third request.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     method: &'static str,

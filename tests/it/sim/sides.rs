@@ -46,8 +46,8 @@ pub(super) enum Verb {
 /// The answer: its code and what it says.
 pub(super) type Answer = (u16, Value);
 
-/// Asks both sides one request after the other and holds every answer of the simulator against the server's. Returns the
-/// server's answers.
+/// Asks both sides one request after the other and holds every answer of the simulator against the server's. Returns
+/// the server's answers.
 #[track_caller]
 pub(super) fn check(asks: &[Ask]) -> impl Future<Output = Vec<Answer>> {
     let caller = std::panic::Location::caller();

@@ -1,5 +1,5 @@
-//! The repository as the daemon meets it: well, out of reach, silent, corrupt, or one whose objects kill the engine that
-//! unpacks them. Commits go on meanwhile.
+//! The repository as the daemon meets it: well, out of reach, silent, corrupt, or one whose objects kill the engine
+//! that unpacks them. Commits go on meanwhile.
 
 use std::{
     collections::BTreeMap,

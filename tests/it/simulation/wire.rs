@@ -1,6 +1,6 @@
 //! The wire between the daemon and a server: it writes down what arrives, it can go dark, and it is where the
-//! daemon is killed. It also makes pages of lists small, since none here would have a second one, and has servers forget
-//! what happened just before the daemon asks for the next.
+//! daemon is killed. It also makes pages of lists small, since none here would have a second one, and has servers
+//! forget what happened just before the daemon asks for the next.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,5 @@
-//! The smaller rules of what a source does to the control plane: what is kept, what is allowed, what waits, in which order.
+//! The smaller rules of what a source does to the control plane: what is kept, what is allowed, what waits, in which
+//! order.
 
 use tidegate_core::api::Watcher;
 

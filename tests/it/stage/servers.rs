@@ -237,8 +237,8 @@ impl Server {
         }
     }
 
-    /// Has it serve these kinds of Istio's, by their plurals: as Istio defines them on a real server, with any content on a
-    /// simulated one, which needs no file of Istio's for that.
+    /// Has it serve these kinds of Istio's, by their plurals: as Istio defines them on a real server, with any content
+    /// on a simulated one, which needs no file of Istio's for that.
     pub(crate) async fn install_istio(&self, plurals: &[&str]) {
         let client = self.client();
         match self {

@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr};
 
 /// Where a registry is. Displays without the scheme, as Manifests have it: `registry.example.com/modules`.
 ///
-/// Without a scheme, TLS is used, except for `localhost`, names below it and loopback addresses, as Docker's clients do.
+/// Without a scheme, TLS is used, except for `localhost`, names below it and loopback addresses, as Docker's clients
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegistryAddress {
     is_encrypted: bool,

@@ -249,7 +249,8 @@ fn module(value: &Value, schema: &Schema) -> Result<Module, DescriptorError> {
     Ok(Module { layer: layer.ok_or(DescriptorError::NoRawManifest)?, localized_images })
 }
 
-/// What an access type refers to. An unknown type fails the module, whatever resource it is in, as in Lifecycle Manager.
+/// What an access type refers to. An unknown type fails the module, whatever resource it is in, as in Lifecycle
+/// Manager.
 fn access_of(resource: &str, kind: &str, media_type: &str) -> Result<Access, DescriptorError> {
     match kind {
         "localBlob" | "localBlob/v1" | "LocalBlob" | "LocalBlob/v1" => {

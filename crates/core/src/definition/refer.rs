@@ -387,8 +387,8 @@ impl<'a> Work<'a> {
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
     }
 
-    /// Whether the next error in a definition is listed. If not, nobody reads its hint, and finding one takes longer than
-    /// all checks.
+    /// Whether the next error in a definition is listed. If not, nobody reads its hint, and finding one takes longer
+    /// than all checks.
     fn is_listing(&self, definition: &Definition) -> bool {
         self.diagnostics.lists_error(&definition.place.path)
     }

@@ -4,8 +4,9 @@
 //! do. The time of a review starts when it should have been sent, even if it had to wait for an earlier answer. So a
 //! slow agent cannot hide behind slow callers.
 //!
-//! A second case is an API server under load: up to hundreds of reviews at once, each over a connection of its own, and a
-//! certificate with the RSA key of upstream's PKI, whose signature takes milliseconds. It counts reviews that are cut.
+//! A second case is an API server under load: up to hundreds of reviews at once, each over a connection of its own, and
+//! a certificate with the RSA key of upstream's PKI, whose signature takes milliseconds. It counts reviews that are
+//! cut.
 //!
 //! The cases take turns, and each number is the median of its rounds. So other load on the machine for
 //! some seconds changes a round, but not the result.

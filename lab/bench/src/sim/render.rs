@@ -1,8 +1,9 @@
 //! `tidegate sim render`: whether a slow override holds up the rest of the daemon.
 //!
 //! The daemon reconciles a landscape again and again, first with the embedded templates, then with an override of
-//! `kcp/manifest.yaml` that uses much computing. Meanwhile a thread asks for `/healthz`, and a task reads the Lease. The
-//! daemon is a process of its own. The API servers are simulated in this process, whose load is the same in both runs.
+//! `kcp/manifest.yaml` that uses much computing. Meanwhile a thread asks for `/healthz`, and a task reads the Lease.
+//! The daemon is a process of its own. The API servers are simulated in this process, whose load is the same in both
+//! runs.
 
 use std::{
     fs,

@@ -1,7 +1,7 @@
 //! `tidegate sim repository`: what large and hostile repositories cost `validate` and the daemon.
 //!
-//! Each repository is new, with a daemon and a control plane of its own, so that no memory is that of another one. After
-//! its revision is active, the GitSource is deleted, and the memory of the daemon is read again.
+//! Each repository is new, with a daemon and a control plane of its own, so that no memory is that of another one.
+//! After its revision is active, the GitSource is deleted, and the memory of the daemon is read again.
 
 use std::{
     fs::File,

@@ -66,8 +66,8 @@ async fn reviews_are_answered_until_everything_is_flushed() {
     assert_eq!(events, expected);
 }
 
-/// An event that failed again and again waits for up to a minute. The certificate may have been the reason. The clock is
-/// paused, so a pause takes its whole time on it.
+/// An event that failed again and again waits for up to a minute. The certificate may have been the reason. The clock
+/// is paused, so a pause takes its whole time on it.
 #[tokio::test(start_paused = true)]
 async fn new_credentials_end_the_pause_after_failures_at_once() {
     let authority = Authority::new();

@@ -1,4 +1,5 @@
-//! Runtimes that cannot be reached: the status says so at once and keeps the cause, and a request of a user does not wait.
+//! Runtimes that cannot be reached: the status says so at once and keeps the cause, and a request of a user does not
+//! wait.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! `tidegate sim listener --attack`: events of others while thousands of connections finish nothing.
 //!
 //! The listener is a process of its own, with both ports and the limits of the daemon. The connections are of four
-//! kinds: silent, half a ClientHello, half a head, and an event of a known runtime whose body does not end. Each one that
-//! the listener closes is opened again, at a limited rate. Attackers and other senders have the same address, as behind a
-//! load balancer. At the end, known senders open more connections than there are places for, so that all places together
-//! are taken.
+//! kinds: silent, half a ClientHello, half a head, and an event of a known runtime whose body does not end. Each one
+//! that the listener closes is opened again, at a limited rate. Attackers and other senders have the same address, as
+//! behind a load balancer. At the end, known senders open more connections than there are places for, so that all
+//! places together are taken.
 
 use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
