@@ -331,8 +331,8 @@ impl Metrics {
         );
         registry.register_with_unit(
             "tidegate_commit_to_applied",
-            "Time from the first sight of a commit until it is completely in the control plane, or until a runtime that \
-             it affects is as desired",
+            "Time from the first sight of a commit until it is completely in the control plane, or until a runtime \
+             that it affects is as desired",
             Unit::Seconds,
             counted.commits.clone(),
         );

@@ -215,7 +215,10 @@ pub(super) async fn orphans(
     let name = certificate::key_of(key, context.certificates.rules());
     let certificate = context.stores.certificate_secret(name.name()).and_then(|secret| secret.created);
     if decide::outlived_definition(context.stores.definitions().kymas_since(), certificate, &deleting) {
-        tracing::info!(kyma = %key, "the definition of Kymas is newer than what the Kyma left; it is kept for its return");
+        tracing::info!(
+            kyma = %key,
+            "the definition of Kymas is newer than what the Kyma left; it is kept for its return"
+        );
         return Ok(Finish::Deferred);
     }
     if !certificates::remove(context.certificates, cause, key).await.map_err(failure)? {

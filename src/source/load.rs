@@ -477,7 +477,12 @@ impl SourcePass<'_> {
                 let parse = self.inputs(terms, snapshot, None, time);
                 let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
                 if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own }) = parsed {
-                    tracing::info!(source = %self.key, %revision, of = %earlier, "earlier template overrides are active");
+                    tracing::info!(
+                        source = %self.key,
+                        %revision,
+                        of = %earlier,
+                        "earlier template overrides are active"
+                    );
                     return Ok(Some(active));
                 }
             }

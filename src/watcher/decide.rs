@@ -151,7 +151,8 @@ fn verdict(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act, Verdict> 
     if let Some(rival) = &known.rival {
         withdraw(known, observed)?;
         return ControlFlow::Continue(Verdict::Rival(format!(
-            "Watcher {rival} has the same manager and sends its events to another service; give this Watcher another manager, or delete one of them"
+            "Watcher {rival} has the same manager and sends its events to another service; give this Watcher another \
+             manager, or delete one of them"
         )));
     }
     if is_direct(known) {

@@ -115,8 +115,8 @@ impl Handler for Admission {
             tracing::warn!(
                 ?alert,
                 times,
-                "a client rejected the agent's certificate: if it is the API server, the webhook configuration contains \
-                 another CA, and no events are sent"
+                "a client rejected the agent's certificate: if it is the API server, the webhook configuration \
+                 contains another CA, and no events are sent"
             );
         }
     }

@@ -25,10 +25,16 @@ use tidegate_process::{Exit, period::Period, say, telemetry, tls};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print the version and exit [default: false]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    #[arg(
+        long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        hide_default_value = true, hide_possible_values = true, value_name = "BOOL"
+    )]
     version: bool,
     /// Write logs as text instead of JSON, with more details [default: false]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    #[arg(
+        long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        hide_default_value = true, hide_possible_values = true, value_name = "BOOL"
+    )]
     development: bool,
     /// Write the logs that pass this filter, for example `info` or `warn,tidegate=debug` [default: warn,tidegate=info,
     /// with --development info,tidegate=debug]

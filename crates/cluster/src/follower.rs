@@ -274,7 +274,13 @@ where
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
         if failures > 1 {
-            tracing::warn!(cluster = %self.cluster.name(), %kind, reason = error.reason(), failures, "watch interrupted");
+            tracing::warn!(
+                cluster = %self.cluster.name(),
+                %kind,
+                reason = error.reason(),
+                failures,
+                "watch interrupted"
+            );
         }
         error.retry_after().map_or(pause, |asked| asked.max(pause))
     }

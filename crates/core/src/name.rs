@@ -20,7 +20,8 @@ pub enum ParseNameError {
     },
     /// The text contains a forbidden character.
     #[error(
-        "`{found}` is not allowed in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a letter or digit"
+        "`{found}` is not allowed in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a \
+         letter or digit"
     )]
     Forbidden {
         /// The character.

@@ -90,7 +90,10 @@ pub struct TemplateFile {
 
 /// Why an object could not be rendered. One sentence, with template and line if known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("template {}{}: {message}{}", .template, .line.map(|line| format!(":{line}")).unwrap_or_default(), in_rendering(.subject))]
+#[error(
+    "template {}{}: {message}{}",
+    .template, .line.map(|line| format!(":{line}")).unwrap_or_default(), in_rendering(.subject)
+)]
 pub struct Error {
     /// Name of the template, or of one that it includes.
     pub template: String,

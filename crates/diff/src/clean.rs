@@ -127,7 +127,11 @@ fn hidden(old: &Value, new: &Value, masker: &Masker) -> Vec<String> {
     }
     let shown = |value: Option<&Value>, path: &[PathPart]| {
         // The identity of an object is always shown.
-        let is_kept = matches!(path, [PathPart::Key(one), PathPart::Key(field)] if one == "metadata" && matches!(field.as_str(), "name" | "namespace"));
+        let is_kept = matches!(
+            path,
+            [PathPart::Key(one), PathPart::Key(field)]
+                if one == "metadata" && matches!(field.as_str(), "name" | "namespace")
+        );
         value.map(|value| if is_kept { value.clone() } else { masker.scrubbed(value) })
     };
     let leaves = leaves(old, new).into_iter();

@@ -28,8 +28,8 @@ pub fn github(report: &Report, below: &str) -> String {
         if shown < all.len() {
             let more = thousands(all.len() - shown);
             text.push_str(&format!(
-                "::{name} title=tidegate::{more} more {plural}, which GitHub would not show here: see the comment or the \
-                 output of tidegate\n"
+                "::{name} title=tidegate::{more} more {plural}, which GitHub would not show here: see the comment or \
+                 the output of tidegate\n"
             ));
         }
     }

@@ -451,7 +451,8 @@ impl Held {
             module: String::new(),
             runtimes: Arc::default(),
             message: format!(
-                "the GitSource {source} is suspended: Tidegate applies nothing of this revision, but still reverts edits in runtimes"
+                "the GitSource {source} is suspended: Tidegate applies nothing of this revision, but still reverts \
+                 edits in runtimes"
             ),
             hint: Some("run `tidegate resume` to resume it".to_owned()),
             place: None,

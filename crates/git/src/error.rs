@@ -500,7 +500,8 @@ impl fmt::Display for Exhaustion {
         match self {
             Exhaustion::Memory(mib) => write!(
                 f,
-                "{mib} MiB of memory: remove large files from the history of the repository, or set a larger --git-memory"
+                "{mib} MiB of memory: remove large files from the history of the repository, or set a larger \
+                 --git-memory"
             ),
             Exhaustion::Computing(time) => {
                 write!(

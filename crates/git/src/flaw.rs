@@ -83,8 +83,8 @@ impl fmt::Display for Distrust {
             }
             Distrust::OtherHost => "has a certificate for other hosts: use a host of the certificate in spec.url",
             Distrust::NoName => {
-                "has a certificate without a host name: issue one with a subjectAltName, because the common name is not \
-                 used"
+                "has a certificate without a host name: issue one with a subjectAltName, because the common name is \
+                 not used"
             }
             Distrust::UnknownIssuer => {
                 "has a certificate of an unknown CA: if the CA is private, add its certificate to the Secret as ca.crt"

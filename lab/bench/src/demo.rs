@@ -183,8 +183,8 @@ impl Stage {
         }
         say!("  tidegate status --kubeconfig {kcp}");
         say!(
-            "\nCommit to {} and watch the clusters, or edit objects in a runtime{}. The log of the daemon is {}, beside \
-             those of the agents. {} lists the addresses and certificates of the listener and the agents.",
+            "\nCommit to {} and watch the clusters, or edit objects in a runtime{}. The log of the daemon is {}, \
+             beside those of the agents. {} lists the addresses and certificates of the listener and the agents.",
             say::word(self.repository.path().display()),
             ways_to_edit(self.make),
             say::word(self.daemon.log().display()),
@@ -197,8 +197,8 @@ impl Stage {
 fn ways_to_edit(make: Make) -> &'static str {
     match make {
         Make::Simulated => {
-            " (with `kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: for built-in kinds, \
-             simulated servers support no `scale`, `edit`, `set` and strategic `patch`)"
+            " (with `kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: for built-in \
+             kinds, simulated servers support no `scale`, `edit`, `set` and strategic `patch`)"
         }
         Make::Real => "",
     }

@@ -124,8 +124,8 @@ pub(super) fn yaml_mapping(bytes: &[u8]) -> Result<Value, Refusal> {
         Value::Object(_) => Ok(value),
         Value::Null => Ok(Value::Object(serde_json::Map::new())),
         other => Err(Refusal::bad_request(format!(
-            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
-             of type map[string]interface {{}}",
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go \
+             value of type map[string]interface {{}}",
             go_type(&other)
         ))),
     }

@@ -271,11 +271,11 @@ impl Answer {
     }
 }
 
-const GONE_LIST: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
-                         new list without the continue parameter, or use the continue token in this response to \
+const GONE_LIST: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
+                         a new list without the continue parameter, or use the continue token in this response to \
                          retrieve the remainder of the results. Continuing with the provided token results in an \
-                         inconsistent list - objects that were created, modified, or deleted between the time the first \
-                         chunk was returned and now may show up in the list.";
+                         inconsistent list - objects that were created, modified, or deleted between the time the \
+                         first chunk was returned and now may show up in the list.";
 
 /// Ends the body after a time or a number of events, whichever comes first.
 fn cut(body: BodyDataStream, after: Duration, events: usize) -> Body {

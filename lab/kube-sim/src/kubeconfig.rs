@@ -48,8 +48,8 @@ impl Kubeconfig {
         };
         format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: {name}\n  cluster:\n    server: {server}\n    \
-             certificate-authority-data: {authority}\nusers:\n- name: {name}\n  user:\n{user}contexts:\n- name: {name}\n  \
-             context:\n    cluster: {name}\n    user: {name}\ncurrent-context: {name}\n",
+             certificate-authority-data: {authority}\nusers:\n- name: {name}\n  user:\n{user}contexts:\n\
+             - name: {name}\n  context:\n    cluster: {name}\n    user: {name}\ncurrent-context: {name}\n",
             name = self.name,
             server = self.server,
             authority = STANDARD.encode(&self.authority),

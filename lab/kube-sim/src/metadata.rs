@@ -210,8 +210,8 @@ pub(super) fn finalizer_warnings(resource: &Resource, before: Option<&Value>, ob
         let name = Value::from(finalizer.as_str());
         let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
         format!(
-            "metadata.finalizers: {name}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
-             other finalizer writers"
+            "metadata.finalizers: {name}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts \
+             with other finalizer writers"
         )
     });
     said.collect()

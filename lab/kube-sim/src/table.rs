@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use self::{columns::Column, path::evaluate};
 use super::{resource::Resource, store::Object};
 
-const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources \
-    may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for \
-    creation idempotence and configuration definition. Cannot be updated. More info: \
-    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
+                    resources may allow a client to request the generation of an appropriate name automatically. Name \
+                    is primarily intended for creation idempotence and configuration definition. Cannot be updated. \
+                    More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
 /// A table of objects. `with_columns` says whether it contains the column definitions; later rows of a watch do not.
 pub(super) fn render(
@@ -35,7 +35,8 @@ pub(super) fn render(
             json!({
                 "cells": cells(resource, &object.value(), now),
                 "object": {
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.metadata_value(),
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": object.metadata_value(),
                 },
             })
         })
@@ -48,7 +49,11 @@ pub(super) fn render(
 }
 
 fn definitions(resource: &Resource) -> Vec<Value> {
-    let column = |name: &str, kind: &str, format: &str, description: &str, priority: u64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: u64| {
+        json!({
+            "name": name, "type": kind, "format": format, "description": description, "priority": priority,
+        })
+    };
     let Some(custom) = &resource.custom else {
         let own = columns::for_collection(&resource.collection).iter();
         return own

@@ -105,10 +105,11 @@ fn template(module: usize, version: usize) -> String {
     let (name, version) = (name(module), number(version));
     format!(
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: {name}-{version}\n  \
-         namespace: kcp-system\n  annotations:\n    tidegate.dev/module-path: modules/{name}/{version}/objects\nspec:\n  \
-         moduleName: {name}\n  version: {version}\n  info:\n    repository: https://git.example.org/modules/{name}\n    \
-         documentation: https://docs.example.org/{name}\n  manager: {{group: apps, version: v1, kind: Deployment, \
-         namespace: kyma-system, name: {name}}}\n  data:\n    apiVersion: {name}.example.org/v1\n    kind: Settings\n    \
+         namespace: kcp-system\n  annotations:\n    tidegate.dev/module-path: modules/{name}/{version}/objects\n\
+         spec:\n  moduleName: {name}\n  version: {version}\n  info:\n    \
+         repository: https://git.example.org/modules/{name}\n    documentation: https://docs.example.org/{name}\n  \
+         manager: {{group: apps, version: v1, kind: Deployment, namespace: kyma-system, name: {name}}}\n  data:\n    \
+         apiVersion: {name}.example.org/v1\n    kind: Settings\n    \
          metadata: {{name: default, namespace: kyma-system}}\n    spec: {{replicas: 1}}\n"
     )
 }
@@ -121,9 +122,9 @@ fn objects(module: usize, version: usize, objects: usize) -> String {
     let mut all = vec![
         format!("apiVersion: v1\nkind: ServiceAccount\n{metadata}\n"),
         format!(
-            "apiVersion: apps/v1\nkind: Deployment\n{metadata}\nspec:\n  replicas: 1\n  selector:\n    matchLabels:\n      \
-             app: {name}\n  template:\n    metadata:\n      labels:\n        app: {name}\n    spec:\n      \
-             serviceAccountName: {name}\n      containers:\n        - name: manager\n          \
+            "apiVersion: apps/v1\nkind: Deployment\n{metadata}\nspec:\n  replicas: 1\n  selector:\n    \
+             matchLabels:\n      app: {name}\n  template:\n    metadata:\n      labels:\n        app: {name}\n    \
+             spec:\n      serviceAccountName: {name}\n      containers:\n        - name: manager\n          \
              image: registry.example.org/{name}/manager:{version}\n          args: [--leader-elect]\n          \
              resources:\n            requests:\n              cpu: 10m\n              memory: 64Mi\n"
         ),
@@ -132,7 +133,8 @@ fn objects(module: usize, version: usize, objects: usize) -> String {
     all.truncate(objects);
     for object in all.len()..objects {
         all.push(format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-{object:02}, namespace: kyma-system, {labels}}}\n\
+            "apiVersion: v1\nkind: ConfigMap\n\
+             metadata: {{name: {name}-{object:02}, namespace: kyma-system, {labels}}}\n\
              data:\n  version: \"{version}\"\n  text: {settings:?}\n"
         ));
     }

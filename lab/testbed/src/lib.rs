@@ -49,7 +49,8 @@ pub enum Error {
     },
     /// There is no Go toolchain, and none can be installed.
     #[error(
-        "no usable Go toolchain: install Go {wanted} or newer, or python3 with its venv module, and run this again ({found})"
+        "no usable Go toolchain: install Go {wanted} or newer, or python3 with its venv module, and run this again \
+         ({found})"
     )]
     NoGo {
         /// The version that the module requires.

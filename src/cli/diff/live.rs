@@ -66,16 +66,25 @@ pub(super) struct Clusters {
     access: control_plane::Access,
     /// Compare only this many runtimes, a sample that covers each combination of modules and channels and is the same
     /// each time, for example `20` [default: all]
-    #[arg(long, value_name = "N", requires = "live", conflicts_with = "runtimes", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long, value_name = "N", requires = "live", conflicts_with = "runtimes",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     sample: Option<u32>,
     /// Compare only this runtime, for example `kcp-system/dev`; repeat the option for more [default: all]
     #[arg(long = "runtime", value_name = "NAMESPACE/NAME", requires = "live")]
     runtimes: Vec<Key>,
     /// Compare this many runtimes at once
-    #[arg(long, value_name = "N", requires = "live", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long, value_name = "N", requires = "live", default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     parallel: u16,
     /// Report a runtime as unreachable after this many seconds
-    #[arg(long, value_name = "SECONDS", requires = "live", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long, value_name = "SECONDS", requires = "live", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
     runtime_timeout: u64,
     /// Read the CA that runtimes trust from a Secret in this namespace
     #[arg(long, value_name = "NAME", requires = "live", default_value = "istio-system")]

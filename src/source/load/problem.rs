@@ -42,15 +42,16 @@ pub(super) enum Problem {
     Git(git::Error),
     /// All sources together need too much memory.
     #[error(
-        "the files of this revision have {own} bytes, and those of all other GitSources {others}, more than the limit of \
-         {} bytes together; name folders without definitions in spec.ignore",
+        "the files of this revision have {own} bytes, and those of all other GitSources {others}, more than the limit \
+         of {} bytes together; name folders without definitions in spec.ignore",
         decide::SOURCES_BYTES_MAX
     )]
     TooLarge { others: u64, own: u64 },
     /// The revision cannot be checked in time.
     #[error(
-        "{revision} cannot be checked in what the fetch leaves of spec.timeout, which is {} s: set a longer spec.timeout, \
-         or name folders without definitions in spec.ignore; the same commit is checked again after an hour",
+        "{revision} cannot be checked in what the fetch leaves of spec.timeout, which is {} s: set a longer \
+         spec.timeout, or name folders without definitions in spec.ignore; the same commit is checked again after an \
+         hour",
         limit.as_secs()
     )]
     CheckTime { revision: Revision, limit: Duration },

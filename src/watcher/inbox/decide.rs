@@ -57,7 +57,8 @@ pub(super) enum About {
 }
 
 /// The note about two Kymas with one runtime id.
-pub(super) const AMBIGUOUS: &str = "another Kyma has the same runtime id, so events of both are refused; change the label kyma-project.io/runtime-id of one of them";
+pub(super) const AMBIGUOUS: &str = "another Kyma has the same runtime id, so events of both are refused; change the \
+                                    label kyma-project.io/runtime-id of one of them";
 
 /// Why no event can be accepted now; `None` if events are accepted.
 pub(super) fn unavailable(readiness: Readiness) -> Option<Answer> {

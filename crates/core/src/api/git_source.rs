@@ -154,11 +154,19 @@ pub struct Allow {
     pub kinds: Vec<String>,
     /// Namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAMESPACE), length(max = 63)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(
+        length(max = 1000),
+        inner(regex(pattern = pattern::NAMESPACE), length(max = 63)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
     pub namespaces: Vec<String>,
     /// Names; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAME_GLOB), length(max = 253)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(
+        length(max = 1000),
+        inner(regex(pattern = pattern::NAME_GLOB), length(max = 253)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
     pub names: Vec<String>,
 }
 

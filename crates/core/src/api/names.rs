@@ -70,7 +70,8 @@ pub mod annotation {
     /// The notice on every module object in a runtime.
     pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
     /// The value of [`DISCLAIMER`].
-    pub const DISCLAIMER_TEXT: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the resource is reverted to the original state.";
+    pub const DISCLAIMER_TEXT: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are \
+                                       discarded and the resource is reverted to the original state.";
 
     /// File of the definition of an object in KCP. Not its line: otherwise an edit above it would
     /// cause a write.

@@ -51,7 +51,10 @@ pub enum State {
     Unmanaged,
 }
 
-tolerant!(State, Unknown, { "Processing" => Processing, "Deleting" => Deleting, "Ready" => Ready, "Error" => Error, "Warning" => Warning, "Unmanaged" => Unmanaged });
+tolerant!(State, Unknown, {
+    "Processing" => Processing, "Deleting" => Deleting, "Ready" => Ready, "Error" => Error, "Warning" => Warning,
+    "Unmanaged" => Unmanaged
+});
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

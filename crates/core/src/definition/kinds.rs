@@ -161,7 +161,8 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             Some((Diagnostic::error(code::REFUSED_KIND, message).hint(hint), "kind"))
         }
         Found::GitSource => {
-            let message = "Tidegate does not apply a GitSource from git: it defines what git may change, so git must not change it";
+            let message = "Tidegate does not apply a GitSource from git: it defines what git may change, so git must \
+                           not change it";
             let hint = "apply it with kubectl, and name the file in `ignore`";
             Some((Diagnostic::warning(code::GIT_SOURCE, message).hint(hint), "kind"))
         }

@@ -351,7 +351,8 @@ fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
     let NodeValue::Map(entries) = &node.value else { return None };
     let entry = entries.iter().find(|entry| !KUSTOMIZATION_FIELDS.contains(&entry.key.as_str()))?;
     let message = format!(
-        "Tidegate does not run kustomizations: `{}` has no effect, and every object below the module path is installed as written",
+        "Tidegate does not run kustomizations: `{}` has no effect, and every object below the module path is installed \
+         as written",
         yaml::short(&entry.key)
     );
     let hint = "commit the output of `kustomize build`";

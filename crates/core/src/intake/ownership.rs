@@ -164,21 +164,22 @@ impl OtherTool {
         let adopt = annotation::ADOPT;
         match self {
             OtherTool::Kustomization(key) => format!(
-                "set `spec.prune: false` on the Kustomization {key}, remove the object from its path, remove its labels with \
-                 `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition with `{adopt}: \"true\"`",
+                "set `spec.prune: false` on the Kustomization {key}, remove the object from its path, remove its \
+                 labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition \
+                 with `{adopt}: \"true\"`",
                 FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1
             ),
             OtherTool::HelmRelease(key) => format!(
-                "annotate the object with `helm.sh/resource-policy: keep`, remove it from the chart of the HelmRelease {key}, \
-                 remove its labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition \
-                 with `{adopt}: \"true\"`",
+                "annotate the object with `helm.sh/resource-policy: keep`, remove it from the chart of the HelmRelease \
+                 {key}, remove its labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate \
+                 the definition with `{adopt}: \"true\"`",
                 FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1
             ),
             OtherTool::Application(application) => format!(
-                "delete the Application {application} with `kubectl delete application {application} --cascade=orphan`, or \
-                 annotate the object with `argocd.argoproj.io/sync-options: Prune=false` and take it out of the Application, \
-                 then remove `{ARGO_TRACKING}`, `{ARGO_INSTANCE}` and `{INSTANCE}` from it, and annotate the definition with \
-                 `{adopt}: \"true\"`"
+                "delete the Application {application} with `kubectl delete application {application} \
+                 --cascade=orphan`, or annotate the object with `argocd.argoproj.io/sync-options: Prune=false` and \
+                 take it out of the Application, then remove `{ARGO_TRACKING}`, `{ARGO_INSTANCE}` and `{INSTANCE}` \
+                 from it, and annotate the definition with `{adopt}: \"true\"`"
             ),
         }
     }
@@ -200,15 +201,22 @@ impl Refusal {
     pub(super) fn diagnostic(&self, id: &Id) -> Diagnostic {
         let object = text(id);
         match self {
-            Refusal::OwnedBy { owner, read: true } => {
-                Diagnostic::error(code::OWNED_BY_SOURCE, format!("{object} is also declared by GitSource {owner}, which owns it"))
-                    .hint("declare it in only one of the two; if the owner no longer declares it, this source takes it over without deleting it")
-            }
+            Refusal::OwnedBy { owner, read: true } => Diagnostic::error(
+                code::OWNED_BY_SOURCE,
+                format!("{object} is also declared by GitSource {owner}, which owns it"),
+            )
+            .hint(
+                "declare it in only one of the two; if the owner no longer declares it, this source takes it \
+                 over without deleting it",
+            ),
             Refusal::OwnedBy { owner, read: false } => Diagnostic::error(
                 code::OWNED_BY_SOURCE,
                 format!("{object} is owned by GitSource {owner}, which has not been read yet"),
             )
-            .hint("if that source is read and no longer declares the object, this source takes it over without deleting it"),
+            .hint(
+                "if that source is read and no longer declares the object, this source takes it over without \
+                 deleting it",
+            ),
             Refusal::Foreign { managers } => {
                 let managers = match managers.as_slice() {
                     [] => "unknown managers".to_owned(),
@@ -216,7 +224,10 @@ impl Refusal {
                 };
                 Diagnostic::error(
                     code::FOREIGN_OBJECT,
-                    format!("{object} exists in KCP without the ownership label of a GitSource; its field managers are {managers}"),
+                    format!(
+                        "{object} exists in KCP without the ownership label of a GitSource; its field managers are \
+                         {managers}"
+                    ),
                 )
                 .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))
             }

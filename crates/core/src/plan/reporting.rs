@@ -171,7 +171,8 @@ pub fn foreign(watcher: &Key, managers: &[String]) -> String {
     let (namespace, name) = (watcher.namespace(), watcher.name());
     format!(
         "VirtualService {namespace}/{name} exists and is not managed by Tidegate: {whose}; \
-         delete it, rename the Watcher, or hand it over with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
+         delete it, rename the Watcher, or hand it over with `kubectl annotate virtualservice -n {namespace} {name} \
+         {}=true`",
         names::annotation::ADOPT
     )
 }

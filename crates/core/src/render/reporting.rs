@@ -112,7 +112,10 @@ pub fn as_installed(desired: &mut Object, live: &Value) {
 /// The webhook that reports edits and deletions.
 fn drift(drift: &Drift, user: Option<&str>) -> Value {
     let not_ours = not_by(user);
-    let rule = |(group, resources): (&str, Vec<&str>)| json!({ "group": group, "resources": resources, "operations": ["UPDATE", "DELETE"] });
+    let rule = |(group, resources): (&str, Vec<&str>)| {
+        let operations = ["UPDATE", "DELETE"];
+        json!({ "group": group, "resources": resources, "operations": operations })
+    };
     part(DRIFT, &[(NOT_OURS, &not_ours), NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
 }
 

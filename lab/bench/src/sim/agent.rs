@@ -308,17 +308,31 @@ async fn call(
 fn review(index: u32) -> Bytes {
     let kyma = |channel: &str| {
         let modules: Vec<Value> = (0..20)
-            .map(|module| json!({"name": format!("module-{module}"), "channel": channel, "customResourcePolicy": "CreateAndDelete"}))
+            .map(|module| {
+                json!({
+                    "name": format!("module-{module}"), "channel": channel, "customResourcePolicy": "CreateAndDelete",
+                })
+            })
             .collect();
         json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {
                 "name": format!("kyma-{index}"), "namespace": "kyma-system", "generation": 7,
-                "labels": {"operator.kyma-project.io/managed-by": "kyma", "operator.kyma-project.io/watched-by": "kyma"},
-                "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:channel": {}, "f:modules": {}}}}],
+                "labels": {
+                    "operator.kyma-project.io/managed-by": "kyma", "operator.kyma-project.io/watched-by": "kyma",
+                },
+                "managedFields": [{
+                    "manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
+                    "fieldsV1": {"f:spec": {"f:channel": {}, "f:modules": {}}},
+                }],
             },
             "spec": {"channel": channel, "modules": modules},
-            "status": {"state": "Ready", "modules": (0..20).map(|module| json!({"name": format!("module-{module}"), "state": "Ready", "version": "1.2.3"})).collect::<Vec<_>>()},
+            "status": {
+                "state": "Ready",
+                "modules": (0..20)
+                    .map(|module| json!({"name": format!("module-{module}"), "state": "Ready", "version": "1.2.3"}))
+                    .collect::<Vec<_>>(),
+            },
         })
     };
     let review = json!({
@@ -334,7 +348,8 @@ fn review(index: u32) -> Bytes {
 
 fn table(arguments: &Arguments, phases: &[Phase]) {
     say!(
-        "{} reviews/s of {} bytes over {} kept connections or from {} callers, {} objects; medians of {} rounds of {} s\n",
+        "{} reviews/s of {} bytes over {} kept connections or from {} callers, {} objects; medians of {} rounds of {} \
+         s\n",
         arguments.rate,
         review(0).len(),
         arguments.connections,

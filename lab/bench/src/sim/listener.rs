@@ -222,8 +222,11 @@ fn print(rows: &[Row], arguments: &Arguments) {
             let rows: Vec<_> = rows
                 .iter()
                 .map(|row| {
-                    json!({"phase": row.name.trim(), "eventsPerSecond": row.numbers.rate, "p50Milliseconds": milliseconds(row.numbers.p50),
-                        "p99Milliseconds": milliseconds(row.numbers.p99), "failed": row.numbers.failed})
+                    json!({
+                        "phase": row.name.trim(), "eventsPerSecond": row.numbers.rate,
+                        "p50Milliseconds": milliseconds(row.numbers.p50),
+                        "p99Milliseconds": milliseconds(row.numbers.p99), "failed": row.numbers.failed,
+                    })
                 })
                 .collect();
             say!("{:#}", json!({"connections": arguments.connections, "phases": rows}));

@@ -234,7 +234,8 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
         Output::Text => {
             let Arguments { runtimes, modules, objects, templates, .. } = arguments;
             say!(
-                "{runtimes} runtimes × {modules} modules × {objects} objects, {templates} ModuleTemplates, one channel bumped\n"
+                "{runtimes} runtimes × {modules} modules × {objects} objects, {templates} ModuleTemplates, one channel \
+                 bumped\n"
             );
             say!("{:<30} {:>10} {:>10} {:>10}", "", "wall", "processor", "peak");
             for (name, usage) in rows {

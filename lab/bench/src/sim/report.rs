@@ -338,7 +338,9 @@ fn requests(tally: &Tally) -> Value {
     let rows: Vec<Value> = tally
         .0
         .iter()
-        .map(|((_, verb, resource, code), count)| json!({"verb": verb, "resource": resource, "code": code, "count": count}))
+        .map(|((_, verb, resource, code), count)| {
+            json!({"verb": verb, "resource": resource, "code": code, "count": count})
+        })
         .collect();
     json!({"writes": tally.writes(), "requests": tally.requests(), "byVerb": by_verb(tally), "rows": rows})
 }

@@ -162,8 +162,8 @@ fn stays(before: Option<&Value>, object: &Value, fields: &[&str], causes: &mut V
 
 fn keys(object: &Value, field: &str, causes: &mut Vec<Cause>) {
     const LEN_MAX: usize = 253;
-    const FORM: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
-        'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+    const FORM: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
+                        or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     for (key, _) in entries(object, field) {
         let mut problems = Vec::new();

@@ -81,8 +81,9 @@ fn check_unchanged(before: &Value, definition: &Value, causes: &mut Vec<Cause>) 
     for (index, stored) in stored.enumerate().filter(|(_, name)| versions.iter().all(|of| of["name"] != **name)) {
         let name = stored.as_str().unwrap_or_default();
         let detail = format!(
-            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a \
-             storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
+             until a storage migration ensures no data remains persisted in {name} and removes {name} from \
+             status.storedVersions"
         );
         causes.push(Cause::invalid(&format!("status.storedVersions[{index}]"), stored, &detail));
     }

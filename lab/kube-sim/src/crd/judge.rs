@@ -14,7 +14,8 @@ use tidegate_core::{
 
 use crate::refusal::Cause;
 
-const NOT_ALL_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+const NOT_ALL_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the \
+                               existing errors to complete validation";
 
 /// All errors that the schema reports, and warnings about errors that existed before. Does not check the metadata that
 /// every object has.
@@ -24,7 +25,10 @@ pub(crate) fn violations(custom: &Custom, before: Option<&Value>, object: &Value
         Some(before) => custom.checks.check_update(object, before),
     };
     let is_ours = |violation: &&Violation| {
-        let is_type_or_metadata = matches!(violation.path.first(), Some(PathPart::Key(key)) if matches!(key.as_str(), "metadata" | "apiVersion" | "kind"));
+        let is_type_or_metadata = matches!(
+            violation.path.first(),
+            Some(PathPart::Key(key)) if matches!(key.as_str(), "metadata" | "apiVersion" | "kind")
+        );
         !is_type_or_metadata && !matches!(violation.kind, ViolationKind::UnknownField { .. })
     };
     let tolerated = |violation: &&Violation| violation.kind == ViolationKind::Tolerated;

@@ -568,7 +568,8 @@ impl<'a> RuntimeComparison<'a> {
             module: module.map(|module| module.name.clone()).unwrap_or_default(),
             runtimes: [self.key.clone()].into(),
             message: self.baseline.shared.scrub(&format!(
-                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes nothing of the module",
+                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes \
+                 nothing of the module",
                 wish.object.id()
             )),
             hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
