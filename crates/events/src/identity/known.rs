@@ -37,6 +37,7 @@ impl Known {
     }
 
     /// Whether any CA is trusted.
+    #[cfg(test)]
     pub fn has_authorities(&self) -> bool {
         self.lock().authorities.is_some()
     }
