@@ -44,6 +44,11 @@ const UNWANTED: &[(&str, &[&str])] = &[
     ("tidegate-bench", &["tidegate", "tidegate-agent"]),
 ];
 
+/// Columns of a comment. `max_width` in `rustfmt.toml` is the same for code.
+const COMMENT_MAX: usize = 120;
+/// Columns of the prose in documents.
+const DOCUMENT_MAX: usize = 100;
+
 #[test]
 fn the_core_reads_no_clock_environment_or_file() {
     let mut problems = Vec::new();
@@ -114,6 +119,28 @@ fn no_lock_is_poisoned_by_a_panic() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// rustfmt wraps no comments. Other lines are not checked: a string may hold data that cannot be wrapped.
+#[test]
+fn comments_fit_into_120_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["src", "crates", "lab", "tests", "benches", "fuzz"];
+    let files = folders.iter().flat_map(|folder| rust_files(&root.join(folder)));
+    // Build output of the fuzz targets.
+    let files = files.filter(|file| !file.starts_with(root.join("fuzz/target")));
+    let long: Vec<String> = files.flat_map(|file| long_lines(&file, COMMENT_MAX, "//")).collect();
+    assert!(long.is_empty(), "wrap these comments at {COMMENT_MAX} columns:\n{}", long.join("\n"));
+}
+
+#[test]
+fn documents_fit_into_100_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let documents = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let documents = documents.chain([root.join("CHANGELOG.md")]);
+    let long: Vec<String> = documents.flat_map(|file| long_lines(&file, DOCUMENT_MAX, "")).collect();
+    assert!(long.is_empty(), "wrap these lines at {DOCUMENT_MAX} columns:\n{}", long.join("\n"));
+}
+
 /// Documents name files by their paths from the root; a file that moves takes its mentions along.
 #[test]
 fn files_that_documents_name_exist() {
@@ -131,6 +158,25 @@ fn files_that_documents_name_exist() {
         );
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// `path:line` of each longer line that begins with `prefix`. Tables, code blocks and links cannot be wrapped.
+fn long_lines(file: &Path, columns: usize, prefix: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut long = Vec::new();
+    for (index, line) in fs::read_to_string(file).unwrap().lines().enumerate() {
+        let Some(text) = line.trim_start().strip_prefix(prefix) else {
+            in_code = false;
+            continue;
+        };
+        let prose = text.trim_start_matches(['/', '!']).trim_start();
+        in_code ^= prose.starts_with("```");
+        let is_fixed = in_code || prose.starts_with('|') || prose.contains("](") || prose.contains("://");
+        if columns < line.chars().count() && !is_fixed {
+            long.push(format!("{}:{}", file.display(), index + 1));
+        }
+    }
+    long
 }
 
 /// Names of the crates that a build with these flags links, without what only runs while building.
