@@ -358,7 +358,7 @@ async fn errors_about_secrets_say_which_field_and_never_what_is_in_it() {
 #[tokio::test]
 async fn a_namespace_that_is_being_deleted_is_waited_for() {
     let (cluster, namespace) = place("terminating").await;
-    // A finalizer that nobody removes keeps the namespace in deletion for the length of this test.
+    // A finalizer keeps the namespace in deletion until the end of this test.
     let mut guard = config_map(&namespace, "guard", "1");
     guard.metadata_mut().insert("finalizers".to_owned(), json!(["test.example/keep"]));
     apply(&cluster, &guard).await.unwrap();

@@ -1,5 +1,4 @@
-//! The daemon as a process: it starts, leads, says how it is, hands over, and ends; and the
-//! commands that ask and steer it.
+//! The daemon as a process: start, leadership, health, hand-over and stop; and the commands that query and control it.
 
 use std::{
     net::SocketAddr,
@@ -23,8 +22,8 @@ use crate::{
 
 const LEASE: &str = "893110f7.kyma-project.io";
 
-/// A namespace of one test in a KCP, with a user of its own, so that the server's records tell whose requests are
-/// whose.
+/// A namespace for one test in a KCP, with a user of its own, so that the server's records show the sender of each
+/// request.
 pub(crate) struct TestNamespace {
     server: Server,
     pub(crate) client: kube::Client,
@@ -42,7 +41,7 @@ impl TestNamespace {
         TestNamespace::on(Server::kcp().await).await
     }
 
-    /// In the real KCP that tests share, whatever is asked for.
+    /// In the real KCP that tests share, regardless of the environment.
     pub(crate) async fn real() -> TestNamespace {
         TestNamespace::on(Server::real_kcp().await).await
     }
@@ -89,7 +88,7 @@ impl TestNamespace {
         Daemon { process }
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it exits.
     async fn command(&self, arguments: &[&str]) -> Output {
         tokio::process::Command::new(program())
             .args(arguments)
@@ -116,7 +115,7 @@ impl TestNamespace {
         lease.data["spec"]["holderIdentity"].as_str().map(str::to_owned)
     }
 
-    /// Writes that our user sent since a mark.
+    /// Writes of the daemon's user since a mark.
     fn writes_since(&self, mark: u64) -> Vec<String> {
         let records = self.server.records_since(mark);
         let ours = records.iter().filter(|record| record.user == self.user && record.is_write());
@@ -134,7 +133,7 @@ impl TestNamespace {
 }
 
 impl Daemon {
-    /// What `/readyz` or `/metrics` answers: status and body.
+    /// The answer of `/readyz` or `/metrics`: status and body.
     pub(crate) async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
         let address = self.address(purpose).ok_or_else(|| format!("not listening yet\n{}", self.process.log_tail()))?;
         let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
@@ -147,7 +146,7 @@ impl Daemon {
         Ok((status, body.to_owned()))
     }
 
-    /// The address that the log names.
+    /// The address in the log.
     pub(crate) fn address(&self, purpose: &str) -> Option<SocketAddr> {
         let log = std::fs::read_to_string(self.process.log()).ok()?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -199,7 +198,7 @@ async fn one_leads_the_other_names_it_and_takes_over_when_it_ends() {
 
     first.process.signal("TERM");
     assert_eq!(first.until_ended().await, Some(0));
-    // The Lease lasts for three minutes; that the other takes over soon means that it was given back.
+    // The Lease lasts for three minutes. The other process takes over sooner, so the Lease was released.
     second.until_ready().await;
     assert_eq!(place.lease_holder().await.as_deref(), Some("tidegate_second"));
 }
@@ -358,7 +357,7 @@ async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well(
     let log = std::fs::read_to_string(daemon.process.log()).unwrap();
     let said = |message: &str| log.lines().any(|line| line.contains(&format!("\"msg\":\"{message}\"")));
     assert!(said("stopping") && said("stopped") && !log.contains("panicked"), "{log}");
-    // The Lease lasts for three minutes; that the next leads at once means that it was given back.
+    // The Lease lasts for three minutes. The next process leads at once, so the Lease was released.
     let next = place.start("second", &[]);
     next.until_ready().await;
 }

@@ -1,5 +1,4 @@
-//! What stands in for an API server, or in front of one, where a real one would not do what a test needs: be slow at a
-//! word, or answer as a proxy does.
+//! A stand-in for an API server, or for a proxy in front of one, which is slow on request or answers as a proxy does.
 
 use std::{
     sync::{
@@ -18,7 +17,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::harness::{self, Followed, SOON, eventually};
 
-/// Serves until the set of tasks is dropped; returns a cluster that takes it for an API server.
+/// Serves until the set of tasks is dropped. Returns a cluster connected to this server.
 async fn serve(tasks: &mut JoinSet<()>, router: Router, limits: Limits) -> Cluster {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,7 +45,7 @@ async fn a_write_that_waited_for_its_place_does_not_leave_once_leadership_is_los
     }));
     tokio::time::timeout(SOON, leadership.acquired()).await.expect("we lead");
 
-    // A server that answers when it is told to, and one place for requests to it.
+    // A server that answers on request, with one request permit.
     let (seen, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
     let router = Router::new().fallback({
         let (seen, answers) = (Arc::clone(&seen), Arc::clone(&answers));
@@ -80,7 +79,7 @@ async fn a_write_that_waited_for_its_place_does_not_leave_once_leadership_is_los
     assert_eq!(*seen.lock().unwrap(), ["GET"]);
 }
 
-/// How the server of the next test answers.
+/// The answers of the server in the next test.
 const SERVED: u8 = 0;
 const HIDDEN: u8 = 1;
 const REMOVED: u8 = 2;

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, and inputs that were found by them, hold what any bytes must.
+//! Runs the properties of the fuzz targets over their seeds and over inputs that the fuzzers found.
 
 use std::{fs, path::Path};
 
@@ -11,11 +11,11 @@ mod forwarded;
 #[path = "../../fuzz/files.rs"]
 mod files;
 
-/// Mutations of each seed: as many as take about a second in all, without a compiler's help to find the way.
+/// Mutations of each seed. They take about a second in all. Unlike a fuzzer, they get no guidance by coverage.
 const MUTATIONS: u64 = 3_000;
-/// Longest input that is made.
+/// Longest mutated input.
 const LENGTH_MAX: usize = 8_192;
-/// Pieces that mean something to one of the parsers.
+/// Fragments with a meaning to one of the parsers.
 const WORDS: [&[u8]; 12] =
     [b"\\u0000", b"\\ud800", b"null", b"1e999", b"-0", b"{\"", b"\"}", b"[[[[", b"%2", b";Cert=\"", b",", b"/../"];
 
@@ -32,7 +32,7 @@ impl Dice {
     }
 }
 
-/// Changes an input in one place, as fuzzers do; `other` lends pieces.
+/// Changes an input in one place, as fuzzers do. Pieces of `other` are inserted.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     let at = dice.roll(bytes.len() + 1);
     let until = (at + 1 + dice.roll(16)).min(bytes.len());
@@ -55,8 +55,8 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     bytes.truncate(LENGTH_MAX);
 }
 
-/// Runs a property over its seeds; then over each of them cut off, and with a byte changed; then over what many small
-/// changes make of it. A failure prints the input.
+/// Runs a property over its seeds, over each of them truncated and with one byte changed, and over random mutations. A
+/// failure prints the input.
 fn replay(target: &str, property: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let mut seeds: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -78,7 +78,7 @@ fn replay(target: &str, property: fn(&[u8])) {
         let mut dice = Dice(u64::try_from(index).unwrap());
         let mut mutated = seed.clone();
         for _ in 0..MUTATIONS {
-            // Changes pile up for a while, then it begins anew.
+            // Mutations accumulate for a while. Then the next ones start from the seed again.
             if dice.roll(12) == 0 {
                 mutated.clone_from(seed);
             }

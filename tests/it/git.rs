@@ -610,7 +610,7 @@ async fn a_damaged_mirror_is_built_anew_and_keeps_what_can_be_read() {
     assert_eq!(text(&fixture.read(&old).await.unwrap(), "a.yaml"), "1");
     let files = fixture.mirror().read_object(tree, "modules", Limits::default()).await.unwrap();
     assert_eq!(files, [("modules/x.yaml".into(), b"x"[..].into())]);
-    // And fetching goes on as usual.
+    // Later fetches work as before.
     repository.commit(&[("b.yaml", "3")]);
     fixture.update().await;
 }

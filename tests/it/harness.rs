@@ -23,7 +23,7 @@ use tidegate_core::name::Key;
 use tidegate_testbed::{self as testbed, Assets, ControlPlane, Etcd, Extent, Folder, Options};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, watch};
 
-/// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
+/// How long a test waits for something that takes a second. Generous, because other tests and builds use the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Dedicated servers at a time: each is 300 MB and a part of a core. Two small landscapes fit, which wait most of the
 /// time.
@@ -37,7 +37,7 @@ static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
 static API_SERVER: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR_WITH_NODE: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// A control plane of one test alone, on its own etcd. It ends with this value.
+/// A control plane for one test, on its own etcd. Dropping it ends the processes.
 pub(crate) struct Dedicated {
     server: ControlPlane,
     _permit: SemaphorePermit<'static>,
@@ -66,7 +66,7 @@ pub(crate) async fn assets() -> &'static Assets {
         .await
 }
 
-/// The etcd that shared servers share.
+/// The etcd of the shared servers.
 async fn etcd() -> Arc<Etcd> {
     let assets = assets().await;
     ETCD.get_or_init(|| async { Etcd::start(assets, None).await.expect("etcd starts") }).await.clone()
@@ -91,7 +91,7 @@ pub(crate) async fn skr() -> &'static ControlPlane {
     shared(&SKR, "skr", Extent::Controllers).await
 }
 
-/// An API server alone: nothing in it changes but by requests.
+/// An API server without controllers.
 pub(crate) async fn api_server() -> &'static ControlPlane {
     shared(&API_SERVER, "api-server", Extent::Server).await
 }
@@ -111,13 +111,13 @@ pub(crate) async fn dedicated(options: Options) -> Dedicated {
     Dedicated { server, _permit: permit }
 }
 
-/// The right to start so many control planes beside the shared ones, all at once: who asks twice may wait for ever.
+/// The permit to start this many control planes beside the shared ones. A test that asks twice may wait for ever.
 /// [`dedicated`] and [`dedicated_landscape`] take it by themselves.
 pub(crate) async fn permits(servers: u32) -> SemaphorePermit<'static> {
     DEDICATED.acquire_many(servers.min(DEDICATED_MAX)).await.expect("never closed")
 }
 
-/// Processes that work in a folder or below it, by id; also when it is removed already.
+/// Ids of the processes whose folder is this one or below it, even if the folder was deleted.
 pub(crate) fn processes_below(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("Linux has /proc").flatten();
     let works_there = |entry: &std::fs::DirEntry| {
@@ -127,13 +127,13 @@ pub(crate) fn processes_below(folder: &Path) -> Vec<String> {
     entries.filter(works_there).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A KCP and runtimes of one test alone, all on one etcd of their own.
+/// A KCP and runtimes for one test, all on their own etcd.
 pub(crate) struct Landscape {
     /// The control plane cluster.
     pub(crate) kcp: ControlPlane,
     /// Its runtimes, `skr-1`, `skr-2`, …
     pub(crate) skrs: Vec<ControlPlane>,
-    /// What others wait for.
+    /// The permit, for which other tests wait.
     pub(crate) permit: SemaphorePermit<'static>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscap
     Landscape { kcp, skrs, permit }
 }
 
-/// Creates a namespace that no other test has, and returns its name.
+/// Creates a namespace with a unique name, and returns the name.
 pub(crate) async fn namespace(client: &Client, prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -161,12 +161,12 @@ pub(crate) async fn namespace(client: &Client, prefix: &str) -> String {
     name
 }
 
-/// Applies an object as an administrator, whatever its kind, and returns what the server made of it.
+/// Applies an object of any kind as an administrator. Returns the object as the server stored it.
 pub(crate) async fn apply(client: &Client, object: &Value) -> DynamicObject {
     try_apply(client, object).await.unwrap_or_else(|error| panic!("{} is applied: {error}", describe(object)))
 }
 
-/// Applies an object as an administrator, or says what the server has against it.
+/// Applies an object as an administrator, or returns the server's error.
 pub(crate) async fn try_apply(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
     testbed::apply(client, object).await
 }
@@ -181,14 +181,14 @@ pub(crate) async fn install_crds(client: &Client, crds: &[Value]) {
     testbed::install_crds(client, crds).await.expect("CRDs are accepted");
 }
 
-/// Our own CRDs.
+/// Tidegate's own CRDs.
 pub(crate) async fn install_own_crds(client: &Client) {
     let crds: Vec<Value> =
         tidegate_core::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
     install_crds(client, &crds).await;
 }
 
-/// Those of Istio's CRDs that a KCP needs for us.
+/// The CRDs of Istio that KCP needs.
 pub(crate) async fn install_istio_crds(client: &Client) {
     let wanted = ["gateways.networking.istio.io", "virtualservices.networking.istio.io"];
     install_crds_from(client, "istio-crds.yaml", &wanted).await;
@@ -218,7 +218,7 @@ pub(crate) fn eventually<T>(
     }
 }
 
-/// Holds for `duration` whatever is asked: the counterpart of [`eventually`] for what must not happen.
+/// Checks `ask` again and again for `duration`: the counterpart of [`eventually`], for what must not happen.
 #[track_caller]
 pub(crate) fn holds(
     what: &str,
@@ -233,7 +233,7 @@ pub(crate) fn holds(
     }
 }
 
-/// A folder that goes with its value, or with this process.
+/// A folder that is deleted with its value, or at the end of this process.
 pub(crate) fn folder() -> Folder {
     Folder::temporary("tidegate-test-").expect("a temporary folder can be made")
 }
@@ -250,7 +250,7 @@ where
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its contents.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder") {
@@ -264,7 +264,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A text is as it was recorded; `UPDATE_GOLDEN=1` records it anew.
+/// Compares a text with the recorded one. `UPDATE_GOLDEN=1` records it again.
 #[track_caller]
 pub(crate) fn check_recorded(path: &Path, text: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -283,7 +283,7 @@ pub(crate) fn check_recorded(path: &Path, text: &str) {
     );
 }
 
-/// What a follower has reported. Clones share it.
+/// The reports of a follower. Clones share them.
 pub(crate) struct Followed<P>(watch::Sender<(BTreeMap<Key, Arc<P>>, bool)>);
 
 impl<P> Followed<P> {

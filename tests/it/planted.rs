@@ -252,7 +252,7 @@ fn no_problem_of_a_secret_quotes_it() {
         ("unnamed", secret("''", "hunter2-created")),
     ];
     for folder in [OBJECTS, "landscapes/dev"] {
-        // Each is withheld by itself.
+        // Each mistake holds back only its own file.
         let (_folder, repository) = repository();
         for (name, text) in &mistakes {
             repository.write(&format!("{folder}/{name}.yaml"), text).unwrap();

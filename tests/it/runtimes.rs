@@ -83,7 +83,7 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     stage.start();
     request_free_start(&stage, &marks).await;
 
-    // A bump: only what differs between the two versions is sent.
+    // A new version: the daemon sends only the objects that differ.
     let marks = stage.marks();
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
     for skr in &stage.skrs {
@@ -112,7 +112,7 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
 async fn the_last_module_goes_when_git_empties_the_list() {
     let stage = stage::ready(1).await;
     assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_some());
-    // An empty list is a word; no list at all would leave the choice to the runtime.
+    // An empty list is a choice. Without a list the runtime would choose.
     stage.commit("kymas/one.yaml", &stage::kyma("one", &[]));
     stage
         .until("no module is left", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
@@ -148,14 +148,14 @@ async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_other
         })
         .await;
 
-    // A request on a Manifest looks at its objects.
+    // A reconcile request on a Manifest checks its objects.
     let edit = json!({"data": {"text": "edited"}});
     patch(skr, "ConfigMap", "v1", "kyma-system", "mailer-a", edit).await;
     let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "1"}}});
     patch(kcp, "Manifest", group, "kcp-system", &mailer, request).await;
     stage.until("it is repaired", skr, "ConfigMap", "kyma-system", "mailer-a", text_is("mail")).await;
 
-    // A module that was handed to the user and is handed back is ours again.
+    // If a user hands an unmanaged module back, the daemon manages it again.
     let unmanaged = stage::kyma("one", &["cache", "mailer"]).replace("mailer, managed: true", "mailer, managed: false");
     stage.commit("kymas/one.yaml", &unmanaged);
     stage
@@ -217,7 +217,7 @@ async fn of_two_modules_that_bring_one_object_the_first_has_it() {
     stage.kyma_in("one", "Ready").await;
 }
 
-/// A namespace for runtimes that bears a label which the embedded template does not give it.
+/// A namespace for runtimes with a label that the embedded template does not set.
 const NAMESPACE_OVERRIDE: &str = r"apiVersion: v1
 kind: Namespace
 metadata:
@@ -255,7 +255,7 @@ async fn template_overrides_hold_across_restarts_also_while_their_source_is_susp
     request_free_start(&stage, &marks).await;
 }
 
-/// Waits until the daemon has gone over the last commit.
+/// Waits until the daemon has attempted the last commit.
 async fn settle(stage: &Stage) {
     let head = stage.repository.head().expect("a commit");
     stage
@@ -270,7 +270,7 @@ fn quiet(stage: &Stage, marks: &[u64]) -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
 }
 
-/// A new process reads each runtime's Kyma once and writes nothing.
+/// After a restart the daemon reads each runtime's Kyma once and writes nothing.
 async fn request_free_start(stage: &Stage, marks: &[u64]) {
     harness::eventually("the new process has looked at both runtimes", harness::SOON * 2, async || {
         let found = stage.requests_since(marks);
@@ -338,7 +338,7 @@ async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
     assert!(read(skr, "ConfigMap", "kyma-system", "theirs").await.is_some());
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
 
-    // Custom resources of users keep a module: they go first.
+    // Users' custom resources block the removal of a module, so they are deleted first.
     harness::apply(skr, &json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "users", "namespace": "default"}})).await;
     // Git would declare the Kyma again.
     patch(
@@ -386,7 +386,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     )
     .await;
 
-    // The object without our mark is not touched, and its manager is named.
+    // The object without the ownership label stays unchanged, and the error names its manager.
     stage
         .until("the stranger is reported", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
             kyma["status"]["state"] == "Error"
@@ -400,7 +400,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     request(&stage, "one", "1").await;
     stage.kyma_in("one", "Ready").await;
 
-    // The runtime decides: a module added there is installed, and KCP's spec stays as it was.
+    // The runtime decides: a module added there is installed, and the spec in KCP stays unchanged.
     let more = json!({"spec": {"modules": [{"name": "cache", "managed": true}, {"name": "mailer", "managed": true}]}});
     patch(skr, "Kyma", KYMA, "kyma-system", "default", more).await;
     request(&stage, "one", "2").await;
@@ -408,7 +408,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     let kyma = stage.kyma_in("one", "Ready").await;
     assert_eq!(kyma["spec"]["modules"].as_array().map(Vec::len), Some(1));
 
-    // Unmanaged: the objects stay, without the mark, and the Manifest goes.
+    // Unmanaged: the objects stay without the ownership label, and the Manifest is deleted.
     let unmanaged =
         json!({"spec": {"modules": [{"name": "cache", "managed": true}, {"name": "mailer", "managed": false}]}});
     patch(skr, "Kyma", KYMA, "kyma-system", "default", unmanaged).await;

@@ -1,7 +1,7 @@
 //! Git to KCP: each rule of what a GitSource does to the control plane.
 //!
-//! The daemon of a test is the controllers of GitSources and Watchers with the watches and the queue that the real one
-//! has, and its own user, so that the audit log tells its requests from everybody else's. Runtimes are not part of it.
+//! The daemon of a test has the controllers of GitSources and Watchers, with the real watches and queue. It acts as a
+//! user of its own, so that the audit log tells its requests from others. Runtimes are not part of it.
 
 use std::{
     collections::BTreeSet,
@@ -50,7 +50,7 @@ use crate::{
 mod remote;
 mod rules;
 
-/// How long something that must not happen is waited for.
+/// How long a test waits for something that must not happen.
 const QUIET: Duration = Duration::from_secs(2);
 
 scenarios! {
@@ -931,7 +931,7 @@ impl World {
         .await;
     }
 
-    /// Waits until a commit was looked at.
+    /// Waits until a commit has been attempted.
     pub(crate) async fn attempted(&self, name: &str, commit: &str) {
         let wanted = format!("main@sha1:{commit}");
         eventually("the commit is looked at", SOON, async || {
@@ -941,7 +941,7 @@ impl World {
         .await;
     }
 
-    /// Waits until all of a commit is applied and nothing waits.
+    /// Waits until a commit is applied completely and no object is pending.
     pub(crate) async fn settled(&self, name: &str, commit: &str) {
         self.settled_within(name, commit, SOON).await;
     }
@@ -987,7 +987,7 @@ impl World {
         }
     }
 
-    /// The folder of mirrors is gone, as after a Pod without a volume was replaced.
+    /// The folder of mirrors is gone, as after the replacement of a Pod without a volume.
     pub(crate) fn lose_state(&self) {
         fs::remove_dir_all(self.folder.path().join("state")).unwrap();
     }
@@ -1003,12 +1003,12 @@ impl World {
 
     // --- requests ---
 
-    /// From now on, [`World::writes`] starts anew.
+    /// [`World::writes`] returns only later writes from now on.
     pub(crate) fn mark(&mut self) {
         self.marked = self.server.mark();
     }
 
-    /// What the daemon wrote, status and Events aside, sorted.
+    /// The daemon's writes, sorted, without statuses and Events.
     pub(crate) fn writes(&self) -> Vec<String> {
         let mut writes: Vec<String> = self
             .records()
@@ -1047,9 +1047,9 @@ impl Daemon {
         let limits = queue::Limits { running_max: 8, subjects_max: 100_000, interval: Duration::from_secs(60) };
         let queue = Queue::new(Subject::lane, limits);
         let stores = Stores::new(queue.clone());
-        // Work of a former daemon that reads from git ends a moment after its tasks.
+        // A read from git may end a moment after the daemon's tasks.
         let open = eventually("the former daemon lets go of its state", SOON, async || {
-            // Its hold is the machine's, whose time is another than a simulation's.
+            // The lock uses the machine's clock, not the simulated one.
             git::State::open(state).inspect_err(|_| thread::yield_now()).map_err(|error| error.to_string())
         })
         .await;

@@ -42,9 +42,9 @@ pub(crate) struct Stage {
     pub(crate) repository: Repository,
     pub(crate) landscape: Landscape,
     daemon: Mutex<Option<Daemon>>,
-    /// What the daemon is told beside what all tests tell it.
+    /// Further options of the daemon.
     more: Vec<String>,
-    /// Where a daemon of this process logs.
+    /// The log of a daemon in this process.
     _logs: Option<DefaultGuard>,
     folder: tidegate_testbed::Folder,
 }
@@ -105,13 +105,13 @@ impl Stage {
         Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), more, _logs, folder }
     }
 
-    /// Starts the daemon, as an administrator of its own: the records of servers tell its requests from those of the
-    /// test.
+    /// Starts the daemon as an administrator of its own, so that the servers' records tell its requests from those of
+    /// the test.
     pub(crate) fn start(&self) {
         self.start_with(&[]);
     }
 
-    /// Takes from the daemon, which does not run, all that it keeps on its disk.
+    /// Deletes the disk of the daemon, which is stopped.
     pub(crate) fn forget(&self) {
         std::fs::remove_dir_all(self.folder.path().join("state")).expect("it had a state");
     }
@@ -126,7 +126,7 @@ impl Stage {
         self.start_daemon(access, &[]);
     }
 
-    /// Starts one more daemon, as a process with a state of its own.
+    /// Starts one more daemon, as a process with its own state folder.
     pub(crate) fn beside(&self, name: &str, more: &[&str]) -> Guarded {
         let access = self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS);
         let arguments = self.arguments(name, &access, more);
@@ -168,7 +168,7 @@ impl Stage {
             "--lease-renew-deadline=4s",
             "--lease-retry-period=200ms",
         ];
-        // What is said later counts.
+        // Only what is logged after this is considered.
         let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
         for later in [&self.more.iter().map(String::as_str).collect::<Vec<_>>()[..], more] {
             arguments.retain(|argument| {
@@ -179,7 +179,7 @@ impl Stage {
         arguments.into_iter().map(str::to_owned).collect()
     }
 
-    /// Kills the daemon without a warning.
+    /// Kills the daemon.
     pub(crate) async fn kill(&self) {
         let daemon = self.lock().take();
         if let Some(daemon) = daemon {
@@ -187,14 +187,14 @@ impl Stage {
         }
     }
 
-    /// Passes a signal on to the daemon.
+    /// Sends a signal to the daemon.
     pub(crate) fn signal(&self, signal: &str) {
         if let Some(daemon) = self.lock().as_mut() {
             daemon.signal(signal);
         }
     }
 
-    /// Waits until the daemon, which is a process, has ended by itself.
+    /// Waits until the daemon, which is a process, has exited.
     pub(crate) async fn ends(&self) {
         let ended = || self.lock().as_mut().is_none_or(Daemon::has_ended);
         eventually("the daemon ends", SOON, async || if ended() { Ok(()) } else { Err(self.log_tail()) }).await;
@@ -292,8 +292,8 @@ impl Stage {
         self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since `marks`, which [`Stage::marks`] gave: the daemon's writes to KCP but for the Lease, and all its requests
-    /// to runtimes.
+    /// The daemon's writes to KCP, without its Lease, and all its requests to runtimes, since [`Stage::marks`] returned
+    /// `marks`.
     pub(crate) fn requests_since(&self, marks: &[u64]) -> Vec<String> {
         let mut found = Vec::new();
         for (cluster, mark) in self.landscape.servers().zip(marks) {
@@ -309,7 +309,7 @@ impl Stage {
         found
     }
 
-    /// Waits until the daemon has asked for nothing for a second: all statuses are where they should be.
+    /// Waits until the daemon has sent no request for a second: all statuses are written.
     pub(crate) async fn rests(&self) {
         let mut marks = self.marks();
         eventually("the world is quiet", SOON, async || {
@@ -323,7 +323,7 @@ impl Stage {
         .await;
     }
 
-    /// Where the records of KCP and runtimes stand now.
+    /// The present positions in the records of KCP and the runtimes.
     pub(crate) fn marks(&self) -> Vec<u64> {
         self.landscape.servers().map(Server::mark).collect()
     }
@@ -389,7 +389,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// An object, if it is there; none also where its kind is not served.
+/// An object, if it exists. `None` also if its kind is not served.
 pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &str) -> Option<Value> {
     let api_version = match kind {
         "Kyma" | "Manifest" | "ModuleTemplate" | "ModuleReleaseMeta" | "Watcher" => "operator.kyma-project.io/v1beta2",
@@ -410,7 +410,7 @@ pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &st
     serde_json::to_value(object).ok()
 }
 
-/// What a failure shows of an object.
+/// The part of an object that a failure shows.
 fn summary(object: &Value) -> String {
     let mut shown = object.clone();
     if let Some(metadata) = shown["metadata"].as_object_mut() {
@@ -551,5 +551,5 @@ pub(crate) async fn ready(skrs: usize) -> Stage {
     stage
 }
 
-/// Long enough for a pass that should not happen to happen.
+/// Longer than an unwanted pass would take to start.
 pub(crate) const QUIET: Duration = Duration::from_secs(12);

@@ -1,4 +1,4 @@
-//! Watchers in KCP: whose VirtualServices they get.
+//! Watchers in KCP, and the VirtualServices that they get.
 
 use serde_json::{Value, json};
 use tidegate_testbed::Extent;
@@ -101,7 +101,7 @@ async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     delete(&client, &virtual_service(&namespace, "first", &json!([]))).await;
     route("first", "is made again", &|spec| port(spec) == 9090).await;
 
-    // Another that wants the same path: both were made within one second perhaps, so its name is the later one.
+    // Another Watcher for the same path. Both may have been created within one second; then the name decides.
     let mut second = watcher(&namespace, "second");
     second["spec"]["serviceInfo"]["name"] = json!("others");
     harness::apply(&client, &second).await;
@@ -156,7 +156,7 @@ async fn delete(client: &kube::Client, object: &Value) {
     api.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
 }
 
-/// Which piece is missing stands in one condition, and once it is there all goes on by itself.
+/// One condition names the missing part. Once it is installed, the Watcher becomes ready without a restart.
 async fn a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is() {
     let stage = Stage::with(0, Extent::Server, &[], &[]).await;
     let kcp = &stage.kcp;

@@ -47,7 +47,7 @@ type Decide = dyn Fn(&Request) -> Action + Send + Sync;
 /// Ends when dropped, with all connections.
 pub(crate) struct Server {
     address: SocketAddr,
-    /// Authority of its certificate, in PEM.
+    /// The CA of its certificate, in PEM.
     pub(crate) ca: Vec<u8>,
     shared: Arc<Shared>,
 }
@@ -158,7 +158,7 @@ pub(crate) enum Fault {
     WantsClient,
 }
 
-/// A certificate for localhost, and its authority.
+/// A certificate for localhost, and its CA.
 fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut ca_params = rcgen::CertificateParams::new(Vec::new()).unwrap();

@@ -13,7 +13,7 @@ pub(crate) const BODY: &str = r#"{"watched":{"Namespace":"kyma-system","Name":"d
 /// No answer takes so long.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// An authority for runtimes.
+/// A CA for runtimes.
 pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -195,7 +195,7 @@ pub(crate) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Trusts one authority and presents a certificate, if there is one.
+    /// Trusts one CA and presents a certificate, if there is one.
     pub(crate) fn new(trusted: &str, leaf: Option<&Leaf>) -> TlsClient {
         TlsClient::with(rustls::crypto::ring::default_provider(), &[&rustls::version::TLS13], trusted, leaf)
     }

@@ -1,4 +1,4 @@
-//! Our own end of TLS: who gets in, and what happens when certificates and authorities change.
+//! The listener's own TLS: which clients it accepts, and what happens when certificates and CAs change.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -110,7 +110,7 @@ async fn what_is_reloaded_counts_for_new_and_for_open_connections() {
     assert_eq!(bench.event().await, "before");
     assert!(new.post(bench.address, BODY).await.is_none(), "not trusted yet");
 
-    // Both authorities, then the new one alone, as in a rotation.
+    // Both CAs, then only the new one, as in a rotation.
     let both = format!("{}{}", next.pem(), bench.authority.pem());
     bench.tls.send_replace(Some(material(&bench.server, &both)));
     assert_eq!(new.post(bench.address, BODY).await.unwrap().status, 200);

@@ -177,7 +177,7 @@ async fn an_artifact_that_is_not_a_descriptor_says_why() {
         let error = registry.descriptor(&component("1.0.0")).await.unwrap_err();
         assert_eq!((tail(&error).as_str(), error.class()), (expected, Class::Stalled));
     }
-    // The same registry is well again.
+    // The same registry works again.
     server.behave(move |request| serve(&good, request));
     assert!(registry.descriptor(&component("1.0.0")).await.is_ok());
 }

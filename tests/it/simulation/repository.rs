@@ -1,5 +1,5 @@
-//! The repository as the daemon meets it: well, out of reach, silent, corrupt, or one whose objects kill the engine
-//! that unpacks them. Commits go on meanwhile.
+//! The repository as the daemon sees it: valid, missing, silent, corrupt, or with objects that kill the engine that
+//! unpacks them. Commits go on meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -14,25 +14,25 @@ use tidegate_testbed::Repository;
 
 use super::dice::Dice;
 
-/// What the daemon finds where the repository should be.
+/// What the daemon finds at the URL of the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Well,
-    /// Nothing is there.
+    /// The repository does not exist.
     Away,
     /// It never answers.
     Silent,
-    /// Some of the tasks on its objects exceed a limit, or all of them.
+    /// Some or all tasks on its objects exceed a limit.
     Killing {
         always: bool,
     },
-    /// The branch leads to what is no commit.
+    /// The branch does not point to a commit.
     Reference,
-    /// An object of the last commit is not what it should be.
+    /// An object of the last commit is corrupt.
     Objects,
 }
 
-/// A repository in a folder, and a link to what of it the daemon sees.
+/// A repository in a folder, and a link to it, or to a faulty copy, for the daemon.
 pub(super) struct Served {
     repository: Repository,
     folder: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct Served {
     trials: Arc<Mutex<Trials>>,
 }
 
-/// What becomes of tasks of engines.
+/// Number of tasks of engines, by result.
 struct Trials {
     condition: Condition,
     dice: Dice,
@@ -56,7 +56,7 @@ const COPY: &str = "corrupt";
 // === impl Condition ===
 
 impl Condition {
-    /// Its name, for counting.
+    /// A name for counting.
     pub(super) fn name(self) -> &'static str {
         match self {
             Condition::Well => "well",
@@ -107,12 +107,12 @@ impl Served {
         Engine::simulated(move || lock(&trials).draw())
     }
 
-    /// How often what became of tasks.
+    /// Number of tasks, by result.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         lock(&self.trials).counts.clone()
     }
 
-    /// From now on the daemon meets it so. What is wrong with the objects is wrong with those of the last commit.
+    /// Sets the condition of the repository. Corrupt objects are those of the last commit.
     pub(super) fn set(&mut self, condition: Condition) {
         self.condition = condition;
         lock(&self.trials).condition = condition;
@@ -135,7 +135,7 @@ impl Served {
         }
     }
 
-    /// There is another commit: a fault concerns that one now.
+    /// There is a new commit: the fault now affects that one.
     pub(super) fn committed(&mut self) {
         if matches!(self.condition, Condition::Reference | Condition::Objects) {
             self.set(self.condition);
@@ -174,8 +174,8 @@ impl Served {
         let path = file(self.dice.one_of(&news(&repository)));
         let other = repository.odb().and_then(|odb| odb.write(ObjectType::Blob, b"another")).expect("a blob");
         fs::remove_file(&path).expect("a loose object");
-        // Of a loose object that is cut off, libgit2 reads for ever: in the daemon until its engine dies, as
-        // `Condition::Killing` has it, and here without an end.
+        // libgit2 reads a truncated loose object for ever. In the daemon the engine is killed for it, which is
+        // `Condition::Killing`. Here nothing would end it.
         match self.dice.below(3) {
             0 => {}
             1 => fs::write(path, b"junk").expect("a file"),
@@ -184,7 +184,7 @@ impl Served {
     }
 }
 
-/// The objects that the last commit has, and the one before it does not.
+/// The objects of the last commit that the one before does not have.
 fn news(repository: &git2::Repository) -> Vec<Oid> {
     let commit = repository.head().and_then(|head| head.peel_to_commit()).expect("a commit");
     let tree = commit.tree().expect("a tree");

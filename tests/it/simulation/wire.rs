@@ -1,6 +1,6 @@
-//! The wire between the daemon and a server: it writes down what arrives, it can go dark, and it is where the
-//! daemon is killed. It also makes pages of lists small, since none here would have a second one, and has servers
-//! forget what happened just before the daemon asks for the next.
+//! The network between the daemon and a server. It records requests, it can be cut, and it is where the daemon is
+//! killed. It also makes the pages of lists small, because no list here would have a second page. And it has servers
+//! compact their history just before the daemon asks for a next page.
 
 use std::{
     convert::Infallible,
@@ -24,7 +24,7 @@ use super::{
     world::KCP,
 };
 
-/// What happened on all wires of a world.
+/// What happened in the network of a world.
 #[derive(Clone)]
 pub(super) struct Wires(Arc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
     state: Mutex<State>,
     killed: Notify,
     truth: Truth,
-    /// How many objects a page of a list has, at most.
+    /// Most objects in a page of a list.
     page: u64,
 }
 
@@ -40,29 +40,29 @@ struct Inner {
 struct State {
     /// Requests that arrived at servers, oldest first.
     journal: Vec<Arrival>,
-    /// How many requests until the daemon is killed, and how.
+    /// Number of requests until the daemon is killed, and how.
     doom: Option<(u64, Death)>,
-    /// How the daemon dies now.
+    /// How the daemon is killed now.
     dying: Option<Death>,
     dark: Vec<&'static str>,
-    /// Up to which life daemons have lost the control plane for good.
+    /// Daemons up to this life have lost the control plane for good.
     cut_off: u32,
-    /// The latest life that wrote something.
+    /// The latest life that sent a write.
     writer: u32,
-    /// Before so many pages that go on their server forgets what happened.
+    /// Number of next pages before which the server compacts its history.
     forgetful: u64,
-    /// How often a server did.
+    /// How often a server did so.
     forgot: u64,
 }
 
-/// How a daemon dies of a request.
+/// When a request kills the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     /// Before it arrives.
     Before,
-    /// Once it has arrived; its answer comes too late.
+    /// After it has arrived, before its answer.
     After,
-    /// While it works on the answer: after so many polls of its tasks.
+    /// While the daemon processes the answer: after this many polls of its tasks.
     Polls(u64),
 }
 
@@ -73,20 +73,20 @@ pub(super) struct Arrival {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) code: u16,
-    /// It is a write of a daemon after which another one has written.
+    /// Whether it is a write that follows a write of a later daemon.
     pub(super) late: bool,
-    /// Which daemon sent it, and when.
+    /// The daemon that sent it, and the time.
     pub(super) life: u32,
     pub(super) at: Instant,
-    /// What is to be deleted, as it was before.
+    /// The object of a deletion, as it was before.
     pub(super) victim: Option<Value>,
 }
 
-/// A daemon's wire to one server, behind whatever faults there are.
+/// A daemon's connection to one server, with all faults.
 #[derive(Clone)]
 pub(super) struct Wire {
     wires: Wires,
-    /// Which daemon it is, of those that there were.
+    /// The number of the daemon, in the order of their starts.
     life: u32,
     name: &'static str,
     server: Server,
@@ -100,7 +100,7 @@ impl Wires {
         Wires(Arc::new(Inner { state: Mutex::default(), killed: Notify::new(), truth, page }))
     }
 
-    /// Who judges what statuses say.
+    /// The judge of statuses.
     pub(super) fn truth(&self) -> &Truth {
         &self.0.truth
     }
@@ -115,17 +115,17 @@ impl Wires {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The daemon dies at the `count`th request from now.
+    /// Kills the daemon at the `count`th request from now.
     pub(super) fn doom(&self, count: u64, death: Death) {
         self.state().doom = Some((count, death));
     }
 
-    /// The daemon will not die.
+    /// Cancels the death of the daemon.
     pub(super) fn spare(&self) {
         self.state().doom = None;
     }
 
-    /// Returns when the daemon is to die, and says how.
+    /// Returns when the daemon must be killed, with the reason.
     pub(super) async fn killed(&self) -> &'static str {
         self.0.killed.notified().await;
         let death = self.state().dying.take();
@@ -140,7 +140,7 @@ impl Wires {
         }
     }
 
-    /// From now on nothing that is sent to a server is answered, or everything again.
+    /// Cuts the network to a server, or restores it.
     pub(super) fn darken(&self, name: &'static str, dark: bool) {
         let mut state = self.state();
         state.dark.retain(|one| *one != name);
@@ -149,12 +149,12 @@ impl Wires {
         }
     }
 
-    /// The daemons up to this life never again hear of the control plane; runtimes they do reach.
+    /// Cuts the control plane off from the daemons up to this life, for good. They still reach runtimes.
     pub(super) fn cut_off(&self, life: u32) {
         self.state().cut_off = life;
     }
 
-    /// Takes note of what arrived.
+    /// Records a request.
     fn note(&self, mut arrival: Arrival) {
         let mut state = self.state();
         if arrival.is_write() && !arrival.is_of_lease() {
@@ -168,22 +168,22 @@ impl Wires {
         self.state().dark.contains(&name)
     }
 
-    /// Takes what arrived since the last time.
+    /// Takes the requests since the last call.
     pub(super) fn take(&self) -> Vec<Arrival> {
         std::mem::take(&mut self.state().journal)
     }
 
-    /// Servers forget what happened before some of the next pages that go on.
+    /// Lets servers compact their history before some of the next pages.
     pub(super) fn forget(&self, pages: u64) {
         self.state().forgetful = pages;
     }
 
-    /// How often one did.
+    /// How often a server did so.
     pub(super) fn forgot(&self) -> u64 {
         self.state().forgot
     }
 
-    /// Whether the server forgets before this page.
+    /// Whether the server compacts its history before this page.
     fn forgets(&self) -> bool {
         let mut state = self.state();
         let forgets = state.forgetful > 0;
@@ -194,14 +194,14 @@ impl Wires {
         forgets
     }
 
-    /// The same request, for a page of the size that pages have here.
+    /// The same request, with the small page size.
     fn in_pages(&self, uri: &Uri) -> Uri {
-        // The daemon asks for the largest pages that it can take; what asks for one object means that.
+        // The daemon asks for the largest pages that it can handle. A limit of one object stays.
         let small = format!("limit={}", self.0.page);
         uri.to_string().replace("limit=500", &small).parse().expect("a URI")
     }
 
-    /// Counts a request; says whether the daemon dies of it, and then how.
+    /// Counts a request. Returns whether, and how, it kills the daemon.
     fn count(&self) -> Option<Death> {
         let mut state = self.state();
         let (left, death) = state.doom?;
@@ -213,7 +213,7 @@ impl Wires {
         Some(death)
     }
 
-    /// The daemon dies now.
+    /// Kills the daemon now.
     pub(super) fn kill(&self, death: Death) {
         self.state().dying = Some(death);
         self.0.killed.notify_one();
@@ -221,12 +221,12 @@ impl Wires {
 }
 
 impl Arrival {
-    /// Whether it changed something, or tried to. A dry run is a read.
+    /// Whether it is a write, successful or not. A dry run is a read.
     pub(super) fn is_write(&self) -> bool {
         self.method != Method::GET && !self.path.contains("dryRun=All")
     }
 
-    /// Whether it renews the Lease, which is all that a quiet daemon does.
+    /// Whether it renews the Lease, which is the only write of a quiet daemon.
     pub(super) fn is_of_lease(&self) -> bool {
         self.path.contains("/leases")
     }
@@ -246,26 +246,25 @@ impl Arrival {
         }
     }
 
-    /// Its path without the query.
+    /// The path without the query.
     pub(super) fn place(&self) -> &str {
         self.path.split('?').next().unwrap_or_default()
     }
 
-    /// A parameter of its query.
+    /// A parameter of the query.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// Whether it is the first page of a list of everything.
+    /// Whether it is the first page of a list without a label selector.
     pub(super) fn is_first_page(&self) -> bool {
         let is_list = self.method == Method::GET && self.parameter("watch").is_none();
         is_list && self.code == 200 && ["continue", "labelSelector"].iter().all(|name| self.parameter(name).is_none())
     }
 
-    /// Whether it is a read that may be answered from the past: a list or an object of any version, or a watch that may
-    /// begin at any.
+    /// Whether it is a read that may return old data: a list or an object of any version, or a watch from any version.
     pub(super) fn allows_any_version(&self) -> bool {
         let version = self.parameter("resourceVersion");
         let is_exact = match self.parameter("watch") {
@@ -275,7 +274,7 @@ impl Arrival {
         self.method == Method::GET && !(is_exact && self.parameter("resourceVersionMatch").is_none())
     }
 
-    /// Whether it takes the Kyma's kind from a runtime, which is the end of everything there.
+    /// Whether it deletes the CRD of the Kyma in a runtime, after which there is nothing left to check.
     pub(super) fn ends_runtime(&self) -> bool {
         self.method == Method::DELETE && self.path.contains("/customresourcedefinitions/kymas.")
     }
@@ -290,7 +289,7 @@ impl std::fmt::Display for Arrival {
 // === impl Wire ===
 
 impl Wire {
-    /// Asks the server, and takes note of what it says. No other task runs in between.
+    /// Sends the request and records the answer. No other task runs in between.
     async fn ask(&self, request: Request<kube::client::Body>) -> Response<Body> {
         let Wire { wires, life, name, server, service } = self;
         let truth = wires.truth();
@@ -360,7 +359,8 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
     }
 }
 
-/// Returns after so many polls of other tasks, while no time passes. The runtime polls one task between two of ours.
+/// Returns after this many polls of other tasks, without time passing. The tokio runtime polls one task between two of
+/// ours.
 pub(super) async fn polled(polls: u64) {
     for _ in 0..polls {
         tokio::task::yield_now().await;

@@ -109,7 +109,7 @@ async fn credentials_and_authority_come_from_the_secret_and_rotate() {
     assert_eq!(since.first().map(String::as_str), Some("Bearer t0ken-one"), "{since:?}");
     assert!(since.iter().skip(1).all(|header| header.starts_with("Basic ")), "{since:?}");
 
-    // Taken back: what is in force stays, and nothing tells a token or what the server answered.
+    // The token is revoked: the active revision stays, and no message contains a token or the server's answer.
     guard(&server, "Bearer t0ken-three");
     world.daemon().push("landscape", queue::Trigger::Git);
     until_refused(&world, "landscape", "AuthenticationFailed").await;

@@ -350,7 +350,7 @@ impl Wire {
         let Ok(response) = service.oneshot(request).await;
         let response = if is_watch { response } else { self.spoil(response).await };
         self.pause().await;
-        // What goes on, as watches do, ends with the server.
+        // Streams such as watches end with the server.
         let ended = async move { self.runs.wait_for(|runs| !runs).await.map(drop) };
         Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended)))))
     }

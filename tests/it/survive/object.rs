@@ -357,7 +357,7 @@ async fn secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and
     let told = two["status"].to_string();
     assert!(told.contains("kcp-system/access-two, key `config`") && !told.contains("%not"), "{told}");
 
-    // Nothing is removed, and the rest goes on.
+    // Nothing is removed, and the other objects are still reconciled.
     bump(&stage);
     stage.until("the other is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
     stage.kyma_in("one", "Ready").await;
@@ -512,7 +512,7 @@ async fn deleting_a_namespace_of_kymas_empties_no_runtime() {
     until_held(&stage, "kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true").await;
     runtimes_stay(&stage, &marks).await;
     assert!(read(&stage.kcp, "Kyma", "team-a", "two").await.is_some(), "its finalizer stays");
-    // What is in other namespaces goes on.
+    // Objects in other namespaces are still reconciled.
     bump(&stage);
     stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
 }

@@ -1,5 +1,5 @@
-//! Git servers that accept connections and never answer: whatever else there is to do goes on, and the daemon ends when
-//! it is told to.
+//! Git servers that accept connections and never answer. All other work continues meanwhile, and the daemon still stops
+//! on request.
 
 use std::{
     net::TcpListener,
