@@ -1,5 +1,5 @@
-//! Modules in OCI registries: finds the components that ModuleTemplates name and the objects in their layers, beside the
-//! passes over runtimes.
+//! Modules in OCI registries: finds the components that ModuleTemplates name and the objects in their layers, beside
+//! the passes over runtimes.
 //!
 //! A pass never waits for a registry. It asks what is known, and ends. One task reads what is missing, a few at a time:
 //! each component and each layer once for all runtimes, first from the disk, then from the registry. When a read ends,

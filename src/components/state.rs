@@ -183,8 +183,8 @@ impl State {
         }
     }
 
-    /// A runtime waits for a component of which it has this answer. Returns whether there is another one by now: then it
-    /// does not wait.
+    /// A runtime waits for a component of which it has this answer. Returns whether there is another one by now: then
+    /// it does not wait.
     pub(super) fn want(&mut self, kyma: &Key, component: &Component, answer: &Answer, now: Instant) -> bool {
         if self.answers.get(component).unwrap_or(&Answer::Pending) != answer {
             return true;

@@ -1,7 +1,7 @@
 //! What identifies the objects of a module: their content, whatever its name.
 //!
-//! Equal ids are equal objects. So objects are read, labelled and serialised once, for all runtimes and definitions that
-//! have them.
+//! Equal ids are equal objects. So objects are read, labelled and serialised once, for all runtimes and definitions
+//! that have them.
 
 use std::fmt;
 

@@ -200,7 +200,8 @@ spec:
     assert_eq!((&env[0]["value"], &env[1]["value"]), (&json!(local), &json!("x/keda:1.0.0")));
 }
 
-/// I15: a valid layer is Ready and recorded; an invalid one is an Error with its text, and not recorded; then corrected.
+/// I15: a valid layer is Ready and recorded; an invalid one is an Error with its text, and not recorded; then
+/// corrected.
 #[tokio::test(flavor = "multi_thread")]
 async fn i15_an_invalid_layer_is_an_error_until_it_is_corrected() {
     let broken = Artifact::new(&component("bad", "1.0.0"), Schema::V2, b"kind: [".to_vec(), "");

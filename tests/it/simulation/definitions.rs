@@ -56,8 +56,8 @@ pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
         world.note("somebody confirms that");
         judge.all_may_go();
         if plural == "gitsources" {
-            // Of a source that is still there, the daemon removes the ownership label before it lets the source go. Until
-            // git takes its objects over again, the runtime of each Kyma decides about its modules.
+            // Of a source that is still there, the daemon removes the ownership label before it lets the source go.
+            // Until git takes its objects over again, the runtime of each Kyma decides about its modules.
             world.land.adopts = true;
         }
         let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-deletion": "true"}}});

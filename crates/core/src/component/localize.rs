@@ -1,7 +1,8 @@
 //! Replaces images in a module's objects by references that are local to a landscape: transferred images.
 //!
-//! As Lifecycle Manager does it: an image is replaced by the reference with the same name and tag, whatever its registry
-//! and path. Containers, init containers and values of their environment variables, in Deployments and StatefulSets.
+//! As Lifecycle Manager does it: an image is replaced by the reference with the same name and tag, whatever its
+//! registry and path. Containers, init containers and values of their environment variables, in Deployments and
+//! StatefulSets.
 
 use std::collections::BTreeMap;
 

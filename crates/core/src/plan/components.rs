@@ -63,9 +63,9 @@ impl Components {
 
     /// The same, as a runtime with these Manifests sees it.
     ///
-    /// An installed version keeps the content that its Manifest records. So a registry that is away changes nothing, and
-    /// neither does a tag that was moved, except for what `is_renewed` names: there a user has requested the content
-    /// that the tag names now.
+    /// An installed version keeps the content that its Manifest records. So a registry that is away changes nothing,
+    /// and neither does a tag that was moved, except for what `is_renewed` names: there a user has requested the
+    /// content that the tag names now.
     #[must_use]
     pub fn seen_by<'a>(
         &self,

@@ -196,8 +196,8 @@ impl<'a> Outline<'a> {
         Target { name: TargetName::Kcp, objects }
     }
 
-    /// The Manifests of a Kyma. `unknown` are the modules of which was said before that their objects are not known: that
-    /// concerns many Kymas in the same way.
+    /// The Manifests of a Kyma. `unknown` are the modules of which was said before that their objects are not known:
+    /// that concerns many Kymas in the same way.
     fn manifests(
         &self,
         diagnostics: &mut Diagnostics,

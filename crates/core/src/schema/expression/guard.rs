@@ -1,8 +1,9 @@
 //! Makes the loops of an expression end with the budget of an evaluation, and what it builds with its memory.
 //!
-//! The evaluator has no such limits, and three nested loops over a list of some thousands take hours. So each loop asks a
-//! function before each item, and each part that builds or copies a value charges it: see [`memory`]. The names of these
-//! functions cannot be written in CEL. What reads numbers, compares or takes a field of an object is left as it is.
+//! The evaluator has no such limits, and three nested loops over a list of some thousands take hours. So each loop asks
+//! a function before each item, and each part that builds or copies a value charges it: see [`memory`]. The names of
+//! these functions cannot be written in CEL. What reads numbers, compares or takes a field of an object is left as it
+//! is.
 
 use cel::{
     IdedExpr,
