@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
 //! | definitions | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
-//! | plan | [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
+//! | plan | [`maintenance`] when a runtime may get an upgrade that requires downtime; [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
 //! | changes | [`inventory`], [`changes`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`overview`] what is wrong, on one screen |
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
@@ -31,6 +31,7 @@ pub mod health;
 pub mod intake;
 pub mod inventory;
 pub mod landscape;
+pub mod maintenance;
 pub mod name;
 pub mod object;
 pub mod overview;

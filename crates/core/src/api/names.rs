@@ -33,6 +33,12 @@ pub mod label {
     pub const INSTANCE_ID: &str = "kyma-project.io/instance-id";
     /// The global account, on the Kyma.
     pub const GLOBAL_ACCOUNT_ID: &str = "kyma-project.io/global-account-id";
+    /// The service plan, on the Kyma.
+    pub const PLAN: &str = "kyma-project.io/broker-plan-name";
+    /// The region of the hyperscaler, on the Kyma.
+    pub const REGION: &str = "kyma-project.io/region";
+    /// The region of the platform, on the Kyma.
+    pub const PLATFORM_REGION: &str = "kyma-project.io/platform-region";
     /// The sub-account, on the Kyma.
     pub const SUBACCOUNT_ID: &str = "kyma-project.io/subaccount-id";
     /// The GitSource of an object in KCP: `<namespace>.<name>`. Beyond 63 characters it is cut and
