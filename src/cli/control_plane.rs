@@ -1,6 +1,6 @@
 //! The control plane for commands such as `status` and `reconcile`: with the user's kubeconfig, custom resources only.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -85,6 +85,15 @@ pub(super) enum Verdict {
     Open,
 }
 
+/// What a list could not give.
+#[derive(Default)]
+pub(super) struct Lacks {
+    /// The objects that do not match their type.
+    pub(super) unreadable: Vec<UnreadableLine>,
+    /// The kinds that the control plane does not serve, by their plural.
+    pub(super) not_served: BTreeSet<String>,
+}
+
 /// The field manager, for `managedFields`.
 const MANAGER: &str = "tidegate-cli";
 /// Objects in one page of a list.
@@ -116,13 +125,9 @@ impl Access {
     }
 }
 
-/// All objects of a kind in a namespace; those that cannot be read go into `unreadable`. Fails if the API server does
-/// not list them.
-pub(super) async fn list<K>(
-    client: &Client,
-    namespace: &str,
-    unreadable: &mut Vec<UnreadableLine>,
-) -> anyhow::Result<Vec<K>>
+/// All objects of a kind in a namespace; what cannot be read goes into `lacks`. Fails if the API server does not list
+/// them although it serves their kind.
+pub(super) async fn list<K>(client: &Client, namespace: &str, lacks: &mut Lacks) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
@@ -130,15 +135,22 @@ where
     let mut objects = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page = api
-            .list(&params)
-            .await
-            .map_err(sentence)
-            .with_context(|| format!("cannot list {} in namespace {namespace}", K::plural(&())))?;
+        let page = match api.list(&params).await {
+            Ok(page) => page,
+            // A namespace that does not exist has empty lists: only a kind that is not served has none.
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                lacks.not_served.insert(K::plural(&()).into_owned());
+                return Ok(objects);
+            }
+            Err(error) => {
+                let what = || format!("cannot list {} in namespace {namespace}", K::plural(&()));
+                return Err(sentence(error)).with_context(what);
+            }
+        };
         for item in page.items {
             match typed::<K>(&item)? {
                 Ok(object) => objects.push(object),
-                Err(found) => unreadable.push(found),
+                Err(found) => lacks.unreadable.push(found),
             }
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -10,13 +10,15 @@ use std::{
 use anyhow::{Context as _, bail};
 use k8s_openapi::jiff::Timestamp;
 
-use super::control_plane;
+use super::control_plane::{self, Lacks};
+use crate::stores::definitions;
 use tidegate_core::{
     api::{GitSource, Kyma, ModuleReleaseMeta, names::label, shared::Time},
     landscape::{
         self,
         file::{KnownKyma, LandscapeFile},
     },
+    overview::UnreadableLine,
     plan, status,
 };
 use tidegate_process::{Exit, tell};
@@ -52,13 +54,17 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
-    let mut unreadable = Vec::new();
+    let mut lacks = Lacks::default();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
         let listed = async {
-            kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut unreadable).await?);
-            releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut unreadable).await?);
-            sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut unreadable).await?);
-            anyhow::ensure!(unreadable.is_empty(), "{}", unreadable[0].sentence());
+            kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
+            releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?);
+            sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
+            let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
+            let not_served = lacks.not_served.iter().map(|kind| definitions::not_served(kind));
+            if let Some(problem) = problems.chain(not_served).next() {
+                bail!(problem);
+            }
             anyhow::Ok(())
         };
         if let Err(error) = listed.await {

@@ -3,21 +3,27 @@
 //! Problems come first, each with its cause; then what is in progress or suspended. Healthy objects are counted. The
 //! command reads custom resources only.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use anyhow::Context as _;
 use owo_colors::OwoColorize as _;
 
 use super::{
     Exit,
-    control_plane::{self, Access},
+    control_plane::{self, Access, Lacks},
 };
+use crate::stores::definitions;
 use tidegate_core::{
     api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState},
 };
 
 /// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
+///
+/// Exit code 0: shown; 2: the command cannot run; 5: the control plane does not serve a kind of Tidegate's.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Show the objects in this namespace; repeat the option for more [default: kcp-system]
@@ -47,16 +53,19 @@ const LINES_MAX: usize = 20;
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut sources, mut kymas, mut watchers) = (Vec::new(), Vec::new(), Vec::new());
-    let mut unreadable = Vec::new();
+    let mut lacks = Lacks::default();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
-        sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut unreadable).await?);
-        kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut unreadable).await?);
-        watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut unreadable).await?);
+        sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
+        kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
+        watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut lacks).await?);
         // Read only to find those that cannot be. A Manifest that cannot be read is in the status of its Kyma.
-        control_plane::list::<ModuleTemplate>(&client, &namespace, &mut unreadable).await?;
-        control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut unreadable).await?;
+        control_plane::list::<ModuleTemplate>(&client, &namespace, &mut lacks).await?;
+        control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?;
     }
-    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_unreadable(unreadable);
+    let Lacks { unreadable, not_served } = lacks;
+    let exit = exit(&not_served);
+    let overview = Overview::from_objects(&sources, &kymas, &watchers);
+    let overview = overview.with_unreadable(unreadable).with_not_served(not_served);
     let mut out = anstream::stdout().lock();
     let written = match arguments.output {
         Output::Text => write_text(&mut out, &overview),
@@ -67,9 +76,14 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     match written {
         // The reader closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit),
+        result => result.map(|()| exit).context("cannot write to standard output"),
     }
+}
+
+/// The exit code: what a kind that is not served holds back is left to be done.
+fn exit(not_served: &BTreeSet<String>) -> Exit {
+    if not_served.is_empty() { Exit::Ok } else { Exit::Incomplete }
 }
 
 /// One entry of a section: a line, and the lines below it.
@@ -80,10 +94,13 @@ struct Entry {
 }
 
 fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
-    let entries: Vec<Entry> = overview
-        .sources
-        .iter()
-        .map(source)
+    let not_served = overview.not_served.iter().map(|kind| Entry {
+        standing: SubjectState::Wrong,
+        line: definitions::not_served(kind),
+        below: Vec::new(),
+    });
+    let entries: Vec<Entry> = not_served
+        .chain(overview.sources.iter().map(source))
         .chain(overview.runtimes.iter().map(runtime))
         .chain(overview.watchers.iter().map(|watcher| Entry {
             standing: watcher.standing,

@@ -70,14 +70,16 @@ pub(super) async fn reconcile(
     known: &mut KnownReporting,
 ) -> Result<ReportingReport, Error> {
     let context = pass.context;
-    // Without its rules, changes would no longer be reported.
-    if let Some(found) = context.stores.unknown(&[Table::Watchers], None) {
-        return Ok(ReportingReport::not_applied(found.sentence(), None, None));
-    }
+    // Without the rules of a Watcher that cannot be read, changes would no longer be reported.
+    let kept = if context.stores.unknown(&[Table::Watchers], None).is_some() {
+        decide::kept(enact::read_webhooks(cluster).await?.as_ref())
+    } else {
+        Arc::default()
+    };
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = context.settings.agent else {
-        let report = &*context.shared.reports.of_runtime(pass, landscape, None).await;
+        let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, None).await;
         let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None };
         return watch.run(known).await;
     };
@@ -92,7 +94,7 @@ pub(super) async fn reconcile(
     known.user = KnownUser::Known(user.clone());
     let (address, drift) = (&prerequisites.address, &decide::drift(manifests));
     let inputs = WebhookInputs { address, drift, user: user.as_ref() };
-    let report = &*context.shared.reports.of_runtime(pass, landscape, Some(inputs)).await;
+    let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, Some(inputs)).await;
     let agent = Some(Installable { agent, prerequisites: &prerequisites, user: user.as_deref() });
     ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent }.run(known).await
 }

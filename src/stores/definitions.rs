@@ -115,6 +115,14 @@ const LAG_MAX: Duration = Duration::from_secs(5);
 /// up deletions for longer.
 const RETURN_MAX: Duration = Duration::from_secs(600);
 
+/// Begins the text of every hold.
+const HELD: &str = "deletions are held: ";
+
+/// What is said while the control plane does not serve a kind.
+pub(crate) fn not_served(kind: &str) -> String {
+    format!("{HELD}the control plane does not serve {kind}: apply what `tidegate crds` prints")
+}
+
 /// Why deletions in a namespace are not acted upon; `None` if they are.
 fn held(observed: &Observed, state: &State, namespace: &str, now: Instant) -> Option<Hold> {
     let concerns = |guarded: &Guarded| match guarded {
@@ -389,29 +397,26 @@ impl Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("deletions are held: ")?;
         match self {
             Hold::Terminating(guarded) => write!(
                 f,
-                "{guarded} is being deleted in the control plane; to remove everything from the runtimes, run `{}`",
+                "{HELD}{guarded} is being deleted in the control plane; to remove everything from the runtimes, run `{}`",
                 guarded.command()
             ),
             Hold::Absent(guarded) => {
                 write!(
                     f,
-                    "{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` prints"
+                    "{HELD}{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` prints"
                 )
             }
-            Hold::Unknown(guarded, error) => write!(f, "{guarded} cannot be read: {error}"),
-            Hold::NotServed(kind) => {
-                write!(f, "the control plane does not serve {kind}: apply what `tidegate crds` prints")
-            }
+            Hold::Unknown(guarded, error) => write!(f, "{HELD}{guarded} cannot be read: {error}"),
+            Hold::NotServed(kind) => f.write_str(&not_served(kind)),
             Hold::Returning(sources) if sources.is_empty() => {
-                f.write_str("definitions are back in the control plane, and their objects are being read")
+                write!(f, "{HELD}definitions are back in the control plane, and their objects are being read")
             }
             Hold::Returning(sources) => {
                 let names: Vec<String> = sources.iter().map(Key::to_string).collect();
-                write!(f, "definitions are back in the control plane; waiting for GitSource {}", names.join(", "))
+                write!(f, "{HELD}definitions are back in the control plane; waiting for GitSource {}", names.join(", "))
             }
         }
     }

@@ -4,6 +4,8 @@
 //! access to them, and `run --once` can report what is not done. Pure: the same resources give the
 //! same overview, in the order of their names.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::{
@@ -43,6 +45,9 @@ pub struct Overview {
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
+    /// The kinds that the control plane does not serve, by their plural.
+    #[serde(rename = "notServed", skip_serializing_if = "BTreeSet::is_empty")]
+    pub not_served: BTreeSet<String>,
 }
 
 /// A git source.
@@ -148,6 +153,7 @@ impl Overview {
             runtimes: kymas.into_iter().map(runtime).collect(),
             watchers: watchers.into_iter().map(watcher).collect(),
             unreadable: Vec::new(),
+            not_served: BTreeSet::new(),
         };
         overview.sources.sort_by(|left, right| left.name.cmp(&right.name));
         overview.runtimes.sort_by(|left, right| left.name.cmp(&right.name));
@@ -160,6 +166,13 @@ impl Overview {
     pub fn with_unreadable(mut self, unreadable: impl IntoIterator<Item = UnreadableLine>) -> Overview {
         self.unreadable.extend(unreadable);
         self.unreadable.sort_by(|left, right| (&left.kind, &left.name).cmp(&(&right.kind, &right.name)));
+        self
+    }
+
+    /// The same, with the kinds that the control plane does not serve.
+    #[must_use]
+    pub fn with_not_served(mut self, not_served: BTreeSet<String>) -> Overview {
+        self.not_served = not_served;
         self
     }
 

@@ -35,7 +35,9 @@ mod shared;
 mod trial;
 
 pub use certificate::{certificate, certificate_labels};
-pub use reporting::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
+pub use reporting::{
+    Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
+};
 pub use scope::built_in_scope;
 pub use shared::{CompleteModule, Mark, SharedObject, SharedObjects};
 pub use trial::Trial;

@@ -57,6 +57,7 @@ fn text(overview: &Overview) -> String {
 #[test]
 fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
+        not_served: BTreeSet::new(),
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),
             name: "kcp-system/cache-1.0.0".to_owned(),
@@ -94,6 +95,25 @@ fn problems_come_first_and_what_is_well_is_counted() {
         }],
     };
     insta::assert_snapshot!(text(&overview));
+}
+
+#[test]
+fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
+    for (kinds, expected, code) in [
+        (&[][..], "Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers", Exit::Ok),
+        (
+            &["kymas"],
+            "Problems (1)\n  deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints\n\nHealthy: 1 source",
+            Exit::Incomplete,
+        ),
+        (&["kymas", "watchers"], "Problems (2)", Exit::Incomplete),
+    ] {
+        let not_served: BTreeSet<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        assert_eq!(exit(&not_served), code);
+        let sources = vec![source_line("kcp-system/good", SubjectState::Well, "applied", 0)];
+        let text = text(&Overview { sources, ..Overview::default() }.with_not_served(not_served));
+        assert!(text.starts_with(expected), "{text}");
+    }
 }
 
 #[test]

@@ -8,7 +8,10 @@ use tidegate_core::{
     object::{Gvk, Object},
 };
 
-use super::decide::{deployment_key, deployment_kind};
+use super::{
+    decide::{deployment_key, deployment_kind},
+    rhythm,
+};
 
 /// Reads a Secret in KCP.
 pub(super) async fn read_secret(kcp: &Cluster, key: &Key) -> Result<Option<Secret>, Error> {
@@ -19,6 +22,12 @@ pub(super) async fn read_secret(kcp: &Cluster, key: &Key) -> Result<Option<Secre
 pub(super) async fn list_ours(cluster: &Cluster, kind: &Kind) -> Result<Vec<Metadata>, Error> {
     let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
     cluster.list_metadata(kind, None, Some(&selector)).await
+}
+
+/// Reads the webhook configuration.
+pub(super) async fn read_webhooks(cluster: &Cluster) -> Result<Option<Object>, Error> {
+    let [validating, _] = rhythm::webhook_kinds();
+    cluster.get(&validating, &Key::new("", SKR_WEBHOOK)).await
 }
 
 /// Reads the Deployment of the agent.

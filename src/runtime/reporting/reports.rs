@@ -19,11 +19,14 @@ use crate::runtime::{RuntimeContext, RuntimePass, shelf::Shelf};
 /// The shared objects of all runtimes, valid for one landscape.
 #[derive(Default)]
 pub(crate) struct Reports {
-    /// All objects, by our user in the runtimes.
-    reports: Shelf<(Kin, Option<Arc<str>>), Inputs, Report>,
+    /// All objects.
+    reports: Shelf<ReportKey, Inputs, Report>,
     /// The objects that do not depend on our user.
     parts: Shelf<Kin, Inputs, Parts>,
 }
+
+/// Runtimes of a kin, with our user in them and the webhooks that stay there.
+type ReportKey = (Kin, Option<Arc<str>>, Arc<[Value]>);
 
 /// What the webhook configuration of a runtime with an agent depends on.
 #[derive(Clone, Copy)]
@@ -88,11 +91,13 @@ impl Report {
 // === impl Reports ===
 
 impl Reports {
-    /// The shared objects of a runtime. `webhook` is none if no agent is configured.
+    /// The shared objects of a runtime. `kept` are webhooks that stay while a Watcher cannot be read; `webhook` is none
+    /// if no agent is configured.
     pub(super) async fn of_runtime(
         &self,
         pass: &RuntimePass<'_>,
         landscape: &Arc<Landscape>,
+        kept: &Arc<[Value]>,
         webhook: Option<WebhookInputs<'_>>,
     ) -> Arc<Report> {
         let context = pass.context;
@@ -109,9 +114,9 @@ impl Reports {
         let user = webhook.and_then(|webhook| webhook.user.cloned());
         let make = async {
             let parts = self.parts.get(kin.clone(), inputs.clone(), make_parts(context, &inputs, &kin)).await;
-            make_report(context, &inputs, &kin, user.clone(), parts).await
+            make_report(context, &inputs, &kin, (user.clone(), Arc::clone(kept)), parts).await
         };
-        self.reports.get((kin.clone(), user.clone()), inputs.clone(), make).await
+        self.reports.get((kin.clone(), user.clone(), Arc::clone(kept)), inputs.clone(), make).await
     }
 }
 
@@ -125,11 +130,11 @@ async fn make_report(
     context: RuntimeContext<'_>,
     inputs: &Inputs,
     kin: &Kin,
-    user: Option<Arc<str>>,
+    (user, kept): (Option<Arc<str>>, Arc<[Value]>),
     parts: Arc<Parts>,
 ) -> Report {
     let (agent, made_of, of_kin) = (context.settings.agent.cloned(), inputs.clone(), kin.clone());
-    let render = move |_: &Library| report(agent.as_ref(), &made_of, &of_kin, user.as_deref(), &parts);
+    let render = move |_: &Library| report(agent.as_ref(), &made_of, &of_kin, (user.as_deref(), &kept), &parts);
     context.templates.renderer.with_library(&inputs.library, render).await
 }
 
@@ -145,7 +150,13 @@ impl PartialEq for Inputs {
 }
 
 /// Renders the webhook configuration, and adds the other shared objects.
-fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>, parts: &Parts) -> Report {
+fn report(
+    agent: Option<&Agent>,
+    inputs: &Inputs,
+    kin: &Kin,
+    (user, kept): (Option<&str>, &[Value]),
+    parts: &Parts,
+) -> Report {
     let Inputs { landscape, library, trusted } = inputs;
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     for error in unusable {
@@ -162,7 +173,12 @@ fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>,
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
     let (mut problems, mut webhook) = (Vec::new(), None);
     match render::webhook(of_watchers, &reporting) {
-        Ok(object) => webhook = Some(object),
+        Ok(mut object) => {
+            if !kept.is_empty() {
+                render::keep(&mut object, kept, bundle.as_deref());
+            }
+            webhook = Some(object);
+        }
         Err(error) => problems.push(error.to_string()),
     }
     problems.extend(parts.problems.iter().cloned());

@@ -16,6 +16,7 @@ scenarios! {
     at_start_a_kyma_that_cannot_be_read_is_named_and_all_others_are_reconciled,
     while_running_a_kyma_that_cannot_be_read_keeps_its_last_state_and_its_deletion_waits,
     nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read,
+    a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready,
     a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
     a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired,
     an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired,
@@ -230,6 +231,57 @@ async fn nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read() {
     .await;
 }
 
+async fn a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready() {
+    const PROBLEM: &str = "Watcher kcp-system/watcher cannot be read: spec.gateway: ";
+    const CONFIGURATION: (&str, &str) = ("ValidatingWebhookConfiguration", "skr-webhook");
+    let other = |resource: &str| {
+        let named = stage::WATCHER.replace("name: watcher\n", "name: other\n");
+        named.replace("lifecycle-manager", "other-manager").replace("resource: kymas", &format!("resource: {resource}"))
+    };
+    let mut files = stage::files(1);
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
+    files.push(("other.yaml".to_owned(), other("kymas")));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let rule = |live: &Value, name: &str| {
+        let webhooks = live["webhooks"].as_array().into_iter().flatten();
+        let name = format!("kcp-system.{name}.operator.kyma-project.io");
+        webhooks.clone().find(|webhook| webhook["name"] == name).map(|webhook| webhook["rules"].clone())
+    };
+    let (kind, name) = CONFIGURATION;
+    let before = read(&stage.skrs[0], kind, "", name).await.expect("a configuration");
+    let former = rule(&before, "watcher").expect("a rule");
+
+    // The next process has never read it, and the other changes.
+    stage.kill().await;
+    loosen_ours(&stage).await;
+    merge(&stage.kcp, (KYMA, "Watcher"), "watcher", json!({"spec": {"gateway": 3}})).await;
+    stage.start();
+    stage.commit("other.yaml", &other("secrets"));
+    let live = stage
+        .until("the rule of the other arrives", &stage.skrs[0], kind, "", name, |live| {
+            rule(live, "other").is_some_and(|rules| rules.to_string().contains("secrets"))
+        })
+        .await;
+    assert_eq!(rule(&live, "watcher"), Some(former), "{live}");
+    until_ready(&stage).await;
+    holds("the Kyma stays ready", QUIET, async || {
+        let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.ok_or("it is gone")?;
+        if kyma["status"]["state"] == "Ready" { Ok(()) } else { Err(kyma["status"].to_string()) }
+    })
+    .await;
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(PROBLEM) && text.contains("1 runtime"), "{text}");
+    let noted = events(&stage, "Unreadable", "watcher").await;
+    assert!(noted.len() == 1 && noted[0].contains(PROBLEM), "{noted:?}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(metrics.contains("tidegate_unreadable_objects{kind=\"Watcher\"} 1"), "{metrics}");
+}
+
 async fn a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled() {
     let stage = stage::ready(1).await;
     stage.kill().await;
@@ -381,6 +433,16 @@ async fn until_held(stage: &Stage, command: &str) {
     .await;
 }
 
+/// `tidegate status` says that a kind is not served, shows the rest, and its exit code says that something is left.
+async fn status_names(stage: &Stage, kind: &str, rest: &str) {
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line =
+        format!("deletions are held: the control plane does not serve {kind}: apply what `tidegate crds` prints");
+    assert!(text.contains(&line) && text.contains(rest), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(5), "{text}");
+}
+
 /// Nothing is written to any runtime for a while.
 async fn runtimes_stay(stage: &Stage, marks: &[u64]) {
     holds("no runtime is written to", QUIET, async || {
@@ -418,6 +480,7 @@ async fn deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back
     // An administrator lets the definition go, and its Kymas with it; then applies it again.
     strip_finalizers(&stage, "Kyma").await;
     stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "kymas.operator.kyma-project.io").await;
+    status_names(&stage, "kymas", "Healthy: 1 source, 0 runtimes").await;
     runtimes_stay(&stage, &marks).await;
     harness::install_own_crds(&stage.kcp).await;
     for name in stage::KYMAS {

@@ -109,6 +109,34 @@ pub fn as_installed(desired: &mut Object, live: &Value) {
     webhooks.extend(installed.iter().filter(|one| one["name"] == DRIFT || one["name"] == SCALE).cloned());
 }
 
+/// The webhooks of an installed configuration that call the agent for a Watcher.
+pub fn of_watchers(installed: &Value) -> Vec<Value> {
+    let webhooks = installed["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let calls_agent = |webhook: &&Value| {
+        let service = &webhook["clientConfig"]["service"];
+        service["namespace"] == names::SKR_NAMESPACE && service["name"] == names::SKR_WEBHOOK
+    };
+    let is_part = |webhook: &Value| webhook["name"] == DRIFT || webhook["name"] == SCALE;
+    webhooks.iter().filter(calls_agent).filter(|webhook| !is_part(webhook)).cloned().collect()
+}
+
+/// Adds the `former` webhooks that a configuration no longer has. They trust the new CA bundle: there is one agent.
+pub fn keep(desired: &mut Object, former: &[Value], ca_bundle: Option<&str>) {
+    let Some(webhooks) = desired.map_mut().entry("webhooks").or_insert_with(|| json!([])).as_array_mut() else {
+        return;
+    };
+    for webhook in former {
+        if webhooks.iter().any(|one| one["name"] == webhook["name"]) {
+            continue;
+        }
+        let mut kept = webhook.clone();
+        if let Some(bundle) = ca_bundle {
+            kept["clientConfig"]["caBundle"] = Value::from(bundle);
+        }
+        webhooks.push(kept);
+    }
+}
+
 /// The webhook that reports edits and deletions.
 fn drift(drift: &Drift, user: Option<&str>) -> Value {
     let not_ours = not_by(user);

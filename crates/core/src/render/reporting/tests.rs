@@ -283,3 +283,33 @@ fn what_a_daemons_options_decide_is_taken_from_what_stands() {
     assert_eq!(names, [&own["name"], &json!("drift.tidegate.dev")]);
     assert_eq!(desired.value()["webhooks"][0], own);
 }
+
+#[test]
+fn webhooks_of_watchers_that_cannot_be_read_are_kept_and_trust_the_new_bundle() {
+    let of = |name: &str, service: &str, path: &str, bundle: &str| {
+        let service = json!({"name": service, "namespace": "kyma-system", "path": path});
+        json!({"name": name, "clientConfig": {"service": service, "caBundle": bundle}})
+    };
+    let (agent, read) = (names::SKR_WEBHOOK, "kcp-system.read.operator.kyma-project.io");
+    let unread = "kcp-system.unread.operator.kyma-project.io";
+    let installed = json!({"webhooks": [
+        of(read, agent, "/validate/old", "b2xk"),
+        of(unread, agent, "/validate/unread", "b2xk"),
+        of("policy.example.org", "policies", "/", "b2xk"),
+        of(DRIFT, agent, "/validate/tidegate", "b2xk"),
+        of(SCALE, agent, "/validate/tidegate", "b2xk"),
+    ]});
+    let new = of(read, agent, "/validate/new", "bmV3");
+    let kept = of(unread, agent, "/validate/unread", "bmV3");
+    for (case, installed, bundle, expected) in [
+        ("nothing is installed", json!({}), Some("bmV3"), vec![new.clone()]),
+        ("the agent of one is another's", json!({"webhooks": [installed["webhooks"][2]]}), None, vec![new.clone()]),
+        ("one is not declared", installed.clone(), Some("bmV3"), vec![new.clone(), kept]),
+        ("no bundle is known", installed.clone(), None, vec![new.clone(), installed["webhooks"][1].clone()]),
+    ] {
+        let mut desired = webhook(&Templates::embedded(), &Reporting::of_watchers(&[], None)).unwrap();
+        desired.map_mut().insert("webhooks".to_owned(), json!([new]));
+        keep(&mut desired, &of_watchers(&installed), bundle);
+        assert_eq!(desired.value()["webhooks"], Value::from(expected), "{case}");
+    }
+}
