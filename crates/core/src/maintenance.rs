@@ -9,6 +9,8 @@
 //!   hides all windows after it.
 //! * A window that passes midnight is open after midnight too. Upstream, it is over then.
 //! * A window that is not longer than the minimum size is skipped, because it is never open.
+//!
+//! Plans do not ask it yet: an upgrade that requires downtime begins at once.
 
 use std::{collections::BTreeMap, time::Duration};
 
