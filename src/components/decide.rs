@@ -1,4 +1,4 @@
-//! What failures of a registry mean, and how they are told. Pure.
+//! When a failed read from a registry is retried, and the messages about it. Pure.
 
 use std::time::Duration;
 

@@ -200,7 +200,7 @@ impl State {
         if entry.asked.is_some_and(|asked| since <= asked) {
             return true;
         }
-        // A read that began earlier does not count.
+        // The answer of a read that began before the request may be older than the request.
         entry.renew = true;
         entry.due = Some(now);
         self.wait(kyma, Trigger::Changed, wanted, now);
@@ -400,7 +400,7 @@ impl State {
         }
     }
 
-    /// Forgets what nobody waits for: layers, and components that no channel offers.
+    /// Forgets what no runtime waits for: layers, and components that no channel offers.
     fn sweep(&mut self) {
         let State { named, answers, .. } = self;
         self.entries.retain(|wanted, entry| {

@@ -118,7 +118,7 @@ const RETURN_MAX: Duration = Duration::from_secs(600);
 /// Begins the text of every hold.
 const HELD: &str = "deletions are held: ";
 
-/// What is said while the control plane does not serve a kind.
+/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind.
 pub(crate) fn not_served(kind: &str) -> String {
     format!("{HELD}the control plane does not serve {kind}: apply what `tidegate crds` prints")
 }

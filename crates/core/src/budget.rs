@@ -30,7 +30,7 @@ impl Budget {
         Budget(Some(Arc::new(Limited { has_time: Box::new(has_time), was_exceeded: AtomicBool::new(false) })))
     }
 
-    /// Whether there is no time left. Whoever asks stops then, and returns what it has.
+    /// Whether there is no time left. The caller then stops, and returns its incomplete result.
     pub fn is_over(&self) -> bool {
         let Some(limited) = &self.0 else { return false };
         if !limited.was_exceeded.load(Ordering::Relaxed) && !(limited.has_time)() {

@@ -336,8 +336,8 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     }));
     for (index, withheld) in definitions.withheld.iter_mut().enumerate() {
         if let Some(text) = text_of(&withheld.place) {
-            // To search the whole file for each of thousands of messages takes too long. Nobody reads so many, so the
-            // others show nothing that is no field name.
+            // To search the whole file for each of thousands of messages takes too long. So only the listed ones are
+            // searched; the others show nothing that is no field name.
             let message = withheld.message.clone();
             let text = if index < LISTED_MAX { text } else { &message };
             withheld.message = secret::sentence(&message, text, true);

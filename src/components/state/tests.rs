@@ -224,7 +224,7 @@ fn a_layer_is_read_while_somebody_waits_for_it() {
     world.starts(&job);
     assert_eq!(world.end(&job, Outcome::Read).wake.len(), 2);
 
-    // Whoever waits no more is not woken, and what nobody waits for is not read.
+    // A runtime that no longer waits is not woken, and a layer for which no runtime waits is not read.
     world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now);
     world.starts(&job);
     world.end(&job, failed(Class::Transient, false));

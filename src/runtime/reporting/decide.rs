@@ -162,7 +162,7 @@ pub(in crate::runtime) fn kinds(with_agent: bool) -> Vec<Gvk> {
 }
 
 /// The webhooks that stay although no Watcher that can be read declares them, while one cannot be read and never
-/// could: nobody knows which of them it declares. `live` is the webhook configuration in the runtime.
+/// could: this process cannot know which of them it declares. `live` is the webhook configuration in the runtime.
 pub(super) fn kept(live: Option<&Object>) -> Arc<[Value]> {
     live.map(|live| render::of_watchers(live.value())).unwrap_or_default().into()
 }

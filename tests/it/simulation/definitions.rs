@@ -46,14 +46,14 @@ pub(super) async fn go_and_come(world: &mut World, judge: &mut Judge) {
         _ => format!("{IN_KCP}/{plural}"),
     };
     let backup = world.list(&kcp, &objects).await;
-    world.note(format!("somebody deletes the definition {name}"));
+    world.note(format!("an administrator deletes the definition {name}"));
     world.count(&format!("definition {plural}"));
     world.count(&format!("definition {fate:?}"));
     world.wires.truth().disturbed(true);
     world.delete(&kcp, &path).await;
     some_time(world, judge).await;
     if fate == Fate::Confirmed {
-        world.note("somebody confirms that");
+        world.note("an administrator confirms that");
         judge.all_may_go();
         if plural == "gitsources" {
             // Of a source that is still there, the daemon removes the ownership label before it lets the source go.
@@ -91,7 +91,7 @@ async fn some_time(world: &mut World, judge: &mut Judge) {
 async fn release(world: &mut World, objects: &str) {
     for object in world.list(&world.kcp, objects).await {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        world.note(format!("somebody takes the finalizers from {name}"));
+        world.note(format!("an administrator removes the finalizers of {name}"));
         if objects.ends_with("manifests") {
             // The inventory is lost with the Manifest.
             world.wires.truth().abandon(name);

@@ -332,7 +332,7 @@ impl Judge {
             let waited = begun.elapsed();
             assert!(
                 waited < SAID_MAX + world.resync * 2,
-                "nobody says in {waited:?} that mailer of {kyma} is not ready"
+                "no status says after {waited:?} that mailer of {kyma} is not ready"
             );
             self.look(world).await;
             world.pass(LOOK).await;
@@ -365,7 +365,7 @@ impl Judge {
         };
         while !is_said(world).await {
             let waited = begun.elapsed();
-            assert!(waited < SAID_MAX, "nobody says in {waited:?} that a file is broken");
+            assert!(waited < SAID_MAX, "no status says after {waited:?} that a file is broken");
             self.look(world).await;
             world.pass(LOOK).await;
         }
@@ -402,7 +402,7 @@ impl Judge {
         };
         while let Err(status) = said(world).await {
             let waited = begun.elapsed();
-            assert!(waited < SAID_MAX, "nobody says in {waited:?} that the repository cannot be read: {status}");
+            assert!(waited < SAID_MAX, "no status says after {waited:?} that the repository cannot be read: {status}");
             self.look(world).await;
             world.pass(LOOK).await;
         }

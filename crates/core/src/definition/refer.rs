@@ -387,7 +387,7 @@ impl<'a> Work<'a> {
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
     }
 
-    /// Whether the next error in a definition is listed. If not, nobody reads its hint, and finding one takes longer
+    /// Whether the next error in a definition is listed. If not, its hint is not shown, and finding one takes longer
     /// than all checks.
     fn is_listing(&self, definition: &Definition) -> bool {
         self.diagnostics.lists_error(&definition.place.path)

@@ -118,7 +118,7 @@ enum Role {
     Condition,
 }
 
-/// The problem if the budget ends. Nobody reads it, because the result is incomplete.
+/// The problem if the budget ends. It is never shown, because the result is incomplete.
 const OVER: &str = "it takes too long to compile";
 
 // === impl Node ===
