@@ -129,6 +129,19 @@ impl Cluster {
         Ok(state.applied.values().chain(discovered).find(same).cloned())
     }
 
+    /// A kind of this group that the API server serves now and that `is_wanted`; `None` if it serves none. Always asks
+    /// the API server.
+    pub(super) async fn served_version(
+        &self,
+        group: &str,
+        is_wanted: impl Fn(&Kind) -> bool,
+    ) -> Result<Option<Kind>, Error> {
+        let kinds = self.discover().await?;
+        let found = kinds.values().find(|kind| &*kind.gvk.group == group && is_wanted(kind)).cloned();
+        self.kinds.lock().discovered = Some((Instant::now(), kinds));
+        Ok(found)
+    }
+
     /// Whether the API server itself reports a kind. Asks again unless a recent discovery lacked it. Built-in kinds are
     /// always served. Kinds of definitions that this client applied stay known, because the server may serve them at
     /// any moment.

@@ -307,6 +307,48 @@ impl Cluster {
         Ok(items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item)).collect())
     }
 
+    /// The metadata of all objects of a group and kind, in all namespaces and through whichever version is served, with
+    /// the kind in that version; `None` if the API server serves no version.
+    ///
+    /// For what must not be lost: a version that was known earlier proves nothing, so the API server is asked again
+    /// before `None` is returned.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a request fails or an answer is invalid.
+    pub async fn list_metadata_in_any_version(&self, gvk: &Gvk) -> Result<Option<(Kind, Vec<Metadata>)>, Error> {
+        if let Some(kind) = self.kind_in_any_version(gvk).await? {
+            match self.list_served(kind.clone()).await {
+                Err(Error::NotServed { .. }) => self.kinds.forget(&kind.gvk),
+                listed => return listed.map(Some),
+            }
+        }
+        match self.served_version(&gvk.group, |kind| kind.gvk.kind == gvk.kind).await? {
+            Some(kind) => self.list_served(kind).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Cluster::list_metadata_in_any_version`], for the kind that the CustomResourceDefinition `name` defines.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a request fails or an answer is invalid.
+    pub async fn list_metadata_of_definition(&self, name: &str) -> Result<Option<(Kind, Vec<Metadata>)>, Error> {
+        let Some((plural, group)) = name.split_once('.') else { return Ok(None) };
+        match self.served_version(group, |kind| &*kind.plural == plural).await? {
+            Some(kind) => self.list_served(kind).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// All objects of a kind. A kind that is not served is an error.
+    async fn list_served(&self, kind: Kind) -> Result<(Kind, Vec<Metadata>), Error> {
+        let items: Vec<Lenient> = self.served_pages(&kind, None, None, true).await?;
+        let objects = items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item)).collect();
+        Ok((kind, objects))
+    }
+
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
     ///
     /// An object whose metadata do not match their type is among them, with [`Metadata::unreadable`]. Kinds that are
@@ -547,6 +589,20 @@ impl Cluster {
         selector: Option<&str>,
         metadata_only: bool,
     ) -> Result<Vec<T>, Error> {
+        match self.served_pages(kind, namespace, selector, metadata_only).await {
+            Err(Error::NotServed { .. }) => Ok(Vec::new()),
+            items => items,
+        }
+    }
+
+    /// As [`Cluster::pages`], but a kind that is not served is an error.
+    async fn served_pages<T: DeserializeOwned>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+        metadata_only: bool,
+    ) -> Result<Vec<T>, Error> {
         let mut items = Vec::new();
         let mut from: Option<String> = None;
         let mut is_second = false;
@@ -558,7 +614,6 @@ impl Cluster {
                     items.clear();
                     self.page(kind, namespace, selector, None, None, metadata_only).await?
                 }
-                Err(Error::NotServed { .. }) => return Ok(Vec::new()),
                 page => page?,
             };
             items.extend(page.items);

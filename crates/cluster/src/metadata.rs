@@ -34,6 +34,8 @@ pub struct Metadata {
     pub managers: Vec<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether it has owner references: a controller created it, and the garbage collector deletes it.
+    pub is_owned: bool,
     /// The first field of the metadata that does not match its type, and what is wrong with it; that field is empty.
     /// Such an object exists, and [`Cluster::delete`](super::Cluster::delete) refuses to delete it.
     pub unreadable: Option<Box<str>>,
@@ -57,6 +59,8 @@ pub(super) struct Wire {
     #[serde(deserialize_with = "nullable")]
     pub(super) managed_fields: Vec<Manager>,
     pub(super) deletion_timestamp: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) owner_references: Vec<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -123,6 +127,7 @@ impl Metadata {
             finalizers: wire.finalizers,
             managers,
             deleting: wire.deletion_timestamp.is_some(),
+            is_owned: !wire.owner_references.is_empty(),
             unreadable,
         }
     }

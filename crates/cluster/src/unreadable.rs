@@ -117,6 +117,7 @@ pub(super) fn by_field(json: &str) -> Option<Wire> {
         annotations: field(fields, "annotations"),
         finalizers: field(fields, "finalizers"),
         managed_fields: field(fields, "managedFields"),
+        owner_references: field(fields, "ownerReferences"),
         deletion_timestamp: deletion.map(|moment| moment.to_string()),
     };
     (!wire.name.is_empty()).then_some(wire)

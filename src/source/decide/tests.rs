@@ -167,6 +167,7 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting: false,
+        is_owned: false,
         unreadable: None,
     }
 }
