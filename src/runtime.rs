@@ -37,7 +37,7 @@ use tidegate_core::{
     definition,
     landscape::{self, Landscape},
     name::Key,
-    plan::{self, RuntimePlan, Settings, reporting::Agent},
+    plan::{self, Installation, RuntimePlan, Settings, reporting::Agent},
     status::Facts,
 };
 use tidegate_process::{
@@ -310,6 +310,15 @@ struct PassedManifests {
     is_waiting: bool,
 }
 
+/// What a runtime should have.
+struct WantedModules {
+    plan: RuntimePlan,
+    /// The present versions of modules that the Kyma does not want and whose removal waits.
+    leaving: Vec<Installation>,
+    /// Whether a registry must answer before a request of a user is handled.
+    must_wait: bool,
+}
+
 /// The findings of a pass that took all steps.
 struct InstallReport {
     cluster: Arc<Cluster>,
@@ -355,12 +364,12 @@ impl RuntimePass<'_> {
         let landscape = self.context.stores.landscape();
         let scope = self.check_webhooks(&cluster, known).await?;
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
-        counterpart::refresh(&cluster, &mut known.counterpart, must_read).await?;
+        counterpart::refresh(&cluster, &mut known.counterpart, must_read).await.map_err(outcome::Failed::of_runtime)?;
         known.access = Some(access);
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
-        let (plan, must_wait) = self.plan(&landscape, manifests, &spec, known);
+        let WantedModules { plan, leaving, must_wait } = self.plan(&landscape, manifests, &spec, known);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
@@ -368,7 +377,7 @@ impl RuntimePass<'_> {
         let left = live.as_ref().filter(|_| is_resumed);
         let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
-        let modules = manifests::reconcile(self, &plan, manifests).await?;
+        let modules = manifests::reconcile(self, &plan, &leaving, manifests).await?;
         let PassedManifests { passed, again, is_waiting } =
             self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =
@@ -394,19 +403,25 @@ impl RuntimePass<'_> {
                 .or_else(|| known.unreadable.failure()),
             deleting: None,
         };
-        let finish =
-            decide::finish([again, base.again, reporting.again, counterpart.again(), known.unreadable.again()]);
+        let finish = decide::finish([
+            again,
+            modules.again,
+            base.again,
+            reporting.again,
+            counterpart.again(),
+            known.unreadable.again(),
+        ]);
         Ok(InstallReport { cluster, facts, finish })
     }
 
-    /// The plan, and whether a registry must answer first before a request of a user is handled.
+    /// What the runtime should have.
     fn plan(
         &self,
         landscape: &Landscape,
         manifests: &[Arc<Manifest>],
         spec: &KymaSpec,
         known: &mut KnownRuntime,
-    ) -> (RuntimePlan, bool) {
+    ) -> WantedModules {
         let RuntimeContext { components, settings, events, certificates, .. } = self.context;
         let waker = components::Waker { queue: certificates.queue, events };
         known.request = decide::pending_request(self.kyma, known.request.take(), Instant::now());
@@ -414,7 +429,10 @@ impl RuntimePass<'_> {
         let (seen, must_wait) = components.seen_by(self.key, manifests, requested, waker);
         let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan);
         components.wait(self.key, &plan, &seen, waker);
-        (plan, must_wait)
+        let leaving = manifests::leaving(&plan, manifests).into_iter().filter_map(|(module, channel)| {
+            plan::leaving(landscape, &seen, self.kyma, module, channel, settings.plan).map(|installation| *installation)
+        });
+        WantedModules { leaving: leaving.collect(), plan, must_wait }
     }
 
     /// What the pass checks in the runtime, once it knows whether the webhook configurations have changed.
@@ -438,7 +456,9 @@ impl RuntimePass<'_> {
         let (unreadable, manifests): (Vec<_>, Vec<_>) =
             manifests.iter().cloned().partition(|manifest| self.unreadable.has_manifest(manifest));
         let manifests = manifests.as_slice();
-        let target = manifest::ApplyTarget { context: self.context, cluster, cause: self.cause, live, manifests };
+        let installed = &decide::installed_modules(known.counterpart.live().map(|live| &**live));
+        let (context, cause) = (self.context, self.cause);
+        let target = manifest::ApplyTarget { context, cluster, cause, live, manifests, installed };
         // Knowledge of Manifests that no longer exist is dropped.
         let mut former = std::mem::take(&mut known.manifests);
         let mut taken: Vec<(Arc<Manifest>, manifest::KnownManifest)> = manifests

@@ -62,6 +62,8 @@ pub mod reason {
     pub(crate) const PASS_PANICKED: &str = "PassPanicked";
     /// An object does not match its type, so Tidegate keeps what it has read of it before.
     pub(crate) const UNREADABLE: &str = "Unreadable";
+    /// Neither a Kyma nor Tidegate knows a Manifest.
+    pub(crate) const ORPHANED: &str = "OrphanedManifest";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";

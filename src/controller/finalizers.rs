@@ -50,6 +50,16 @@ pub(crate) async fn release_known(
     run(kcp, cause, kind, known, ours, 1).await.map(drop)
 }
 
+/// Removes all finalizers of an object of the control plane, those of others included.
+///
+/// # Errors
+///
+/// As [`release`].
+pub(crate) async fn release_all(kcp: &Cluster, cause: &Cause, kind: &Kind, known: &ObjectMeta) -> Result<(), Error> {
+    let all: Vec<&str> = known.finalizers.iter().flatten().map(String::as_str).collect();
+    release(kcp, cause, kind, known, &all).await.map(drop)
+}
+
 async fn run(
     kcp: &Cluster,
     cause: &Cause,

@@ -12,7 +12,11 @@
 //! `state` is what is known between passes, `recorded` what the Manifest in KCP says, and `ownership` who owns an
 //! object. `decide` is what to do, and `enact` sends the requests. This file only joins them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
@@ -22,6 +26,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::CompleteModule,
+    status::{self, ManifestOutcome},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -38,8 +43,8 @@ mod recorded;
 mod remove;
 mod state;
 
-pub(crate) use recorded::{is_asked_for, is_released, is_unmanaged};
-pub(crate) use remove::abandon;
+pub(crate) use recorded::{is_asked_for, is_released, is_skipped, is_unmanaged};
+pub(crate) use remove::{abandon, release_finalizers};
 pub(crate) use state::KnownManifest;
 
 use decide::{Observed, Start, Unavailable, Work};
@@ -58,6 +63,18 @@ pub(crate) struct ApplyTarget<'a> {
     pub(crate) live: Option<&'a LiveObjects>,
     /// All Manifests of the runtime, in the order of modules. If two of them have one object, the first one owns it.
     pub(crate) manifests: &'a [Arc<Manifest>],
+    /// The modules that the Kyma in the runtime shows as installed. It keeps its status when a Manifest loses its own.
+    pub(crate) installed: &'a BTreeSet<String>,
+}
+
+/// What the objects of a Manifest are applied for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Its module is installed.
+    Install,
+    /// Its module is removed, but must work until custom resources are gone. Contains the message. Nothing is pruned,
+    /// and no custom resource is created.
+    Keep(String),
 }
 
 /// A Manifest after a pass.
@@ -73,6 +90,11 @@ pub(crate) struct ManifestReport {
 // === impl ApplyTarget ===
 
 impl ApplyTarget<'_> {
+    /// Whether the Kyma in the runtime shows the module of a Manifest as installed.
+    fn has_installed(&self, manifest: &Manifest) -> bool {
+        landscape::label(&manifest.metadata, label::MODULE_NAME).is_some_and(|module| self.installed.contains(module))
+    }
+
     /// Whether this pass checks all objects of the runtime.
     fn checks(&self) -> bool {
         self.live.is_some()
@@ -105,7 +127,7 @@ pub(crate) async fn reconcile(
         Start::Remove => remove::reconcile(target, manifest, known).await,
         Start::Leave => Ok(ManifestReport::unchanged(manifest, None)),
         Start::Apply => match enact::read_objects(target, manifest).await {
-            ReadObjects::Ready(module) => apply(target, manifest, &module, known).await,
+            ReadObjects::Ready(module) => apply(target, manifest, &module, known, Purpose::Install).await,
             ReadObjects::Pending => {
                 Ok(ManifestReport { is_waiting: true, ..ManifestReport::unchanged(manifest, None) })
             }
@@ -113,6 +135,23 @@ pub(crate) async fn reconcile(
                 report_unavailable(target, manifest, &message, is_retried, known).await
             }
         },
+    }
+}
+
+/// Writes into the status why nothing can be done for a Manifest. Returns the Manifest with its status.
+///
+/// # Errors
+///
+/// The error of the request.
+pub(crate) async fn block(
+    kcp: &Cluster,
+    cause: &Cause,
+    manifest: &Arc<Manifest>,
+    why: &str,
+) -> Result<Arc<Manifest>, Error> {
+    match decide::blocked_facts(manifest, why) {
+        Some(facts) => enact::write_status_to(kcp, cause, manifest, &facts).await,
+        None => Ok(Arc::clone(manifest)),
     }
 }
 
@@ -144,14 +183,15 @@ async fn apply(
     manifest: &Arc<Manifest>,
     module: &CompleteModule,
     known: &mut KnownManifest,
+    purpose: Purpose,
 ) -> Result<ManifestReport, Error> {
     let desired = decide::desired_digest(module.objects(), manifest);
-    if let Some(again) = known.retry.rest(&desired, Instant::now()).filter(|_| !target.checks()) {
+    if let Some(again) = decide::rest(&known.retry, &purpose, &desired, Instant::now()).filter(|_| !target.checks()) {
         return Ok(ManifestReport::unchanged(manifest, Some(again)));
     }
     let recorded = recorded::digest(manifest);
     let mut installed = InstalledObjects::before(module, known.installed.take(), recorded, &desired);
-    let result = apply_known(target, manifest, desired, &mut installed, known).await;
+    let result = apply_known(target, manifest, desired, &mut installed, known, purpose).await;
     // Missing objects stay known as missing even if the pass failed.
     known.installed = Some(installed);
     result
@@ -164,15 +204,27 @@ async fn apply_known(
     desired: Digest,
     installed: &mut InstalledObjects,
     known: &mut KnownManifest,
+    purpose: Purpose,
 ) -> Result<ManifestReport, Error> {
     let owner = landscape::key(&manifest.metadata);
     objects::check(target.cluster, &owner, target.live, &mut installed.applied).await?;
-    match decide::work(manifest, installed, &desired, target.checks()) {
-        None => {
+    let work = match &purpose {
+        Purpose::Install => decide::work(manifest, installed, &desired, target.checks()),
+        Purpose::Keep(_) => decide::keeping_work(manifest, installed, &desired),
+    };
+    match (work, purpose) {
+        (None, Purpose::Install) => {
             known.retry = Retry::Settled;
             Ok(ManifestReport::unchanged(manifest, None))
         }
-        Some(work) => ManifestPass { target, manifest, desired, work }.run(installed, known).await,
+        (None, Purpose::Keep(waiting)) => {
+            let facts = decide::keeping_facts(manifest, ManifestOutcome::Deleting(waiting), None);
+            remove::wait(target, manifest, known, facts).await
+        }
+        (Some(work), Purpose::Install) => ManifestPass { target, manifest, desired, work }.run(installed, known).await,
+        (Some(work), Purpose::Keep(waiting)) => {
+            ManifestPass { target, manifest, desired, work }.keep(waiting, installed, known).await
+        }
     }
 }
 
@@ -198,6 +250,34 @@ struct ManifestPass<'a> {
 // === impl ManifestPass ===
 
 impl ManifestPass<'_> {
+    /// Applies what is missing in a module that must work until custom resources are gone.
+    async fn keep(
+        self,
+        waiting: String,
+        installed: &mut InstalledObjects,
+        known: &mut KnownManifest,
+    ) -> Result<ManifestReport, Error> {
+        let Self { target, manifest, desired, work } = self;
+        let (conflicts, _) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
+        let coming = decide::to_send(&installed.applied, &work, &conflicts);
+        let outcome = ManifestOutcome::Deleting(waiting);
+        let recorded = match decide::facts_before(&installed.applied, &work, &coming, &outcome) {
+            Some(facts) => {
+                known.status = StatusWrite::Begun;
+                enact::write_status(target, manifest, &facts).await?
+            }
+            None => Arc::clone(manifest),
+        };
+        let owner = landscape::key(&manifest.metadata);
+        let sent = decide::still_missing(&installed.applied, &coming);
+        let failed = objects::apply(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
+        enact::publish(target, manifest, decide::conflict_note(&conflicts));
+        enact::publish(target, manifest, decide::failure_note(&failed));
+        let applied = installed.applied.is_complete().then_some(desired);
+        known.status = StatusWrite::Begun;
+        remove::wait(target, &recorded, known, decide::keeping_facts(&recorded, outcome, applied)).await
+    }
+
     /// Does the work in an order in which each live object is recorded.
     async fn run(self, installed: &mut InstalledObjects, known: &mut KnownManifest) -> Result<ManifestReport, Error> {
         let Self { target, manifest, desired, work } = self;
@@ -208,7 +288,8 @@ impl ManifestPass<'_> {
             objects::recognize(target.cluster, &owner, &found, &mut installed.applied).await?;
         }
         let sent = decide::still_missing(&installed.applied, &coming);
-        let recorded = match decide::facts_before(&installed.applied, &work, &coming) {
+        let outcome = ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned());
+        let recorded = match decide::facts_before(&installed.applied, &work, &coming, &outcome) {
             Some(facts) => {
                 known.status = StatusWrite::Begun;
                 enact::write_status(target, manifest, &facts).await?
@@ -219,7 +300,8 @@ impl ManifestPass<'_> {
         let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
-        let resource = decide::module_resource(&recorded, !coming.is_empty() && sent.is_empty());
+        let is_found = !coming.is_empty() && sent.is_empty();
+        let resource = decide::module_resource(&recorded, is_found && target.has_installed(manifest));
         let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };
         let judgement = match decide::judge(&observed) {

@@ -3,8 +3,9 @@
 //! `state` is what is known of them, `decide` what each module needs and what follows from the answers, `enact` sends
 //! one request an act. This file only joins them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use tidegate_cluster::Cause;
 use tidegate_core::{
     api::Manifest,
     plan::{Installation, RuntimePlan},
@@ -12,19 +13,21 @@ use tidegate_core::{
     template::Templates,
 };
 
-use super::{RuntimePass, manifest, outcome::Failed};
+use super::{RuntimeContext, RuntimePass, manifest, outcome::Failed};
+use crate::controller::events::{Severity, reason};
 
 mod decide;
 mod enact;
 mod state;
 
+pub(super) use decide::{WITHOUT_KYMA, leaving, orphan_check};
 pub(super) use enact::read;
 pub(super) use state::{Modules, module_of};
 
-use decide::{Act, ModuleStep, Rendered};
+use decide::{Act, ModuleStep, Orphan, Rendered, UNREFERENCED};
 use state::LiveManifests;
 
-/// Applies and deletes the Manifests of a Kyma.
+/// Applies and deletes the Manifests of a Kyma. `leaving` are the present versions of modules whose removal waits.
 ///
 /// # Errors
 ///
@@ -32,19 +35,23 @@ use state::LiveManifests;
 pub(super) async fn reconcile(
     pass: &RuntimePass<'_>,
     plan: &RuntimePlan,
+    leaving: &[Installation],
     manifests: &[Arc<Manifest>],
 ) -> Result<Modules, Failed> {
     let live = LiveManifests::new(manifests);
     let unreadable = pass.unreadable.modules();
     let owner = pass.kyma.metadata.uid.as_deref();
     let mut rendered = Rendered::new();
-    for installation in decide::to_render(plan, &live, &unreadable, owner) {
+    for installation in decide::to_render(plan, &live, &unreadable, owner).into_iter().chain(leaving) {
         rendered.insert(installation.module.clone(), render(pass, installation).await);
     }
-    let decision = decide::decide(plan, &live, &rendered, &unreadable, owner);
+    let decision = decide::decide(plan, &live, &rendered, &unreadable, pass.kyma);
     let mut modules = Modules::new(decision.problems);
     for ModuleStep { name, planned, act } in decision.steps {
         modules.push(name, planned, enact(pass, act).await?);
+    }
+    for manifest in decision.unreferenced {
+        modules.wait(unreferenced(pass, &manifest).await?);
     }
     Ok(modules)
 }
@@ -57,6 +64,32 @@ pub(super) async fn reconcile(
 /// The error of the request.
 pub(super) async fn delete(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Option<Arc<Manifest>>, Failed> {
     enact(pass, decide::deletion(live)).await
+}
+
+/// Deletes a Manifest that Tidegate has applied and that nothing references. Leaves one of others, and reports it once
+/// it is old enough. Returns when to check again.
+async fn unreferenced(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Option<Duration>, Failed> {
+    let managed = enact::managed(pass.context.kcp, live).await?;
+    match decide::orphan(live, managed.as_ref(), pass.now) {
+        Orphan::Gone => Ok(None),
+        Orphan::Ours => delete(pass, live).await.map(|_| None),
+        Orphan::Young(age_left) => Ok(Some(age_left)),
+        Orphan::Old => report_orphan(pass.context, pass.cause, live, UNREFERENCED).await.map(|()| None),
+    }
+}
+
+/// Writes into the status of a Manifest that nobody manages it, and publishes one Event.
+pub(super) async fn report_orphan(
+    context: RuntimeContext<'_>,
+    cause: &Cause,
+    live: &Arc<Manifest>,
+    why: &str,
+) -> Result<(), Failed> {
+    let reported = manifest::block(context.kcp, cause, live, &decide::orphan_message(why)).await?;
+    if let Some(note) = decide::orphan_note(live, &reported) {
+        context.events.publish(&**live, Severity::Warning, reason::ORPHANED, "Reconcile", note);
+    }
+    Ok(())
 }
 
 /// Renders the Manifest of a module.
@@ -79,13 +112,17 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
                 let (metadata, is_created) = enact::apply(kcp, cause, &desired).await?;
                 decide::after_apply(desired, live.as_ref(), &metadata, is_created)?
             }
+            Act::Upgrade { desired, live } => {
+                let (metadata, _) = enact::apply(kcp, cause, &desired).await?;
+                decide::after_upgrade(&desired, &live, &metadata)?
+            }
             Act::Read(key) => Act::Keep(enact::read(kcp, &key).await?),
             Act::Unmanage(live) => {
                 enact::unmanage(kcp, cause, &live).await?;
                 decide::after_unmanage(&live)
             }
             Act::Release { desired, live } => {
-                let left = manifest::abandon(kcp, cause, &live).await?;
+                let left = manifest::release_finalizers(kcp, cause, &live).await?;
                 decide::after_release(desired, &left)
             }
             Act::Delete(live) => {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{
     RuntimeContext, RuntimePass, counterpart,
     decide::{self, News},
+    latest_manifests, manifest,
     state::{AccessVersion, KnownRuntime, WrittenStatus},
 };
 use tidegate_cluster::{Cluster, Error, Kind};
@@ -45,7 +47,7 @@ pub(super) enum FailedKind {
     Unreachable,
     /// It has no access Secret. A retry cannot help; a new Secret wakes the runtime.
     NoAccess,
-    /// Its access Secrets are ambiguous. A retry cannot help; a change of the Secrets wakes the runtime.
+    /// Its access Secrets are ambiguous or invalid. A retry cannot help; a change of the Secrets wakes the runtime.
     BadAccess,
     /// Nothing. The write was based on an outdated version of an object.
     Stale,
@@ -66,6 +68,14 @@ impl FailedKind {
 // === impl Failed ===
 
 impl Failed {
+    /// The runtime did not return its Kyma. If it denies that, it denies access.
+    pub(super) fn of_runtime(error: Error) -> Failed {
+        match error {
+            Error::Forbidden { .. } => Failed { kind: FailedKind::Unreachable, ..Failed::from(error) },
+            error => Failed::from(error),
+        }
+    }
+
     /// A template did not produce a valid Manifest.
     #[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
     pub(super) fn unreadable(error: serde_json::Error) -> Failed {
@@ -83,6 +93,7 @@ impl From<Error> for Failed {
         let kind = match &error {
             Error::Changed { .. } => FailedKind::Stale,
             Error::Unauthorized { .. } => FailedKind::Unreachable,
+            Error::Access { .. } => FailedKind::BadAccess,
             error if error.is_unreachable() => FailedKind::Unreachable,
             _ => FailedKind::Wrong,
         };
@@ -160,7 +171,20 @@ impl RuntimePass<'_> {
             // If KCP is the problem, this write fails as well.
             self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
+        if decide::concerns_manifests(&failed) {
+            self.block_manifests(&failed, known).await.map_err(kcp_failure)?;
+        }
         decide::failed_finish(failed)
+    }
+
+    /// Writes into the status of each Manifest why the runtime cannot be accessed. Before it failed, the pass may have
+    /// written an inventory that the watch does not show yet: a status without it would lose objects.
+    async fn block_manifests(&self, failed: &Failed, known: &mut KnownRuntime) -> Result<(), Error> {
+        for manifest in latest_manifests(self.context, self.key, known).await? {
+            let blocked = manifest::block(self.context.kcp, self.cause, &manifest, &failed.message).await?;
+            known.writes.written(&blocked, Instant::now());
+        }
+        Ok(())
     }
 
     /// Writes the status of the Kyma and its copy in the runtime, if they differ. Fails with the error of a request.

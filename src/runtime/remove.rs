@@ -5,7 +5,7 @@
 //! stays `Deleting`. Once its access Secret is gone, the runtime is unreachable for good, and the finalizers are
 //! dropped.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     PassedManifests, RuntimeContext, RuntimePass, counterpart, manifests,
@@ -20,6 +20,7 @@ use tidegate_core::{
     name::Key,
     plan::certificate,
 };
+use tidegate_process::ambient;
 
 use crate::{
     controller::{Failure, Pass, events::Severity, finalizers},
@@ -224,10 +225,11 @@ pub(super) async fn orphans(
     if !certificates::remove(context.certificates, cause, key).await.map_err(failure)? {
         return Ok(wait(known, "certificate"));
     }
+    let again = report_orphans(context, cause, manifests).await?;
     if deleting.is_empty() {
         context.pool.forget(key);
         context.contacts.forget(key);
-        return Ok(Finish::Gone);
+        return Ok(again.map_or(Finish::Gone, |again| Finish::After(again, Trigger::Retry)));
     }
     match outcome::access(context, key).await {
         Ok(cluster) => {
@@ -246,6 +248,25 @@ pub(super) async fn orphans(
     }
 }
 
+/// Reports Manifests that outlive their Kyma, unless they are being deleted. Returns when to check again.
+async fn report_orphans(
+    context: RuntimeContext<'_>,
+    cause: &Cause,
+    manifests: &[Arc<Manifest>],
+) -> Result<Option<Duration>, Failure> {
+    let mut again = None;
+    for manifest in manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none()) {
+        match manifests::orphan_check(manifest, ambient::now()) {
+            Some(left) => again = again.into_iter().chain([left]).min(),
+            None => {
+                let reported = manifests::report_orphan(context, cause, manifest, manifests::WITHOUT_KYMA).await;
+                reported.map_err(|failed| Failure::new(failed.class, failed.reason, failed.message))?;
+            }
+        }
+    }
+    Ok(again)
+}
+
 /// Reconciles each of them, one after the other.
 async fn remove_orphans(
     context: RuntimeContext<'_>,
@@ -254,7 +275,8 @@ async fn remove_orphans(
     deleting: &[Arc<Manifest>],
     known: &mut KnownRuntime,
 ) -> Result<(), Error> {
-    let target = manifest::ApplyTarget { context, cluster, cause, live: None, manifests: deleting };
+    let installed = &BTreeSet::new();
+    let target = manifest::ApplyTarget { context, cluster, cause, live: None, manifests: deleting, installed };
     for manifest in deleting {
         let key = landscape::key(&manifest.metadata);
         let mut of_manifest = known.manifests.remove(&key).unwrap_or_default().shown(manifest);

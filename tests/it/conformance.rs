@@ -2,3 +2,4 @@
 
 mod crds;
 mod oci;
+mod removal;

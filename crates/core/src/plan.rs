@@ -260,6 +260,32 @@ pub fn runtime(
     RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, class }
 }
 
+/// The installation of a module whose removal waits: the version that `channel` offers now, which the removal may need.
+/// `None` if the channel offers none, or if the runtime may not use it.
+pub fn leaving(
+    landscape: &Landscape,
+    components: &Components,
+    kyma: &Kyma,
+    module: &str,
+    channel: &str,
+    settings: &Settings,
+) -> Option<Box<Installation>> {
+    let class = Class::for_kyma(landscape, kyma, settings);
+    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec: &kyma.spec, settings };
+    let module = Module {
+        name: module.to_owned(),
+        channel: Some(channel.to_owned()),
+        controller: None,
+        custom_resource_policy: CustomResourcePolicy::default(),
+        managed: true,
+        remote_module_template_ref: None,
+    };
+    match module::plan(inputs, &module).outcome {
+        ModuleOutcome::Install(installation) => Some(installation),
+        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    }
+}
+
 // === impl Refusal ===
 
 impl Refusal {

@@ -415,6 +415,8 @@ pub enum ManifestOutcome {
     SourceUnavailable(String),
     /// The module is being removed. Contains what the removal waits for.
     Deleting(String),
+    /// Nothing was read or changed, so the conditions stay. Contains why.
+    Blocked(String),
 }
 
 /// The findings of a pass about a Manifest.
@@ -445,12 +447,13 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
             (State::Error, message.clone())
         }
         ManifestOutcome::Deleting(what) => (State::Deleting, what.clone()),
+        ManifestOutcome::Blocked(why) => (State::Error, why.clone()),
     };
     let mut all = before.conditions.clone();
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
     };
-    if !matches!(facts.outcome, ManifestOutcome::Deleting(_)) {
+    if !matches!(facts.outcome, ManifestOutcome::Deleting(_) | ManifestOutcome::Blocked(_)) {
         use conditions::manifest::Type;
         if matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_)) {
             set(Type::Resources.as_str(), false, "SourceUnavailable", &operation);
@@ -469,7 +472,7 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     if let Some(requested) = &facts.requested {
         // A pass without the objects of the module has done nothing: the request stays open.
         let reason = match &facts.outcome {
-            ManifestOutcome::SourceUnavailable(_) => conditions::RECONCILE_FAILED_REASON,
+            ManifestOutcome::SourceUnavailable(_) | ManifestOutcome::Blocked(_) => conditions::RECONCILE_FAILED_REASON,
             ManifestOutcome::Ready
             | ManifestOutcome::Waiting(_)
             | ManifestOutcome::Failed(_)

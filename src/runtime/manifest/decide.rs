@@ -19,8 +19,14 @@ use tidegate_core::{
     status::{self, ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::retry::Class;
+use tokio::time::Instant;
 
-use super::{ownership::Conflicts, recorded, state::InstalledObjects};
+use super::{
+    Purpose,
+    ownership::Conflicts,
+    recorded,
+    state::{InstalledObjects, Retry},
+};
 use crate::{
     controller::events::{Severity, reason},
     queue::Trigger,
@@ -32,7 +38,7 @@ use crate::{
 pub(super) enum Start {
     /// The Manifest is being deleted: the pass removes its objects.
     Remove,
-    /// A user has paused it: the pass does nothing.
+    /// A user has paused it: the pass does nothing, even if it is being deleted.
     Leave,
     /// The pass applies and prunes its objects.
     Apply,
@@ -127,12 +133,12 @@ pub(super) struct Note {
 /// The delay before a source that this process has not read yet is checked again.
 const SOURCE_RETRY: Duration = Duration::from_secs(1);
 
-/// What a pass over a Manifest is for.
+/// What a pass over a Manifest is for. As with Lifecycle Manager, a paused Manifest is not removed either.
 pub(super) fn start(manifest: &Manifest) -> Start {
-    if manifest.metadata.deletion_timestamp.is_some() {
-        Start::Remove
-    } else if recorded::is_skipped(manifest) {
+    if recorded::is_skipped(manifest) {
         Start::Leave
+    } else if manifest.metadata.deletion_timestamp.is_some() {
+        Start::Remove
     } else {
         Start::Apply
     }
@@ -167,11 +173,33 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
     }
 }
 
+/// The status while nothing can be done for the Manifest; none if it is being deleted or paused: then its status stays.
+/// A request of a user stays open.
+pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFacts> {
+    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !recorded::is_skipped(manifest);
+    is_at_work.then(|| ManifestFacts {
+        outcome: ManifestOutcome::Blocked(why.to_owned()),
+        synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
+        applied: None,
+        module_resource: None,
+        requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
+    })
+}
+
 /// Digest of everything that a Manifest wants in its runtime.
 pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
     // The manager is only checked, but a new manager must be checked.
     let manager = serde_json::to_value(&manifest.spec.manager).unwrap_or_default();
     Digest::all([&objects.digest, &Digest::from_value(&manager)])
+}
+
+/// How long a failed apply still rests; none if it does not. A removal that waits has checked what it waits for, so its
+/// objects are checked as well.
+pub(super) fn rest(retry: &Retry, purpose: &Purpose, desired: &Digest, now: Instant) -> Option<Duration> {
+    match purpose {
+        Purpose::Install => retry.rest(desired, now),
+        Purpose::Keep(_) => None,
+    }
 }
 
 /// What a pass does; none if the Manifest is as recorded. `checks` is whether it checks all objects. Such a pass always
@@ -185,6 +213,15 @@ pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))
         && recorded::stands(manifest, &desired.to_string());
     (!is_settled).then_some(Work { missing, owned, prune })
+}
+
+/// What keeps a module working whose removal waits; none if all its objects are as recorded. Nothing is pruned: the
+/// removal deletes everything in the inventory.
+pub(super) fn keeping_work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest) -> Option<Work> {
+    let owned = recorded::inventory(manifest);
+    let missing = missing(&installed.applied, &owned);
+    let is_settled = missing.is_empty() && recorded::digest(manifest) == Some(desired.to_string().as_str());
+    (!is_settled).then_some(Work { missing, owned, prune: Vec::new() })
 }
 
 /// Objects that are missing in the runtime or in the inventory. An object that is as desired may be in no inventory: a
@@ -224,7 +261,12 @@ pub(super) fn still_missing(applied: &Applied, coming: &[usize]) -> Vec<usize> {
 
 /// The status that must be written before the apply: its inventory has every object that may come to exist. None if the
 /// inventory already has them.
-pub(super) fn facts_before(applied: &Applied, work: &Work, sent: &[usize]) -> Option<ManifestFacts> {
+pub(super) fn facts_before(
+    applied: &Applied,
+    work: &Work,
+    sent: &[usize],
+    outcome: &ManifestOutcome,
+) -> Option<ManifestFacts> {
     let coming: Inventory = sent
         .iter()
         .map(|&index| &applied.objects.objects[index])
@@ -232,7 +274,7 @@ pub(super) fn facts_before(applied: &Applied, work: &Work, sent: &[usize]) -> Op
         .collect();
     let union = work.owned.union(&coming);
     (union != work.owned).then(|| ManifestFacts {
-        outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
+        outcome: outcome.clone(),
         synced: union.to_synced(),
         applied: None,
         module_resource: None,
@@ -246,7 +288,8 @@ pub(super) fn to_prune<'a>(work: &'a Work, conflicts: &Conflicts, failed: &[Fail
 }
 
 /// What to do about the default custom resource. `was_installed` is whether all objects were found as desired although
-/// no record says so: then the resource was created with them, and its user may have deleted it since.
+/// the Manifest has no record of them, and the Kyma in the runtime shows the module as installed: then the resource was
+/// created with them, and its user may have deleted it since.
 pub(super) fn module_resource(manifest: &Manifest, was_installed: bool) -> ModuleResource {
     match recorded::module_resource(manifest) {
         None => ModuleResource::NotOurs,
@@ -336,6 +379,17 @@ pub(super) fn ending_facts(
     }
 }
 
+/// The status after a pass over a module that is removed and must work until then.
+pub(super) fn keeping_facts(recorded: &Manifest, outcome: ManifestOutcome, applied: Option<Digest>) -> ManifestFacts {
+    ManifestFacts {
+        outcome,
+        synced: recorded::inventory(recorded).to_synced(),
+        applied,
+        module_resource: None,
+        requested: recorded::requested(recorded),
+    }
+}
+
 /// The status to write; none if it is the same.
 pub(super) fn status_change(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> Option<ManifestStatus> {
     let next = status::manifest(manifest, facts, now);
@@ -358,6 +412,13 @@ pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
     let (id, whose) = conflicts.iter().next()?;
     let text = format!("{id} exists and is not ours: {whose}");
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
+}
+
+/// The note about objects of a module that is being removed and that cannot be repaired.
+pub(super) fn failure_note(failed: &[Failed]) -> Option<Note> {
+    let first = failed.first()?;
+    let text = format!("{}{}", first.message, more(failed.len()));
+    Some(Note { severity: Severity::Warning, reason: reason::MODULE_FAILED, action: "Apply", text })
 }
 
 /// `(and N more)` after the first of several.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_cluster::{Error, Kind, Pruned};
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Pruned};
 use tidegate_core::{
     api::Manifest,
     changes::Prune,
@@ -169,13 +169,23 @@ pub(super) async fn write_status(
     manifest: &Arc<Manifest>,
     facts: &ManifestFacts,
 ) -> Result<Arc<Manifest>, Error> {
+    write_status_to(target.context.kcp, target.cause, manifest, facts).await
+}
+
+/// As [`write_status`], without access to the runtime.
+pub(super) async fn write_status_to(
+    kcp: &Cluster,
+    cause: &Cause,
+    manifest: &Arc<Manifest>,
+    facts: &ManifestFacts,
+) -> Result<Arc<Manifest>, Error> {
     let Some(status) = decide::status_change(manifest, facts, ambient::now()) else {
         return Ok(Arc::clone(manifest));
     };
     let kind = Kind::namespaced::<Manifest>();
     let key = landscape::key(&manifest.metadata);
     let body = status_body("Manifest", &key, &status);
-    let metadata = target.context.kcp.apply_status(target.cause, &kind, &kind.id(&key), body).await?;
+    let metadata = kcp.apply_status(cause, &kind, &kind.id(&key), body).await?;
     let mut written = Manifest::clone(manifest);
     written.status = Some(status);
     written.metadata.resource_version = Some(metadata.resource_version);

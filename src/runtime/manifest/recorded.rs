@@ -49,7 +49,7 @@ pub(super) fn requested(manifest: &Manifest) -> Option<String> {
 }
 
 /// Whether a user has paused the Manifest.
-pub(super) fn is_skipped(manifest: &Manifest) -> bool {
+pub(crate) fn is_skipped(manifest: &Manifest) -> bool {
     landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
 }
 

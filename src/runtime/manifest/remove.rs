@@ -1,6 +1,8 @@
 //! The removal of a Manifest: first custom resources of users, then the default one, all objects, and the finalizers.
 //!
 //! The objects of an unmanaged Manifest stay. Tidegate removes only its ownership label from them.
+//!
+//! While custom resources exist, the module must work: its objects are repaired, and a new version reaches them.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use tidegate_core::{
     status::ManifestFacts,
 };
 
-use super::{ApplyTarget, KnownManifest, ManifestReport, enact, recorded};
+use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
 mod decide;
@@ -30,10 +32,9 @@ pub(super) async fn reconcile(
     manifest: &Arc<Manifest>,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    // A later Manifest of this name must not rely on these objects.
-    known.installed = None;
     match decide::start(manifest) {
         Removal::Release => {
+            known.installed = None;
             release(target, manifest).await?;
             drop_finalizers(target, manifest).await
         }
@@ -41,10 +42,11 @@ pub(super) async fn reconcile(
     }
 }
 
-/// Drops our finalizers without requests to the runtime, because it is unreachable for good or because its objects
-/// stay. Returns the finalizers of others.
-pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
-    release_finalizers(kcp, cause, manifest).await
+/// Drops all finalizers without requests to the runtime, because it is unreachable for good. As with Lifecycle Manager,
+/// this includes the finalizers of others: they have nothing to wait for either.
+pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
+    let kind = Kind::namespaced::<Manifest>();
+    finalizers::release_all(kcp, cause, &kind, &manifest.metadata).await
 }
 
 /// Removes custom resources, then objects; what is not gone yet is waited for.
@@ -54,8 +56,10 @@ async fn remove(
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
     if let Some(waiting) = remove_module_resources(target, manifest).await? {
-        return wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await;
+        return keep(target, manifest, known, waiting).await;
     }
+    // From now on, the objects are not as last applied.
+    known.installed = None;
     let pruned = enact::prune(target, manifest, &decide::to_prune(manifest)).await?;
     match decide::ending(manifest, &pruned) {
         Ending::Gone => drop_finalizers(target, manifest).await,
@@ -63,12 +67,37 @@ async fn remove(
     }
 }
 
+/// Keeps the module working while custom resources exist. Objects that cannot be read stay as they are.
+async fn keep(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    known: &mut KnownManifest,
+    waiting: String,
+) -> Result<ManifestReport, Error> {
+    match enact::read_objects(target, manifest).await {
+        ReadObjects::Ready(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
+        ReadObjects::Pending | ReadObjects::Failed { .. } => {
+            wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await
+        }
+    }
+}
+
 /// Waits for custom resources of users, then deletes the default one. Returns what it waits for.
+///
+/// Custom resources count in any namespace and in whatever version the runtime serves: once their
+/// CustomResourceDefinition is deleted, they are lost.
 async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Option<String>, Error> {
-    let Some(resource) = decide::resource(manifest) else { return Ok(None) };
-    let Some(kind) = target.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
+    let resource = decide::resource(manifest).map(|resource| resource.gvk());
+    for definition in decide::definitions(manifest) {
+        let Some((_, present)) = target.cluster.list_metadata_of_definition(&definition).await? else { continue };
+        let waiting = decide::users_resources(manifest, target.manifests, resource.as_ref(), &present);
+        if waiting.is_some() {
+            return Ok(waiting);
+        }
+    }
+    let Some(resource) = resource else { return Ok(None) };
+    let Some((kind, present)) = target.cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
-    let present = target.cluster.list_metadata(&kind, None, None).await?;
     match decide::module_resources(default.as_ref(), &present) {
         ModuleResources::Gone => Ok(None),
         ModuleResources::Wait(waiting) => Ok(Some(waiting)),
@@ -97,7 +126,7 @@ async fn release(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<(), Er
 }
 
 /// Reports what the removal waits for, and when to check again.
-async fn wait(
+pub(super) async fn wait(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
     known: &mut KnownManifest,
@@ -121,8 +150,16 @@ async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> 
     }
 }
 
-/// Drops our finalizers. Returns those of others.
-async fn release_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
+/// Drops our finalizers without requests to the runtime. Returns those of others.
+///
+/// # Errors
+///
+/// Errors of the control plane.
+pub(crate) async fn release_finalizers(
+    kcp: &Cluster,
+    cause: &Cause,
+    manifest: &Manifest,
+) -> Result<Vec<String>, Error> {
     // If this pass has deleted the Manifest, it has no resource version: the deletion made one that is not known.
     let ours = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE];
     finalizers::release(kcp, cause, &Kind::namespaced::<Manifest>(), &manifest.metadata, &ours).await

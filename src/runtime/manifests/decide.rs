@@ -3,20 +3,24 @@
 //! The rules:
 //!
 //! * A Manifest that is being deleted, or is unmanaged, goes before its module is installed again.
+//! * While the removal of a Manifest waits, a new version of its module reaches it: that may complete the removal.
 //! * A Manifest that cannot be rendered stays as it is.
-//! * A Manifest of a module that is not in the plan is deleted.
+//! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
+//!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * A Manifest that cannot be read stays as it is.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
-        Manifest,
-        names::annotation,
+        Kyma, Manifest,
+        names::{FIELD_MANAGER, annotation, label},
         shared::{ObjectMeta, State, Time},
     },
+    conditions, landscape,
     name::Key,
     object::Object,
     plan::{Installation, ModuleOutcome, Refusal, RuntimePlan},
@@ -24,7 +28,10 @@ use tidegate_core::{
 };
 
 use super::state::LiveManifests;
-use crate::runtime::{manifest::is_unmanaged, outcome::Failed};
+use crate::runtime::{
+    manifest::{is_released, is_skipped, is_unmanaged},
+    outcome::Failed,
+};
 
 /// A rendered Manifest, or why it was not rendered.
 pub(super) type Rendering = Result<Object, String>;
@@ -40,8 +47,23 @@ pub(super) type Rendered = BTreeMap<String, Rendering>;
 pub(super) struct Decision {
     /// The modules: first those of the plan, then those that are removed.
     pub(super) steps: Vec<ModuleStep>,
+    /// Manifests of modules that neither the plan nor the status of the Kyma has, and that no record of Tidegate names.
+    pub(super) unreferenced: Vec<Arc<Manifest>>,
     /// Why Manifests were not rendered.
     pub(super) problems: Vec<String>,
+}
+
+/// A Manifest that nothing references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Orphan {
+    /// It does not exist any more.
+    Gone,
+    /// Tidegate has applied it.
+    Ours,
+    /// What manages it may still be at work. Contains how long to wait.
+    Young(Duration),
+    /// Nothing manages it.
+    Old,
 }
 
 /// What one module needs.
@@ -62,6 +84,8 @@ pub(super) enum Act {
     Keep(Option<Arc<Manifest>>),
     /// Applies it over the live one, if that exists.
     Apply { desired: Object, live: Option<Arc<Manifest>> },
+    /// Applies a new version over the live one, which is being deleted.
+    Upgrade { desired: Object, live: Arc<Manifest> },
     /// Reads it.
     Read(Key),
     /// Drops our finalizers, so that it ends and its objects stay. Then applies the new one.
@@ -70,6 +94,24 @@ pub(super) enum Act {
     Unmanage(Arc<Manifest>),
     /// Deletes it.
     Delete(Arc<Manifest>),
+}
+
+/// As with Lifecycle Manager, a Manifest of this age that nothing references is an orphan.
+const ORPHAN_AGE_MIN: Duration = Duration::from_secs(300);
+/// Why a Manifest is an orphan, in Lifecycle Manager's words.
+pub(super) const UNREFERENCED: &str = "manifest is not referenced in Kyma status";
+/// Why a Manifest without a Kyma is one.
+pub(in crate::runtime) const WITHOUT_KYMA: &str = "parent Kyma does not exist";
+
+/// The modules that no Kyma wants and whose removal waits, with their channels.
+pub(in crate::runtime) fn leaving<'a>(plan: &RuntimePlan, manifests: &'a [Arc<Manifest>]) -> Vec<(&'a str, &'a str)> {
+    let is_planned = |name: &str| plan.modules.iter().any(|module| module.name == name);
+    let of_manifest = |manifest: &'a Arc<Manifest>| {
+        let module = landscape::label(&manifest.metadata, label::MODULE_NAME)?;
+        let channel = landscape::label(&manifest.metadata, label::CHANNEL)?;
+        (is_waiting_for_removal(manifest) && !is_planned(module)).then_some((module, channel))
+    };
+    manifests.iter().filter_map(of_manifest).collect()
 }
 
 /// The installations to render: those whose Manifests may be applied now.
@@ -87,7 +129,8 @@ pub(super) fn to_render<'a>(
         .filter(|installation| !unreadable.contains_key(installation.module.as_str()))
         .filter(|installation| {
             let live = live.get(&installation.module);
-            obstacle(live).is_none() || live.is_some_and(|live| is_of_former_kyma(live, owner))
+            obstacle(live).is_none()
+                || live.is_some_and(|live| is_of_former_kyma(live, owner) || is_waiting_for_removal(live))
         })
         .collect()
 }
@@ -98,9 +141,10 @@ pub(super) fn decide(
     live: &LiveManifests<'_>,
     rendered: &Rendered,
     unreadable: &Unreadable<'_>,
-    owner: Option<&str>,
+    kyma: &Kyma,
 ) -> Decision {
-    let mut decision = Decision { steps: Vec::new(), problems: Vec::new() };
+    let owner = kyma.metadata.uid.as_deref();
+    let mut decision = Decision { steps: Vec::new(), unreferenced: Vec::new(), problems: Vec::new() };
     for (&name, message) in unreadable {
         let planned = Planned::Refused { state: State::Error, message: message.clone() };
         let act = Act::Keep(live.get(name).cloned());
@@ -118,7 +162,10 @@ pub(super) fn decide(
                     }
                     Some(Ok(desired)) => match former {
                         Some(former) => Act::Release { desired: desired.clone(), live: Arc::clone(former) },
-                        None => install(desired, live),
+                        None => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
+                            Some(live) => upgrade(desired, live),
+                            None => install(desired, live),
+                        },
                     },
                     None => obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())),
                 };
@@ -131,13 +178,76 @@ pub(super) fn decide(
     }
     let is_planned =
         |name: &str| unreadable.contains_key(name) || plan.modules.iter().any(|module| module.name == name);
-    let unwanted = live.iter().filter(|(name, _)| !is_planned(name));
+    let (known, unreferenced): (Vec<_>, Vec<_>) =
+        live.iter().filter(|(name, _)| !is_planned(name)).partition(|(name, live)| is_known(kyma, name, live));
+    decision.unreferenced = unreferenced.into_iter().map(|(_, live)| Arc::clone(live)).collect();
+    let unwanted = known.into_iter();
     decision.steps.extend(unwanted.map(|(name, live)| ModuleStep {
         name: name.to_owned(),
         planned: Planned::Removing,
-        act: deletion(live),
+        act: match rendered.get(name) {
+            Some(Ok(desired)) => upgrade(desired, live),
+            Some(Err(_)) | None => deletion(live),
+        },
     }));
     decision
+}
+
+/// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours. One
+/// that is being deleted is removed, whoever made it.
+fn is_known(kyma: &Kyma, module: &str, live: &Manifest) -> bool {
+    let conditions = live.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    live.metadata.deletion_timestamp.is_some()
+        || conditions::find(conditions, conditions::APPLIED).is_some()
+        || kyma.status.iter().flat_map(|status| &status.modules).any(|known| known.name == module)
+}
+
+/// What to do about a Manifest that nothing references. `managed` has its field managers. That Tidegate has written its
+/// status says nothing.
+pub(super) fn orphan(live: &Manifest, managed: Option<&ObjectMeta>, now: Timestamp) -> Orphan {
+    let Some(managed) = managed else { return Orphan::Gone };
+    let is_applied = managed.managed_fields.iter().flatten().any(|entry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    });
+    if is_applied { Orphan::Ours } else { orphan_check(live, now).map_or(Orphan::Old, Orphan::Young) }
+}
+
+/// When an orphan is old enough to be reported; none if it is.
+pub(in crate::runtime) fn orphan_check(live: &Manifest, now: Timestamp) -> Option<Duration> {
+    let created = live.metadata.creation_timestamp.as_ref().map_or(now, |created| created.0);
+    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+    ORPHAN_AGE_MIN.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// Lifecycle Manager's message about an orphan.
+pub(super) fn orphan_message(why: &str) -> String {
+    format!("orphaned manifest detected: {why}")
+}
+
+/// The note of the Event about an orphan, `before` and after its status was written; none if the status said so before.
+pub(super) fn orphan_note(before: &Manifest, after: &Manifest) -> Option<String> {
+    let said =
+        |manifest: &Manifest| manifest.status.as_ref()?.last_operation.as_ref().map(|last| last.operation.clone());
+    let message = said(after).filter(|message| said(before).as_ref() != Some(message))?;
+    Some(format!("{message}; its objects stay; delete the Manifest to remove them"))
+}
+
+/// Whether a Manifest is being deleted and its objects are still there.
+fn is_waiting_for_removal(live: &Manifest) -> bool {
+    live.metadata.deletion_timestamp.is_some() && !is_released(live) && !is_unmanaged(live) && !is_skipped(live)
+}
+
+/// A new version for a Manifest that is being deleted. Its policy stays, because the removal depends on it; finalizers
+/// cannot be added; and a Manifest that is gone meanwhile must not be created.
+fn upgrade(desired: &Object, live: &Arc<Manifest>) -> Act {
+    let mut value = desired.value().clone();
+    value["spec"]["customResourcePolicy"] = json!(live.spec.custom_resource_policy);
+    value["metadata"]["finalizers"] = json!(live.metadata.finalizers);
+    value["metadata"]["uid"] = json!(live.metadata.uid);
+    match Object::new(value) {
+        Ok(desired) if !matches(&desired, live) => Act::Upgrade { desired, live: Arc::clone(live) },
+        Ok(_) | Err(_) => Act::Keep(Some(Arc::clone(live))),
+    }
 }
 
 /// Whether a Manifest is being deleted because a former Kyma of this name is gone. The present Kyma, which has another
@@ -202,6 +312,17 @@ pub(super) fn after_apply(
     manifest.metadata.finalizers = Some(metadata.finalizers.clone());
     manifest.status = live.and_then(|live| live.status.clone());
     Ok(Act::Keep(Some(Arc::new(manifest))))
+}
+
+/// What follows an upgrade: the Manifest is still being deleted. Fails if the applied object is not a valid Manifest.
+pub(super) fn after_upgrade(desired: &Object, live: &Manifest, metadata: &Metadata) -> Result<Act, Failed> {
+    let applied: Manifest = serde_json::from_value(desired.value().clone()).map_err(Failed::unreadable)?;
+    let mut upgraded = Manifest { spec: applied.spec, ..live.clone() };
+    upgraded.metadata.resource_version = Some(metadata.resource_version.clone());
+    upgraded.metadata.generation = Some(metadata.generation);
+    upgraded.metadata.labels = Some(metadata.labels.clone());
+    upgraded.metadata.annotations = Some(metadata.annotations.clone());
+    Ok(Act::Keep(Some(Arc::new(upgraded))))
 }
 
 /// What follows the release of a former Manifest. `left` are the finalizers of others: while there are any, it exists,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata, OnConflict, Propagation};
 use tidegate_core::{
-    api::{Manifest, names::annotation},
+    api::{Manifest, names::annotation, shared::ObjectMeta},
     landscape,
     name::Key,
     object::Object,
@@ -23,6 +23,11 @@ pub(in crate::runtime) async fn read(kcp: &Cluster, key: &Key) -> Result<Option<
         manifest.metadata.managed_fields = None;
         Arc::new(manifest)
     }))
+}
+
+/// The metadata of a Manifest with its field managers; none if it does not exist.
+pub(super) async fn managed(kcp: &Cluster, live: &Manifest) -> Result<Option<ObjectMeta>, Error> {
+    kcp.get_object_meta(&Kind::namespaced::<Manifest>(), &landscape::key(&live.metadata)).await
 }
 
 /// Applies a Manifest. Returns its metadata, and whether the apply created it.

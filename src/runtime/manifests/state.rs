@@ -1,6 +1,6 @@
 //! The Manifests of a Kyma by module, before and after a pass. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_core::{
     api::{Manifest, names::label, shared::ObjectMeta},
@@ -22,6 +22,8 @@ pub(super) struct LiveManifests<'a>(BTreeMap<&'a str, &'a Arc<Manifest>>);
 pub(in crate::runtime) struct Modules {
     /// The Manifests that exist, including those that are being deleted.
     pub(in crate::runtime) present: Vec<Arc<Manifest>>,
+    /// When to check Manifests again that may be orphans.
+    pub(in crate::runtime) again: Option<Duration>,
     planned: Vec<(String, Planned)>,
     /// Why Manifests were not rendered.
     problems: Vec<String>,
@@ -50,7 +52,12 @@ impl<'a> LiveManifests<'a> {
 
 impl Modules {
     pub(super) fn new(problems: Vec<String>) -> Modules {
-        Modules { present: Vec::new(), planned: Vec::new(), problems }
+        Modules { present: Vec::new(), again: None, planned: Vec::new(), problems }
+    }
+
+    /// Notes when to check a Manifest again that may be an orphan.
+    pub(super) fn wait(&mut self, again: Option<Duration>) {
+        self.again = self.again.into_iter().chain(again).min();
     }
 
     /// Adds a module with its Manifest, if that exists.

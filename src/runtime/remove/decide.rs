@@ -171,8 +171,12 @@ pub(super) fn progress(base: Option<String>, left: &[Arc<Manifest>]) -> Progress
 }
 
 fn message(manifest: &Manifest) -> Option<String> {
-    let operation = manifest.status.as_ref()?.last_operation.as_ref()?.operation.clone();
     let module = manifest.metadata.labels.as_ref()?.get(label::MODULE_NAME)?;
+    if manifest::is_skipped(manifest) {
+        let (label, name) = (label::SKIP_RECONCILIATION, manifest.metadata.name.as_deref().unwrap_or_default());
+        return Some(format!("module {module}: label {label} pauses Manifest {name}; remove the label to continue"));
+    }
+    let operation = manifest.status.as_ref()?.last_operation.as_ref()?.operation.clone();
     Some(format!("module {module}: {operation}"))
 }
 

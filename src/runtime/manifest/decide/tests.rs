@@ -81,18 +81,22 @@ fn nothing() -> (Conflicts, PruneReport) {
 }
 
 #[test]
-fn a_manifest_that_is_deleted_is_removed_even_if_its_user_has_stopped_it() {
+fn i10_a_paused_manifest_is_neither_applied_nor_removed() {
     let skipped = |value: &str| {
         let value = value.to_owned();
         manifest(move |manifest| manifest["metadata"]["labels"][label::SKIP_RECONCILIATION] = json!(value))
     };
-    let mut deleted = skipped("true");
-    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    let deleted = |value: &str| {
+        let mut manifest = skipped(value);
+        manifest.metadata.deletion_timestamp = Some(Time(NOW));
+        manifest
+    };
     for (manifest, expected) in [
         (manifest(|_| {}), Start::Apply),
         (skipped("true"), Start::Leave),
         (skipped("false"), Start::Apply),
-        (deleted, Start::Remove),
+        (deleted("true"), Start::Leave),
+        (deleted("false"), Start::Remove),
     ] {
         assert_eq!(start(&manifest), expected, "{:?}", manifest.metadata);
     }
@@ -175,7 +179,7 @@ fn an_object_is_in_the_inventory_before_it_is_sent() {
     let desired = Digest::of_bytes(b"new");
     let recorded = |manifest: &Manifest, sent: &[usize]| {
         let work = work(manifest, &known, &desired, false).unwrap();
-        facts_before(&known.applied, &work, sent).map(|facts| facts.synced.len())
+        facts_before(&known.applied, &work, sent, &ManifestOutcome::Ready).map(|facts| facts.synced.len())
     };
     assert_eq!(recorded(&manifest(|_| {}), &[0, 1]), Some(2));
     assert_eq!(recorded(&manifest(|_| {}), &[]), None);
@@ -201,7 +205,10 @@ fn an_object_that_is_as_desired_gets_into_an_inventory_without_it_and_is_not_sen
         };
         assert_eq!(work.missing, missing, "{owned:?}");
         let coming = to_send(&known.applied, &work, &BTreeMap::new());
-        assert_eq!(facts_before(&known.applied, &work, &coming).map(|facts| facts.synced.len()), recorded);
+        assert_eq!(
+            facts_before(&known.applied, &work, &coming, &ManifestOutcome::Ready).map(|facts| facts.synced.len()),
+            recorded
+        );
         assert_eq!(still_missing(&known.applied, &coming), Vec::<usize>::new());
     }
 }
@@ -382,4 +389,26 @@ fn users_are_told_of_the_first_and_how_many_there_are() {
     let note = conflict_note(&conflict(&id("ConfigMap", "a"))).unwrap();
     assert_eq!((note.reason, note.action), ("Conflict", "Apply"));
     assert_eq!(note.text, "ConfigMap kyma-system/a exists and is not ours: managed by kubectl");
+}
+
+#[test]
+fn e20_a_module_whose_removal_waits_is_repaired_and_nothing_of_it_is_pruned() {
+    let [one, two] = both();
+    let left = id("Secret", "old");
+    let mut deleting = standing(&[&one, &two, &left]);
+    deleting.metadata.deletion_timestamp = Some(Time(NOW));
+    let desired = desired_digest(&objects(), &deleting);
+    for (first, desired, expected) in [
+        (Seen::Recorded, &desired, None),
+        (Seen::Missing, &desired, Some(vec![0])),
+        // A new version: its digest must be recorded, so that it is not applied again.
+        (Seen::Recorded, &Digest::of_bytes(b"other"), Some(vec![])),
+    ] {
+        let work = keeping_work(&deleting, &installed([first, Seen::Recorded]), desired);
+        assert_eq!(work.as_ref().map(|work| work.missing.clone()), expected);
+        assert_eq!(work.map(|work| work.prune).unwrap_or_default(), []);
+    }
+    let waiting = ManifestOutcome::Deleting("waiting".to_owned());
+    let facts = keeping_facts(&deleting, waiting.clone(), Some(desired));
+    assert_eq!((facts.outcome, facts.synced.len()), (waiting, 3), "everything stays recorded");
 }

@@ -1,12 +1,15 @@
 //! What a removal of a Manifest deletes next, and what it waits for. Pure.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tidegate_cluster::Metadata;
 use tidegate_core::{
-    api::Manifest,
+    api::{
+        Manifest,
+        names::{MANAGED_BY_SKR, label},
+    },
     changes::{Desired, Prune},
-    object::{Object, ObjectId},
+    object::{Gvk, Object, ObjectId},
     status::{self, ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::retry::{self, Class};
@@ -53,6 +56,37 @@ pub(super) fn start(manifest: &Manifest) -> Removal {
 /// The default custom resource, no matter who creates it. All custom resources of its kind go before the objects.
 pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
     manifest.spec.resource.clone().and_then(|value| Object::new(value).ok())
+}
+
+/// The names of the CustomResourceDefinitions in the inventory. Their deletion would delete all their custom resources.
+pub(super) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
+    let owned = recorded::inventory(manifest);
+    let is_definition =
+        |id: &&ObjectId| &*id.group == "apiextensions.k8s.io" && &*id.kind == "CustomResourceDefinition";
+    owned.ids().filter(is_definition).map(|id| Arc::clone(&id.name)).collect()
+}
+
+/// The message while users have custom resources of a kind that the module defines; none if `present` has none of
+/// theirs. The custom resources of the module itself, and those that a controller created, are not the users'.
+pub(super) fn users_resources(
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+    default: Option<&Gvk>,
+    present: &[Metadata],
+) -> Option<String> {
+    let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
+    let is_of_users = |metadata: &&Metadata| {
+        let is_default_kind = default.is_some_and(|gvk| gvk.group == metadata.id.group && gvk.kind == metadata.id.kind);
+        !is_default_kind
+            && !metadata.is_owned
+            && metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR)
+            && !recorded::inventory(manifest).contains(&metadata.id)
+            && !is_recorded(&metadata.id)
+    };
+    let mut of_users = present.iter().filter(is_of_users);
+    let first = of_users.next()?;
+    let more = more(1 + of_users.count());
+    Some(format!("{}: {}{more}", status::WAITING_FOR_MODULE_RESOURCES, first.id))
 }
 
 /// What to do about the custom resources that are `present` in the runtime. `default` is the one that Tidegate creates.

@@ -102,6 +102,18 @@ fn deleting() -> Arc<Manifest> {
     live(|live| live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"))
 }
 
+/// The Kyma, with `cache` in its status.
+fn kyma() -> Kyma {
+    let status = json!({"state": "Ready", "modules": [{"name": "cache", "state": "Ready"}]});
+    Kyma { status: Some(serde_json::from_value(status).unwrap()), ..Kyma::default() }
+}
+
+fn kyma_with_uid(uid: &str) -> Kyma {
+    let mut kyma = kyma();
+    kyma.metadata.uid = Some(uid.to_owned());
+    kyma
+}
+
 /// The name of an act.
 fn name(act: &Act) -> &'static str {
     match act {
@@ -109,6 +121,7 @@ fn name(act: &Act) -> &'static str {
         Act::Keep(Some(_)) => "keep",
         Act::Apply { live: None, .. } => "create",
         Act::Apply { live: Some(_), .. } => "apply",
+        Act::Upgrade { .. } => "upgrade",
         Act::Read(_) => "read",
         Act::Release { .. } => "release",
         Act::Unmanage(_) => "unmanage",
@@ -145,7 +158,7 @@ fn each_module_needs_one_act() {
             .iter()
             .map(|found| (found.module.clone(), desired()))
             .collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), None);
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, [expected], "{:?}", plan.modules);
         assert_eq!(decision.problems, Vec::<String>::new());
@@ -159,7 +172,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     for (manifests, expected) in
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), None);
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -168,7 +181,18 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
 #[test]
 fn nothing_is_rendered_for_a_manifest_that_goes_first() {
     let plan = plan(Some(ModuleOutcome::Install(installation())));
-    for (manifests, expected) in [(vec![], 1), (vec![live(|_| {})], 1), (vec![unmanaged()], 0), (vec![deleting()], 0)] {
+    let released = live(|live| {
+        live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        live["metadata"]["finalizers"] = json!([]);
+    });
+    for (manifests, expected) in [
+        (vec![], 1),
+        (vec![live(|_| {})], 1),
+        (vec![unmanaged()], 0),
+        // Its removal may wait, and a new version may complete it.
+        (vec![deleting()], 1),
+        (vec![released], 0),
+    ] {
         assert_eq!(to_render(&plan, &LiveManifests::new(&manifests), &Unreadable::new(), None).len(), expected);
     }
 }
@@ -179,7 +203,7 @@ fn a_manifest_of_a_mandatory_module_is_left_alone() {
         live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
     });
     let manifests = [mandatory];
-    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), None);
+    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma());
     assert!(decision.steps.is_empty());
 }
 
@@ -233,7 +257,7 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
             .iter()
             .map(|found| (found.module.clone(), Ok(desired.clone())))
             .collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), Some("present"));
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma_with_uid("present"));
         assert_eq!(name(&decision.steps[0].act), expected);
     }
     assert_eq!(name(&after_release(desired.clone(), &[])), "create");
@@ -248,8 +272,85 @@ fn a_manifest_that_cannot_be_read_stays_as_it_is() {
     for outcome in [Some(ModuleOutcome::Install(installation())), None] {
         let plan = plan(outcome);
         assert!(to_render(&plan, &live, &unreadable, None).is_empty());
-        let decision = decide(&plan, &live, &Rendered::new(), &unreadable, None);
+        let decision = decide(&plan, &live, &Rendered::new(), &unreadable, &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, ["keep"]);
+    }
+}
+
+/// E17, E20, E24: the module of a Manifest that is being deleted, wanted again or not.
+#[test]
+fn e24_a_new_version_reaches_a_manifest_whose_removal_waits() {
+    let old = |edit: fn(&mut Value)| {
+        live(|live| {
+            live["spec"]["version"] = json!("0.9.0");
+            live["spec"]["customResourcePolicy"] = json!("Ignore");
+            live["metadata"]["uid"] = json!("1");
+            live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            live["metadata"]["labels"][label::CHANNEL] = json!("regular");
+            edit(live);
+        })
+    };
+    let desired = Object::new(rendered()).unwrap();
+    let rendered: Rendered = [("cache".to_owned(), Ok(desired.clone()))].into();
+    for outcome in [None, Some(ModuleOutcome::Install(installation()))] {
+        let manifests = [old(|_| {})];
+        let plan = plan(outcome);
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+        let Act::Upgrade { desired, live } = &decision.steps[0].act else { panic!("{:?}", decision.steps) };
+        assert_eq!(desired.value()["spec"]["version"], "1.0.0");
+        assert_eq!(desired.value()["spec"]["customResourcePolicy"], "Ignore", "the removal depends on it");
+        assert_eq!(desired.value()["metadata"]["uid"], "1", "another Manifest of this name is left alone");
+        let applied = metadata(&desired.id(), "7");
+        let Act::Keep(Some(after)) = after_upgrade(desired, live, &applied).unwrap() else { panic!("it is kept") };
+        assert!(after.metadata.deletion_timestamp.is_some(), "its removal continues");
+        assert_eq!(after.spec.version.as_deref(), Some("1.0.0"));
+        let is_leaving = plan.modules.is_empty();
+        assert_eq!(leaving(&plan, &manifests), if is_leaving { vec![("cache", "regular")] } else { vec![] });
+    }
+    for not_waiting in [
+        old(|live| live["metadata"]["finalizers"] = json!([])),
+        old(|live| live["metadata"]["annotations"] = json!({annotation::IS_UNMANAGED: "true"})),
+        old(|live| live["metadata"]["labels"][label::SKIP_RECONCILIATION] = json!("true")),
+    ] {
+        assert_eq!(leaving(&plan(None), &[not_waiting]), []);
+    }
+}
+
+/// Row 68: Tidegate deletes what it or a Kyma knows, and leaves the rest.
+#[test]
+fn a_manifest_that_nothing_references_is_an_orphan() {
+    let unknown = live(|_| {});
+    let ours = live(|live| {
+        live["status"] = json!({"state": "Ready", "conditions": [{"type": conditions::APPLIED, "status": "True",
+            "reason": "Applied", "message": "digest", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    });
+    for (kyma, manifest, expected) in [
+        (kyma(), &unknown, ["delete"].as_slice()),
+        (Kyma::default(), &ours, &["delete"]),
+        (Kyma::default(), &deleting(), &["keep"]),
+        (Kyma::default(), &unknown, &[]),
+    ] {
+        let manifests = [Arc::clone(manifest)];
+        let decision =
+            decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma);
+        assert_eq!(decision.steps.iter().map(|step| name(&step.act)).collect::<Vec<_>>(), expected);
+        assert_eq!(decision.unreferenced.len(), usize::from(expected.is_empty()));
+    }
+    let created = Timestamp::UNIX_EPOCH;
+    let of_others = live(|live| live["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z"));
+    let after = |seconds| created + Duration::from_secs(seconds);
+    let managed = |manager: &str, subresource: &str| -> ObjectMeta {
+        let entry = json!({"manager": manager, "operation": "Apply", "subresource": subresource});
+        serde_json::from_value(json!({"managedFields": [entry]})).unwrap()
+    };
+    for (managed, seconds, expected) in [
+        (None, 1000, Orphan::Gone),
+        (Some(managed(FIELD_MANAGER, "")), 1000, Orphan::Ours),
+        (Some(managed("kubectl", "")), 100, Orphan::Young(Duration::from_secs(200))),
+        (Some(managed("kubectl", "")), 300, Orphan::Old),
+        (Some(managed(FIELD_MANAGER, "status")), 300, Orphan::Old),
+    ] {
+        assert_eq!(orphan(&of_others, managed.as_ref(), after(seconds)), expected);
     }
 }

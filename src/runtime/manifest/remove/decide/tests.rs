@@ -35,6 +35,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting,
+        is_owned: false,
         unreadable: None,
     }
 }
@@ -112,4 +113,32 @@ fn finalizers_of_others_are_named_and_nothing_else_holds_it() {
     assert_eq!(facts.synced, vec![]);
     assert_eq!(finalizer_check(), retry::DEPENDENCY_POLL_MAX);
     assert!(recorded::is_released(&released(&manifest())));
+}
+
+#[test]
+fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
+    let mut of_module = cache("own", false);
+    of_module.id = object("ConfigMap", "a");
+    let mut labelled = cache("labelled", false);
+    labelled.labels = [(label::MANAGED_BY.to_owned(), MANAGED_BY_SKR.to_owned())].into();
+    let controlled = Metadata { is_owned: true, ..cache("controlled", false) };
+    let (mine, yours) = (cache("mine", false), cache("yours", true));
+    let one = "waiting for module crs deletion: Cache kyma-system/mine";
+    for (present, expected) in [
+        (vec![], None),
+        (vec![of_module.clone(), labelled.clone(), controlled.clone()], None),
+        (vec![controlled, mine.clone()], Some(one.to_owned())),
+        (vec![mine, yours, labelled], Some(format!("{one} (and 1 more)"))),
+    ] {
+        let siblings = [Arc::new(manifest())];
+        assert_eq!(users_resources(&manifest(), &siblings, None, &present), expected);
+        // All custom resources of the default kind hold the removal anyway.
+        let default = Gvk::new("", "v2", "Cache");
+        assert_eq!(users_resources(&manifest(), &siblings, Some(&default), &present), None);
+    }
+    let mut defines = manifest();
+    let synced = json!({"group": "apiextensions.k8s.io", "version": "v1", "kind": "CustomResourceDefinition",
+        "name": "caches.example.org", "namespace": ""});
+    defines.status.as_mut().unwrap().synced.push(serde_json::from_value(synced).unwrap());
+    assert_eq!(definitions(&defines), [Arc::from("caches.example.org")]);
 }
