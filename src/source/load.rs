@@ -12,11 +12,12 @@ mod decide;
 pub(super) mod fetches;
 mod parse;
 mod problem;
+mod share;
 
 #[cfg(test)]
 pub(super) use parse::tests::{loaded, valid};
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -352,7 +353,9 @@ impl SourcePass<'_> {
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
         let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous, time).await?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
-        decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
+        let (own, active) = (snapshot.bytes(), before.as_ref().map(|before| before.bytes));
+        let fits = |others: &BTreeMap<Key, u64>| share::fits(purpose, own, active, others);
+        let _reserved = self.ctx.registry.reserve(self.key, self.slot, own, fits).map_err(Problem::TooLarge)?;
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, time).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
             && let Some(active) =
@@ -473,7 +476,8 @@ impl SourcePass<'_> {
         let result = async {
             for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await.map_err(Problem::Git)? {
                 let snapshot = self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None, time).await?;
-                decide::fits(self.ctx.registry.bytes_of_others(self.key), snapshot.bytes())?;
+                let others = self.ctx.registry.sizes_of_others(self.key);
+                share::fits(Purpose::Recall, snapshot.bytes(), None, &others).map_err(Problem::TooLarge)?;
                 let parse = self.inputs(terms, snapshot, None, time);
                 let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
                 if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own }) = parsed {

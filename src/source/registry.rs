@@ -142,11 +142,16 @@ pub(crate) struct Slot {
 struct Published {
     mirror: Option<git::Mirror>,
     loaded: Option<Arc<Loaded>>,
+    /// The size of the files of a revision that is checked.
+    reserved: Option<u64>,
     /// How many diagnostics are listed, of the active revision and of a refused one.
     listed: usize,
     /// Whether a pass over the source has ended.
     visited: bool,
 }
+
+/// The memory for a revision that is checked. Dropping it gives the memory back, unless the revision is active by then.
+pub(crate) struct ReservedBytes<'a>(&'a Slot);
 
 /// The objects of modules by tree and path, as long as a source or a pass uses them.
 #[derive(Default)]
@@ -236,12 +241,24 @@ impl SourceRegistry {
         slot.published.lock().listed = listed;
     }
 
-    /// Size of the files of all other sources.
-    pub(crate) fn bytes_of_others(&self, source: &Key) -> u64 {
-        let slots: Vec<Arc<Slot>> =
-            self.slots.lock().iter().filter(|(key, _)| *key != source).map(|(_, slot)| Arc::clone(slot)).collect();
-        let bytes = |slot: &Arc<Slot>| slot.published.lock().loaded.as_ref().map_or(0, |loaded| loaded.bytes);
-        slots.iter().map(bytes).sum()
+    /// The sizes of the files of all other sources that have an active revision, or one that is checked.
+    pub(crate) fn sizes_of_others(&self, source: &Key) -> BTreeMap<Key, u64> {
+        sizes_of_others(&self.slots.lock(), source)
+    }
+
+    /// Reserves memory for the files of a revision that is checked, if `fits` accepts it beside the sizes of all other
+    /// sources. Two sources that are checked at the same time each see what the other one reserves.
+    pub(crate) fn reserve<'a, E>(
+        &self,
+        source: &Key,
+        slot: &'a Slot,
+        bytes: u64,
+        fits: impl FnOnce(&BTreeMap<Key, u64>) -> Result<(), E>,
+    ) -> Result<ReservedBytes<'a>, E> {
+        let slots = self.slots.lock();
+        fits(&sizes_of_others(&slots, source))?;
+        slot.published.lock().reserved = Some(bytes);
+        Ok(ReservedBytes(slot))
     }
 
     /// Replaces objects of modules that another source has as well by those of the other source.
@@ -371,6 +388,22 @@ impl SourceRegistry {
 pub(super) fn give_back_memory() {
     if !ambient::is_simulated() && tokio::runtime::Handle::try_current().is_ok() {
         drop(tokio::task::spawn_blocking(memory::give_back));
+    }
+}
+
+fn sizes_of_others(slots: &BTreeMap<Key, Arc<Slot>>, source: &Key) -> BTreeMap<Key, u64> {
+    let size = |slot: &Slot| {
+        let published = slot.published.lock();
+        published.loaded.as_ref().map(|loaded| loaded.bytes).max(published.reserved)
+    };
+    slots.iter().filter(|(key, _)| *key != source).filter_map(|(key, slot)| Some((key.clone(), size(slot)?))).collect()
+}
+
+// === impl ReservedBytes ===
+
+impl Drop for ReservedBytes<'_> {
+    fn drop(&mut self) {
+        self.0.published.lock().reserved = None;
     }
 }
 

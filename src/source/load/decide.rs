@@ -28,10 +28,6 @@ use crate::{
     source::state::{Fetching, KnownSource, LastFetch, ReadOutcome, RefusedRevision, Remedy, RunningFetch, SeenSecret},
 };
 
-/// Maximum size of the files of all sources together. Definitions take up to seven times their size in memory, and
-/// objects of modules twice: with all of it, the Pod stays below the limit in `deploy/`.
-pub(super) const SOURCES_BYTES_MAX: u64 = 96 << 20;
-
 /// Whether a pass fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -349,14 +345,6 @@ pub(super) fn reload(terms: &Terms, active: Option<(&Revision, Digest)>, referen
         (Some((_, reading)), References::Same) if reading == terms.reading() => Reload::Nothing,
         (Some((revision, _)), References::Same | References::Changed) => Reload::Active(revision.clone()),
     }
-}
-
-/// Fails if the files of a revision do not fit beside those of all other sources.
-pub(super) fn fits(others: u64, own: u64) -> Result<(), Problem> {
-    if SOURCES_BYTES_MAX < others.saturating_add(own) {
-        return Err(Problem::TooLarge { others, own });
-    }
-    Ok(())
 }
 
 /// The modules that runtimes have, by Kyma.

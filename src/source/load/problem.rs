@@ -7,7 +7,7 @@ use tidegate_core::{name::Key, revision::Revision};
 use tidegate_git as git;
 use tidegate_process::retry::Class;
 
-use super::decide;
+use super::{decide, share::NoRoom};
 use crate::{
     controller::Failure,
     source::state::{ReadFailure, Remedy, SeenSecret},
@@ -41,12 +41,8 @@ pub(super) enum Problem {
     #[error(transparent)]
     Git(git::Error),
     /// All sources together need too much memory.
-    #[error(
-        "the files of this revision have {own} bytes, and those of all other GitSources {others}, more than the limit \
-         of {} bytes together; name folders without definitions in spec.ignore",
-        decide::SOURCES_BYTES_MAX
-    )]
-    TooLarge { others: u64, own: u64 },
+    #[error(transparent)]
+    TooLarge(NoRoom),
     /// The revision cannot be checked in time.
     #[error(
         "{revision} cannot be checked in what the fetch leaves of spec.timeout, which is {} s: set a longer \
@@ -90,7 +86,7 @@ impl Problem {
             | Problem::Access { .. }
             | Problem::Rewritten { .. }
             | Problem::Git(_)
-            | Problem::TooLarge { .. }
+            | Problem::TooLarge(_)
             | Problem::CheckTime { .. }
             | Problem::Interrupted(_) => None,
         }
@@ -107,7 +103,7 @@ impl Problem {
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
-            | Problem::TooLarge { .. }
+            | Problem::TooLarge(_)
             | Problem::CheckTime { .. }
             | Problem::Unrecorded(_) => None,
         }
@@ -122,7 +118,7 @@ impl Problem {
             | Problem::Local
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
-            | Problem::TooLarge { .. }
+            | Problem::TooLarge(_)
             | Problem::CheckTime { .. }
             | Problem::Git(_)
             | Problem::Interrupted(_)
@@ -138,7 +134,7 @@ impl Problem {
             Problem::Secret { .. } => "SecretInvalid",
             Problem::SecretRead { .. } => "SecretNotReadable",
             Problem::Rewritten { .. } => "Rewritten",
-            Problem::TooLarge { .. } | Problem::CheckTime { .. } => "LimitExceeded",
+            Problem::TooLarge(_) | Problem::CheckTime { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
             Problem::Interrupted(_) => "Interrupted",
             Problem::Unrecorded(_) => "NotRecorded",
@@ -151,7 +147,7 @@ impl Problem {
             // A user can solve these at any time, and no watch reports it.
             Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
             // Another source may become smaller.
-            Problem::TooLarge { .. } => Class::Waiting,
+            Problem::TooLarge(_) => Class::Waiting,
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
             Problem::Unrecorded(failure) => failure.class,

@@ -52,3 +52,17 @@ fn diagnostics_of_all_sources_together_have_a_limit() {
     registry.set_listed(&registry.slot(&first), 0);
     assert_eq!(registry.diagnostics_max(&first), status::ENTRIES_MAX, "the others have used more than the limit");
 }
+
+#[test]
+fn sources_that_are_checked_at_the_same_time_see_what_each_other_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = SourceRegistry::new(git::State::open(folder.path()).unwrap());
+    let [first, second] = ["first", "second"].map(|name| Key::new("kcp-system", name));
+    let (slot, other) = (registry.slot(&first), registry.slot(&second));
+    let seen = |others: &BTreeMap<Key, u64>| if others.is_empty() { Ok(()) } else { Err(others.clone()) };
+    assert_eq!(registry.sizes_of_others(&second), BTreeMap::new(), "nothing is read yet");
+    let reserved = registry.reserve(&first, &slot, 7, seen).ok().unwrap();
+    assert_eq!(registry.reserve(&second, &other, 5, seen).err().unwrap(), BTreeMap::from([(first, 7)]));
+    drop(reserved);
+    assert!(registry.reserve(&second, &other, 5, seen).is_ok(), "the check has ended without an active revision");
+}

@@ -3,3 +3,4 @@
 mod checks;
 mod files;
 mod packs;
+mod share;

@@ -359,11 +359,3 @@ fn other() -> Revision {
 fn commit(digit: char) -> Oid {
     digit.to_string().repeat(40).parse().unwrap()
 }
-
-#[test]
-fn all_sources_together_have_a_limit() {
-    assert!(fits(0, SOURCES_BYTES_MAX).is_ok() && fits(SOURCES_BYTES_MAX - 1, 1).is_ok());
-    let problem = fits(90 << 20, 7 << 20).unwrap_err();
-    assert_eq!(problem.failure().reason, "LimitExceeded");
-    assert!(problem.to_string().contains("those of all other GitSources 94371840"), "{problem}");
-}

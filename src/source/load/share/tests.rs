@@ -1,0 +1,91 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_source_with_more_than_its_share_waits_if_the_sum_is_reached_and_one_with_less_does_not() {
+    use Purpose::{Follow, Recall};
+    for (purpose, own, active, others, expected) in [
+        // A source that is alone may use everything.
+        (Follow, 96, None, &[][..], true),
+        (Follow, 97, None, &[], false),
+        (Follow, 97, Some(97), &[], true),
+        // Of two sources, each is sure of 24 MiB.
+        (Follow, 72, Some(1), &[1], true),
+        (Follow, 73, Some(1), &[1], false),
+        (Follow, 56, Some(1), &[40], true),
+        (Follow, 57, Some(1), &[40], false),
+        (Follow, 24, Some(1), &[72], true),
+        (Follow, 25, Some(1), &[72], false),
+        // Of four, 12 MiB: two large ones leave it to the small ones.
+        (Follow, 48, Some(1), &[40, 2, 1], false),
+        (Follow, 32, Some(1), &[40, 2, 1], true),
+        (Follow, 12, Some(1), &[40, 32, 1], true),
+        (Follow, 12, Some(1), &[40, 32, 12], true),
+        (Follow, 13, Some(1), &[40, 32, 1], false),
+        // Without an active revision a source takes nothing that others are sure of.
+        (Follow, 12, None, &[40, 32, 1], true),
+        (Follow, 12, None, &[48, 48], false),
+        // What is no larger than before always fits.
+        (Follow, 39, Some(40), &[40, 16, 16], true),
+        (Follow, 40, Some(40), &[40, 16, 16], true),
+        (Follow, 41, Some(40), &[40, 16, 16], false),
+        // What an earlier process had is active again while there is memory.
+        (Recall, 48, None, &[40, 2, 1], true),
+        (Recall, 54, None, &[40, 2, 1], false),
+        (Follow, 12, Some(1), &[40, 48, 1], false),
+    ] {
+        let others: BTreeMap<Key, u64> =
+            others.iter().enumerate().map(|(number, size)| (key(number), size * MIB)).collect();
+        let found = fits(purpose, own * MIB, active.map(|active| active * MIB), &others);
+        assert_eq!(found.is_ok(), expected, "{purpose:?} {own} {active:?} {others:?}");
+    }
+}
+
+#[test]
+fn the_message_names_the_largest_sources_and_what_to_do() {
+    let sizes = [1, 40 * MIB + 1, 20 * MIB, 3 * MIB, 31 * MIB];
+    let others = sizes.into_iter().enumerate().map(|(number, size)| (key(number), size)).collect();
+    let message = fits(Purpose::Follow, 9 * MIB, Some(1), &others).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "the files of this revision have 9.0 MiB, and those of all GitSources together may have 96.0 MiB: the others \
+         have 94.1 MiB, the largest are kcp-system/source-1 with 40.1 MiB, kcp-system/source-4 with 31.0 MiB, \
+         kcp-system/source-2 with 20.0 MiB; this source is sure of its share of 8.0 MiB: name folders without \
+         definitions in spec.ignore, or make the largest sources smaller"
+    );
+    let message = fits(Purpose::Follow, 97 * MIB, None, &BTreeMap::new()).unwrap_err().to_string();
+    assert!(message.contains("may have 96.0 MiB; this source is sure of its share of 48.0 MiB: name"), "{message}");
+}
+
+proptest! {
+    /// Whatever sources ask for, in whatever order, and whichever of them are deleted.
+    #[test]
+    fn active_sources_have_their_share_and_all_together_never_exceed_the_limit(
+        steps in prop::collection::vec((0..12_usize, 0..65_u64, prop::bool::weighted(0.1)), 1..200),
+    ) {
+        let mut sizes = BTreeMap::<Key, u64>::new();
+        for (number, mib, is_deleted) in steps {
+            let source = key(number);
+            let active = sizes.remove(&source);
+            if is_deleted {
+                continue;
+            }
+            let share = SHARED_BYTES / (sizes.len() as u64 + 1);
+            match fits(Purpose::Follow, mib * MIB, active, &sizes) {
+                Ok(()) => drop(sizes.insert(source, mib * MIB)),
+                Err(problem) => {
+                    prop_assert!(active.is_none() || share < mib * MIB, "{problem}");
+                    active.map(|size| sizes.insert(source, size));
+                }
+            }
+            prop_assert!(sizes.values().sum::<u64>() <= SOURCES_BYTES_MAX);
+        }
+    }
+}
+
+fn key(number: usize) -> Key {
+    Key::new("kcp-system", &format!("source-{number}"))
+}
