@@ -9,6 +9,7 @@ mod export;
 mod git;
 mod judge;
 mod modules;
+mod oci;
 mod output;
 mod progress;
 mod reconcile;
@@ -44,6 +45,8 @@ enum Command {
     Export(export::Arguments),
     #[command(hide = true)]
     Git(git::Arguments),
+    #[command(hide = true)]
+    Oci(oci::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
     /// Resumes a suspended GitSource or Kyma.
@@ -81,6 +84,7 @@ impl Command {
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Export(arguments) => block_on(export::run(arguments)),
             Command::Git(arguments) => git::run(&arguments),
+            Command::Oci(arguments) => oci::run(&arguments),
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
             Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),

@@ -25,7 +25,7 @@ use tidegate_core::{
     plan::{self, Answer, RuntimePlan, components},
     render::CompleteModule,
 };
-use tidegate_oci::{DockerConfig, DockerConfigError, Layers, Registry, Settings};
+use tidegate_oci::{DockerConfig, DockerConfigError, Layers, Registry, Settings, Unpacker};
 use tidegate_process::{ambient, lock::Mutex};
 use tokio::{sync::Notify, time::Instant};
 
@@ -61,6 +61,7 @@ struct Configured {
     config: config::Registry,
     /// The CAs of the registry in PEM, if they are not the system's.
     ca: Option<Vec<u8>>,
+    unpacker: Unpacker,
     layers: Layers,
     access: Mutex<Arc<Result<Registry, NoAccess>>>,
 }
@@ -97,22 +98,25 @@ const READS_AT_ONCE: usize = 4;
 // === impl Components ===
 
 impl Components {
-    /// Opens the cache in `folder`, if a registry is configured. No other process may use it.
+    /// Opens the cache in `folder`, if a registry is configured. No other process may use it. What a registry sends is
+    /// unpacked by `unpacker`.
     ///
     /// # Errors
     ///
     /// Fails if the folder or the file with the CAs cannot be used.
-    pub fn open(config: Option<&config::Registry>, folder: &Path) -> anyhow::Result<Components> {
+    pub fn open(config: Option<&config::Registry>, folder: &Path, unpacker: Unpacker) -> anyhow::Result<Components> {
         let registry = match config {
             None => None,
             Some(config) => {
                 let ca = config.ca.as_ref().map(std::fs::read).transpose();
                 let ca = ca.with_context(|| format!("cannot read the CA of the registry from {:?}", config.ca))?;
-                let layers = Layers::open(config.cache.as_deref().unwrap_or(folder), config.quota_bytes)
-                    .context("cannot use the module cache")?;
+                let cache = config.cache.as_deref().unwrap_or(folder);
+                let layers = Layers::open(cache, config.quota_bytes, unpacker.clone());
+                let layers = layers.context("cannot use the module cache")?;
                 let mut configured = Configured {
                     config: config.clone(),
                     ca,
+                    unpacker,
                     layers,
                     access: Mutex::new(Arc::new(Err(NoAccess(String::new())))),
                 };
@@ -310,7 +314,8 @@ impl Components {
 impl Configured {
     /// The registry, with what the configuration says of it.
     fn registry(&self, settings: Settings) -> Result<Registry, tidegate_oci::Error> {
-        Registry::new(Settings { ca: self.ca.clone(), token_hosts: self.config.token_hosts.clone(), ..settings })
+        let (ca, token_hosts) = (self.ca.clone(), self.config.token_hosts.clone());
+        Registry::new(Settings { ca, token_hosts, unpacker: self.unpacker.clone(), ..settings })
     }
 
     /// The registry and the credentials of a Secret. If only the credentials have changed, connections are kept.

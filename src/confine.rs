@@ -1,9 +1,10 @@
 //! Engines: this program as a separate process with limits, for what comes from repositories.
 //!
 //! A [`Renderer`](crate::renderer::Renderer) starts this program again as a template engine and sends it requests. A
-//! [`tidegate_git::Engine`] starts it for each task on git objects. Before an engine reads anything, it limits its own
-//! memory. A second thread ends the process when it uses too much time. Whatever a template or a pack does to its
-//! engine, the daemon only sees a missing answer. Requests and answers are lines of JSON.
+//! [`tidegate_git::Engine`] starts it for each task on git objects, and a [`tidegate_oci::Unpacker`] for each blob of a
+//! registry. Before an engine reads anything, it limits its own memory. A second thread ends the process when it uses
+//! too much time. Whatever a template, a pack or a blob does to its engine, the daemon only sees a missing answer.
+//! Requests and answers are lines of JSON.
 //!
 //! Does not guess why an engine ended. Running out of memory and out of stack look alike, so the daemon reports them
 //! alike.
@@ -22,12 +23,19 @@ use rustix::{
 };
 use tidegate_core::template::{Answer, Local, Request};
 use tidegate_git::{self as git, limits::EngineLimits};
+use tidegate_oci::{self as oci, limits::UnpackLimits};
 
 /// The arguments that make this program a template engine.
 pub(crate) const ARGUMENTS: [&str; 2] = ["template", "engine"];
 /// The arguments that make this program an engine for git objects; its memory in MiB, CPU time and elapsed time in
 /// milliseconds follow.
 const GIT_ARGUMENTS: [&str; 2] = ["git", "engine"];
+
+/// The arguments that make this program unpack a blob; its memory in MiB, CPU time and elapsed time in milliseconds
+/// follow, and what the blob is.
+const OCI_ARGUMENTS: [&str; 2] = ["oci", "engine"];
+// Engines for git and for blobs end in the same way.
+const _: () = assert!(git::EXIT_COMPUTING == oci::EXIT_COMPUTING && git::EXIT_ELAPSED == oci::EXIT_ELAPSED);
 
 /// Memory that an engine may write to. The embedded templates and a large context need a tenth of it.
 pub(crate) const MEMORY_MIB_MAX: u64 = 64;
@@ -66,18 +74,36 @@ pub(crate) fn serve() -> io::Result<()> {
 /// A renderer does not outlive the daemon's pipe. A git engine may write to the state folder, so it ends with the
 /// thread that has started it: the next daemon must have the folder to itself.
 pub(crate) fn git_engine(limits: EngineLimits) -> io::Result<git::Engine> {
-    let numbers = [u128::from(limits.memory_mib), limits.computing.as_millis(), limits.time.as_millis()];
-    let arguments = GIT_ARGUMENTS.into_iter().map(str::to_owned).chain(numbers.map(|number| number.to_string()));
-    Ok(git::Engine::confined(program()?, arguments.collect(), limits))
+    let arguments = arguments(GIT_ARGUMENTS, limits.memory_mib, limits.computing, limits.time);
+    Ok(git::Engine::confined(program()?, arguments, limits))
+}
+
+/// What unpacks the blobs of a registry. Like a renderer, such a process does not outlive the daemon's pipe.
+pub(crate) fn unpacker() -> io::Result<oci::Unpacker> {
+    let limits = UnpackLimits::default();
+    let arguments = arguments(OCI_ARGUMENTS, limits.memory_mib, limits.computing, limits.time);
+    Ok(oci::Unpacker::confined(program()?, arguments, limits))
+}
+
+fn arguments(command: [&str; 2], memory_mib: u64, computing: Duration, time: Duration) -> Vec<String> {
+    let numbers = [u128::from(memory_mib), computing.as_millis(), time.as_millis()];
+    command.into_iter().map(str::to_owned).chain(numbers.map(|number| number.to_string())).collect()
 }
 
 /// Does one task on git objects. Fails if the process cannot limit itself, or if the task is invalid.
 pub(crate) fn serve_git(limits: EngineLimits) -> io::Result<()> {
-    thread::Builder::new().stack_size(64 << 10).spawn(move || watch_task(limits))?;
+    thread::Builder::new().stack_size(64 << 10).spawn(move || watch_task(limits.computing, limits.time))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     limit(limits.memory_mib)?;
     git::serve(io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
+}
+
+/// Unpacks one blob of a registry. Fails if the process cannot limit itself, or if it is given no kind of blob.
+pub(crate) fn serve_oci(limits: UnpackLimits, kind: &str) -> io::Result<()> {
+    thread::Builder::new().stack_size(64 << 10).spawn(move || watch_task(limits.computing, limits.time))?;
+    limit(limits.memory_mib)?;
+    oci::serve(kind, io::stdin().lock(), io::BufWriter::new(io::stdout().lock()))
 }
 
 /// The running program. This path works even if another program has replaced the file.
@@ -96,14 +122,14 @@ fn limit(memory_mib: u64) -> io::Result<()> {
 }
 
 /// Ends the process if its only task takes too long.
-fn watch_task(limits: EngineLimits) {
+fn watch_task(computing: Duration, time: Duration) {
     let begin = Instant::now();
     loop {
         thread::park_timeout(LOOK_INTERVAL);
-        if limits.computing < computed() {
+        if computing < computed() {
             std::process::exit(git::EXIT_COMPUTING);
         }
-        if limits.time < begin.elapsed() {
+        if time < begin.elapsed() {
             std::process::exit(git::EXIT_ELAPSED);
         }
     }

@@ -35,6 +35,7 @@ use tidegate_core::{
     template::{Engine, Library, TemplateFile, Templates},
 };
 use tidegate_git as git;
+use tidegate_oci::Unpacker;
 use tidegate_process::lock::RwLock;
 
 use crate::{
@@ -72,6 +73,12 @@ pub struct Daemon {
     health: Bound,
     inlet: Inlet,
     readiness: Arc<Readiness>,
+}
+
+/// What unpacks the data of git servers and registries.
+struct Engines {
+    git: git::Engine,
+    unpacker: Unpacker,
 }
 
 /// How long a daemon runs.
@@ -118,11 +125,13 @@ impl Daemon {
     /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
         let engine = confine::git_engine(config.git_engine).context("cannot start engines for git")?;
-        Daemon::load_with(config, &Network::real(), confined()?, engine, Threads::start()?).await
+        let engines = Engines { git: engine, unpacker: confine::unpacker().context("cannot start unpackers")? };
+        Daemon::load_with(config, &Network::real(), confined()?, engines, Threads::start()?).await
     }
 
-    /// The same, with API servers on a given network, and with a renderer and an engine for git of its own. The event
-    /// ports share the threads of the daemon, because a simulation has one clock for everything.
+    /// The same, with API servers on a given network, and with a renderer and an engine for git of its own. Blobs of
+    /// registries are unpacked in this process, and the event ports share the threads of the daemon, because a
+    /// simulation has one clock for everything.
     ///
     /// # Errors
     ///
@@ -133,14 +142,15 @@ impl Daemon {
         renderer: Renderer,
         engine: git::Engine,
     ) -> anyhow::Result<Daemon> {
-        Daemon::load_with(config, network, renderer, engine, Threads::Shared).await
+        let engines = Engines { git: engine, unpacker: Unpacker::local() };
+        Daemon::load_with(config, network, renderer, engines, Threads::Shared).await
     }
 
     async fn load_with(
         config: Config,
         network: &Network,
         renderer: Renderer,
-        engine: git::Engine,
+        engines: Engines,
         threads: Threads,
     ) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
@@ -149,7 +159,7 @@ impl Daemon {
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
-        let state = git::State::open(&config.state).context("cannot use the state folder")?.with_engine(engine);
+        let state = git::State::open(&config.state).context("cannot use the state folder")?.with_engine(engines.git);
         let identity = identity::holder(&config);
 
         let limits = Limits {
@@ -196,7 +206,7 @@ impl Daemon {
             agent: config.agent.clone(),
             inbox,
             shared: crate::runtime::SharedByRuntimes::default(),
-            components: Components::open(config.registry.as_ref(), &config.state.join(MODULES))?,
+            components: Components::open(config.registry.as_ref(), &config.state.join(MODULES), engines.unpacker)?,
             watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
                 config.certificates.clone(),

@@ -41,6 +41,7 @@
 //! | certificates of the gateway and of runtimes | [`gateway`] |
 //! | overrides of templates, rendered in processes with limits | [`renderer`], `confine` |
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
+//! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
 //! | what these passes share: failures, Events, finalizers | [`controller`] |
 //! | options, health and metrics | [`config`], `http`, [`metrics`] |
 //! | start and stop all of it in order | [`daemon`] |
@@ -83,8 +84,8 @@
 //! * Every write uses the field manager `tidegate` and leaves one audit record that names its cause.
 //! * Status, Events and logs say where a problem is. They never quote the text around it, which may be a secret.
 //!   One exception: the conditions of a GitSource quote what its git server says of an error, cleaned of credentials.
-//! * This process unpacks nothing that a git server sends, and renders no template of a repository. Processes with
-//!   limits do, and an exceeded limit is one sentence about its source.
+//! * The daemon unpacks nothing that a git server or a registry sends, and renders no template of a repository.
+//!   Processes with limits do, and an exceeded limit is one sentence about its source or module.
 //! * A trigger says why, never what: the controllers always read the current state.
 //! * Waiting holds no worker: a pass over a source requests a fetch and ends, and one over a runtime that is not ready,
 //!   or cannot be reached, says when to try again. What one server does delays only what needs that server.

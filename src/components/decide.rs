@@ -126,6 +126,8 @@ fn is_of_host(error: &oci::Error) -> bool {
         | oci::Error::NotADescriptor { .. }
         | oci::Error::Descriptor { .. }
         | oci::Error::Unpack { .. }
+        | oci::Error::Exhausted { .. }
+        | oci::Error::Unpacker { .. }
         | oci::Error::Quota { .. }
         | oci::Error::Cache { .. }
         | oci::Error::Thread => false,

@@ -263,7 +263,8 @@ impl World {
             runtimes: Default::default(),
             inbox: Default::default(),
             shared: Default::default(),
-            components: tidegate::components::Components::open(None, Path::new("")).unwrap(),
+            components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
+                .unwrap(),
             contacts: Default::default(),
             agent: None,
             watchers: Default::default(),

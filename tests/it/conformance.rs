@@ -1,5 +1,5 @@
 //! What the upstream systems do, as facts about us: each file one part of their behaviour.
 
 mod crds;
-mod oci;
+pub(crate) mod oci;
 mod removal;

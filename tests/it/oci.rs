@@ -17,6 +17,7 @@ mod cache;
 pub(crate) mod hostile;
 pub(crate) mod server;
 mod tokens;
+mod unpacker;
 
 /// A registry's settings: CAs of this machine and a time-out for busy machines.
 fn settings(address: &str) -> Settings {

@@ -1074,7 +1074,8 @@ impl Daemon {
             shared: Default::default(),
             contacts: Default::default(),
             agent: None,
-            components: tidegate::components::Components::open(None, Path::new("")).unwrap(),
+            components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
+                .unwrap(),
             watchers: Default::default(),
             panicked: Default::default(),
             certificates: Arc::clone(&certificates),

@@ -209,6 +209,12 @@ impl Stage {
         command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.expect("the command runs")
     }
 
+    /// The id of the daemon's process, once it runs.
+    pub(crate) async fn process_id(&self) -> u32 {
+        let found = || self.lock().as_ref().and_then(Daemon::process_id);
+        eventually("the daemon runs", SOON, async || found().ok_or_else(|| self.log_tail())).await
+    }
+
     /// The daemon's log.
     pub(crate) fn log(&self) -> std::path::PathBuf {
         self.folder.path().join(LOG)

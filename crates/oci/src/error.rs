@@ -3,6 +3,7 @@
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use tidegate_core::component::{BlobDigest, DescriptorError};
 use tidegate_process::retry::Class;
 
@@ -163,6 +164,22 @@ pub enum Error {
         /// The cause.
         flaw: Flaw,
     },
+    /// Unpacking a blob exceeded a limit of the process that does it.
+    #[error("unpacking {from} takes more than {limit}")]
+    Exhausted {
+        /// The blob, with its digest.
+        from: String,
+        /// The limit.
+        limit: Exhaustion,
+    },
+    /// The process that unpacks blobs failed for another reason than a limit.
+    #[error("the process that unpacks {from} failed: {why}")]
+    Unpacker {
+        /// The blob, with its digest.
+        from: String,
+        /// The cause.
+        why: String,
+    },
     /// The layer is larger than the whole cache.
     #[error("{from} has more than {quota} bytes, which is the quota of the module cache: raise the quota")]
     Quota {
@@ -207,11 +224,11 @@ pub enum Realm {
 }
 
 /// Why a blob cannot be unpacked, as the end of the sentence "the blob …".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Flaw {
     /// The compressed data ends early or is invalid.
     #[error("is truncated or broken {0} data")]
-    Compressed(&'static str),
+    Compressed(Format),
     /// It is too large, inflated.
     #[error("has more than {0} bytes when it is inflated")]
     TooLarge(u64),
@@ -239,6 +256,28 @@ pub enum Flaw {
     /// There is nothing in it.
     #[error("is empty")]
     Empty,
+}
+
+/// The format of data that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// A blob, compressed or not.
+    Blob,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+}
+
+/// A limit of a process that unpacks a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhaustion {
+    /// Memory, in MiB.
+    Memory(u64),
+    /// CPU time.
+    Computing(Duration),
+    /// Elapsed time.
+    Elapsed(Duration),
 }
 
 /// Displays a duration for people.
@@ -269,6 +308,7 @@ impl Error {
             | Error::Digest { .. }
             | Error::Cache { .. }
             | Error::Thread
+            | Error::Unpacker { .. }
             | Error::Status { retry_after: Some(_), .. } => Class::Transient,
             Error::Status { status, .. } if matches!(status, 408 | 429) || 500 <= *status => Class::Transient,
             Error::Status { .. }
@@ -288,6 +328,7 @@ impl Error {
             | Error::NotADescriptor { .. }
             | Error::Descriptor { .. }
             | Error::Unpack { .. }
+            | Error::Exhausted { .. }
             | Error::Quota { .. } => Class::Stalled,
         }
     }
@@ -308,7 +349,8 @@ impl Error {
             Error::NotFound { .. } => "ArtifactNotFound",
             Error::Redirect { .. } => "RedirectRefused",
             Error::Status { .. } | Error::Answer { .. } => "AnswerNotUnderstood",
-            Error::TooMuch { .. } | Error::Quota { .. } => "LimitExceeded",
+            Error::TooMuch { .. } | Error::Exhausted { .. } | Error::Quota { .. } => "LimitExceeded",
+            Error::Unpacker { .. } => "EngineFailed",
             Error::Digest { .. } => "DigestMismatch",
             Error::NotADescriptor { .. } | Error::Descriptor { .. } => "InvalidDescriptor",
             Error::Unpack { flaw: Flaw::TooLarge(_) | Flaw::DescriptorTooLarge(_), .. } => "LimitExceeded",
@@ -322,6 +364,30 @@ impl Error {
         match self {
             Error::Status { retry_after, .. } => *retry_after,
             _ => None,
+        }
+    }
+}
+
+// === impl Format ===
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Blob => "blob",
+            Format::Gzip => "gzip",
+            Format::Zstd => "zstd",
+        })
+    }
+}
+
+// === impl Exhaustion ===
+
+impl fmt::Display for Exhaustion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exhaustion::Memory(mib) => write!(f, "{mib} MiB of memory: publish the module with gzip, or smaller"),
+            Exhaustion::Computing(time) => write!(f, "{} of CPU time: publish the module smaller", Seconds(*time)),
+            Exhaustion::Elapsed(time) => write!(f, "{}: give Tidegate more CPU", Seconds(*time)),
         }
     }
 }

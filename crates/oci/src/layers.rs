@@ -33,7 +33,8 @@ use super::{
     exchange::Sink,
     limits::DOWNLOADS_MAX,
     registry::{Found, Registry},
-    unpack,
+    unpack::{self, Packed},
+    unpacker::{Blob, Unpacker},
 };
 
 /// The cache in one folder. Clones share it.
@@ -44,6 +45,7 @@ pub struct Layers(Arc<Inner>);
 struct Inner {
     folder: PathBuf,
     quota_bytes: u64,
+    unpacker: Unpacker,
     index: Mutex<Index>,
     /// Who fetches what: others wait, and then read the file.
     fetches: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -82,16 +84,18 @@ const DESCRIPTOR: &str = ".descriptor";
 // === impl Layers ===
 
 impl Layers {
-    /// Opens the cache in a folder, which is created if it is missing. No other process may write there.
+    /// Opens the cache in a folder, which is created if it is missing. No other process may write there. Layers are
+    /// unpacked by `unpacker`.
     ///
     /// # Errors
     ///
     /// Fails if the folder cannot be created or read.
-    pub fn open(folder: &Path, quota_bytes: u64) -> Result<Layers, Error> {
+    pub fn open(folder: &Path, quota_bytes: u64, unpacker: Unpacker) -> Result<Layers, Error> {
         fs::create_dir_all(folder).map_err(cache_error("create", folder))?;
         let layers = Layers(Arc::new(Inner {
             folder: folder.to_owned(),
             quota_bytes,
+            unpacker,
             index: Mutex::new(scan(folder)?),
             fetches: Mutex::default(),
             downloads: Semaphore::new(DOWNLOADS_MAX),
@@ -131,28 +135,26 @@ impl Layers {
     ///
     /// Fails if the file cannot be read or unpacked.
     pub async fn read_layer(&self, source: &Source) -> Result<Option<Bytes>, Error> {
-        let (inner, source) = (Arc::clone(&self.0), source.clone());
+        let (inner, digest) = (Arc::clone(&self.0), source.digest);
         let name = source.digest.hex();
         let known = self.0.index.lock().touch(&name);
         if !known {
             return Ok(None);
         }
-        ambient::blocking(move || {
+        let verified = ambient::blocking(move || {
             let path = inner.folder.join(&name);
-            match stored_layer(&inner.folder, &source)? {
-                Some(text) => {
-                    touch(&path);
-                    Ok(Some(text))
-                }
-                None => {
-                    tracing::warn!(path = %path.display(), "a cached layer was missing or damaged");
-                    inner.forget(&name);
-                    Ok(None)
-                }
+            let file = verified(&path, digest)?;
+            if file.is_some() {
+                touch(&path);
+            } else {
+                tracing::warn!(path = %path.display(), "a cached layer was missing or damaged");
+                inner.forget(&name);
             }
-        })
-        .await
-        .ok_or(Error::Thread)?
+            Ok(file)
+        });
+        let Some(file) = verified.await.ok_or(Error::Thread)?? else { return Ok(None) };
+        let (packed, from) = (Packed::Layer(source.kind), name_of(source));
+        self.0.unpacker.unpack(packed, Blob::File(file), &from, &from).await.map(|text| Some(text.into()))
     }
 
     /// The descriptor of a component as it was when it was first fetched: from the cache, otherwise from the registry.
@@ -251,22 +253,30 @@ impl Layers {
     }
 }
 
-/// The YAML of a module's objects from the cache of another process, which is not changed. `None` if it is not there or
-/// damaged.
+/// The YAML of a module's objects from the cache of another process, which is not changed. It is unpacked in this
+/// process. `None` if it is not there or damaged.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read or unpacked.
 pub fn stored_layer(folder: &Path, source: &Source) -> Result<Option<Bytes>, Error> {
-    let path = folder.join(source.digest.hex());
-    let Some(mut file) = opened(&path)? else { return Ok(None) };
-    if digest_of(&mut file).map_err(cache_error("read", &path))? != source.digest {
+    let Some(file) = verified(&folder.join(source.digest.hex()), source.digest)? else { return Ok(None) };
+    let text = unpack::unpack(Packed::Layer(source.kind), file);
+    text.map(|text| Some(text.into())).map_err(|flaw| Error::Unpack { from: name_of(source), flaw })
+}
+
+/// A file at its beginning, if it is there and has this digest.
+fn verified(path: &Path, digest: BlobDigest) -> Result<Option<File>, Error> {
+    let Some(mut file) = opened(path)? else { return Ok(None) };
+    if digest_of(&mut file).map_err(cache_error("read", path))? != digest {
         return Ok(None);
     }
-    file.rewind().map_err(cache_error("read", &path))?;
-    let from = || format!("{}/{}@{}", source.repo, source.repository_path(), source.digest);
-    let text = unpack::layer(source.kind, file).map_err(|flaw| Error::Unpack { from: from(), flaw })?;
-    Ok(Some(text.into()))
+    file.rewind().map_err(cache_error("read", path))?;
+    Ok(Some(file))
+}
+
+fn name_of(source: &Source) -> String {
+    format!("{}/{}@{}", source.repo, source.repository_path(), source.digest)
 }
 
 /// The descriptor of a component from the cache of another process, which is not changed. `None` if it is not there or

@@ -4,6 +4,7 @@
 //!   version to its descriptor; [`Registry::layer`] reads the YAML that a descriptor or a Manifest names by digest.
 //! * [`Layers`] is a cache of both on disk, by digest and under a quota. Every read verifies the digest. So each blob
 //!   is fetched once, and what is installed can be read while the registry is away.
+//! * [`Unpacker`] says where blobs are unpacked: in processes with limits on memory and time, or in this one.
 //! * [`DockerConfig`] is the content of a Secret with credentials.
 //!
 //! It refuses: answers beyond the limits in [`limits`], as they are sent and inflated; content whose digest is not the
@@ -21,9 +22,10 @@
 
 pub use self::{
     credentials::{Credentials, DockerConfig, DockerConfigError},
-    error::{Error, Flaw, Realm},
+    error::{Error, Exhaustion, Flaw, Format, Realm},
     layers::{Layers, stored_descriptor, stored_layer},
     registry::{Found, Registry, Settings},
+    unpacker::{EXIT_COMPUTING, EXIT_ELAPSED, Unpacker, serve},
 };
 
 mod authorization;
@@ -37,3 +39,4 @@ pub mod limits;
 mod manifest;
 mod registry;
 mod unpack;
+mod unpacker;

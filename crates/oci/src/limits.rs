@@ -27,7 +27,36 @@ pub const TAR_ENTRIES_MAX: usize = 1000;
 pub const TOKENS_MAX: usize = 1000;
 /// Limit of concurrent downloads into the cache. With [`LAYER_BYTES_MAX`] it bounds the disk space beyond the quota.
 pub const DOWNLOADS_MAX: usize = 4;
+/// Processes that may unpack blobs at the same time. With two, a slow blob does not block all others, and their memory
+/// stays within the limit of the pod.
+pub const UNPACKERS_MAX: usize = 2;
+/// Memory that such a process may write to, in MiB: the content, and a window of zstd that is as large, which needs
+/// twice its size while it grows.
+pub const UNPACK_MEMORY_MIB_MAX: u64 = 160;
+/// CPU time of one blob. A layer of [`LAYER_BYTES_MAX`] needs a tenth of it.
+pub const UNPACK_COMPUTING_MAX: Duration = Duration::from_secs(20);
+/// Elapsed time of one blob. A busy machine may give the process little CPU time.
+pub const UNPACK_TIME_MAX: Duration = Duration::from_secs(40);
 /// How long to wait for a TCP connection to one address.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a whole operation, from name resolution to the last byte, unless the caller says otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a process may use to unpack one blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnpackLimits {
+    /// Memory that it may write to, in MiB.
+    pub memory_mib: u64,
+    /// CPU time.
+    pub computing: Duration,
+    /// Elapsed time.
+    pub time: Duration,
+}
+
+// === impl UnpackLimits ===
+
+impl Default for UnpackLimits {
+    fn default() -> UnpackLimits {
+        UnpackLimits { memory_mib: UNPACK_MEMORY_MIB_MAX, computing: UNPACK_COMPUTING_MAX, time: UNPACK_TIME_MAX }
+    }
+}

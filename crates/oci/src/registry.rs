@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tidegate_core::component::{
     self, BlobDigest, Component, ComponentName, Module, RegistryAddress, Source, repository_path,
 };
-use tidegate_process::{ambient, lock::Mutex};
+use tidegate_process::lock::Mutex;
 use tokio::time::timeout;
 
 use super::{
@@ -17,7 +17,8 @@ use super::{
     exchange::{Sink, Target, Wire, receive},
     limits::{CONFIG_BYTES_MAX, DESCRIPTOR_BLOB_BYTES_MAX, LAYER_BYTES_MAX, MANIFEST_BYTES_MAX, TIMEOUT},
     manifest::{self, Manifest},
-    unpack,
+    unpack::Packed,
+    unpacker::{Blob, Unpacker},
 };
 
 /// How a registry is reached.
@@ -33,11 +34,16 @@ pub struct Settings {
     pub token_hosts: Vec<String>,
     /// Limit of one operation, from name resolution to the last byte.
     pub timeout: Duration,
+    /// Where blobs are unpacked.
+    pub unpacker: Unpacker,
 }
 
 /// A registry. Clones share connections, credentials and tokens.
 #[derive(Clone)]
-pub struct Registry(Arc<Wire>);
+pub struct Registry {
+    wire: Arc<Wire>,
+    unpacker: Unpacker,
+}
 
 /// A component descriptor that a registry has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,9 +59,16 @@ pub struct Found {
 // === impl Settings ===
 
 impl Settings {
-    /// Reads `address` anonymously, with the system's CAs and the default time-out.
+    /// Reads `address` anonymously, with the system's CAs and the default time-out, and unpacks in this process.
     pub fn new(address: RegistryAddress) -> Settings {
-        Settings { address, ca: None, credentials: None, token_hosts: Vec::new(), timeout: TIMEOUT }
+        Settings {
+            address,
+            ca: None,
+            credentials: None,
+            token_hosts: Vec::new(),
+            timeout: TIMEOUT,
+            unpacker: Unpacker::local(),
+        }
     }
 }
 
@@ -68,17 +81,18 @@ impl Registry {
     ///
     /// Fails if the CAs cannot be read, or if the credentials cannot be sent or would be sent unencrypted.
     pub fn new(settings: Settings) -> Result<Registry, Error> {
-        let Settings { address, ca, credentials, token_hosts, timeout } = settings;
+        let Settings { address, ca, credentials, token_hosts, timeout, unpacker } = settings;
         let http = connect::client(ca.as_deref())?;
         let authorization = Mutex::new(Authorization::default());
-        let registry = Registry(Arc::new(Wire { http, address, token_hosts, authorization, timeout }));
+        let wire = Arc::new(Wire { http, address, token_hosts, authorization, timeout });
+        let registry = Registry { wire, unpacker };
         registry.set_credentials(credentials)?;
         Ok(registry)
     }
 
     /// Its address.
     pub fn address(&self) -> &RegistryAddress {
-        &self.0.address
+        &self.wire.address
     }
 
     /// Replaces the credentials. The next request uses the new ones; tokens that were obtained with the old ones are
@@ -89,9 +103,9 @@ impl Registry {
     /// Fails, and keeps the old ones, if the new ones cannot be sent or would be sent unencrypted.
     pub fn set_credentials(&self, credentials: Option<Credentials>) -> Result<(), Error> {
         if let Some(credentials) = &credentials {
-            authorization::check(credentials, &self.0.address)?;
+            authorization::check(credentials, &self.wire.address)?;
         }
-        self.0.authorization.lock().replace(credentials);
+        self.wire.authorization.lock().replace(credentials);
         Ok(())
     }
 
@@ -134,9 +148,8 @@ impl Registry {
     pub async fn layer(&self, source: &Source) -> Result<Bytes, Error> {
         let target = self.blob_target(&source.name, source.digest);
         let bytes = self.within(&target.name, self.small_blob(&target, source.digest, LAYER_BYTES_MAX)).await?;
-        let kind = source.kind;
-        let unpacked = ambient::blocking(move || unpack::layer(kind, bytes.as_slice())).await.ok_or(Error::Thread)?;
-        unpacked.map(Bytes::from).map_err(|flaw| Error::Unpack { from: target.name, flaw })
+        let (packed, name) = (Packed::Layer(source.kind), &target.name);
+        self.unpacker.unpack(packed, Blob::Bytes(bytes), name, name).await.map(Bytes::from)
     }
 
     /// Writes a layer's blob, as it is sent, and verifies its digest.
@@ -147,7 +160,7 @@ impl Registry {
 
     /// Runs an operation with the time-out.
     async fn within<T>(&self, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let limit = self.0.timeout;
+        let limit = self.wire.timeout;
         timeout(limit, work).await.unwrap_or_else(|_| Err(Error::Deadline { from: name.to_owned(), timeout: limit }))
     }
 
@@ -170,8 +183,8 @@ impl Registry {
         let blob = manifest::read_config(&bytes).map_err(invalid)?;
         let blob_target = self.blob_target(&component.name, blob.digest);
         let bytes = self.small_blob(&blob_target, blob.digest, DESCRIPTOR_BLOB_BYTES_MAX).await?;
-        let text = unpack::descriptor(blob.is_tar, bytes.as_slice())
-            .map_err(|flaw| Error::Unpack { from: target.name.clone(), flaw })?;
+        let packed = Packed::Descriptor { is_tar: blob.is_tar };
+        let text = self.unpacker.unpack(packed, Blob::Bytes(bytes), &blob_target.name, &target.name).await?;
         let module = component::read(&text, component)
             .map_err(|problem| Error::Descriptor { from: target.name.clone(), problem })?;
         Ok(Found { manifest: digest, text: text.into(), module })
@@ -179,7 +192,7 @@ impl Registry {
 
     /// A manifest or index, and its digest. A tag has no expected digest; what it names is hashed here.
     async fn manifest(&self, target: &Target, expected: Option<BlobDigest>) -> Result<(BlobDigest, Vec<u8>), Error> {
-        let response = self.0.get(target).await?;
+        let response = self.wire.get(target).await?;
         let stated = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
         let stated: Option<BlobDigest> = stated.and_then(|text| text.parse().ok());
         let mut sink = Sink::Memory(Vec::new());
@@ -197,7 +210,7 @@ impl Registry {
     }
 
     async fn blob(&self, target: &Target, digest: BlobDigest, limit: u64, sink: &mut Sink) -> Result<(), Error> {
-        let response = self.0.get(target).await?;
+        let response = self.wire.get(target).await?;
         let found = receive(response, limit, &target.name, sink).await?;
         if found == digest { Ok(()) } else { Err(Error::Digest { from: target.name.clone(), found }) }
     }
@@ -206,9 +219,9 @@ impl Registry {
         let path = repository_path(&component.name);
         let tag = component.version.tag();
         Target {
-            repository: self.0.address.repository(&path),
+            repository: self.wire.address.repository(&path),
             tail: format!("manifests/{tag}"),
-            name: format!("{}/{path}:{tag}", self.0.address),
+            name: format!("{}/{path}:{tag}", self.wire.address),
             accept: Some(manifest::ACCEPT),
         }
     }
@@ -221,9 +234,9 @@ impl Registry {
     fn blob_target(&self, name: &ComponentName, digest: BlobDigest) -> Target {
         let path = repository_path(name);
         Target {
-            repository: self.0.address.repository(&path),
+            repository: self.wire.address.repository(&path),
             tail: format!("blobs/{digest}"),
-            name: format!("{}/{path}@{digest}", self.0.address),
+            name: format!("{}/{path}@{digest}", self.wire.address),
             accept: None,
         }
     }
@@ -231,6 +244,6 @@ impl Registry {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registry").field(&self.0.address).finish()
+        f.debug_tuple("Registry").field(&self.wire.address).finish()
     }
 }

@@ -1,8 +1,8 @@
 //! Inflates blobs and reads tar archives, as streams with limits. Nothing is written, and no path is used.
 //!
-//! gzip and zstd are recognized by their first bytes, whatever the media type says. The decoders are written in Rust
-//! without unsafe access to the data, so they run in this process. Their memory is the window of the compression, which
-//! is limited as well.
+//! gzip and zstd are recognized by their first bytes, whatever the media type says. The memory of a decoder is the
+//! window of the compression, which is limited as well. An [`Unpacker`](super::Unpacker) says in which process this
+//! runs.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -11,7 +11,7 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use tidegate_core::component::LayerKind;
 
 use super::{
-    error::Flaw,
+    error::{Flaw, Format},
     limits::{DESCRIPTOR_BLOB_BYTES_MAX, DESCRIPTOR_BYTES_MAX, LAYER_INFLATED_BYTES_MAX, TAR_ENTRIES_MAX},
 };
 
@@ -21,20 +21,29 @@ const ZSTD_WINDOW_BYTES_MAX: u64 = LAYER_INFLATED_BYTES_MAX;
 /// The file in the archive of a component descriptor.
 const DESCRIPTOR_FILE: &[u8] = b"component-descriptor.yaml";
 
-/// The YAML of a layer: the blob itself, or the first regular file of the archive that it is.
-pub(super) fn layer(kind: LayerKind, blob: impl Read) -> Result<Vec<u8>, Flaw> {
-    let inflated = inflated(blob, LAYER_INFLATED_BYTES_MAX)?;
-    let text = match kind {
-        LayerKind::Yaml => whole(inflated)?,
-        LayerKind::Tar => first_file(inflated)?,
-    };
-    if text.is_empty() { Err(Flaw::Empty) } else { Ok(text) }
+/// What a blob contains, and in which form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packed {
+    /// The YAML of a module's objects: the blob itself, or the first regular file of the archive that it is.
+    Layer(LayerKind),
+    /// The text of a component descriptor: the blob itself, or a file of the archive that it is.
+    Descriptor {
+        /// Whether it is an archive.
+        is_tar: bool,
+    },
 }
 
-/// The text of a component descriptor: the blob itself, or a file of the archive that it is.
-pub(super) fn descriptor(is_tar: bool, blob: impl Read) -> Result<Vec<u8>, Flaw> {
-    let inflated = inflated(blob, DESCRIPTOR_BLOB_BYTES_MAX)?;
-    let text = if is_tar { descriptor_file(inflated)? } else { whole(inflated)? };
+/// The content of a blob.
+pub(super) fn unpack(packed: Packed, blob: impl Read) -> Result<Vec<u8>, Flaw> {
+    let inflated = inflated(blob, packed.limit())?;
+    // Memory that is not written to costs nothing, and a buffer that grows needs three times its size at its end.
+    let mut text = Vec::with_capacity(usize::try_from(packed.limit()).unwrap_or_default());
+    match packed {
+        Packed::Layer(LayerKind::Yaml) | Packed::Descriptor { is_tar: false } => read(inflated, &mut text)?,
+        Packed::Layer(LayerKind::Tar) => file(inflated, &mut text, is_first_file, Flaw::NoFile)?,
+        Packed::Descriptor { is_tar: true } => file(inflated, &mut text, is_descriptor, Flaw::NoDescriptor)?,
+    }
+    text.shrink_to_fit();
     if text.is_empty() { Err(Flaw::Empty) } else { Ok(text) }
 }
 
@@ -48,7 +57,7 @@ struct Limited<R> {
 /// A decoder whose errors are [`Flaw::Compressed`].
 struct Named<R> {
     inner: R,
-    format: &'static str,
+    format: Format,
 }
 
 /// All frames of zstd data; the decoder of the crate stops after the first.
@@ -61,81 +70,74 @@ struct Frames<R: Read> {
 fn inflated<'r>(blob: impl Read + 'r, limit: u64) -> Result<Limited<Box<dyn Read + 'r>>, Flaw> {
     let mut blob = BufReader::new(blob);
     let mut start = Vec::new();
-    blob.by_ref().take(4).read_to_end(&mut start).map_err(|_| Flaw::Compressed("blob"))?;
+    blob.by_ref().take(4).read_to_end(&mut start).map_err(|_| Flaw::Compressed(Format::Blob))?;
     let format = start.clone();
     let whole = BufReader::new(io::Cursor::new(start).chain(blob));
     let inner: Box<dyn Read + 'r> = match format.as_slice() {
-        [0x1f, 0x8b, ..] => Box::new(Named { inner: MultiGzDecoder::new(whole), format: "gzip" }),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(Named { inner: Frames::new(whole)?, format: "zstd" }),
+        [0x1f, 0x8b, ..] => Box::new(Named { inner: MultiGzDecoder::new(whole), format: Format::Gzip }),
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(Named { inner: Frames::new(whole)?, format: Format::Zstd }),
         _ => Box::new(whole),
     };
     Ok(Limited { inner, remaining: limit, limit })
 }
 
-fn whole(mut stream: impl Read) -> Result<Vec<u8>, Flaw> {
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).map_err(|error| flaw_of(&error, Flaw::Compressed("blob")))?;
-    Ok(bytes)
+fn read(mut stream: impl Read, text: &mut Vec<u8>) -> Result<(), Flaw> {
+    stream.read_to_end(text).map(drop).map_err(|error| flaw_of(&error, Flaw::Compressed(Format::Blob)))
 }
 
-/// The first regular file whose name does not begin with `._`, which is how macOS marks its own. What follows is not
-/// read.
-fn first_file(stream: impl Read) -> Result<Vec<u8>, Flaw> {
+/// The first file of an archive that `is_it` accepts. What follows is not read.
+fn file<R: Read>(
+    stream: R,
+    text: &mut Vec<u8>,
+    is_it: fn(&[u8], &tar::Entry<'_, R>) -> Result<bool, Flaw>,
+    missing: Flaw,
+) -> Result<(), Flaw> {
     let mut archive = tar::Archive::new(stream);
     for (index, entry) in archive.entries().map_err(|error| flaw_of(&error, Flaw::Tar))?.enumerate() {
         if TAR_ENTRIES_MAX <= index {
             return Err(Flaw::Entries(TAR_ENTRIES_MAX));
         }
-        let entry = entry.map_err(|error| flaw_of(&error, Flaw::Tar))?;
+        let mut entry = entry.map_err(|error| flaw_of(&error, Flaw::Tar))?;
         let path = entry.path_bytes().into_owned();
-        // Nothing is written, so such a path does no harm here. But who packs it means harm.
-        if path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|part| part == b"..") {
-            return Err(Flaw::Path);
-        }
-        let kind = entry.header().entry_type();
-        if kind.is_dir() || kind.is_pax_global_extensions() {
-            continue;
-        }
-        if !kind.is_file() {
-            return Err(Flaw::Link);
-        }
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        if !name.starts_with(b"._") {
-            return content(entry);
+        if is_it(&path, &entry)? {
+            entry.read_to_end(text).map_err(|error| flaw_of(&error, Flaw::Tar))?;
+            // A truncated archive ends a file early without an error.
+            return if text.len() as u64 == entry.size() { Ok(()) } else { Err(Flaw::Tar) };
         }
     }
-    Err(Flaw::NoFile)
+    Err(missing)
 }
 
-fn descriptor_file(stream: impl Read) -> Result<Vec<u8>, Flaw> {
-    let mut archive = tar::Archive::new(stream);
-    for (index, entry) in archive.entries().map_err(|error| flaw_of(&error, Flaw::Tar))?.enumerate() {
-        if TAR_ENTRIES_MAX <= index {
-            return Err(Flaw::Entries(TAR_ENTRIES_MAX));
-        }
-        let entry = entry.map_err(|error| flaw_of(&error, Flaw::Tar))?;
-        let path = entry.path_bytes().into_owned();
-        // OCM's own readers accept a slash in front.
-        let name = path.strip_prefix(b"./").or_else(|| path.strip_prefix(b"/")).unwrap_or(&path);
-        if name != DESCRIPTOR_FILE {
-            continue;
-        }
-        if !entry.header().entry_type().is_file() {
-            return Err(Flaw::Link);
-        }
-        if DESCRIPTOR_BYTES_MAX as u64 <= entry.size().saturating_sub(1) {
-            return Err(Flaw::DescriptorTooLarge(DESCRIPTOR_BYTES_MAX as u64));
-        }
-        return content(entry);
+/// A regular file whose name does not begin with `._`, which is how macOS marks its own.
+fn is_first_file<R: Read>(path: &[u8], entry: &tar::Entry<'_, R>) -> Result<bool, Flaw> {
+    // Nothing is written, so such a path does no harm here. But who packs it means harm.
+    if path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|part| part == b"..") {
+        return Err(Flaw::Path);
     }
-    Err(Flaw::NoDescriptor)
+    let kind = entry.header().entry_type();
+    if kind.is_dir() || kind.is_pax_global_extensions() {
+        return Ok(false);
+    }
+    if !kind.is_file() {
+        return Err(Flaw::Link);
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    Ok(!name.starts_with(b"._"))
 }
 
-/// The content of an entry. A truncated archive ends it early without an error.
-fn content(mut entry: tar::Entry<'_, impl Read>) -> Result<Vec<u8>, Flaw> {
-    let mut bytes = Vec::new();
-    entry.read_to_end(&mut bytes).map_err(|error| flaw_of(&error, Flaw::Tar))?;
-    if bytes.len() as u64 == entry.size() { Ok(bytes) } else { Err(Flaw::Tar) }
+fn is_descriptor<R: Read>(path: &[u8], entry: &tar::Entry<'_, R>) -> Result<bool, Flaw> {
+    // OCM's own readers accept a slash in front.
+    let name = path.strip_prefix(b"./").or_else(|| path.strip_prefix(b"/")).unwrap_or(path);
+    if name != DESCRIPTOR_FILE {
+        return Ok(false);
+    }
+    if !entry.header().entry_type().is_file() {
+        return Err(Flaw::Link);
+    }
+    if DESCRIPTOR_BYTES_MAX as u64 <= entry.size().saturating_sub(1) {
+        return Err(Flaw::DescriptorTooLarge(DESCRIPTOR_BYTES_MAX as u64));
+    }
+    Ok(true)
 }
 
 /// The flaw inside an error that came through other readers.
@@ -152,6 +154,40 @@ fn flaw_of(error: &io::Error, otherwise: Flaw) -> Flaw {
         };
     }
     otherwise
+}
+
+// === impl Packed ===
+
+impl Packed {
+    const ALL: [Packed; 4] = [
+        Packed::Layer(LayerKind::Yaml),
+        Packed::Layer(LayerKind::Tar),
+        Packed::Descriptor { is_tar: false },
+        Packed::Descriptor { is_tar: true },
+    ];
+
+    /// Its name as an argument of a process.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Packed::Layer(LayerKind::Yaml) => "layer",
+            Packed::Layer(LayerKind::Tar) => "layer-in-tar",
+            Packed::Descriptor { is_tar: false } => "descriptor",
+            Packed::Descriptor { is_tar: true } => "descriptor-in-tar",
+        }
+    }
+
+    /// What has this name.
+    pub(super) fn named(name: &str) -> Option<Packed> {
+        Packed::ALL.into_iter().find(|packed| packed.name() == name)
+    }
+
+    /// Limit of what is inflated, in bytes.
+    pub(super) fn limit(self) -> u64 {
+        match self {
+            Packed::Layer(_) => LAYER_INFLATED_BYTES_MAX,
+            Packed::Descriptor { .. } => DESCRIPTOR_BLOB_BYTES_MAX,
+        }
+    }
 }
 
 // === impl Limited ===
@@ -181,7 +217,7 @@ impl<R: Read> Read for Named<R> {
 
 impl<R: Read> Frames<BufReader<R>> {
     fn new(source: BufReader<R>) -> Result<Frames<BufReader<R>>, Flaw> {
-        let frame = frame(BufReader::new(source)).map_err(|_| Flaw::Compressed("zstd"))?;
+        let frame = frame(BufReader::new(source)).map_err(|_| Flaw::Compressed(Format::Zstd))?;
         Ok(Frames { frame: Some(frame) })
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A version of a module as its definition and its artifact have it.
-fn component(module: &str, version: &str) -> Component {
+pub(crate) fn component(module: &str, version: &str) -> Component {
     Component::new(&format!("example.org/module/{module}"), version).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn objects(module: &str, text: &str) -> String {
 }
 
 /// A module as OCM's tools publish it: its objects in a compressed archive.
-fn artifact(module: &str, version: &str, text: &str) -> Artifact {
+pub(crate) fn artifact(module: &str, version: &str, text: &str) -> Artifact {
     let layer = gzip(&tar(&[("raw-manifest.yaml", objects(module, text).as_bytes())]));
     Artifact::new(&component(module, version), Schema::V2, layer, "application/x-tar")
 }
@@ -63,14 +63,14 @@ fn files(modules: &[&str]) -> Vec<(String, String)> {
     files
 }
 
-async fn stage_with(modules: &[&str], more: &[&str]) -> Stage {
+pub(crate) async fn stage_with(modules: &[&str], more: &[&str]) -> Stage {
     let files = files(modules);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     Stage::with(1, tidegate_testbed::Extent::Controllers, &files, more).await
 }
 
 /// A registry without a password and a stage whose daemon reads from it.
-async fn landscape(artifacts: &[Artifact], modules: &[&str]) -> (Server, Stage) {
+pub(crate) async fn landscape(artifacts: &[Artifact], modules: &[&str]) -> (Server, Stage) {
     let server = Server::start(None, None).await;
     for artifact in artifacts {
         server.push("", artifact, None);
@@ -91,7 +91,7 @@ fn is_ready(object: &Value) -> bool {
 }
 
 /// A module of Kyma `one` in its status.
-async fn module(stage: &Stage, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn module(stage: &Stage, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let find = |kyma: &Value| kyma["status"]["modules"].as_array()?.iter().find(|one| one["name"] == name).cloned();
     let kyma = stage
         .until(what, &stage.kcp, "Kyma", "kcp-system", "one", |kyma| find(kyma).is_some_and(|module| is(&module)))
@@ -100,7 +100,7 @@ async fn module(stage: &Stage, name: &str, what: &str, is: impl Fn(&Value) -> bo
 }
 
 /// Whether a module is in Error with a message that has this beginning and this part.
-fn fails(start: &str, part: &str) -> impl Fn(&Value) -> bool {
+pub(crate) fn fails(start: &str, part: &str) -> impl Fn(&Value) -> bool {
     let (start, part) = (start.to_owned(), part.to_owned());
     move |module| {
         let message = module["message"].as_str().unwrap_or_default();
@@ -108,7 +108,7 @@ fn fails(start: &str, part: &str) -> impl Fn(&Value) -> bool {
     }
 }
 
-async fn text_is(stage: &Stage, module: &str, text: &str) {
+pub(crate) async fn text_is(stage: &Stage, module: &str, text: &str) {
     let name = format!("{module}-a");
     let holds = |map: &Value| map["data"]["text"] == text;
     stage.until(&format!("{name} says {text}"), &stage.skrs[0], "ConfigMap", "kyma-system", &name, holds).await;

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use tidegate_core::component::{BlobDigest, LayerKind};
-use tidegate_oci::{Layers, stored_descriptor, stored_layer};
+use tidegate_oci::{Layers, Unpacker, stored_descriptor, stored_layer};
 
 use super::{
     artifact::{Artifact, Schema, YAML, component, gzip, tar},
@@ -21,7 +21,7 @@ async fn each_blob_is_fetched_once_and_outlives_the_registry() {
     let layer = artifact.layer.clone();
     server.behave(move |request| serve(&artifact, request));
     let (folder, registry) = (harness::folder(), registry(&host(&server)));
-    let layers = Layers::open(folder.path(), QUOTA).unwrap();
+    let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
 
     // Many runtimes want the same module at once.
     let wanted = (0..20).map(|_| {
@@ -40,7 +40,7 @@ async fn each_blob_is_fetched_once_and_outlives_the_registry() {
     // The registry is away, here and after a restart.
     server.behave(|_| Action::Answer(503, Vec::new(), Vec::new()));
     drop(layers);
-    let layers = Layers::open(folder.path(), QUOTA).unwrap();
+    let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
     let found = layers.descriptor(&registry, &component("1.0.0")).await.unwrap();
     let module = source(&registry, &component("1.0.0"), &found);
     assert_eq!(layers.layer(&registry, &module).await.unwrap(), YAML);
@@ -65,7 +65,7 @@ async fn a_moved_tag_changes_nothing_until_it_is_asked_for() {
     let first = Artifact::new(&component("1.0.0"), Schema::V2, YAML.to_vec(), "");
     server.behave(move |request| serve(&first, request));
     let (folder, registry) = (harness::folder(), registry(&host(&server)));
-    let layers = Layers::open(folder.path(), QUOTA).unwrap();
+    let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
     let before = layers.descriptor(&registry, &component("1.0.0")).await.unwrap();
 
     let second = Artifact::new(&component("1.0.0"), Schema::V2, b"kind: Secret\n".to_vec(), "");
@@ -87,7 +87,7 @@ async fn the_cache_keeps_its_quota() {
         Action::Answer(200, Vec::new(), found.unwrap().clone())
     });
     let (folder, registry) = (harness::folder(), registry(&host(&server)));
-    let layers = Layers::open(folder.path(), 3500).unwrap();
+    let layers = Layers::open(folder.path(), 3500, Unpacker::local()).unwrap();
     let of = |content: &[u8]| tidegate_core::component::Source {
         repo: registry.address().to_string(),
         name: component("1.0.0").name,
@@ -104,7 +104,7 @@ async fn the_cache_keeps_its_quota() {
     assert_eq!((layers.total_bytes(), server.requests().len()), (3000, contents.len()));
 
     let small = harness::folder();
-    let layers = Layers::open(small.path(), 999).unwrap();
+    let layers = Layers::open(small.path(), 999, Unpacker::local()).unwrap();
     let error = layers.layer(&registry, &of(&contents[0])).await.unwrap_err();
     assert!(
         error.to_string().ends_with("has more than 999 bytes, which is the quota of the module cache: raise the quota")

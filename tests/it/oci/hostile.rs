@@ -45,7 +45,7 @@ pub(crate) fn serve(artifact: &Artifact, request: &Request) -> Action {
 }
 
 /// A source of a blob with this digest.
-fn source(digest: BlobDigest, kind: LayerKind) -> Source {
+pub(crate) fn source(digest: BlobDigest, kind: LayerKind) -> Source {
     Source { repo: "r.example.com".to_owned(), name: component("1.0.0").name, digest, kind }
 }
 

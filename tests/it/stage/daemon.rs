@@ -71,6 +71,14 @@ impl Daemon {
         }
     }
 
+    /// The id of its process; `None` in this process, or if it does not run yet.
+    pub(super) fn process_id(&self) -> Option<u32> {
+        match self {
+            Daemon::Process(process) => process.program_pid(),
+            Daemon::Here(_) => None,
+        }
+    }
+
     /// Whether it has ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         match self {

@@ -55,7 +55,7 @@ fn descriptor() -> String {
 #[tokio::test]
 async fn what_was_not_used_for_the_longest_time_is_removed_first() {
     let folder = tempfile::tempdir().unwrap();
-    let layers = Layers::open(folder.path(), QUOTA).unwrap();
+    let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
     let contents: Vec<Vec<u8>> = (b'a'..b'e').map(|byte| vec![byte; 300]).collect();
     for content in &contents[..3] {
         put(&layers, content);
@@ -83,7 +83,7 @@ async fn the_next_process_goes_on_with_the_cache_and_its_order() {
     // What a killed process left, and what is not ours.
     fs::write(folder.path().join("new-0"), b"half").unwrap();
     fs::write(folder.path().join("lost+found"), b"").unwrap();
-    let layers = Layers::open(folder.path(), 600).unwrap();
+    let layers = Layers::open(folder.path(), 600, Unpacker::local()).unwrap();
     assert_eq!(layers.total_bytes(), 600);
     assert!(!folder.path().join("new-0").exists());
     assert!(folder.path().join("lost+found").exists());
@@ -91,7 +91,7 @@ async fn the_next_process_goes_on_with_the_cache_and_its_order() {
     // A read counts for the process after this one.
     assert!(is_there(&layers, &contents[2]).await);
     drop(layers);
-    let layers = Layers::open(folder.path(), 300).unwrap();
+    let layers = Layers::open(folder.path(), 300, Unpacker::local()).unwrap();
     assert!(is_there(&layers, &contents[2]).await);
     assert!(!is_there(&layers, &contents[0]).await);
 }
@@ -99,7 +99,7 @@ async fn the_next_process_goes_on_with_the_cache_and_its_order() {
 #[tokio::test]
 async fn a_damaged_layer_is_removed_at_its_next_read() {
     let folder = tempfile::tempdir().unwrap();
-    let layers = Layers::open(folder.path(), QUOTA).unwrap();
+    let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
     put(&layers, b"kind: ConfigMap\n");
     let source = source(b"kind: ConfigMap\n");
     let path = folder.path().join(source.digest.hex());
@@ -120,7 +120,7 @@ async fn a_damaged_layer_is_removed_at_its_next_read() {
 #[tokio::test]
 async fn a_descriptor_is_kept_by_registry_name_and_version() {
     let folder = tempfile::tempdir().unwrap();
-    let layers = Layers::open(folder.path(), 4000).unwrap();
+    let layers = Layers::open(folder.path(), 4000, Unpacker::local()).unwrap();
     let registry: RegistryAddress = "r.example.com/modules".parse().unwrap();
     let name = descriptor_name(&registry, &component());
     let manifest = BlobDigest::of(b"manifest");
@@ -133,7 +133,7 @@ async fn a_descriptor_is_kept_by_registry_name_and_version() {
         assert_eq!(layers.read_descriptor(&registry.parse().unwrap(), &component).await.unwrap(), None);
     }
     // The next process has it as well; damaged, it is fetched again.
-    let layers = Layers::open(folder.path(), 4000).unwrap();
+    let layers = Layers::open(folder.path(), 4000, Unpacker::local()).unwrap();
     assert!(layers.read_descriptor(&registry, &component()).await.unwrap().is_some());
     let path = folder.path().join(&name);
     let text = fs::read_to_string(&path).unwrap();
@@ -147,7 +147,7 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, b"").unwrap();
-    let error = Layers::open(&path.join("cache"), QUOTA).unwrap_err();
+    let error = Layers::open(&path.join("cache"), QUOTA, Unpacker::local()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot create {}/cache", path.display()));
     assert_eq!((error.reason(), error.class()), ("StorageFailed", tidegate_process::retry::Class::Transient));
 }

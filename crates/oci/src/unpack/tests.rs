@@ -43,6 +43,14 @@ fn bomb(mebibytes: usize) -> Vec<u8> {
     gzip(&vec![0; 1 << 20]).repeat(mebibytes)
 }
 
+fn layer(kind: LayerKind, blob: &[u8]) -> Result<Vec<u8>, Flaw> {
+    unpack(Packed::Layer(kind), blob)
+}
+
+fn descriptor(is_tar: bool, blob: &[u8]) -> Result<Vec<u8>, Flaw> {
+    unpack(Packed::Descriptor { is_tar }, blob)
+}
+
 #[track_caller]
 fn check(kind: LayerKind, blob: &[u8], expected: Result<&[u8], Flaw>) {
     assert_eq!(layer(kind, blob), expected.map(<[u8]>::to_vec));
@@ -80,17 +88,17 @@ fn compression_is_found_by_its_first_bytes() {
 #[test]
 fn cut_or_broken_compression_is_an_error() {
     let large: Vec<u8> = (0..200_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    for (format, blob) in [("gzip", gzip(&large)), ("zstd", zstd(&large))] {
+    for (format, blob) in [(Format::Gzip, gzip(&large)), (Format::Zstd, zstd(&large))] {
         for end in [5, blob.len() / 2, blob.len() - 1] {
             check(Yaml, &blob[..end], Err(Flaw::Compressed(format)));
         }
         let mut broken = blob.clone();
         let middle = broken.len() / 2;
         broken[middle..middle + 64].fill(0xff);
-        assert_ne!(layer(Yaml, broken.as_slice()).as_ref(), Ok(&large), "{format}");
+        assert_ne!(layer(Yaml, &broken).as_ref(), Ok(&large), "{format}");
     }
-    check(Yaml, &[gzip(YAML), b"rest".to_vec()].concat(), Err(Flaw::Compressed("gzip")));
-    check(Yaml, &[zstd(YAML), b"rest".to_vec()].concat(), Err(Flaw::Compressed("zstd")));
+    check(Yaml, &[gzip(YAML), b"rest".to_vec()].concat(), Err(Flaw::Compressed(Format::Gzip)));
+    check(Yaml, &[zstd(YAML), b"rest".to_vec()].concat(), Err(Flaw::Compressed(Format::Zstd)));
 }
 
 #[test]
@@ -100,7 +108,7 @@ fn a_bomb_ends_at_the_limit() {
     assert!(blob.len() < 1 << 17, "{} bytes", blob.len());
     check(Yaml, &blob, Err(too_large));
     check(Tar, &gzip(&archive(&[("._", FILE, &vec![0; 33 << 20])])), Err(too_large));
-    assert_eq!(descriptor(false, bomb(2).as_slice()), Err(Flaw::TooLarge(DESCRIPTOR_BLOB_BYTES_MAX)));
+    assert_eq!(descriptor(false, &bomb(2)), Err(Flaw::TooLarge(DESCRIPTOR_BLOB_BYTES_MAX)));
     // zstd says in four bytes that one byte is repeated 131,072 times.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38];
     frame.extend([0x02, 0x00, 0x10, b' '].repeat(264));
@@ -109,7 +117,7 @@ fn a_bomb_ends_at_the_limit() {
     check(Yaml, &frame, Err(too_large));
     // A frame that claims a window of 2 TiB: memory is reserved for the window.
     let window = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xff, 0x01, 0x00, 0x00];
-    check(Yaml, &window, Err(Flaw::Compressed("zstd")));
+    check(Yaml, &window, Err(Flaw::Compressed(Format::Zstd)));
 }
 
 #[test]
@@ -151,10 +159,10 @@ fn a_descriptor_is_a_named_file_or_the_text_itself() {
     for path in ["component-descriptor.yaml", "/component-descriptor.yaml", "./component-descriptor.yaml"] {
         let tar = archive(&[("other.yaml", FILE, b"x"), (path, FILE, text)]);
         for blob in [gzip(&tar), zstd(&tar), tar] {
-            assert_eq!(descriptor(true, blob.as_slice()), Ok(text.to_vec()), "{path}");
+            assert_eq!(descriptor(true, &blob), Ok(text.to_vec()), "{path}");
         }
     }
-    assert_eq!(descriptor(false, text.as_slice()), Ok(text.to_vec()));
+    assert_eq!(descriptor(false, text), Ok(text.to_vec()));
     let large = vec![b'x'; DESCRIPTOR_BYTES_MAX + 1];
     let exact = &large[1..];
     for (items, expected) in [
@@ -168,7 +176,7 @@ fn a_descriptor_is_a_named_file_or_the_text_itself() {
         ),
         (vec![("component-descriptor.yaml", FILE, exact)], Ok(exact.to_vec())),
     ] {
-        assert_eq!(descriptor(true, archive(&items).as_slice()), expected);
+        assert_eq!(descriptor(true, &archive(&items)), expected);
     }
 }
 
@@ -182,11 +190,19 @@ fn no_bytes_break_the_reader() {
                 blob[index] = other;
                 for kind in [Yaml, Tar] {
                     let _ = layer(kind, &blob[..index]);
-                    let length = layer(kind, blob.as_slice()).map_or(0, |text| text.len() as u64);
+                    let length = layer(kind, &blob).map_or(0, |text| text.len() as u64);
                     assert!(length <= LAYER_INFLATED_BYTES_MAX);
                 }
             }
             blob[index] = former;
         }
     }
+}
+
+#[test]
+fn each_kind_of_blob_has_a_name_of_its_own() {
+    for packed in Packed::ALL {
+        assert_eq!(Packed::named(packed.name()), Some(packed));
+    }
+    assert_eq!(Packed::named("image"), None);
 }

@@ -1,19 +1,12 @@
 //! Packs that ask for all the memory that there is: one sentence about their source, and nothing else happens.
 
-use std::{
-    fs,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tidegate_core::name::Key;
 use tidegate_git::{Error, Exhaustion, Reference, Remote, State, limits::ENGINE_MEMORY_MIB};
+use tidegate_oci::limits;
 
 use crate::{
     daemon::TestNamespace,
@@ -25,6 +18,7 @@ use crate::{
     },
     harness::{SOON, apply, eventually},
     stage::read,
+    survive::pod::{self, Pod, Watched},
 };
 
 const MIB: usize = 1 << 20;
@@ -209,96 +203,14 @@ async fn servers_that_stall_in_the_middle_of_a_pack_hold_no_place_of_an_engine()
     assert!(stalled.try_join_next().is_none(), "the others are still on their way");
 }
 
-/// The daemon's memory, and that of the processes that it starts.
-struct Watched {
-    daemon_kib: Arc<AtomicU64>,
-    engine_kib: Arc<AtomicU64>,
-    is_over: Arc<AtomicBool>,
-}
-
-/// Largest memory that a process has had, in KiB.
-fn peak(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().trim_end_matches(" kB").parse().ok()
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
-}
-
-impl Watched {
-    fn start(pid: u32) -> Watched {
-        let watched = Watched { daemon_kib: Arc::default(), engine_kib: Arc::default(), is_over: Arc::default() };
-        let (daemon, engine, is_over) =
-            (Arc::clone(&watched.daemon_kib), Arc::clone(&watched.engine_kib), Arc::clone(&watched.is_over));
-        std::thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                daemon.fetch_max(peak(pid).unwrap_or(0), Ordering::Relaxed);
-                for child in children(pid) {
-                    engine.fetch_max(peak(child).unwrap_or(0), Ordering::Relaxed);
-                }
-                std::thread::yield_now();
-            }
-        });
-        watched
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The memory limit of `deploy/base`, for a process and its children. Not every machine lets a test make one.
-struct Group(Option<std::path::PathBuf>);
-
-impl Group {
-    fn of(pid: u32) -> Group {
-        let folder = Path::new("/sys/fs/cgroup/memory").join(format!("tidegate-test-{pid}"));
-        let made = fs::create_dir(&folder).and_then(|()| {
-            fs::write(folder.join("memory.limit_in_bytes"), pod_memory_bytes().to_string())?;
-            fs::write(folder.join("cgroup.procs"), pid.to_string())
-        });
-        if made.is_err() {
-            let _ = fs::remove_dir(&folder);
-        }
-        Group(made.is_ok().then_some(folder))
-    }
-
-    fn peak(&self) -> Option<u64> {
-        fs::read_to_string(self.0.as_ref()?.join("memory.max_usage_in_bytes")).ok()?.trim().parse().ok()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes have ended; if not, the machine removes it when it restarts.
-        let _ = self.0.as_ref().map(fs::remove_dir);
-    }
-}
-
-/// The memory limit of the daemon's pod.
-fn pod_memory_bytes() -> u64 {
-    let text = include_str!("../../../../deploy/base/deployment.yaml");
-    let limits = text.split_once("limits:").expect("the container has limits").1;
-    let limit = limits.split_once("memory: ").and_then(|(_, rest)| rest.lines().next()).expect("a limit").trim();
-    match (limit.strip_suffix("Gi"), limit.strip_suffix("Mi")) {
-        (Some(gib), _) => gib.parse::<u64>().expect("a number") << 30,
-        (None, Some(mib)) => mib.parse::<u64>().expect("a number") << 20,
-        (None, None) => panic!("{limit} is neither in Mi nor in Gi"),
-    }
-}
-
 #[test]
 fn all_engines_fit_into_the_pod_beside_the_daemon() {
     // What an engine for templates has, of which there are two as well, but which are rarely full.
     let (templates, daemon) = (2 * 64, 192);
-    let engines = ENGINE_MEMORY_MIB * tidegate_git::limits::ENGINES_MAX as u64;
-    assert!(engines + templates + daemon <= pod_memory_bytes() >> 20, "{engines} MiB for git");
+    let git = ENGINE_MEMORY_MIB * tidegate_git::limits::ENGINES_MAX as u64;
+    let registries = limits::UNPACK_MEMORY_MIB_MAX * limits::UNPACKERS_MAX as u64;
+    let pod = pod::memory_bytes() >> 20;
+    assert!(git + registries + templates + daemon <= pod, "{git} MiB for git, {registries} MiB for registries");
 }
 
 fn source(namespace: &str, name: &str, url: &str, requested: &str) -> Value {
@@ -338,14 +250,14 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
         let found = hostile.iter().find(|(name, _)| path == Some(*name));
         found.map_or(Action::Serve, |(_, answers)| answers.to(request))
     });
-    let group;
+    let pod;
     let daemon = world.start("packs", &[]);
     let pid = eventually("the daemon runs", SOON, async || {
         daemon.process.program_pid().ok_or_else(|| daemon.process.log_tail())
     })
     .await;
     // Dropped after the daemon has ended.
-    group = Group::of(pid);
+    pod = Pod::of(pid);
     let watched = Watched::start(pid);
     let until = async |name: &str, what: &str, holds: &dyn Fn(&Value) -> bool| {
         eventually(what, SOON * 2, async || match read(&world.client, "GitSource", &world.namespace, name).await {
@@ -369,12 +281,11 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
         source["status"]["appliedRevision"] == applied.as_str()
     })
     .await;
-    let (own, engine) = (watched.daemon_kib.load(Ordering::Relaxed), watched.engine_kib.load(Ordering::Relaxed));
-    let all = group.peak().map(|bytes| bytes >> 20);
-    println!("largest memory: daemon {} MiB, an engine {} MiB, all with files {all:?} MiB", own >> 10, engine >> 10);
+    let (own, engine) = (watched.daemon_mib(), watched.engine_mib());
+    println!("{pod}; largest memory: daemon {own} MiB, an engine {engine} MiB");
     // Pages of the program are part of both, and a debug build has many.
-    assert!(own >> 10 < 256, "the daemon had {} MiB", own >> 10);
-    assert!(engine >> 10 < ENGINE_MEMORY_MIB + 96, "an engine had {} MiB", engine >> 10);
+    assert!(own < 256, "the daemon had {own} MiB");
+    assert!(engine < ENGINE_MEMORY_MIB + 96, "an engine had {engine} MiB");
     let (status, _) = daemon.ask("health", "/healthz").await.unwrap();
     assert_eq!(status, 200);
 }
