@@ -93,7 +93,7 @@ pub(crate) struct Waker<'a> {
 }
 
 /// How many reads run at a time.
-const READS_AT_ONCE: usize = 4;
+const READS_MAX: usize = 4;
 
 // === impl Components ===
 
@@ -268,7 +268,7 @@ impl Components {
         let mut running = FuturesUnordered::new();
         loop {
             let mut next = Next::Idle;
-            while running.len() < READS_AT_ONCE {
+            while running.len() < READS_MAX {
                 next = self.state.lock().next(Instant::now());
                 let Next::Start(job) = &next else { break };
                 running.push(configured.read(job.clone(), modules));

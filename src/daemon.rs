@@ -113,7 +113,7 @@ const KINDS_RETRY: Duration = Duration::from_secs(2);
 /// The folder of modules from OCI registries, in the state folder.
 pub(crate) const MODULES: &str = "modules";
 /// Limit for the TCP connection to the control plane.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 // === impl Daemon ===
 
@@ -165,7 +165,7 @@ impl Daemon {
         let limits = Limits {
             concurrency: config.control_plane_requests,
             request_timeout: config.request_timeout,
-            connect_timeout: CONNECT,
+            connect_timeout: CONNECT_MAX,
         };
         let connect = || Cluster::on(network, ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
         // The Lease has its own connections: its renewal must not wait behind a thousand applies.

@@ -104,7 +104,7 @@ struct Confined {
 }
 
 /// Processes of one renderer. With two, a slow template does not block all others, and the CPU use stays limited.
-const PROCESSES: usize = 2;
+const PROCESSES_MAX: usize = 2;
 /// Longest time for one answer. A process ends itself earlier, unless a signal has stopped it.
 const ANSWER_TIME_MAX: Duration = confine::TIME_MAX.saturating_add(Duration::from_secs(10));
 /// The longest answer that is read, in bytes: the limit of an output, with room for JSON escapes.
@@ -135,7 +135,7 @@ impl Renderer {
     }
 
     fn new(engine: Engine) -> Renderer {
-        Renderer { engine, permits: Semaphore::new(PROCESSES) }
+        Renderer { engine, permits: Semaphore::new(PROCESSES_MAX) }
     }
 
     /// The engine, for code that may wait for it.
@@ -218,7 +218,7 @@ impl Pool {
         loop {
             tokio::select! {
                 Some(done) = self.busy.join_next() => self.take_back(done.expect("work on a question does not panic")),
-                question = questions.recv(), if self.busy.len() < PROCESSES => match question {
+                question = questions.recv(), if self.busy.len() < PROCESSES_MAX => match question {
                     Some(question) => self.begin(question),
                     None => return,
                 },
@@ -260,7 +260,7 @@ impl Pool {
         if let Some(position) = self.idle.iter().position(|confined| is_same(&confined.read, overrides)) {
             return Some(self.idle.remove(position));
         }
-        let is_full = PROCESSES <= self.idle.len() + self.busy.len();
+        let is_full = PROCESSES_MAX <= self.idle.len() + self.busy.len();
         (is_full && !self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 }

@@ -212,7 +212,7 @@ impl Source {
 
 /// Maximum gap between the first passes of two runtimes at start-up: a landscape of eight starts at once, one of
 /// thousands spreads its first reads.
-const START_GAP: Duration = Duration::from_millis(5);
+const START_GAP_MAX: Duration = Duration::from_millis(5);
 /// Limit until the first pass of the last runtime.
 const START_SPREAD_MAX: Duration = Duration::from_secs(60);
 
@@ -535,7 +535,7 @@ impl Stores {
         let certified = tables.certified();
         let known = tables.kymas.keys().chain(tables.manifests_by_kyma.keys());
         let runtimes: BTreeSet<&Key> = known.chain(&certified).collect();
-        let gap = START_GAP.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
+        let gap = START_GAP_MAX.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
         for (position, kyma) in (0_u32..).zip(runtimes) {
             let delay = gap.saturating_mul(position);
             queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Changed, delay);

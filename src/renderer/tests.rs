@@ -55,7 +55,7 @@ async fn no_more_overrides_are_rendered_at_once_than_there_are_processes() {
     let Slow { renderer, templates, mut begun, end } = slow();
     let renderer = Arc::new(renderer);
     let mut renderings = JoinSet::new();
-    for _ in 0..PROCESSES {
+    for _ in 0..PROCESSES_MAX {
         let (renderer, templates) = (Arc::clone(&renderer), templates.clone());
         renderings.spawn(async move { renderer.with(&templates, namespace).await });
         begun.recv().await.unwrap();
@@ -67,7 +67,7 @@ async fn no_more_overrides_are_rendered_at_once_than_there_are_processes() {
     assert!(renderings.join_next().await.unwrap().unwrap());
     let ends = async {
         begun.recv().await.unwrap();
-        (0..PROCESSES).for_each(|_| end.send(()).unwrap());
+        (0..PROCESSES_MAX).for_each(|_| end.send(()).unwrap());
     };
     assert!(tokio::join!(one_more, ends).0);
 }

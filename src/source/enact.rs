@@ -42,7 +42,7 @@ pub(super) struct Enacted {
 }
 
 /// Maximum number of objects with their bodies in memory.
-const CHUNK: usize = 1000;
+const CHUNK_MAX: usize = 1000;
 /// Maximum number of deletes at the same time; prunes are rare and need not be fast.
 const PRUNES_MAX: usize = 16;
 
@@ -75,7 +75,7 @@ pub(super) async fn run(
         let found = enactment.find(kind, unseen.keys()).await.map_err(super::failure)?;
         let (wanted, appeared) = decide::appeared(wanted, &unseen, &found.iter().collect());
         enacted.fail_appeared(appeared);
-        for chunk in wanted.chunks(CHUNK) {
+        for chunk in wanted.chunks(CHUNK_MAX) {
             enactment.apply(chunk, known, &mut enacted).await;
         }
     }

@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Maximum number of requests at the same time; the end of a source need not be fast.
-const PARALLEL: usize = 16;
+const REQUESTS_MAX: usize = 16;
 
 /// Adds our finalizer to a GitSource, before any object gets its ownership label. Fails if KCP does not accept it.
 pub(super) async fn guard(pass: &SourcePass<'_>) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         let cause = &cause;
         let results: Vec<_> = stream::iter(ours)
             .map(|metadata| async move { delete_or_release(pass, cause, kind, &metadata, prune).await })
-            .buffer_unordered(PARALLEL)
+            .buffer_unordered(REQUESTS_MAX)
             .collect()
             .await;
         results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;

@@ -106,7 +106,7 @@ struct Connection {
 
 /// Limit for opening a connection, including TLS.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Limit for one of several addresses, so that one that drops packets does not use up all the time.
+/// Least time for one of several addresses: it is limited, so that one that drops packets does not use up all the time.
 const ADDRESS_MIN: Duration = Duration::from_secs(1);
 /// Limit for an answer on a reused connection, which may be dead without notice.
 const REUSED_MAX: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use tidegate_process::{address, tls};
 use tokio::{net::TcpStream, time::timeout};
 use tower::Service;
 
-use super::{error::Error, limits::CONNECT_TIMEOUT};
+use super::{error::Error, limits::CONNECT_MAX};
 
 /// A client with its pool of connections.
 pub(super) type Http = Client<HttpsConnector<Connector>, Empty<Bytes>>;
@@ -95,7 +95,7 @@ async fn connect(uri: Uri) -> io::Result<TokioIo<TcpStream>> {
     }
     let mut failure = io::Error::other(Refused::NoName);
     for address in addresses {
-        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
                 return Ok(TokioIo::new(stream));

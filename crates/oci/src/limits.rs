@@ -38,9 +38,9 @@ pub const UNPACK_COMPUTING_MAX: Duration = Duration::from_secs(20);
 /// Elapsed time of one blob. A busy machine may give the process little CPU time.
 pub const UNPACK_TIME_MAX: Duration = Duration::from_secs(40);
 /// How long to wait for a TCP connection to one address.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long to wait for a whole operation, from name resolution to the last byte, unless the caller says otherwise.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const OPERATION_MAX: Duration = Duration::from_secs(60);
 
 /// What a process may use to unpack one blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::{
     credentials::Credentials,
     error::Error,
     exchange::{Sink, Target, Wire, receive},
-    limits::{CONFIG_BYTES_MAX, DESCRIPTOR_BLOB_BYTES_MAX, LAYER_BYTES_MAX, MANIFEST_BYTES_MAX, TIMEOUT},
+    limits::{CONFIG_BYTES_MAX, DESCRIPTOR_BLOB_BYTES_MAX, LAYER_BYTES_MAX, MANIFEST_BYTES_MAX, OPERATION_MAX},
     manifest::{self, Manifest},
     unpack::Packed,
     unpacker::{Blob, Unpacker},
@@ -66,7 +66,7 @@ impl Settings {
             ca: None,
             credentials: None,
             token_hosts: Vec::new(),
-            timeout: TIMEOUT,
+            timeout: OPERATION_MAX,
             unpacker: Unpacker::local(),
         }
     }

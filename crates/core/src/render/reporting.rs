@@ -30,7 +30,7 @@ pub struct Reporting<'a> {
 }
 
 /// Maximum wait for an answer if the agent program is unknown, in seconds.
-const TIMEOUT_SECONDS: u8 = 15;
+const ANSWER_SECONDS_MAX: u8 = 15;
 
 /// The webhooks that report drift and scaling.
 const DRIFT: &str = "drift.tidegate.dev";
@@ -59,7 +59,7 @@ const SCALED: (&str, &str) = (
 impl<'a> Reporting<'a> {
     /// The inputs for Watchers alone.
     pub fn of_watchers(watches: &'a [Watch], ca_bundle: Option<&'a str>) -> Reporting<'a> {
-        Reporting { watches, ca_bundle, timeout_seconds: TIMEOUT_SECONDS, drift: None, user: None }
+        Reporting { watches, ca_bundle, timeout_seconds: ANSWER_SECONDS_MAX, drift: None, user: None }
     }
 }
 

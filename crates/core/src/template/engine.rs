@@ -305,7 +305,7 @@ impl Local {
                 replace(name, lines::traced(name, text))?;
             }
             // Reports are steps as well, and must not exhaust the fuel.
-            prepared.set_fuel(Some(environment::FUEL * 4));
+            prepared.set_fuel(Some(environment::FUEL_MAX * 4));
             let report = self.report;
             prepared.add_function(lines::REPORT, move |name: String, line: u32| {
                 report(&name, line);
@@ -341,7 +341,7 @@ fn sentence(error: &minijinja::Error, overrides: &[(String, String)]) -> String 
             Some(excerpt) => format!("`{excerpt}` is not in the context"),
             None => "a variable is not in the context".to_owned(),
         },
-        ErrorKind::OutOfFuel => format!("exceeds {} steps: check it for endless loops", environment::FUEL),
+        ErrorKind::OutOfFuel => format!("exceeds {} steps: check it for endless loops", environment::FUEL_MAX),
         ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
         ErrorKind::SyntaxError => format!("syntax error: {detail}"),
         ErrorKind::TemplateNotFound => not_found(detail, overrides),

@@ -15,7 +15,7 @@ use minijinja::{
 use crate::yaml;
 
 /// Maximum steps of one rendering. A webhook configuration for a thousand Watchers uses a tenth.
-pub(super) const FUEL: u64 = 250_000;
+pub(super) const FUEL_MAX: u64 = 250_000;
 /// Maximum output of one rendering, in bytes: twice the largest definition.
 pub(super) const OUTPUT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Maximum depth of includes and macro calls.
@@ -27,7 +27,7 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_debug(true);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(FUEL_MAX));
     environment.set_recursion_limit(RECURSION_MAX);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the engine's own"));
