@@ -1,5 +1,5 @@
 //! Takes objects over from Lifecycle Manager, so that fields which only it declared disappear: all of its objects in
-//! runtimes, and certificates in the control plane.
+//! runtimes, and Manifests and certificates in the control plane.
 //!
 //! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
 //! every field that a later version of its module drops. So Tidegate takes over its claims, once for each object, and
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
 use tidegate_core::{api::names::FIELD_MANAGER, object::ObjectId};
 
-/// The field managers of Lifecycle Manager in runtimes.
+/// The field managers of Lifecycle Manager in runtimes, and for Manifests.
 const FORMER: [&str; 4] =
     ["declarative.kyma-project.io/applier", "lifecycle-manager", "catalog-sync", "kyma-sync-context"];
 
@@ -23,7 +23,11 @@ const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager
 pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     let is_former = |manager: &String| match cluster {
         ClusterName::Runtime(_) => FORMER.contains(&manager.as_str()),
-        ClusterName::Kcp => manager == FORMER_OF_CERTIFICATES && &*metadata.id.kind == "Certificate",
+        ClusterName::Kcp => match &*metadata.id.kind {
+            "Certificate" => manager == FORMER_OF_CERTIFICATES,
+            "Manifest" => FORMER.contains(&manager.as_str()),
+            _ => false,
+        },
     };
     metadata.managers.iter().any(is_former)
 }
