@@ -14,7 +14,7 @@ use tidegate_core::{
     landscape::{Landscape, SourceName},
     name::Key,
     object::Digest,
-    plan::{self, Components, ModuleOutcome, Settings},
+    plan::{self, Components, InstalledModules, ModuleOutcome, Settings},
     render::{
         self,
         offline::{self, Assumptions, TargetName, render_each},
@@ -111,12 +111,16 @@ fn plans(criterion: &mut Criterion) {
         bench.iter(|| {
             let kymas = landscape.kymas.values();
             kymas
-                .map(|kyma| plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings).modules.len())
+                .map(|kyma| {
+                    plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings, &InstalledModules::default())
+                        .modules
+                        .len()
+                })
                 .sum::<usize>()
         });
     });
     let (_, kyma) = landscape.kymas.first_key_value().unwrap();
-    let plan = plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings);
+    let plan = plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings, &InstalledModules::default());
     let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("it is installed") };
     criterion.bench_function("render/manifest", |bench| {
         bench.iter(|| render::manifest(side.library.base(), black_box(installation), "uid").unwrap());

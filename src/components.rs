@@ -210,7 +210,8 @@ impl Components {
         if self.registry.is_none() {
             return;
         }
-        let wanted = plan.modules.iter().filter_map(|module| module.component.as_ref());
+        let wanted = plan.deciding();
+        let wanted = wanted.iter().filter_map(|module| module.component.as_ref());
         let missing: Vec<(&Component, &Answer)> = wanted
             .map(|component| (component, seen.get(component)))
             .filter(|(_, answer)| !matches!(answer, Answer::Found(_)))

@@ -35,6 +35,7 @@ use crate::{
     },
     metrics::Metrics,
     queue::{self, Finish, Triggers},
+    release::ReleaseContext,
     renderer::{CurrentTemplates, Renderer},
     runtime::{self, RuntimeContext, RuntimeSettings, contacts::Contacts},
     source::{SourceContext, registry::SourceRegistry},
@@ -43,7 +44,7 @@ use crate::{
 };
 
 /// Everything that the daemon wires together, made once. Each controller gets only what it uses of it:
-/// [`Context::source`], [`Context::runtime`], [`Context::watcher`], [`Context::gateway`].
+/// [`Context::source`], [`Context::runtime`], [`Context::watcher`], [`Context::gateway`], [`Context::release`].
 pub struct Context {
     /// The control plane. It refuses writes while this process does not lead.
     pub kcp: Arc<Cluster>,
@@ -104,6 +105,8 @@ pub enum Subject {
     Watcher(Key),
     /// The Secret with the gateway's serving certificate and the CAs that it trusts.
     Gateway(Key),
+    /// The ModuleReleaseMeta of a mandatory module.
+    Release(Key),
 }
 
 /// The queue of the daemon.
@@ -184,6 +187,11 @@ impl Context {
         CurrentTemplates { library: &self.library, renderer: &self.renderer }
     }
 
+    /// The parts that passes over ModuleReleaseMetas of mandatory modules use.
+    pub fn release(&self) -> ReleaseContext<'_> {
+        ReleaseContext { kcp: &self.kcp, stores: &self.stores, events: &self.events }
+    }
+
     /// The parts that passes over the gateway's Secret use.
     pub fn gateway(&self) -> GatewayContext<'_> {
         GatewayContext { kcp: &self.kcp, stores: &self.stores, queue: &self.queue, certificates: &self.certificates }
@@ -246,7 +254,7 @@ impl Subject {
     pub fn lane(&self) -> Option<Key> {
         match self {
             Subject::Runtime(kyma) => Some(kyma.clone()),
-            Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) => None,
+            Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_) => None,
         }
     }
 
@@ -257,12 +265,17 @@ impl Subject {
             Subject::Runtime(_) => "runtime",
             Subject::Watcher(_) => "watcher",
             Subject::Gateway(_) => "gateway",
+            Subject::Release(_) => "release",
         }
     }
 
     /// Namespace and name of its custom resource in KCP.
     pub fn key(&self) -> &Key {
-        let (Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key) | Subject::Gateway(key)) = self;
+        let (Subject::Source(key)
+        | Subject::Runtime(key)
+        | Subject::Watcher(key)
+        | Subject::Gateway(key)
+        | Subject::Release(key)) = self;
         key
     }
 }

@@ -37,6 +37,7 @@
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
+//! | one pass over the ModuleReleaseMeta of a mandatory module | [`release`] |
 //! | one pass over a Watcher; events that runtimes report | [`watcher`] |
 //! | certificates of the gateway and of runtimes | [`gateway`] |
 //! | overrides of templates, rendered in processes with limits | [`renderer`], `confine` |
@@ -126,6 +127,7 @@ pub mod gateway;
 mod http;
 pub mod metrics;
 pub mod queue;
+pub mod release;
 pub mod renderer;
 mod runtime;
 pub mod source;

@@ -31,6 +31,8 @@ pub struct Observed {
     pub kymas: Vec<KymaSeries>,
     /// The number of ModuleReleaseMetas of mandatory modules.
     pub mandatory_modules: u64,
+    /// The mandatory modules of runtimes.
+    pub mandatory_states: Vec<MandatorySeries>,
     /// The git sources.
     pub sources: Vec<SourceSeries>,
     /// The queue.
@@ -68,6 +70,17 @@ pub struct KymaSeries {
     pub state: State,
     /// The state of each module.
     pub modules: Vec<(String, State)>,
+}
+
+/// A mandatory module of a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MandatorySeries {
+    /// Name of the module.
+    pub module: String,
+    /// Name of the Kyma.
+    pub kyma: String,
+    /// The state of its Manifest.
+    pub state: State,
 }
 
 /// A git source.
@@ -171,6 +184,13 @@ struct ModuleLabels {
     state: &'static str,
     shoot: String,
     instance_id: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MandatoryLabels {
+    module_name: String,
+    kyma_name: String,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -385,6 +405,19 @@ fn register_kymas(registry: &mut Registry, observed: &Observed) {
     let mandatory = Gauge::<i64>::default();
     mandatory.set(i64::try_from(observed.mandatory_modules).unwrap_or(i64::MAX));
     registry.register("lifecycle_mgr_mandatory_modules", "Mandatory modules", mandatory);
+    let states = Family::<MandatoryLabels, Gauge>::default();
+    for series in &observed.mandatory_states {
+        for state in KYMA_STATES {
+            let labels = MandatoryLabels {
+                module_name: series.module.clone(),
+                kyma_name: series.kyma.clone(),
+                state: name(state),
+            };
+            states.get_or_create(&labels).set(i64::from(series.state == state));
+        }
+    }
+    let help = "State of each mandatory module: 1 for the current state";
+    registry.register("lifecycle_mgr_mandatory_module_state", help, states);
 }
 
 fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {

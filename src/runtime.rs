@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
     api::{
-        Kyma, Manifest,
+        Kyma, Manifest, ModuleReleaseMeta,
         kyma::KymaSpec,
         names::{MANAGED_BY_SKR, label},
         shared::ObjectMeta,
@@ -37,7 +37,7 @@ use tidegate_core::{
     definition,
     landscape::{self, Landscape},
     name::Key,
-    plan::{self, Installation, RuntimePlan, Settings, reporting::Agent},
+    plan::{self, Installation, InstalledModules, RuntimePlan, Settings, reporting::Agent},
     status::Facts,
 };
 use tidegate_process::{
@@ -197,8 +197,18 @@ pub(crate) async fn report_failure(
     let cause = controller::cause(triggers);
     let (now, scope) = (ambient::now(), Scope::Nothing);
     let unreadable = Unreadable::default();
-    let pass =
-        RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync: false, unreadable: &unreadable };
+    let landscape = context.stores.landscape();
+    let pass = RuntimePass {
+        context,
+        key,
+        kyma: &kyma,
+        landscape: &landscape,
+        cause: &cause,
+        now,
+        scope,
+        is_resync: false,
+        unreadable: &unreadable,
+    };
     let mut known = context.runtimes.take(key);
     let written = pass.write_status(&facts, &mut known).await;
     context.runtimes.put(key, known);
@@ -216,21 +226,23 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         manifests: context.stores.unreadable_manifests_of(key),
     };
     let kyma = context.stores.kyma(key);
-    let hold = find_hold(context, key, kyma.as_deref(), &manifests).await;
+    let landscape = context.stores.landscape();
+    let releases = decide::deleted_releases(&landscape, key.namespace(), &manifests);
+    let hold = find_hold(context, key, kyma.as_deref(), &manifests, &releases).await;
     let Some(kyma) = kyma else {
         if hold.is_some() {
             return Ok(Finish::Deferred);
         }
         return match unreadable.without_kyma() {
             WithoutKyma::Wait => Ok(Finish::Deferred),
-            WithoutKyma::CleanUp if is_outdated(context, key, None, &manifests).await? => Ok(decide::OUTDATED),
+            WithoutKyma::CleanUp if is_outdated(context, key, None, &manifests, &[]).await? => Ok(decide::OUTDATED),
             WithoutKyma::CleanUp => remove::orphans(context, key, &cause, &manifests, known).await,
         };
     };
     if unreadable.holds(&kyma) {
         return Ok(Finish::Deferred);
     }
-    if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests).await? {
+    if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests, &releases).await? {
         return Ok(decide::OUTDATED);
     }
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
@@ -240,7 +252,17 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     if decide::passes_breaker(triggers) {
         context.pool.probe_now(key);
     }
-    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync, unreadable: &unreadable };
+    let pass = RuntimePass {
+        context,
+        key,
+        kyma: &kyma,
+        landscape: &landscape,
+        cause: &cause,
+        now,
+        scope,
+        is_resync,
+        unreadable: &unreadable,
+    };
     if let Some(hold) = hold {
         return pass.held(&hold, &manifests, known).await;
     }
@@ -258,9 +280,10 @@ async fn find_hold(
     key: &Key,
     kyma: Option<&Kyma>,
     manifests: &[Arc<Manifest>],
+    releases: &[Arc<ModuleReleaseMeta>],
 ) -> Option<Hold> {
     let definitions = context.stores.definitions();
-    if decide::follows_deletion(kyma, manifests) {
+    if decide::follows_deletion(kyma, manifests) || !releases.is_empty() {
         definitions.hold(context.kcp, key.namespace()).await
     } else {
         definitions.stop(key.namespace())
@@ -275,8 +298,9 @@ async fn is_outdated(
     key: &Key,
     kyma: Option<&Kyma>,
     manifests: &[Arc<Manifest>],
+    releases: &[Arc<ModuleReleaseMeta>],
 ) -> Result<bool, Failure> {
-    for (kind, key, shown) in decide::removed_for(key, kyma, manifests) {
+    for (kind, key, shown) in decide::removed_for(key, kyma, manifests, releases) {
         let live = context.kcp.get_metadata(&kind, &key).await;
         let live = live.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
         if live.map(|metadata| metadata.uid) != shown {
@@ -291,6 +315,8 @@ struct RuntimePass<'a> {
     context: RuntimeContext<'a>,
     key: &'a Key,
     kyma: &'a Arc<Kyma>,
+    /// The definitions as of the beginning of the pass. What is being deleted in them has been confirmed.
+    landscape: &'a Arc<Landscape>,
     cause: &'a Cause,
     now: Timestamp,
     /// What the pass checks in the runtime, as far as the triggers tell.
@@ -361,7 +387,7 @@ impl RuntimePass<'_> {
     ) -> Result<InstallReport, outcome::Failed> {
         let (cluster, access) = outcome::versioned_access(self.context, self.key).await?;
         self.take_charge().await?;
-        let landscape = self.context.stores.landscape();
+        let landscape = self.landscape;
         let scope = self.check_webhooks(&cluster, known).await?;
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
         counterpart::refresh(&cluster, &mut known.counterpart, must_read).await.map_err(outcome::Failed::of_runtime)?;
@@ -369,23 +395,24 @@ impl RuntimePass<'_> {
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
-        let WantedModules { plan, leaving, must_wait } = self.plan(&landscape, manifests, &spec, known);
+        let WantedModules { plan, leaving, must_wait } = self.plan(landscape, manifests, &spec, known);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
         }
         let left = live.as_ref().filter(|_| is_resumed);
-        let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
+        let base = base::reconcile(self, &cluster, landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
         let modules = manifests::reconcile(self, &plan, &leaving, manifests).await?;
         let PassedManifests { passed, again, is_waiting } =
             self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =
-            reporting::reconcile(self, &cluster, &landscape, &passed, (live.as_ref(), left), &mut known.reporting)
+            reporting::reconcile(self, &cluster, landscape, &passed, (live.as_ref(), left), &mut known.reporting)
                 .await?;
         let mode = plan::modules_from(self.kyma);
         let facts = Facts {
             modules: modules.facts(&passed),
+            mandatory: Some(modules.mandatory(&passed)),
             crds: base.crds,
             catalog: base.catalog,
             webhook: reporting.webhook,
@@ -427,7 +454,8 @@ impl RuntimePass<'_> {
         known.request = decide::pending_request(self.kyma, known.request.take(), Instant::now());
         let requested = known.request.as_ref().map(|request| request.since);
         let (seen, must_wait) = components.seen_by(self.key, manifests, requested, waker);
-        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan);
+        let installed = InstalledModules::from_manifests(manifests.iter().map(|manifest| &**manifest));
+        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan, &installed);
         components.wait(self.key, &plan, &seen, waker);
         let leaving = manifests::leaving(&plan, manifests).into_iter().filter_map(|(module, channel)| {
             plan::leaving(landscape, &seen, self.kyma, module, channel, settings.plan).map(|installation| *installation)

@@ -34,7 +34,7 @@ use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
     name::Key,
-    plan::{certificate::kyma_of as kyma_of_name, reporting::Gateway},
+    plan::{certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway},
 };
 use tidegate_process::lock::Mutex;
 
@@ -286,6 +286,13 @@ impl Stores {
         self.tables().manifests.get(key).cloned()
     }
 
+    /// The Manifests of a mandatory module, by key.
+    pub(crate) fn manifests_of_mandatory(&self, release: &Key) -> Vec<Arc<Manifest>> {
+        let tables = self.tables();
+        let is_of = |manifest: &&Arc<Manifest>| mandatory_release_of(&manifest.metadata).as_ref() == Some(release);
+        tables.manifests.values().filter(is_of).cloned().collect()
+    }
+
     /// All Manifests, by key.
     pub fn manifests(&self) -> Vec<Arc<Manifest>> {
         self.tables().manifests.values().cloned().collect()
@@ -528,6 +535,9 @@ impl Stores {
         for key in tables.landscape.watchers.keys() {
             queue.push(Subject::Watcher(key.clone()), Trigger::Changed);
         }
+        for (key, _) in tables.landscape.releases.iter().filter(|(_, release)| is_mandatory_release(release)) {
+            queue.push(Subject::Release(key.clone()), Trigger::Changed);
+        }
         if let Some(gateway) = &tables.gateway {
             queue.push(Subject::Gateway(gateway.clone()), Trigger::Changed);
         }
@@ -744,6 +754,11 @@ impl Tables {
         }
     }
 
+    /// Whether passes over a ModuleReleaseMeta have something to do.
+    pub(crate) fn is_mandatory_release(&self, key: &Key) -> bool {
+        self.landscape.releases.get(key).is_some_and(|release| is_mandatory_release(release))
+    }
+
     fn source(&self, key: &Key) -> Option<Source> {
         let local = self.local_sources.get(key).map(|object| (object, Origin::CommandLine));
         let (object, origin) = local.or_else(|| self.sources.get(key).map(|object| (object, Origin::ControlPlane)))?;
@@ -779,6 +794,12 @@ fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: 
     if let Some(after) = after {
         index.entry(after).or_default().insert(owned.clone());
     }
+}
+
+/// The ModuleReleaseMeta of a Manifest, if its module is mandatory.
+pub(crate) fn mandatory_release_of(manifest: &ObjectMeta) -> Option<Key> {
+    let module = landscape::label(manifest, names::label::MODULE_NAME).filter(|_| is_mandatory(manifest))?;
+    Some(Key::new(manifest.namespace.as_deref().unwrap_or_default(), module))
 }
 
 /// The Kyma of a Manifest or access Secret, which a label names, in the same namespace.

@@ -131,9 +131,23 @@ pub(super) async fn list<K>(client: &Client, namespace: &str, lacks: &mut Lacks)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
+    list_labelled(client, namespace, None, lacks).await
+}
+
+/// The same, for the objects that a label selector matches.
+pub(super) async fn list_labelled<K>(
+    client: &Client,
+    namespace: &str,
+    selector: Option<&str>,
+    lacks: &mut Lacks,
+) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
+{
     let api = untyped::<K>(client, namespace);
     let mut objects = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
+    params.label_selector = selector.map(str::to_owned);
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,

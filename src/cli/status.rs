@@ -17,7 +17,7 @@ use super::{
 };
 use crate::stores::definitions;
 use tidegate_core::{
-    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label},
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState},
 };
 
@@ -52,19 +52,26 @@ const LINES_MAX: usize = 20;
 /// Runs the command. Fails if the kubeconfig cannot be used, or if the output cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
-    let (mut sources, mut kymas, mut watchers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut lacks = Lacks::default();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
         sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
         kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
         watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut lacks).await?);
-        // Read only to find those that cannot be. A Manifest that cannot be read is in the status of its Kyma.
+        // A Manifest that cannot be read is in the status of its Kyma.
+        let mut of_manifests = Lacks::default();
+        let mandatory = format!("{}=true", label::MANDATORY_MODULE);
+        manifests.extend(
+            control_plane::list_labelled::<Manifest>(&client, &namespace, Some(&mandatory), &mut of_manifests).await?,
+        );
+        lacks.not_served.append(&mut of_manifests.not_served);
+        // Read only to find those that cannot be.
         control_plane::list::<ModuleTemplate>(&client, &namespace, &mut lacks).await?;
         control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?;
     }
     let Lacks { unreadable, not_served } = lacks;
     let exit = exit(&not_served);
-    let overview = Overview::from_objects(&sources, &kymas, &watchers);
+    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
     let overview = overview.with_unreadable(unreadable).with_not_served(not_served);
     let mut out = anstream::stdout().lock();
     let written = match arguments.output {
@@ -177,18 +184,20 @@ fn runtime(runtime: &RuntimeLine) -> Entry {
     let below = runtime
         .modules
         .iter()
-        .filter(|module| matches!(module.standing, SubjectState::Wrong | SubjectState::Waiting))
-        .map(module)
+        .map(|module| (module, "module"))
+        .chain(runtime.mandatory.iter().map(|module| (module, "mandatory module")))
+        .filter(|(module, _)| matches!(module.standing, SubjectState::Wrong | SubjectState::Waiting))
+        .map(|(line, what)| module(line, what))
         .collect();
     let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
     Entry { standing: runtime.standing, line: format!("runtime {}  {state}{}", runtime.name, runtime.message), below }
 }
 
-fn module(module: &ModuleLine) -> String {
+fn module(module: &ModuleLine, what: &str) -> String {
     let version = module.version.as_deref().unwrap_or("no version");
     let channel = module.channel.as_deref().map(|channel| format!(" ({channel})")).unwrap_or_default();
     let message = module.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-    format!("module {} {version}{channel}  {}{message}", module.name, module.state)
+    format!("{what} {} {version}{channel}  {}{message}", module.name, module.state)
 }
 
 /// The healthy objects, counted.
@@ -196,7 +205,7 @@ fn well(overview: &Overview) -> String {
     let is_well = |standing: SubjectState| standing == SubjectState::Well;
     let sources: Vec<&SourceLine> = overview.sources.iter().filter(|source| is_well(source.standing)).collect();
     let runtimes = overview.runtimes.iter().filter(|runtime| is_well(runtime.standing)).count();
-    let modules = overview.runtimes.iter().flat_map(|runtime| &runtime.modules);
+    let modules = overview.runtimes.iter().flat_map(|runtime| runtime.modules.iter().chain(&runtime.mandatory));
     let modules = modules.filter(|module| is_well(module.standing)).count();
     let watchers = overview.watchers.iter().filter(|watcher| is_well(watcher.standing)).count();
     let mut text = format!(

@@ -23,7 +23,7 @@ use crate::{
     gateway,
     metrics::Ended,
     queue::{Finish, Trigger, Triggers, Work},
-    runtime, source, watcher,
+    release, runtime, source, watcher,
 };
 
 /// Reason of a pass that panicked, in metrics, logs and statuses.
@@ -122,6 +122,7 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
         Subject::Runtime(key) => runtime::reconcile(context.runtime(), key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context.watcher(), key, triggers).await,
         Subject::Gateway(key) => gateway::reconcile(context.gateway(), key, triggers).await,
+        Subject::Release(key) => release::reconcile(context.release(), key, triggers).await,
     }
 }
 
@@ -142,6 +143,8 @@ async fn report_panic(context: &Context, subject: &Subject, triggers: Triggers) 
             Subject::Watcher(key) => watcher::report_failure(context.watcher(), key, triggers, &failure()).await,
             // Its problem is in `Certificates`: see `tell`.
             Subject::Gateway(_) => Ok(()),
+            // It has no status. The Event says it.
+            Subject::Release(_) => Ok(()),
         }
     };
     // A second panic here must not keep the pass from being tried.
@@ -170,6 +173,11 @@ fn tell(context: &Context, subject: &Subject) {
         Subject::Watcher(key) => {
             if let Some(watcher) = context.stores.landscape().watchers.get(key) {
                 context.events.publish(&**watcher, severity, reason, action, note);
+            }
+        }
+        Subject::Release(key) => {
+            if let Some(release) = context.stores.landscape().releases.get(key) {
+                context.events.publish(&**release, severity, reason, action, note);
             }
         }
         // The gateway has no status. Runtimes that wait for a certificate report the problem.
@@ -212,7 +220,8 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             let delay = retry::jittered(context.resync, fraction);
             context.queue.push_after(subject.clone(), Trigger::Resync, delay);
         }
-        (Subject::Runtime(_), Finish::Gone) | (Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_), _) => {}
+        (Subject::Runtime(_), Finish::Gone)
+        | (Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_), _) => {}
     }
 }
 

@@ -50,6 +50,10 @@ pub mod reason {
     pub(crate) const REPORTING_CHANGED: &str = "ReportingChanged";
     /// A module is not in its desired state.
     pub(crate) const MODULE_FAILED: &str = "ModuleFailed";
+    /// The deletion of a ModuleReleaseMeta waits until its mandatory module is removed from runtimes.
+    pub(crate) const MANDATORY_REMOVAL: &str = "DeletingMandatoryModule";
+    /// The finalizer of a ModuleReleaseMeta with a mandatory module cannot be added.
+    pub(crate) const MANDATORY_FINALIZER: &str = "SettingMandatoryModuleTemplateFinalizerError";
     /// A runtime is not in its desired state.
     pub(crate) const RUNTIME_FAILED: &str = "RuntimeFailed";
     /// An object exists that Tidegate does not own.

@@ -6,18 +6,19 @@ use super::{Cluster, Context, Leadership};
 use tidegate_cluster::{Requests, Verb};
 use tidegate_core::{
     api::{
-        Kyma,
+        Kyma, Manifest,
         names::{annotation, label},
     },
     conditions, landscape,
     overview::{Overview, SourceLine, SubjectState},
+    plan::is_mandatory,
 };
 use tidegate_process::ambient;
 
 use crate::{
     gateway,
     http::metrics::Render,
-    metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    metrics::{KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SourceSeries},
 };
 
 /// The sources of the metrics.
@@ -41,10 +42,11 @@ impl Observer {
         let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();
         let overview = Overview::from_objects(sources.iter().map(|source| &**source), [], []);
         let releases = &context.stores.landscape().releases;
-        let mandatory = releases.values().filter(|release| release.spec.mandatory.is_some()).count();
+        let mandatory_modules = releases.values().filter(|release| release.spec.mandatory.is_some()).count();
         Observed {
             kymas: kymas.iter().map(|kyma| series(kyma)).collect(),
-            mandatory_modules: u64::try_from(mandatory).unwrap_or(u64::MAX),
+            mandatory_modules: u64::try_from(mandatory_modules).unwrap_or(u64::MAX),
+            mandatory_states: context.stores.manifests().iter().filter_map(|manifest| mandatory(manifest)).collect(),
             sources: overview.sources.iter().map(source_series).collect(),
             queue: QueueSeries {
                 ready: depths.ready,
@@ -94,6 +96,17 @@ fn series(kyma: &Kyma) -> KymaSeries {
             .map(|status| status.modules.iter().map(|module| (module.name.clone(), module.state)).collect())
             .unwrap_or_default(),
     }
+}
+
+/// The series of a Manifest; none if its module is not mandatory.
+fn mandatory(manifest: &Manifest) -> Option<MandatorySeries> {
+    let name = |key: &str| landscape::label(&manifest.metadata, key).map(str::to_owned);
+    is_mandatory(&manifest.metadata).then_some(())?;
+    Some(MandatorySeries {
+        module: name(label::MODULE_NAME)?,
+        kyma: name(label::KYMA_NAME)?,
+        state: manifest.status.as_ref().map(|status| status.state).unwrap_or_default(),
+    })
 }
 
 /// The number of runtimes by reason. Includes reasons without runtimes, because alerts need their series.

@@ -70,6 +70,7 @@ fn overview(stores: &Stores) -> Overview {
         kymas.iter().map(|kyma| &**kyma),
         landscape.watchers.values().map(|watcher| &**watcher),
     )
+    .with_mandatory(stores.manifests().iter().map(|manifest| &**manifest))
     .with_unreadable(stores.unreadable().iter().map(|found| UnreadableLine {
         kind: found.table.kind().to_owned(),
         name: found.object.key().to_string(),

@@ -92,7 +92,7 @@ impl Readiness {
             Subject::Source(key) => {
                 self.reconciled.lock().insert(key.clone());
             }
-            Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) => {}
+            Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_) => {}
         }
     }
 

@@ -24,6 +24,11 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
             modules: vec![("keda".to_owned(), State::Unmanaged)],
         }],
         mandatory_modules: 1,
+        mandatory_states: vec![MandatorySeries {
+            module: "warden".to_owned(),
+            kyma: "one".to_owned(),
+            state: State::Ready,
+        }],
         sources: vec![SourceSeries {
             name: "kcp-system/landscape".to_owned(),
             ready: true,

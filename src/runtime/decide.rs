@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 use tidegate_cluster::Kind;
 use tidegate_core::{
     api::{
-        Kyma, Manifest,
+        Kyma, Manifest, ModuleReleaseMeta,
         kyma::{KymaStatus, ModuleStatus},
         names::{MANAGED_BY_KCP, annotation, finalizer, label},
         shared::State,
     },
-    conditions, landscape,
+    conditions,
+    landscape::{self, Landscape},
     name::Key,
     object::Gvk,
     plan,
-    status::{self, Facts, ModuleFact, ModulesFromFact, Planned},
+    status::{self, Facts, MandatoryFact, ModuleFact, ModulesFromFact, Planned},
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -65,6 +66,8 @@ pub(super) enum News<'a> {
     Runtime(&'a status::Failure),
     /// A module is unhealthy. The message is one sentence.
     Module { name: &'a str, message: &'a str },
+    /// A mandatory module is unhealthy. Contains one sentence.
+    Mandatory(String),
 }
 
 /// What a pass over a runtime is for.
@@ -228,6 +231,21 @@ pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>) -> Finis
     }
 }
 
+/// The ModuleReleaseMetas that are being deleted, and whose mandatory modules the Manifests install.
+pub(super) fn deleted_releases(
+    landscape: &Landscape,
+    namespace: &str,
+    manifests: &[Arc<Manifest>],
+) -> Vec<Arc<ModuleReleaseMeta>> {
+    let modules = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
+    let modules: BTreeSet<&str> = modules.filter_map(|manifest| manifests::module_of(&manifest.metadata)).collect();
+    let releases = modules.into_iter().filter_map(|module| landscape.releases.get(&Key::new(namespace, module)));
+    let is_deleted = |release: &&Arc<ModuleReleaseMeta>| {
+        release.metadata.deletion_timestamp.is_some() && plan::is_mandatory_release(release)
+    };
+    releases.filter(is_deleted).cloned().collect()
+}
+
 /// Whether a pass would remove something because it is being deleted in KCP, or is gone there.
 pub(super) fn follows_deletion(kyma: Option<&Kyma>, manifests: &[Arc<Manifest>]) -> bool {
     kyma.is_none_or(|kyma| kyma.metadata.deletion_timestamp.is_some())
@@ -235,14 +253,20 @@ pub(super) fn follows_deletion(kyma: Option<&Kyma>, manifests: &[Arc<Manifest>])
 }
 
 /// The objects whose deletion or absence a pass would remove something for, with the UID that the stores show; none if
-/// the stores show no object.
+/// the stores show no object. `releases` are [`deleted_releases`].
 pub(super) fn removed_for(
     key: &Key,
     kyma: Option<&Kyma>,
     manifests: &[Arc<Manifest>],
+    releases: &[Arc<ModuleReleaseMeta>],
 ) -> Vec<(Kind, Key, Option<String>)> {
+    let release = |release: &Arc<ModuleReleaseMeta>| {
+        let uid = release.metadata.uid.clone();
+        (Kind::namespaced::<ModuleReleaseMeta>(), landscape::key(&release.metadata), uid)
+    };
+    let releases = releases.iter().map(release);
     if !follows_deletion(kyma, manifests) {
-        return Vec::new();
+        return releases.collect();
     }
     let uid = kyma.and_then(|kyma| kyma.metadata.uid.clone());
     let deleting = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some());
@@ -250,7 +274,7 @@ pub(super) fn removed_for(
         let uid = manifest.metadata.uid.clone();
         (Kind::namespaced::<Manifest>(), landscape::key(&manifest.metadata), uid)
     });
-    std::iter::once((Kind::namespaced::<Kyma>(), key.clone(), uid)).chain(deleting).collect()
+    std::iter::once((Kind::namespaced::<Kyma>(), key.clone(), uid)).chain(deleting).chain(releases).collect()
 }
 
 /// When to try again if the stores are behind the control plane. A watch that is not interrupted takes less.
@@ -310,7 +334,7 @@ fn modules_as_they_are(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) 
         .map(|name| ModuleFact {
             manifest: manifests
                 .iter()
-                .find(|manifest| manifests::module_of(&manifest.metadata) == Some(&name))
+                .find(|manifest| manifests::selected_module_of(&manifest.metadata) == Some(&name))
                 .cloned(),
             planned: Planned::Refused { state: State::Error, message: message.to_owned() },
             name,
@@ -344,7 +368,11 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
         name: &module.name,
         message: module.message.as_deref().unwrap_or("no message"),
     };
-    next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module).collect()
+    let of_modules = next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module);
+    let said = before.and_then(|status| conditions::find(&status.conditions, conditions::MANDATORY_MODULES));
+    let mandatory = facts.mandatory.iter().flatten().filter_map(MandatoryFact::problem);
+    let mandatory = mandatory.filter(|problem| !said.is_some_and(|said| said.message.contains(problem.as_str())));
+    of_modules.chain(mandatory.map(News::Mandatory)).collect()
 }
 
 // === impl News ===
@@ -360,6 +388,7 @@ impl News<'_> {
             News::Module { name, message } => {
                 (Severity::Warning, reason::MODULE_FAILED, format!("module {name}: {message}"))
             }
+            News::Mandatory(message) => (Severity::Warning, reason::MODULE_FAILED, message.clone()),
         }
     }
 }

@@ -22,7 +22,7 @@ mod state;
 
 pub(super) use decide::{WITHOUT_KYMA, leaving, orphan_check};
 pub(super) use enact::read;
-pub(super) use state::{Modules, module_of};
+pub(super) use state::{Modules, module_of, selected_module_of};
 
 use decide::{Act, ModuleStep, Orphan, Rendered, UNREFERENCED};
 use state::LiveManifests;
@@ -47,8 +47,8 @@ pub(super) async fn reconcile(
     }
     let decision = decide::decide(plan, &live, &rendered, &unreadable, pass.kyma);
     let mut modules = Modules::new(decision.problems);
-    for ModuleStep { name, planned, act } in decision.steps {
-        modules.push(name, planned, enact(pass, act).await?);
+    for ModuleStep { name, role, act } in decision.steps {
+        modules.push(name, role, enact(pass, act).await?);
     }
     for manifest in decision.unreferenced {
         modules.wait(unreferenced(pass, &manifest).await?);

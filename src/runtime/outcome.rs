@@ -227,6 +227,9 @@ impl RuntimePass<'_> {
             News::Module { name, message } => {
                 tracing::warn!(kyma = %self.key, module = name, error = message, "module is unhealthy");
             }
+            News::Mandatory(message) => {
+                tracing::warn!(kyma = %self.key, error = message, "mandatory module is unhealthy");
+            }
         }
         let (severity, reason, note) = news.event();
         self.publish(severity, reason, "Reconcile", note);

@@ -9,11 +9,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use super::{AccessSecret, Table, Tables, kyma_of, unreadable};
+use super::{AccessSecret, Table, Tables, kyma_of, mandatory_release_of, unreadable};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names},
     landscape::{self, SourceName},
     name::Key,
+    plan::is_mandatory_release,
 };
 
 use crate::{controller::Subject, queue::Trigger};
@@ -94,12 +95,17 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(trigger.map(|trigger| Wake::Subject(Subject::Runtime(edit.key.clone()), trigger)));
             wakes.extend(owner_in_git(before, after));
         }
-        Change::Manifest(edit) => manifest(edit, &mut wakes),
+        Change::Manifest(edit) => manifest(edit, tables, &mut wakes),
         Change::ModuleTemplate(edit) => {
             catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), tables, &mut wakes);
         }
         Change::ModuleReleaseMeta(edit) => {
-            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), tables, &mut wakes);
+            let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
+            catalog(before, after, tables, &mut wakes);
+            if edit.after.as_ref().is_some_and(|release| is_mandatory_release(release)) {
+                let trigger = intent(before, after);
+                wakes.extend(trigger.map(|trigger| Wake::Subject(Subject::Release(edit.key.clone()), trigger)));
+            }
         }
         Change::Watcher(edit) => {
             let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
@@ -198,8 +204,15 @@ fn catalog(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>, tables: &Tab
     wakes.extend(owner_in_git(before, after));
 }
 
-fn manifest(edit: &Edit<Manifest>, wakes: &mut Vec<Wake>) {
+fn manifest(edit: &Edit<Manifest>, tables: &Tables, wakes: &mut Vec<Wake>) {
     let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
+    // Its finalizer waits for the last Manifest of its module.
+    if let Some(release) = before.and_then(mandatory_release_of)
+        && after.and_then(mandatory_release_of).as_ref() != Some(&release)
+        && tables.is_mandatory_release(&release)
+    {
+        wakes.push(Wake::Subject(Subject::Release(release), Trigger::Changed));
+    }
     let trigger = intent(before, after);
     let outcome =
         |manifest: Option<&Arc<Manifest>>| manifest.and_then(|manifest| manifest.status.as_ref()).map(outcome);

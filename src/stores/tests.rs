@@ -244,6 +244,38 @@ fn a_catalog_wakes_every_runtime_of_its_namespace_once() {
     check(|stores| remove::<ModuleReleaseMeta>(stores, &key("keda")), &[RUNTIME, RUNTIME_TWO, SOURCE]);
 }
 
+/// #70: its finalizer comes with the first look, and goes with the last Manifest.
+#[test]
+fn a_mandatory_release_is_woken_by_its_own_changes_and_by_the_end_of_its_manifests() {
+    const RELEASE: &str = "release kcp-system/keda changed";
+    let mandatory = |overlay: Value| {
+        let spec = json!({"moduleName": "keda", "mandatory": {"version": "1.0.0"}});
+        object::<ModuleReleaseMeta>("ModuleReleaseMeta", "keda", spec, overlay)
+    };
+    let labels = |value: &str| {
+        json!({"metadata": {"labels": {
+            "operator.kyma-project.io/module-name": "keda", "operator.kyma-project.io/mandatory-module": value,
+        }}})
+    };
+    let all = [RUNTIME, RUNTIME_TWO, SOURCE, RELEASE];
+    let changed = || mandatory(json!({"metadata": {"generation": 2}}));
+    check(|stores| upsert(stores, changed()), &all);
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    check_after(|stores| upsert(stores, changed()), |stores| upsert(stores, mandatory(going)), &all);
+
+    let present = |stores: &Stores| {
+        upsert(stores, mandatory(json!({})));
+        upsert(stores, manifest(labels("true")));
+    };
+    check_after(present, |stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME, RELEASE]);
+    check_after(present, |stores| upsert(stores, manifest(json!({}))), &[RUNTIME, RELEASE]);
+    let selected = |stores: &Stores| {
+        upsert(stores, mandatory(json!({})));
+        upsert(stores, manifest(labels("false")));
+    };
+    check_after(selected, |stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME]);
+}
+
 #[test]
 fn a_catalog_wakes_the_sources_that_may_refer_to_it_but_not_its_own() {
     check(

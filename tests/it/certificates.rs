@@ -286,7 +286,7 @@ impl World {
                     let pass = match work.subject().clone() {
                         Subject::Gateway(key) => gateway::reconcile(context.gateway(), &key, work.triggers()).await,
                         Subject::Runtime(key) => Ok(pass(&context, &key, &runtimes).await),
-                        Subject::Source(_) | Subject::Watcher(_) => Ok(Finish::Done),
+                        Subject::Source(_) | Subject::Watcher(_) | Subject::Release(_) => Ok(Finish::Done),
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }

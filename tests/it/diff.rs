@@ -152,6 +152,52 @@ fn a_module_that_is_removed() {
     check("module-removed", &stage.text(&[], 1));
 }
 
+/// The release of the mandatory module.
+const AUDIT: &str = "modules/audit-baseline/module-release-meta.yaml";
+
+#[test]
+fn a_mandatory_version_reaches_every_runtime() {
+    let stage = Stage::new();
+    let folder = "modules/audit-baseline/1.0.0";
+    for file in ["module-template.yaml", "objects/config.yaml", "objects/rbac.yaml"] {
+        let text = fs::read_to_string(stage.repository.path().join(folder).join(file)).unwrap();
+        let text = text.replace("1.0.0", "1.1.0").replace("level: metadata", "level: request");
+        stage.write(&format!("modules/audit-baseline/1.1.0/{file}"), &text);
+    }
+    stage.replace(AUDIT, "version: 1.0.0", "version: 1.1.0");
+    check("mandatory-bump", &stage.text(&[], 1));
+}
+
+#[test]
+fn a_mandatory_release_that_goes_takes_its_module_from_every_runtime() {
+    let stage = Stage::new();
+    stage.remove(AUDIT);
+    check("mandatory-removed", &stage.text(&[], 1));
+}
+
+#[test]
+fn a_mandatory_release_that_gets_channels_changes_labels_where_it_is_selected() {
+    let stage = Stage::new();
+    let channels =
+        "channels:\n    - channel: fast\n      version: 1.0.0\n    - channel: regular\n      version: 1.0.0\n";
+    stage.replace(AUDIT, "mandatory:\n    version: 1.0.0\n", channels);
+    stage.replace(PROD, "    - name: mailer\n", "    - name: mailer\n    - name: audit-baseline\n");
+    check("mandatory-turned", &stage.text(&[], 1));
+}
+
+#[test]
+fn a_mandatory_version_that_goes_back_is_refused() {
+    let stage = Stage::new();
+    let template = "modules/audit-baseline/1.0.0/module-template.yaml";
+    let text = fs::read_to_string(stage.repository.path().join(template)).unwrap().replace("1.0.0", "0.9.0");
+    stage.write("modules/audit-baseline/0.9.0/module-template.yaml", &text.replace("0.9.0/objects", "1.0.0/objects"));
+    stage.replace(AUDIT, "version: 1.0.0", "version: 0.9.0");
+    let report = stage.json(&[], 1);
+    let held = &report["held"][0];
+    assert_eq!((&held["why"], &held["runtimes"].as_array().unwrap().len()), (&Value::from("downgrade"), &2), "{held}");
+    assert!(!script(&report).iter().any(|line| line.contains("Manifest")), "{:?}", script(&report));
+}
+
 #[test]
 fn a_broken_template_and_its_bump_change_no_runtime() {
     let stage = Stage::new();

@@ -125,7 +125,7 @@ async fn applied(stage: Stage) -> Stage {
         let all = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let applied = |one: &&DynamicObject| one.data["status"].to_string().contains("tidegate.dev/Applied");
         let count = all.items.iter().filter(applied).count();
-        if count == skrs * 3 { Ok(()) } else { Err(format!("{count} Manifests")) }
+        if count == skrs * 4 { Ok(()) } else { Err(format!("{count} Manifests")) }
     })
     .await;
     stage

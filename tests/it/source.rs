@@ -1094,7 +1094,7 @@ impl Daemon {
                     let pass = match work.subject().clone() {
                         Subject::Source(key) => source::reconcile(context.source(), &key, work.triggers()).await,
                         Subject::Watcher(key) => watcher::reconcile(context.watcher(), &key, work.triggers()).await,
-                        Subject::Runtime(_) | Subject::Gateway(_) => Ok(Finish::Done),
+                        Subject::Runtime(_) | Subject::Gateway(_) | Subject::Release(_) => Ok(Finish::Done),
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }

@@ -93,6 +93,14 @@ pub const RECONCILE_FAILED_REASON: &str = "Failed";
 pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
 /// Condition with the owner of the module list, and the reverted changes.
 pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
+/// Condition of a Kyma: whether its mandatory modules are ready. They take no part in its state.
+pub const MANDATORY_MODULES: &str = "tidegate.dev/MandatoryModules";
+/// Reason of [`MANDATORY_MODULES`] if all of them are ready.
+pub const MANDATORY_READY: &str = "Ready";
+/// Reason of [`MANDATORY_MODULES`] while some are installed or removed.
+pub const MANDATORY_PROCESSING: &str = "Processing";
+/// Reason of [`MANDATORY_MODULES`] if some are in error, or are not installed as their definition says.
+pub const MANDATORY_FAILED: &str = "Failed";
 /// Condition of a Kyma: whether Tidegate receives changes in its runtime, and which part is
 /// missing.
 pub const WATCH: &str = "tidegate.dev/Watch";

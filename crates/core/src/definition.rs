@@ -149,7 +149,7 @@ pub struct Elsewhere {
 pub enum Channels {
     /// These channels.
     Known(BTreeSet<String>),
-    /// The module is mandatory: no Kyma requests it.
+    /// The module is mandatory: every runtime has it, and no Kyma can select it.
     Mandatory,
 }
 

@@ -10,13 +10,15 @@ use serde::Serialize;
 
 use crate::{
     api::{
-        GitSource, Kyma, Watcher,
+        GitSource, Kyma, Manifest, Watcher,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus},
         kyma::{KymaStatus, ModuleStatus},
         names::label,
         shared::{Condition, State},
     },
-    landscape,
+    conditions, landscape,
+    name::Key,
+    plan::is_mandatory,
 };
 
 /// The state of a source, runtime, module or Watcher.
@@ -84,8 +86,11 @@ pub struct RuntimeLine {
     pub state: State,
     /// One sentence.
     pub message: String,
-    /// Its modules, by name.
+    /// The modules that it selects, by name.
     pub modules: Vec<ModuleLine>,
+    /// Its mandatory modules, by name.
+    #[serde(rename = "mandatoryModules", skip_serializing_if = "Vec::is_empty")]
+    pub mandatory: Vec<ModuleLine>,
 }
 
 /// A module in a runtime.
@@ -161,6 +166,20 @@ impl Overview {
         overview
     }
 
+    /// The same, with the mandatory modules of runtimes, which only their Manifests show. Other Manifests say nothing.
+    #[must_use]
+    pub fn with_mandatory<'a>(mut self, manifests: impl IntoIterator<Item = &'a Manifest>) -> Overview {
+        for manifest in manifests.into_iter().filter(|manifest| is_mandatory(&manifest.metadata)) {
+            let Some(kyma) = landscape::label(&manifest.metadata, label::KYMA_NAME) else { continue };
+            let kyma = Key::new(manifest.metadata.namespace.as_deref().unwrap_or_default(), kyma).to_string();
+            if let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.name == kyma) {
+                runtime.mandatory.extend(mandatory(manifest));
+                runtime.mandatory.sort_by(|left, right| left.name.cmp(&right.name));
+            }
+        }
+        self
+    }
+
     /// The same, with the objects that cannot be read.
     #[must_use]
     pub fn with_unreadable(mut self, unreadable: impl IntoIterator<Item = UnreadableLine>) -> Overview {
@@ -199,7 +218,8 @@ impl Overview {
         }
         for runtime in self.runtimes.iter().filter(|runtime| open(runtime.standing)) {
             lines.push(format!("runtime {}: {}", runtime.name, runtime.message));
-            for module in runtime.modules.iter().filter(|module| open(module.standing)) {
+            let modules = runtime.modules.iter().chain(&runtime.mandatory);
+            for module in modules.filter(|module| open(module.standing)) {
                 let message = module.message.as_deref().unwrap_or("not ready yet");
                 // The message of the runtime often repeats that of its module.
                 if runtime.message.contains(message) {
@@ -262,9 +282,38 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
+    // Mandatory modules take no part in the state of the Kyma.
+    let (standing, message) = match mandatory_problem(&status.conditions) {
+        Some((worse, problem)) if standing == SubjectState::Well => (worse, problem),
+        Some(_) | None => (standing, message),
+    };
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
-    RuntimeLine { name: landscape::key(&kyma.metadata).to_string(), standing, state: status.state, message, modules }
+    let name = landscape::key(&kyma.metadata).to_string();
+    RuntimeLine { name, standing, state: status.state, message, modules, mandatory: Vec::new() }
+}
+
+/// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.
+fn mandatory_problem(conditions: &[Condition]) -> Option<(SubjectState, String)> {
+    let found = condition(conditions, conditions::MANDATORY_MODULES).filter(|found| found.status != "True")?;
+    let is_failed = found.reason == conditions::MANDATORY_FAILED;
+    let standing = if is_failed { SubjectState::Wrong } else { SubjectState::Waiting };
+    Some((standing, found.message.clone()))
+}
+
+/// A mandatory module, as its Manifest shows it.
+fn mandatory(manifest: &Manifest) -> Option<ModuleLine> {
+    let status = manifest.status.as_ref();
+    let state = status.map(|status| status.state).unwrap_or_default();
+    let operation = status.and_then(|status| status.last_operation.as_ref()).map(|last| last.operation.clone());
+    Some(ModuleLine {
+        name: landscape::label(&manifest.metadata, label::MODULE_NAME)?.to_owned(),
+        standing: of_state(state),
+        state,
+        version: manifest.spec.version.clone(),
+        channel: None,
+        message: operation.filter(|_| of_state(state) != SubjectState::Well),
+    })
 }
 
 fn module(module: &ModuleStatus) -> ModuleLine {

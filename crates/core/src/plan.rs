@@ -5,13 +5,16 @@
 //! letter, because tools and users search for them. This module creates no objects: `render` turns
 //! a plan into objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde_json::Value;
 
 use crate::{
     api::{
-        Kyma,
+        Kyma, ModuleReleaseMeta,
         kyma::{KymaSpec, Module},
         names,
         shared::{CustomResourcePolicy, Manager, State},
@@ -25,6 +28,7 @@ mod catalog;
 pub mod certificate;
 pub mod components;
 mod install_source;
+mod mandatory;
 mod manifest_name;
 mod module;
 pub mod reporting;
@@ -33,6 +37,7 @@ pub mod selector;
 pub use catalog::{Catalog, Class, Release, catalog};
 pub use components::{Answer, ComponentRecord, Components, Published};
 pub use install_source::{InstallSource, ParseInstallSourceError};
+pub use mandatory::{InstalledModules, is_mandatory, is_mandatory_release};
 pub use manifest_name::manifest_name;
 pub use module::components_named;
 
@@ -61,8 +66,10 @@ pub enum ModulesFrom {
 pub struct RuntimePlan {
     /// The Kyma in KCP.
     pub kyma: Key,
-    /// The wanted modules, by name.
+    /// The modules that the Kyma selects, by name.
     pub modules: Vec<ModulePlan>,
+    /// The modules that every Kyma has, by name. They decide their Manifests even if the Kyma selects them as well.
+    pub mandatory: Vec<ModulePlan>,
     /// The class of its catalog: equal classes see equal catalogs, see [`catalog()`].
     pub class: Class,
 }
@@ -72,12 +79,21 @@ pub struct RuntimePlan {
 pub struct ModulePlan {
     /// Name of the module.
     pub name: String,
-    /// Its effective channel.
-    pub channel: String,
+    /// Its effective channel, or that it is mandatory.
+    pub offer: Offer,
     /// Its component, if its objects are in a registry, and nothing else prevents its installation.
     pub component: Option<Component>,
     /// The decision.
     pub outcome: ModuleOutcome,
+}
+
+/// Where the version of a module is from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Offer {
+    /// From a channel that the Kyma selects.
+    Channel(String),
+    /// From `spec.mandatory` of the ModuleReleaseMeta: every Kyma has the module.
+    Mandatory,
 }
 
 /// The decision about one wanted module.
@@ -120,8 +136,8 @@ pub struct Installation {
     pub component: String,
     /// Version.
     pub version: String,
-    /// Channel of the version.
-    pub channel: String,
+    /// Where the version is from.
+    pub offer: Offer,
     /// The ModuleTemplate.
     pub template: Key,
     /// Its generation, for the status of the module.
@@ -167,6 +183,8 @@ pub mod reason {
     pub const COMPONENT_FAILED: &str = "ComponentFailed";
     /// Neither ModuleReleaseMeta nor ModuleTemplate names the OCM component.
     pub const NO_COMPONENT: &str = "NoComponent";
+    /// The ModuleReleaseMeta of a mandatory module is being deleted.
+    pub const RELEASE_DELETED: &str = "ReleaseDeleted";
 }
 
 /// The reserved channel name.
@@ -176,6 +194,14 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings { default_channel: "regular".to_owned(), restricted_modules: BTreeSet::new() }
     }
+}
+
+/// What a ModuleReleaseMeta offers, and in which version.
+pub fn offers(release: &ModuleReleaseMeta) -> impl Iterator<Item = (Offer, &str)> {
+    let channels = &release.spec.channels;
+    let channels = channels.iter().map(|entry| (Offer::Channel(entry.channel.clone()), entry.version.as_str()));
+    let mandatory = release.spec.mandatory.as_ref();
+    channels.chain(mandatory.map(|mandatory| (Offer::Mandatory, mandatory.version.as_str())))
 }
 
 /// Whether the downgrade guard can compare a version.
@@ -246,18 +272,61 @@ pub fn reported(kyma: &Kyma) -> KymaSpec {
 }
 
 /// The plan of one runtime. `spec` is the result of [`effective`], `components` that of [`Components::seen_by`].
+/// `installed` are the modules that the Kyma has Manifests of: no mandatory one gets a lower version.
 pub fn runtime(
     landscape: &Landscape,
     components: &Components,
     kyma: &Kyma,
     spec: &KymaSpec,
     settings: &Settings,
+    installed: &InstalledModules,
 ) -> RuntimePlan {
     let class = Class::for_kyma(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();
     let inputs = module::Inputs { landscape, components, kyma, class: &class, spec, settings };
     let modules = wanted.values().map(|module| module::plan(inputs, module)).collect();
-    RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, class }
+    let mandatory = mandatory::plan(inputs, installed);
+    RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, mandatory, class }
+}
+
+// === impl RuntimePlan ===
+
+impl RuntimePlan {
+    /// The modules that decide Manifests, by name: the mandatory ones, and the others that the Kyma selects.
+    pub fn deciding(&self) -> Vec<&ModulePlan> {
+        let selected = self.modules.iter().filter(|module| !self.has_mandatory(&module.name));
+        let mut all: Vec<&ModulePlan> = self.mandatory.iter().chain(selected).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// The same, as values.
+    pub fn into_deciding(self) -> Vec<ModulePlan> {
+        self.deciding().into_iter().cloned().collect()
+    }
+
+    /// Whether a module of this name is mandatory, and decides the Manifest.
+    pub fn has_mandatory(&self, module: &str) -> bool {
+        self.mandatory.iter().any(|mandatory| mandatory.name == module)
+    }
+}
+
+// === impl Offer ===
+
+impl Offer {
+    /// Its channel; none for a mandatory module.
+    pub fn channel(&self) -> Option<&str> {
+        match self {
+            Offer::Channel(channel) => Some(channel),
+            Offer::Mandatory => None,
+        }
+    }
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.channel().unwrap_or("mandatory"))
+    }
 }
 
 /// The installation of a module whose removal waits: the version that `channel` offers now, which the removal may need.

@@ -20,7 +20,7 @@ use crate::{
     name::Key,
     object::Object,
     plan::{
-        Catalog, Installation,
+        Catalog, Installation, Offer,
         reporting::{Gateways, Watch},
     },
     template::{Error, Library, Stamp, Template, Templates},
@@ -58,7 +58,8 @@ pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &
         "module": {
             "name": installation.module,
             "version": installation.version,
-            "channel": installation.channel,
+            "channel": installation.offer.channel(),
+            "mandatory": installation.offer == Offer::Mandatory,
             "component": installation.component,
             "template": installation.template.name(),
         },
@@ -72,9 +73,12 @@ pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &
         .label(label::KYMA_NAME, kyma.name())
         .label(label::MODULE_NAME, &installation.module)
         .label(label::MANAGED_BY, names::MANAGED_BY_KCP)
-        .label(label::CHANNEL, &installation.channel)
         .annotation(annotation::OCM_COMPONENT_NAME, &installation.component)
         .annotation(annotation::FQDN, &installation.component);
+    stamp = match &installation.offer {
+        Offer::Channel(channel) => stamp.label(label::CHANNEL, channel),
+        Offer::Mandatory => stamp.label(label::MANDATORY_MODULE, "true"),
+    };
     let record = &installation.record;
     let digests = [(annotation::SYNC_OCI_REF, record.read), (annotation::COMPONENT_DIGEST, record.manifest)];
     for (name, digest) in digests.into_iter().filter_map(|(name, digest)| Some((name, digest?))) {

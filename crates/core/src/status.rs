@@ -59,6 +59,17 @@ pub enum Planned {
     Removing,
 }
 
+/// A mandatory module of a runtime after a pass. It takes no part in the state of the Kyma.
+#[derive(Clone, Debug)]
+pub struct MandatoryFact {
+    /// Name of the module.
+    pub name: String,
+    /// Why it is not installed as its definition says, and the state that this means.
+    pub refused: Option<(State, String)>,
+    /// Its Manifest after the pass, if it exists.
+    pub manifest: Option<Arc<Manifest>>,
+}
+
 /// Whether a part of the runtime is as desired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Part {
@@ -84,6 +95,29 @@ pub struct WatchFact {
     pub message: String,
 }
 
+// === impl MandatoryFact ===
+
+impl MandatoryFact {
+    /// Its state, and what its Manifest or its definition says about it.
+    fn state(&self) -> (State, Option<String>) {
+        match (&self.refused, &self.manifest) {
+            (Some((state, message)), _) => (*state, Some(message.clone())),
+            (None, Some(manifest)) => {
+                let ModuleStatus { state, message, .. } = of_manifest(&self.name, manifest);
+                (state, message)
+            }
+            (None, None) => (State::Processing, None),
+        }
+    }
+
+    /// What is wrong with it, in one sentence; none if it is ready or in progress.
+    pub fn problem(&self) -> Option<String> {
+        let (state, message) = self.state();
+        let message = message.unwrap_or_else(|| format!("it is in state {state}"));
+        matches!(state, State::Error | State::Warning).then(|| format!("mandatory module {}: {message}", self.name))
+    }
+}
+
 // === impl WatchFact ===
 
 impl WatchFact {
@@ -103,6 +137,8 @@ impl WatchFact {
 pub struct Facts {
     /// The modules, by name.
     pub modules: Vec<ModuleFact>,
+    /// The mandatory modules, by name; `None` if the pass did not get to them.
+    pub mandatory: Option<Vec<MandatoryFact>>,
     /// The custom resource definitions in the runtime.
     pub crds: Part,
     /// The module catalog in the runtime.
@@ -231,10 +267,36 @@ fn kyma_conditions(
         Some(_) => {}
         None => set(conditions::REACHABLE, true, "Reached", "the runtime is reachable"),
     }
+    match facts.mandatory.as_deref() {
+        None => {}
+        Some([]) => {
+            conditions::remove(&mut all, conditions::MANDATORY_MODULES);
+        }
+        Some(modules) => {
+            let (reason, message) = mandatory(modules);
+            let holds = reason == conditions::MANDATORY_READY;
+            conditions::set(&mut all, conditions::MANDATORY_MODULES, holds.into(), reason, &message, generation, now);
+        }
+    }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
     all
+}
+
+/// Reason and message of the condition about mandatory modules. Problems come first.
+fn mandatory(modules: &[MandatoryFact]) -> (&'static str, String) {
+    let problems: Vec<String> = modules.iter().filter_map(MandatoryFact::problem).collect();
+    if !problems.is_empty() {
+        return (conditions::MANDATORY_FAILED, problems.join("; "));
+    }
+    let names =
+        |modules: &[&MandatoryFact]| modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>().join(", ");
+    let (ready, waiting): (Vec<_>, Vec<_>) = modules.iter().partition(|module| module.state().0 == State::Ready);
+    if waiting.is_empty() {
+        return (conditions::MANDATORY_READY, format!("mandatory modules are ready: {}", names(&ready)));
+    }
+    (conditions::MANDATORY_PROCESSING, format!("waiting for mandatory modules: {}", names(&waiting)))
 }
 
 /// The state and message of the Kyma. Errors come first, then warnings, then modules in progress;

@@ -54,7 +54,7 @@ use tidegate_core::{
     },
     name::Key,
     object::Object,
-    plan::{self, Class, Components, ModuleOutcome, Settings},
+    plan::{self, Class, Components, InstalledModules, ModuleOutcome, Offer, Settings},
     render::offline::{Assumptions, Inputs, Outline, TargetName},
     snapshot::Snapshot,
     template::{Library, Template},
@@ -152,9 +152,9 @@ pub struct Seen {
     refused: BTreeMap<usize, Vec<Runtime>>,
     /// Suspended runtimes.
     suspended: usize,
-    /// Runtimes with the module installed, by module and channel: on the old side and on the new
+    /// Runtimes with the module installed, by module and offer: on the old side and on the new
     /// one.
-    on_channel: BTreeMap<(Key, String), (usize, usize)>,
+    on_offer: BTreeMap<(Key, Offer), (usize, usize)>,
     /// Runtimes that select their own modules, which are unknown.
     deciding: Vec<Runtime>,
     /// Runtimes that selected their own modules before, which are unknown.
@@ -214,7 +214,9 @@ impl Prepared {
 fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
-        for module in plan::runtime(landscape, request.components, kyma, &kyma.spec, request.settings).modules {
+        let before = InstalledModules::default();
+        let plan = plan::runtime(landscape, request.components, kyma, &kyma.spec, request.settings, &before);
+        for module in plan.into_deciding() {
             if let ModuleOutcome::Install(installation) = module.outcome {
                 all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });
             }
@@ -455,27 +457,27 @@ impl<'a> Comparison<'a> {
         let mut moves = Vec::new();
         for key in releases {
             let versions =
-                |landscape: &BTreeMap<Key, Arc<tidegate_core::api::ModuleReleaseMeta>>| -> BTreeMap<String, String> {
-                    let channels = landscape.get(key).into_iter().flat_map(|release| &release.spec.channels);
-                    channels.map(|entry| (entry.channel.clone(), entry.version.clone())).collect()
+                |landscape: &BTreeMap<Key, Arc<tidegate_core::api::ModuleReleaseMeta>>| -> BTreeMap<Offer, String> {
+                    let offers = landscape.get(key).into_iter().flat_map(|release| plan::offers(release));
+                    offers.map(|(offer, version)| (offer, version.to_owned())).collect()
                 };
             let (before, after) = (versions(old), versions(new));
-            let channels: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-            for channel in channels {
-                let (from, to) = (before.get(channel), after.get(channel));
+            let offers: BTreeSet<&Offer> = before.keys().chain(after.keys()).collect();
+            for offer in offers {
+                let (from, to) = (before.get(offer), after.get(offer));
                 if from == to {
                     continue;
                 }
                 let side = if to.is_some() { &self.new } else { &self.old };
                 let release = side.definition(Kind::ModuleReleaseMeta, key);
-                let (before, after) = seen.on_channel.get(&(key.clone(), channel.clone())).copied().unwrap_or_default();
+                let (before, after) = seen.on_offer.get(&(key.clone(), offer.clone())).copied().unwrap_or_default();
                 moves.push(Move {
                     module: key.clone(),
-                    channel: channel.clone(),
+                    channel: offer.to_string(),
                     from: from.cloned(),
                     to: to.cloned(),
                     runtimes: if to.is_some() { after } else { before },
-                    place: release.and_then(|release| places::channel(release, channel)),
+                    place: release.and_then(|release| places::offer(release, offer)),
                 });
             }
         }
@@ -591,8 +593,8 @@ impl Seen {
             let known = self.held.entry(by).or_insert_with(|| (Vec::new(), place));
             known.0.extend(runtimes);
         }
-        for (key, (before, after)) in other.on_channel {
-            let count = self.on_channel.entry(key).or_default();
+        for (key, (before, after)) in other.on_offer {
+            let count = self.on_offer.entry(key).or_default();
             *count = (count.0 + before, count.1 + after);
         }
         for (index, runtimes) in other.refused {

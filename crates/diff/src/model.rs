@@ -201,7 +201,7 @@ pub struct Conflict {
 pub struct Move {
     /// Module, as `<namespace>/<module>`.
     pub module: Key,
-    /// Channel.
+    /// Channel, or `mandatory`.
     pub channel: String,
     /// The old version; `None` for a new channel.
     pub from: Option<String>,

@@ -32,7 +32,7 @@ use tidegate_core::{
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Class, Components, Settings},
+    plan::{self, Class, Components, Offer, Settings},
     render::{self, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
@@ -392,8 +392,8 @@ struct Summing {
     subject: Subject,
     diagnostics: Diagnostics,
     outcome: Outcome,
-    /// How many runtimes have a module installed from a channel.
-    installed: BTreeMap<(Key, String), usize>,
+    /// How many runtimes have a module installed from an offer.
+    installed: BTreeMap<(Key, Offer), usize>,
     suspended: bool,
     compared: usize,
 }
@@ -509,28 +509,27 @@ fn held_together(held: Vec<Held>) -> Vec<Held> {
     held
 }
 
-/// Channels whose version changes.
-fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Move> {
+/// Offers whose version changes.
+fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> Vec<Move> {
     let Intent { before, after, .. } = baseline.intent;
-    let versions = |landscape: &Landscape| -> BTreeMap<(Key, String), String> {
+    let versions = |landscape: &Landscape| -> BTreeMap<(Key, Offer), String> {
         let releases = landscape.releases.iter();
-        let channels = releases.flat_map(|(key, release)| {
-            let channels = release.spec.channels.iter();
-            channels.map(|entry| ((key.clone(), entry.channel.clone()), entry.version.clone()))
+        let offers = releases.flat_map(|(key, release)| {
+            plan::offers(release).map(|(offer, version)| ((key.clone(), offer), version.to_owned()))
         });
-        channels.collect()
+        offers.collect()
     };
     let (old, new) = (versions(before), versions(after));
-    let keys: BTreeSet<&(Key, String)> = old.keys().chain(new.keys()).collect();
+    let keys: BTreeSet<&(Key, Offer)> = old.keys().chain(new.keys()).collect();
     let moved = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
     moved
         .map(|key| Move {
             module: key.0.clone(),
-            channel: key.1.clone(),
+            channel: key.1.to_string(),
             from: old.get(key).cloned(),
             to: new.get(key).cloned(),
             runtimes: installed.get(key).copied().unwrap_or_default(),
-            place: baseline.inputs.channel_place(&key.0, &key.1),
+            place: baseline.inputs.offer_place(&key.0, &key.1),
         })
         .collect()
 }

@@ -34,7 +34,8 @@ fn runtime_line(
     message: &str,
     modules: Vec<ModuleLine>,
 ) -> RuntimeLine {
-    RuntimeLine { name: name.to_owned(), standing, state, message: message.to_owned(), modules }
+    let (name, message) = (name.to_owned(), message.to_owned());
+    RuntimeLine { name, standing, state, message, modules, mandatory: Vec::new() }
 }
 
 fn module_line(name: &str, standing: SubjectState, state: State, message: Option<&str>) -> ModuleLine {

@@ -318,12 +318,27 @@ fn only_what_a_pass_removes_something_for_is_asked_for_again() {
     let kyma = |deleting| Kyma { metadata: metadata("one", deleting), ..Kyma::default() };
     let manifest =
         |name: &str, deleting| Arc::new(Manifest { metadata: metadata(name, deleting), ..Manifest::default() });
-    let check = |kyma: Option<&Kyma>, manifests: &[Arc<Manifest>], expected: &[(&str, &str, Option<&str>)]| {
-        let found = removed_for(&key, kyma, manifests);
+    let check_with = |kyma: Option<&Kyma>,
+                      manifests: &[Arc<Manifest>],
+                      releases: Vec<Arc<ModuleReleaseMeta>>,
+                      expected: &[(&str, &str, Option<&str>)]| {
+        let found = removed_for(&key, kyma, manifests, &releases);
         let found: Vec<(&str, &str, Option<&str>)> =
             found.iter().map(|(kind, key, uid)| (&*kind.gvk.kind, key.name(), uid.as_deref())).collect();
         assert_eq!(found, expected);
     };
+    let check = |kyma: Option<&Kyma>, manifests: &[Arc<Manifest>], expected: &[(&str, &str, Option<&str>)]| {
+        check_with(kyma, manifests, Vec::new(), expected);
+    };
+    let deleted = || vec![Arc::new(release("warden", true, true))];
+    let expected = ("ModuleReleaseMeta", "warden", Some("uid-warden"));
+    check_with(Some(&kyma(false)), &[manifest("one-a", false)], deleted(), &[expected]);
+    check_with(
+        Some(&kyma(true)),
+        &[manifest("one-a", false)],
+        deleted(),
+        &[("Kyma", "one", Some("uid-one")), expected],
+    );
     check(Some(&kyma(false)), &[manifest("one-a", false)], &[]);
     check(None, &[manifest("one-a", false)], &[("Kyma", "one", None)]);
     check(None, &[manifest("one-a", true)], &[("Kyma", "one", None), ("Manifest", "one-a", Some("uid-one-a"))]);
@@ -333,6 +348,42 @@ fn only_what_a_pass_removes_something_for_is_asked_for_again() {
         &[manifest("one-a", true), manifest("one-b", false)],
         &[("Kyma", "one", Some("uid-one")), ("Manifest", "one-a", Some("uid-one-a"))],
     );
+}
+
+fn release(name: &str, is_mandatory: bool, is_deleting: bool) -> ModuleReleaseMeta {
+    let offer = if is_mandatory { json!({"mandatory": {"version": "1.0.0"}}) } else { json!({"channels": []}) };
+    let mut release = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+        "metadata": {"namespace": "kcp-system", "name": name, "uid": format!("uid-{name}")}, "spec": offer,
+    });
+    release["spec"]["moduleName"] = json!(name);
+    if is_deleting {
+        release["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    serde_json::from_value(release).unwrap()
+}
+
+#[test]
+fn a_deleted_release_counts_while_its_mandatory_module_is_installed() {
+    let manifest = |is_deleting: bool| {
+        let mut manifest = Manifest::default();
+        manifest.metadata.labels = Some([(label::MODULE_NAME.to_owned(), "warden".to_owned())].into());
+        manifest.metadata.deletion_timestamp = is_deleting.then_some(Time(Timestamp::UNIX_EPOCH));
+        Arc::new(manifest)
+    };
+    let (present, going) = (vec![manifest(false)], vec![manifest(true)]);
+    for (is_mandatory, is_deleting, manifests, expected) in [
+        (true, true, &present, 1),
+        (true, true, &going, 0),
+        (true, false, &present, 0),
+        (false, true, &present, 0),
+        (true, true, &Vec::new(), 0),
+    ] {
+        let mut landscape = Landscape::default();
+        let release = release("warden", is_mandatory, is_deleting);
+        landscape.releases.insert(landscape::key(&release.metadata), Arc::new(release));
+        assert_eq!(deleted_releases(&landscape, "kcp-system", manifests).len(), expected);
+    }
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * A Manifest that cannot be read stays as it is.
+//! * A mandatory module decides about its Manifest, whether or not the Kyma selects a module of the same name. If its
+//!   release gets channels, or the reverse, the Manifest gets other labels and its objects stay.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,11 +25,11 @@ use tidegate_core::{
     conditions, landscape,
     name::Key,
     object::Object,
-    plan::{Installation, ModuleOutcome, Refusal, RuntimePlan},
+    plan::{self, Installation, ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan},
     status::Planned,
 };
 
-use super::state::LiveManifests;
+use super::state::{LiveManifests, Role};
 use crate::runtime::{
     manifest::{is_released, is_skipped, is_unmanaged},
     outcome::Failed,
@@ -71,8 +73,8 @@ pub(super) enum Orphan {
 pub(super) struct ModuleStep {
     /// Name of the module.
     pub(super) name: String,
-    /// The decision of the plan, for the status.
-    pub(super) planned: Planned,
+    /// What it is to the Kyma, for the status.
+    pub(super) role: Role,
     /// What its Manifest needs.
     pub(super) act: Act,
 }
@@ -121,7 +123,7 @@ pub(super) fn to_render<'a>(
     unreadable: &Unreadable<'_>,
     owner: Option<&str>,
 ) -> Vec<&'a Installation> {
-    let installations = plan.modules.iter().filter_map(|module| match &module.outcome {
+    let installations = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => Some(&**installation),
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
@@ -146,58 +148,86 @@ pub(super) fn decide(
     let owner = kyma.metadata.uid.as_deref();
     let mut decision = Decision { steps: Vec::new(), unreferenced: Vec::new(), problems: Vec::new() };
     for (&name, message) in unreadable {
-        let planned = Planned::Refused { state: State::Error, message: message.clone() };
-        let act = Act::Keep(live.get(name).cloned());
-        decision.steps.push(ModuleStep { name: name.to_owned(), planned, act });
-    }
-    for module in plan.modules.iter().filter(|module| !unreadable.contains_key(module.name.as_str())) {
-        let live = live.get(&module.name);
-        let former = live.filter(|live| is_of_former_kyma(live, owner));
-        let (planned, act) = match &module.outcome {
-            ModuleOutcome::Install(installation) => {
-                let act = match rendered.get(&module.name) {
-                    Some(Err(problem)) => {
-                        decision.problems.push(problem.clone());
-                        Act::Keep(live.filter(|_| former.is_none()).cloned())
-                    }
-                    Some(Ok(desired)) => match former {
-                        Some(former) => Act::Release { desired: desired.clone(), live: Arc::clone(former) },
-                        None => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
-                            Some(live) => upgrade(desired, live),
-                            None => install(desired, live),
-                        },
-                    },
-                    None => obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())),
-                };
-                (planned(installation), act)
-            }
-            ModuleOutcome::Refuse(refusal) => (refused(refusal), refuse(refusal, live)),
-            ModuleOutcome::Unmanage => (Planned::Unmanaged, live.map_or(Act::Keep(None), unmanage)),
+        let live = live.get(name);
+        let is_mandatory = plan.has_mandatory(name) || live.is_some_and(|live| plan::is_mandatory(&live.metadata));
+        let role = if is_mandatory {
+            Role::Mandatory { refused: Some((State::Error, message.clone())) }
+        } else {
+            Role::Selected(Planned::Refused { state: State::Error, message: message.clone() })
         };
-        decision.steps.push(ModuleStep { name: module.name.clone(), planned, act });
+        decision.steps.push(ModuleStep { name: name.to_owned(), role, act: Act::Keep(live.cloned()) });
     }
-    let is_planned =
-        |name: &str| unreadable.contains_key(name) || plan.modules.iter().any(|module| module.name == name);
-    let (known, unreferenced): (Vec<_>, Vec<_>) =
+    let is_readable = |module: &&ModulePlan| !unreadable.contains_key(module.name.as_str());
+    for module in plan.deciding().into_iter().filter(is_readable) {
+        let (act, problem) = act(module, live.get(&module.name), rendered, owner);
+        let role = match &module.offer {
+            Offer::Channel(channel) => {
+                decision.problems.extend(problem);
+                Role::Selected(planned(&module.outcome, channel))
+            }
+            Offer::Mandatory => Role::Mandatory { refused: refused(&module.outcome, problem) },
+        };
+        decision.steps.push(ModuleStep { name: module.name.clone(), role, act });
+    }
+    decision.steps.extend(plan.modules.iter().filter(|module| plan.has_mandatory(&module.name)).map(|module| {
+        let channel = module.offer.channel().unwrap_or_default();
+        let role = Role::Selected(planned(&module.outcome, channel));
+        ModuleStep { name: module.name.clone(), role, act: Act::Keep(None) }
+    }));
+    let is_planned = |name: &str| {
+        unreadable.contains_key(name)
+            || plan.has_mandatory(name)
+            || plan.modules.iter().any(|module| module.name == name)
+    };
+    let (unwanted, unreferenced): (Vec<_>, Vec<_>) =
         live.iter().filter(|(name, _)| !is_planned(name)).partition(|(name, live)| is_known(kyma, name, live));
     decision.unreferenced = unreferenced.into_iter().map(|(_, live)| Arc::clone(live)).collect();
-    let unwanted = known.into_iter();
-    decision.steps.extend(unwanted.map(|(name, live)| ModuleStep {
-        name: name.to_owned(),
-        planned: Planned::Removing,
-        act: match rendered.get(name) {
+    decision.steps.extend(unwanted.into_iter().map(|(name, live)| {
+        let is_mandatory = plan::is_mandatory(&live.metadata);
+        let role = if is_mandatory { Role::Mandatory { refused: None } } else { Role::Selected(Planned::Removing) };
+        let act = match rendered.get(name) {
             Some(Ok(desired)) => upgrade(desired, live),
             Some(Err(_)) | None => deletion(live),
-        },
+        };
+        ModuleStep { name: name.to_owned(), role, act }
     }));
     decision
 }
 
-/// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours. One
-/// that is being deleted is removed, whoever made it.
+/// What the Manifest of a module needs, and why it was not rendered.
+fn act(
+    module: &ModulePlan,
+    live: Option<&Arc<Manifest>>,
+    rendered: &Rendered,
+    owner: Option<&str>,
+) -> (Act, Option<String>) {
+    match &module.outcome {
+        ModuleOutcome::Install(_) => {
+            let former = live.filter(|live| is_of_former_kyma(live, owner));
+            match (rendered.get(&module.name), former) {
+                (Some(Err(problem)), None) => (Act::Keep(live.cloned()), Some(problem.clone())),
+                (Some(Err(problem)), Some(_)) => (Act::Keep(None), Some(problem.clone())),
+                (Some(Ok(desired)), Some(former)) => {
+                    (Act::Release { desired: desired.clone(), live: Arc::clone(former) }, None)
+                }
+                (Some(Ok(desired)), None) => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
+                    Some(live) => (upgrade(desired, live), None),
+                    None => (install(desired, live), None),
+                },
+                (None, _) => (obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())), None),
+            }
+        }
+        ModuleOutcome::Refuse(refusal) => (refuse(refusal, live), None),
+        ModuleOutcome::Unmanage => (live.map_or(Act::Keep(None), unmanage), None),
+    }
+}
+
+/// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours.
+/// Mandatory modules are in no status, and one that is being deleted is removed, whoever made it.
 fn is_known(kyma: &Kyma, module: &str, live: &Manifest) -> bool {
     let conditions = live.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     live.metadata.deletion_timestamp.is_some()
+        || plan::is_mandatory(&live.metadata)
         || conditions::find(conditions, conditions::APPLIED).is_some()
         || kyma.status.iter().flat_map(|status| &status.modules).any(|known| known.name == module)
 }
@@ -348,24 +378,40 @@ pub(super) fn after_delete(live: &Manifest, now: Timestamp) -> Act {
     Act::Keep(Some(Arc::new(deleting)))
 }
 
-fn planned(installation: &Installation) -> Planned {
-    Planned::Install {
-        template: installation.template.clone(),
-        template_generation: installation.template_generation,
-        channel: installation.channel.clone(),
-        policy: installation.policy,
+/// The decision about a module that the Kyma selects, for its status.
+fn planned(outcome: &ModuleOutcome, channel: &str) -> Planned {
+    match outcome {
+        ModuleOutcome::Install(installation) => Planned::Install {
+            template: installation.template.clone(),
+            template_generation: installation.template_generation,
+            channel: channel.to_owned(),
+            policy: installation.policy,
+        },
+        ModuleOutcome::Refuse(refusal) => Planned::Refused { state: refusal.state, message: sentence(refusal) },
+        ModuleOutcome::Unmanage => Planned::Unmanaged,
     }
 }
 
-fn refused(refusal: &Refusal) -> Planned {
-    let message = match &refusal.hint {
-        Some(hint) => format!("{}; {hint}", refusal.message),
-        None => refusal.message.clone(),
-    };
-    Planned::Refused { state: refusal.state, message }
+/// Why a mandatory module is not installed as its definition says, and the state that this means. `problem` is why its
+/// Manifest was not rendered.
+fn refused(outcome: &ModuleOutcome, problem: Option<String>) -> Option<(State, String)> {
+    match outcome {
+        ModuleOutcome::Install(_) | ModuleOutcome::Unmanage => problem.map(|problem| (State::Error, problem)),
+        ModuleOutcome::Refuse(refusal) => {
+            let state = if refusal.keep { refusal.state } else { State::Deleting };
+            Some((state, sentence(refusal)))
+        }
+    }
 }
 
-/// Whether a live Manifest is as rendered. Labels, annotations and finalizers of others do not matter.
+fn sentence(refusal: &Refusal) -> String {
+    match &refusal.hint {
+        Some(hint) => format!("{}; {hint}", refusal.message),
+        None => refusal.message.clone(),
+    }
+}
+
+/// Whether a live Manifest is as rendered. Other labels, annotations and finalizers of others do not matter.
 fn matches(desired: &Object, live: &Manifest) -> bool {
     let Ok(wanted) = serde_json::from_value::<Manifest>(desired.value().clone()) else { return false };
     let holds = |wanted: &Option<BTreeMap<String, String>>, live: &Option<BTreeMap<String, String>>| {
@@ -373,7 +419,11 @@ fn matches(desired: &Object, live: &Manifest) -> bool {
     };
     let finalizers = |metadata: &ObjectMeta| metadata.finalizers.clone().unwrap_or_default();
     let present = finalizers(&live.metadata);
+    // These two say where the version is from. Nobody else sets them, and each excludes the other.
+    let is_equal = |key: &str| landscape::label(&wanted.metadata, key) == landscape::label(&live.metadata, key);
     wanted.spec == live.spec
+        && is_equal(label::CHANNEL)
+        && is_equal(label::MANDATORY_MODULE)
         && holds(&wanted.metadata.labels, &live.metadata.labels)
         && holds(&wanted.metadata.annotations, &live.metadata.annotations)
         && finalizers(&wanted.metadata).iter().all(|finalizer| present.contains(finalizer))

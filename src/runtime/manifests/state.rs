@@ -3,17 +3,18 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_core::{
-    api::{Manifest, names::label, shared::ObjectMeta},
-    landscape,
-    status::{Failure, ModuleFact, Planned},
+    api::{
+        Manifest,
+        names::label,
+        shared::{ObjectMeta, State},
+    },
+    landscape, plan,
+    status::{Failure, MandatoryFact, ModuleFact, Planned},
 };
 
 use crate::runtime::manifest::is_released;
 
-/// Label of Manifests of mandatory modules, which no Kyma selects.
-const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
-
-/// The Manifests of the modules that a Kyma can select, before the pass.
+/// The Manifests of a Kyma by module, before the pass.
 #[derive(Debug)]
 pub(super) struct LiveManifests<'a>(BTreeMap<&'a str, &'a Arc<Manifest>>);
 
@@ -24,17 +25,30 @@ pub(in crate::runtime) struct Modules {
     pub(in crate::runtime) present: Vec<Arc<Manifest>>,
     /// When to check Manifests again that may be orphans.
     pub(in crate::runtime) again: Option<Duration>,
-    planned: Vec<(String, Planned)>,
+    roles: Vec<(String, Role)>,
     /// Why Manifests were not rendered.
     problems: Vec<String>,
+}
+
+/// What a module is to a Kyma.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::runtime) enum Role {
+    /// The Kyma selects or selected it. Contains the decision of the plan, for its status.
+    Selected(Planned),
+    /// It is or was mandatory: the status of the Kyma does not list it.
+    Mandatory {
+        /// Why it is not installed as its definition says, and the state that this means.
+        refused: Option<(State, String)>,
+    },
 }
 
 // === impl LiveManifests ===
 
 impl<'a> LiveManifests<'a> {
     pub(super) fn new(manifests: &'a [Arc<Manifest>]) -> LiveManifests<'a> {
-        let selectable = manifests.iter().filter(|manifest| landscape::label(&manifest.metadata, MANDATORY).is_none());
-        LiveManifests(selectable.filter_map(|manifest| Some((module_of(&manifest.metadata)?, manifest))).collect())
+        LiveManifests(
+            manifests.iter().filter_map(|manifest| Some((module_of(&manifest.metadata)?, manifest))).collect(),
+        )
     }
 
     /// The Manifest of a module.
@@ -52,7 +66,7 @@ impl<'a> LiveManifests<'a> {
 
 impl Modules {
     pub(super) fn new(problems: Vec<String>) -> Modules {
-        Modules { present: Vec::new(), again: None, planned: Vec::new(), problems }
+        Modules { present: Vec::new(), again: None, roles: Vec::new(), problems }
     }
 
     /// Notes when to check a Manifest again that may be an orphan.
@@ -61,29 +75,59 @@ impl Modules {
     }
 
     /// Adds a module with its Manifest, if that exists.
-    pub(super) fn push(&mut self, name: String, planned: Planned, present: Option<Arc<Manifest>>) {
-        self.planned.push((name, planned));
+    pub(super) fn push(&mut self, name: String, role: Role, present: Option<Arc<Manifest>>) {
+        self.roles.push((name, role));
         self.present.extend(present);
     }
 
-    /// The facts about each module for the status. `passed` are the Manifests after the passes over them.
+    /// The facts about each module that the Kyma selects. `passed` are the Manifests after the passes over them. The
+    /// Manifest of a module that is mandatory as well is none of the Kyma's.
     pub(in crate::runtime) fn facts(&self, passed: &[Arc<Manifest>]) -> Vec<ModuleFact> {
-        let by_module: BTreeMap<&str, &Arc<Manifest>> =
-            passed.iter().filter_map(|manifest| Some((module_of(&manifest.metadata)?, manifest))).collect();
-        // A Manifest that a pass has just released no longer exists, even if the watch still shows it.
-        let present = |name: &str| by_module.get(name).filter(|manifest| !is_released(manifest));
-        let fact = |(name, planned): &(String, Planned)| ModuleFact {
-            name: name.clone(),
-            planned: planned.clone(),
-            manifest: present(name).map(|manifest| Arc::clone(manifest)),
+        let by_module = present(passed);
+        let is_mandatory =
+            |name: &str| self.roles.iter().any(|(of, role)| of == name && matches!(role, Role::Mandatory { .. }));
+        let fact = |(name, role): &(String, Role)| match role {
+            Role::Selected(planned) => Some(ModuleFact {
+                name: name.clone(),
+                planned: planned.clone(),
+                manifest: by_module.get(name.as_str()).filter(|_| !is_mandatory(name)).map(|found| Arc::clone(found)),
+            }),
+            Role::Mandatory { .. } => None,
         };
-        self.planned.iter().map(fact).collect()
+        self.roles.iter().filter_map(fact).collect()
+    }
+
+    /// The facts about each mandatory module, by name. Leaves out those that are gone.
+    pub(in crate::runtime) fn mandatory(&self, passed: &[Arc<Manifest>]) -> Vec<MandatoryFact> {
+        let by_module = present(passed);
+        let fact = |(name, role): &(String, Role)| match role {
+            Role::Selected(_) => None,
+            Role::Mandatory { refused } => {
+                let manifest = by_module.get(name.as_str()).map(|found| Arc::clone(found));
+                let is_gone = manifest.is_none() && refused.as_ref().is_none_or(|(state, _)| *state == State::Deleting);
+                (!is_gone).then(|| MandatoryFact { name: name.clone(), refused: refused.clone(), manifest })
+            }
+        };
+        let mut facts: Vec<MandatoryFact> = self.roles.iter().filter_map(fact).collect();
+        facts.sort_by(|one, other| one.name.cmp(&other.name));
+        facts
     }
 
     /// Why Manifests were not rendered, if any were not.
     pub(in crate::runtime) fn failure(&self) -> Option<Failure> {
         self.problems.first().map(|message| Failure { reason: "RenderFailed", message: message.clone(), access: false })
     }
+}
+
+/// The Manifests by module. One that a pass has just released no longer exists, even if the watch still shows it.
+fn present(passed: &[Arc<Manifest>]) -> BTreeMap<&str, &Arc<Manifest>> {
+    let present = passed.iter().filter(|manifest| !is_released(manifest));
+    present.filter_map(|manifest| Some((module_of(&manifest.metadata)?, manifest))).collect()
+}
+
+/// The module of a Manifest, if the Kyma selected it.
+pub(in crate::runtime) fn selected_module_of(metadata: &ObjectMeta) -> Option<&str> {
+    module_of(metadata).filter(|_| !plan::is_mandatory(metadata))
 }
 
 /// The module of a Manifest.

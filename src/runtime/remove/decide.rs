@@ -19,7 +19,7 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 
 use crate::runtime::{
-    manifest,
+    manifest, manifests,
     outcome::{Failed, FailedKind},
 };
 
@@ -180,10 +180,10 @@ fn message(manifest: &Manifest) -> Option<String> {
     Some(format!("module {module}: {operation}"))
 }
 
-/// The status of a Kyma that is being deleted.
+/// The status of a Kyma that is being deleted. Mandatory modules go as well, but the status does not list them.
 pub(super) fn facts(manifests: &[Arc<Manifest>], step: String) -> Facts {
     let module = |manifest: &Arc<Manifest>| {
-        let name = manifest.metadata.labels.as_ref()?.get(label::MODULE_NAME)?.clone();
+        let name = manifests::selected_module_of(&manifest.metadata)?.to_owned();
         Some(ModuleFact { name, planned: Planned::Removing, manifest: Some(Arc::clone(manifest)) })
     };
     Facts { modules: manifests.iter().filter_map(module).collect(), deleting: Some(step), ..Facts::default() }

@@ -11,6 +11,8 @@ pub mod label {
     pub const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
     /// The channel of a Manifest of a module that is not mandatory.
     pub const CHANNEL: &str = "operator.kyma-project.io/channel";
+    /// `true` on a Manifest of a mandatory module.
+    pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
     /// The specialised controller of a module.
     pub const CONTROLLER_NAME: &str = "operator.kyma-project.io/controller-name";
     /// The webhook's selector on the Kyma in a runtime.
@@ -121,6 +123,8 @@ pub mod finalizer {
     pub const KYMA_PURGE: &str = "operator.kyma-project.io/purge-finalizer";
     /// On a Watcher, until its VirtualService is gone.
     pub const WATCHER: &str = "operator.kyma-project.io/watcher";
+    /// On a ModuleReleaseMeta with `spec.mandatory`, until its module is removed from all runtimes.
+    pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
     /// On a GitSource, until its objects are pruned or have lost the ownership label.
     pub const SOURCE: &str = "tidegate.dev/source";
     /// On a Manifest, until its objects are gone.

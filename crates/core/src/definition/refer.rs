@@ -518,10 +518,9 @@ fn check_module(
         }
         Some(None) => None,
         Some(Some(Channels::Mandatory)) => {
-            let message =
-                format!("the module `{name}` is mandatory, and Tidegate does not install mandatory modules yet");
+            let message = format!("the module `{name}` is mandatory: every runtime has it, and no Kyma can select it");
             let diagnostic = Diagnostic::warning(code::MANDATORY_MODULE, message);
-            let hint = "replace `mandatory` in its ModuleReleaseMeta by `channels` if runtimes need it";
+            let hint = "remove it from the list; to let Kymas select it, offer it in `channels`";
             Some(diagnostic.hint(hint).at(at(kyma, &path("name"))))
         }
         Some(Some(Channels::Known(channels))) => {

@@ -96,6 +96,48 @@ fn what_is_not_done_is_named_with_its_cause() {
 }
 
 #[test]
+fn mandatory_modules_are_shown_beside_the_state_of_their_kyma() {
+    let condition = |status: &str, reason: &str, message: &str| {
+        json!([{"type": "tidegate.dev/MandatoryModules", "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+    };
+    let with = |conditions: Value| {
+        let status = json!({"state": "Ready", "lastOperation": {"operation": "fine"}, "conditions": conditions});
+        super::runtime(&kyma("one", json!({}), status))
+    };
+    for (status, reason, expected) in [
+        ("True", "Ready", (SubjectState::Well, "fine")),
+        ("False", "Processing", (SubjectState::Waiting, "said")),
+        ("False", "Failed", (SubjectState::Wrong, "said")),
+    ] {
+        let line = with(condition(status, reason, "said"));
+        assert_eq!((line.standing, line.message.as_str(), line.state), (expected.0, expected.1, State::Ready));
+    }
+    let manifest = |module: &str, is_mandatory: &str| -> Manifest {
+        let labels = json!({
+            "operator.kyma-project.io/kyma-name": "one", "operator.kyma-project.io/module-name": module,
+            "operator.kyma-project.io/mandatory-module": is_mandatory,
+        });
+        let spec = json!({"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {}}});
+        let status = json!({"state": "Error", "lastOperation": {"operation": "because"}});
+        object("Manifest", module, json!({"metadata": {"labels": labels}, "spec": spec, "status": status}))
+    };
+    let kymas = [kyma("one", json!({}), json!({"state": "Ready"})), kyma("two", json!({}), Value::Null)];
+    let manifests = [manifest("warden", "true"), manifest("audit", "true"), manifest("selected", "false")];
+    let overview = Overview::from_objects(&[], &kymas, []).with_mandatory(&manifests);
+    let lines: Vec<String> = overview.runtimes[0]
+        .mandatory
+        .iter()
+        .map(|line| format!("{} {:?} {:?} {:?}", line.name, line.standing, line.version, line.message))
+        .collect();
+    assert_eq!(
+        lines,
+        [r#"audit Wrong Some("1.0.0") Some("because")"#, r#"warden Wrong Some("1.0.0") Some("because")"#]
+    );
+    assert_eq!(overview.runtimes[1].mandatory, []);
+}
+
+#[test]
 fn a_ready_kyma_of_an_older_generation_is_under_way() {
     let condition = json!([{"type": "Modules", "status": "True", "reason": "Ready", "message": "",
         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);

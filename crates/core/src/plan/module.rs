@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::{
-    Answer, Class, ComponentRecord, Components, InstallSource, Installation, ModuleOutcome, ModulePlan, Published,
-    RESERVED_CHANNEL, Refusal, Settings, manifest_name, reason,
+    Answer, Class, ComponentRecord, Components, InstallSource, Installation, ModuleOutcome, ModulePlan, Offer,
+    Published, RESERVED_CHANNEL, Refusal, Settings, manifest_name, offers, reason,
 };
 use crate::{
     api::{
         Kyma, ModuleReleaseMeta, ModuleTemplate,
         kyma::{KymaSpec, Module},
         names,
+        shared::CustomResourcePolicy,
     },
     component::{Component, Source},
     content::ContentId,
@@ -42,31 +43,36 @@ pub(super) fn plan(inputs: Inputs<'_>, module: &Module) -> ModulePlan {
     let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
     let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
     let channel = channel.unwrap_or(&settings.default_channel).to_owned();
-    let mut published_as = None;
-    let outcome = if module.managed {
-        let resolved = resolve(landscape, class, module, &channel, settings)
-            .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found));
-        published_as =
-            resolved.as_ref().ok().and_then(|found| in_registry(found.release, found.template, found.version));
-        match resolved.and_then(|found| installation(components, kyma, module, &channel, &found)) {
-            Ok(installation) => ModuleOutcome::Install(Box::new(installation)),
-            Err(refusal) => ModuleOutcome::Refuse(refusal),
+    let resolved = module.managed.then(|| {
+        resolve(landscape, class, module, &channel, settings)
+            .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found))
+    });
+    let wanted = Wanted { name: &module.name, offer: Offer::Channel(channel), policy: module.custom_resource_policy };
+    match resolved {
+        Some(resolved) => wanted.plan(components, kyma, resolved),
+        None => {
+            let Wanted { name, offer, .. } = wanted;
+            ModulePlan { name: name.to_owned(), offer, component: None, outcome: ModuleOutcome::Unmanage }
         }
-    } else {
-        ModuleOutcome::Unmanage
-    };
-    ModulePlan { name: module.name.clone(), channel, component: published_as, outcome }
+    }
 }
 
-/// The components in registries that channels offer, with their ModuleTemplates. Other versions are not looked up
-/// before a runtime wants them.
+/// A module that is wanted, and how.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) offer: Offer,
+    pub(super) policy: CustomResourcePolicy,
+}
+
+/// The components in registries that channels offer or that are mandatory, with their ModuleTemplates. Other versions
+/// are not looked up before a runtime wants them.
 pub fn components_named(landscape: &Landscape) -> BTreeMap<Component, BTreeSet<Key>> {
     let mut named: BTreeMap<Component, BTreeSet<Key>> = BTreeMap::new();
     for (key, release) in &landscape.releases {
-        for channel in &release.spec.channels {
-            let template = template_key(key.namespace(), key.name(), &channel.version);
+        for (_, version) in offers(release) {
+            let template = template_key(key.namespace(), key.name(), version);
             let found = landscape.templates.get(&template);
-            if let Some(component) = found.and_then(|found| in_registry(release, found, &channel.version)) {
+            if let Some(component) = found.and_then(|found| in_registry(release, found, version)) {
                 named.entry(component).or_default().insert(template);
             }
         }
@@ -83,7 +89,7 @@ fn in_registry(release: &ModuleReleaseMeta, template: &ModuleTemplate, version: 
 }
 
 /// The definitions of a module.
-struct Found<'a> {
+pub(super) struct Found<'a> {
     release: &'a ModuleReleaseMeta,
     template: &'a ModuleTemplate,
     key: Key,
@@ -108,7 +114,7 @@ fn resolve<'a>(
     };
     if release.spec.mandatory.is_some() {
         // Every runtime has it anyway. Upstream lets users enable it if its template lacks the marker.
-        return Err(Refusal::warning(reason::NOT_ALLOWED, "no templates were found"));
+        return Err(no_templates(name, channel));
     }
     if release.spec.channels.is_empty() {
         return Err(Refusal::error(reason::NO_CHANNEL, "no channels found for module"));
@@ -118,22 +124,21 @@ fn resolve<'a>(
         let message = format!("no versions found for channel: {channel} in module {name}");
         return Err(Refusal::error(reason::NO_CHANNEL, message));
     };
-    let key = template_key(&class.namespace, name, version);
-    let Some(template) = landscape.templates.get(&key) else {
-        let message = format!(
-            "failed to get module template: ModuleTemplate.operator.kyma-project.io \"{}\" not found",
-            key.name()
-        );
-        return Err(Refusal::error(reason::NO_TEMPLATE, message));
-    };
-    class.may_use(template).map_err(not_allowed)?;
-    if template.spec.mandatory {
-        return Err(Refusal::warning(reason::NOT_ALLOWED, "no templates were found"));
+    let found = Found::new(landscape, &class.namespace, name, release, version)?;
+    class.may_use(found.template).map_err(not_allowed)?;
+    if found.template.spec.mandatory {
+        return Err(no_templates(name, channel));
     }
     if !class.may_use_restricted(name, release, settings) {
         return Err(not_allowed("restricted"));
     }
-    Ok(Found { release, template, key, version })
+    Ok(found)
+}
+
+/// A user cannot enable a module that is mandatory. The sentence ends with a space, as Lifecycle Manager's.
+fn no_templates(module: &str, channel: &str) -> Refusal {
+    let message = format!("no templates were found: for module {module} in channel {channel} ");
+    Refusal::warning(reason::NOT_ALLOWED, message)
 }
 
 /// A module that the runtime may not use is uninstalled.
@@ -146,48 +151,94 @@ fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_
     let installed = kyma.status.iter().flat_map(|status| &status.modules).find(|status| status.name == module.name);
     let Some(installed) = installed else { return Ok(()) };
     let Some(version) = installed.version.as_deref() else { return Ok(()) };
-    let (Ok(from), Ok(to)) = (semver::Version::parse(version), semver::Version::parse(found.version)) else {
-        return Ok(());
-    };
-    if from.cmp_precedence(&to).is_le() {
-        return Ok(());
+    found.guard_downgrade(kyma, &module.name, version, || {
+        format!(
+            "module template update not allowed: ignore channel skew (from {} to {channel}), \
+             as a higher version ({version}) of the module was previously installed",
+            installed.channel.as_deref().unwrap_or_default(),
+        )
+    })
+}
+
+// === impl Found ===
+
+impl<'a> Found<'a> {
+    /// The definitions of a version of a module. Refused without a ModuleTemplate.
+    pub(super) fn new(
+        landscape: &'a Landscape,
+        namespace: &str,
+        module: &str,
+        release: &'a ModuleReleaseMeta,
+        version: &'a str,
+    ) -> Result<Found<'a>, Refusal> {
+        let key = template_key(namespace, module, version);
+        let template = landscape.templates.get(&key).ok_or_else(|| {
+            let name = key.name();
+            let message =
+                format!("failed to get module template: ModuleTemplate.operator.kyma-project.io \"{name}\" not found");
+            Refusal::error(reason::NO_TEMPLATE, message)
+        })?;
+        Ok(Found { release, template, key, version })
     }
-    let allowed = [&found.release.metadata, &kyma.metadata].iter().any(|metadata| {
-        let listed = landscape::annotation(metadata, names::annotation::ALLOW_DOWNGRADE).unwrap_or_default();
-        listed.split(',').any(|name| name.trim() == found.key.name())
-    });
-    if allowed {
-        return Ok(());
+
+    /// Refuses this version with `message` if `installed` is higher, unless a definition allows exactly this downgrade.
+    pub(super) fn guard_downgrade(
+        &self,
+        kyma: &Kyma,
+        module: &str,
+        installed: &str,
+        message: impl FnOnce() -> String,
+    ) -> Result<(), Refusal> {
+        let (Ok(from), Ok(to)) = (semver::Version::parse(installed), semver::Version::parse(self.version)) else {
+            return Ok(());
+        };
+        let is_allowed = || {
+            [&self.release.metadata, &kyma.metadata].iter().any(|metadata| {
+                let listed = landscape::annotation(metadata, names::annotation::ALLOW_DOWNGRADE).unwrap_or_default();
+                listed.split(',').any(|name| name.trim() == self.key.name())
+            })
+        };
+        if from.cmp_precedence(&to).is_le() || is_allowed() {
+            return Ok(());
+        }
+        let hint = format!(
+            "to go back to {}, commit annotation `{}: {}` on ModuleReleaseMeta {module} or on the Kyma",
+            self.version,
+            names::annotation::ALLOW_DOWNGRADE,
+            self.key.name(),
+        );
+        Err(Refusal::warning(reason::DOWNGRADE, message()).hint(hint))
     }
-    let message = format!(
-        "module template update not allowed: ignore channel skew (from {} to {channel}), \
-         as a higher version ({version}) of the module was previously installed",
-        installed.channel.as_deref().unwrap_or_default(),
-    );
-    let hint = format!(
-        "to go back to {}, commit annotation `{}: {}` on ModuleReleaseMeta {} or on the Kyma",
-        found.version,
-        names::annotation::ALLOW_DOWNGRADE,
-        found.key.name(),
-        module.name,
-    );
-    Err(Refusal::warning(reason::DOWNGRADE, message).hint(hint))
+}
+
+// === impl Wanted ===
+
+impl Wanted<'_> {
+    /// The plan for the module, once its definitions are resolved.
+    pub(super) fn plan(self, components: &Components, kyma: &Kyma, resolved: Result<Found<'_>, Refusal>) -> ModulePlan {
+        let published = |found: &Found<'_>| in_registry(found.release, found.template, found.version);
+        let component = resolved.as_ref().ok().and_then(published);
+        let outcome = match resolved.and_then(|found| installation(components, kyma, &self, &found)) {
+            Ok(installation) => ModuleOutcome::Install(Box::new(installation)),
+            Err(refusal) => ModuleOutcome::Refuse(refusal),
+        };
+        ModulePlan { name: self.name.to_owned(), offer: self.offer, component, outcome }
+    }
 }
 
 fn installation(
     components: &Components,
     kyma: &Kyma,
-    module: &Module,
-    channel: &str,
+    wanted: &Wanted<'_>,
     found: &Found<'_>,
 ) -> Result<Installation, Refusal> {
     let kyma_key = landscape::key(&kyma.metadata);
     let component = component(found.release, found.template).ok_or_else(|| {
-        let message = format!("ModuleReleaseMeta {} does not name an OCM component", module.name);
+        let message = format!("ModuleReleaseMeta {} does not name an OCM component", wanted.name);
         Refusal::error(reason::NO_COMPONENT, message).hint("set `spec.ocmComponentName`")
     })?;
     let Origin { source, localized_images, record } = origin(components, component, found)?;
-    let manifest_name = manifest_name(kyma_key.name(), component, &module.name);
+    let manifest_name = manifest_name(kyma_key.name(), component, wanted.name);
     let metadata = &found.template.metadata;
     let spec = &found.template.spec;
     let cluster_scoped = landscape::annotation(metadata, names::annotation::IS_CLUSTER_SCOPED);
@@ -196,13 +247,13 @@ fn installation(
         default_resource_cluster_scoped: cluster_scoped == Some("true"),
         kyma: kyma_key,
         manifest_name,
-        module: module.name.clone(),
+        module: wanted.name.to_owned(),
         component: component.to_owned(),
         version: found.version.to_owned(),
-        channel: channel.to_owned(),
+        offer: wanted.offer.clone(),
         template: found.key.clone(),
         template_generation: metadata.generation,
-        policy: module.custom_resource_policy,
+        policy: wanted.policy,
         manager: spec.manager.clone(),
         controller: landscape::label(metadata, names::label::CONTROLLER_NAME).map(str::to_owned),
         source,

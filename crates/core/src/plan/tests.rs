@@ -89,7 +89,7 @@ fn plan(landscape: &Landscape, kyma: &Kyma) -> RuntimePlan {
 }
 
 fn plan_with(landscape: &Landscape, components: &Components, kyma: &Kyma) -> RuntimePlan {
-    runtime(landscape, components, kyma, &kyma.spec, &Settings::default())
+    runtime(landscape, components, kyma, &kyma.spec, &Settings::default(), &InstalledModules::default())
 }
 
 /// The decision about the first module, in one line.
@@ -134,7 +134,7 @@ fn a_channel_leads_to_everything_that_a_manifest_says() {
         module: "cache".to_owned(),
         component: "kyma-project.io/module/cache".to_owned(),
         version: "1.2.0".to_owned(),
-        channel: "regular".to_owned(),
+        offer: Offer::Channel("regular".to_owned()),
         template: Key::new("kcp-system", "cache-1.2.0"),
         template_generation: Some(7),
         policy: CustomResourcePolicy::CreateAndDelete,
@@ -241,9 +241,11 @@ fn mandatory_modules_cannot_be_asked_for() {
     add_release(&mut landscape, "warden", json!({"mandatory": {"version": "1.0.0"}}));
     add_template(&mut landscape, "warden", "1.0.0", json!({}));
     let asking = kyma(json!({"spec": {"modules": [{"name": "warden"}]}}));
-    check(&landscape, &asking, "Warning NotAllowed keep: no templates were found");
+    let refused =
+        |module| format!("Warning NotAllowed keep: no templates were found: for module {module} in channel regular ");
+    check(&landscape, &asking, &refused("warden"));
     add_template(&mut landscape, "cache", "1.2.0", json!({"spec": {"mandatory": true}}));
-    check(&landscape, &kyma(json!({})), "Warning NotAllowed keep: no templates were found");
+    check(&landscape, &kyma(json!({})), &refused("cache"));
 }
 
 /// I03 and I12: installed iff (not beta or Kyma beta) and (not internal or Kyma internal).
@@ -309,7 +311,14 @@ fn restricted_modules_are_closed_until_a_selector_opens_them() {
             spec["kymaSelector"] = selector.clone();
         }
         add_release(&mut landscape, "cache", spec);
-        let plan = runtime(&landscape, &Components::default(), &labelled, &labelled.spec, settings);
+        let plan = runtime(
+            &landscape,
+            &Components::default(),
+            &labelled,
+            &labelled.spec,
+            settings,
+            &InstalledModules::default(),
+        );
         let installed = matches!(plan.modules[0].outcome, ModuleOutcome::Install(_));
         assert_eq!(installed, allowed, "{selector:?} {settings:?}");
         assert_eq!(!catalog(&landscape, &plan.class, settings).releases.is_empty(), allowed);

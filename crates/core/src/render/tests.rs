@@ -13,7 +13,7 @@ fn installation() -> Installation {
         module: "cache".to_owned(),
         component: "kyma-project.io/module/cache".to_owned(),
         version: "1.2.0".to_owned(),
-        channel: "regular".to_owned(),
+        offer: Offer::Channel("regular".to_owned()),
         template: Key::new("kcp-system", "cache-1.2.0"),
         template_generation: Some(3),
         policy: CustomResourcePolicy::CreateAndDelete,

@@ -24,7 +24,7 @@ use crate::{
     diagnostic::Diagnostics,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Components, Installation, ModuleOutcome, Release, Settings},
+    plan::{self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings},
     template::{Error, Library, Template, Templates},
 };
 
@@ -134,7 +134,9 @@ impl Run<'_> {
             }
             let modules = modules(kyma, installed.get(key));
             let spec = KymaSpec { modules, ..kyma.spec.clone() };
-            for module in plan::runtime(landscape, &components, kyma, &spec, &settings).modules {
+            let installed = InstalledModules::default();
+            let plan = plan::runtime(landscape, &components, kyma, &spec, &settings, &installed);
+            for module in plan.into_deciding() {
                 let ModuleOutcome::Install(installation) = module.outcome else { continue };
                 if self.is_new(Template::Manifest, shape_of_installation(&installation)) {
                     let result = super::manifest(self.templates, &installation, "0");
@@ -182,8 +184,9 @@ fn modules(kyma: &Kyma, installed: Option<&BTreeSet<String>>) -> Modules {
 
 /// What a template of a Manifest can tell apart: modules, and their versions.
 fn shape_of_installation(installation: &Installation) -> String {
-    let Installation { template, policy, default_resource, manager, localized_images, controller, .. } = installation;
-    let fields = json!([template.to_string(), policy, controller]);
+    let Installation { template, policy, default_resource, manager, localized_images, controller, offer, .. } =
+        installation;
+    let fields = json!([template.to_string(), policy, controller, offer.channel().is_some()]);
     format!("{fields}{}", shape_of(&json!([default_resource, manager, localized_images])))
 }
 

@@ -80,6 +80,47 @@ fn module_states_dominate_and_conditions_come_last() {
     check(&unknown, State::Processing, "waiting for all modules to become ready");
 }
 
+/// #69: mandatory modules have a condition, and take no part in anything else.
+#[test]
+fn mandatory_modules_have_a_condition_and_take_no_part_in_the_state() {
+    let fact = |name: &str, refused: Option<(State, &str)>, manifest: Option<Arc<Manifest>>| MandatoryFact {
+        name: name.to_owned(),
+        refused: refused.map(|(state, message)| (state, message.to_owned())),
+        manifest,
+    };
+    let with = |mandatory: Option<Vec<MandatoryFact>>| Facts { mandatory, ..done(vec![install("Ready")]) };
+    let said = |status: &KymaStatus| {
+        let found = conditions::find(&status.conditions, conditions::MANDATORY_MODULES)?;
+        Some(format!("{} {}: {}", found.status, found.reason, found.message))
+    };
+    let ready = || fact("audit", None, Some(manifest("Ready")));
+    for (facts, expected) in [
+        (vec![], None),
+        (vec![ready()], Some("True Ready: mandatory modules are ready: audit")),
+        (vec![ready(), fact("warden", None, None)], Some("False Processing: waiting for mandatory modules: warden")),
+        (
+            vec![ready(), fact("warden", None, Some(manifest("Deleting")))],
+            Some("False Processing: waiting for mandatory modules: warden"),
+        ),
+        (
+            vec![fact("audit", None, Some(manifest("Error"))), fact("warden", Some((State::Warning, "too low")), None)],
+            Some("False Failed: mandatory module audit: because; mandatory module warden: too low"),
+        ),
+        (
+            vec![fact("audit", Some((State::Processing, "looked up")), Some(manifest("Ready")))],
+            Some("False Processing: waiting for mandatory modules: audit"),
+        ),
+    ] {
+        let status = check(&with(Some(facts)), State::Ready, "kyma is ready");
+        assert_eq!(said(&status).as_deref(), expected);
+        assert_eq!(status.modules.len(), 1, "the status lists selected modules only");
+        // A pass that did not get to them leaves the condition, one that finds none removes it.
+        let kept = kyma(&kyma_with(status.clone()), &with(None), at(2));
+        assert_eq!(said(&kept), said(&status));
+        assert_eq!(said(&kyma(&kyma_with(status), &with(Some(vec![])), at(2))), None);
+    }
+}
+
 #[test]
 fn a_second_pass_over_the_same_facts_says_the_same() {
     let facts = done(vec![install("Ready")]);

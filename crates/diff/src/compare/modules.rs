@@ -22,7 +22,7 @@ use tidegate_core::{
     landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
-    plan::Installation,
+    plan::{Installation, Offer},
     render::{CompleteModule, SharedObject, offline::default_resource},
     template::Template,
 };
@@ -48,7 +48,7 @@ pub(super) struct Pair {
 struct Wish {
     class: u32,
     module: String,
-    channel: String,
+    offer: Offer,
     makes_resource: bool,
     is_declared: bool,
 }
@@ -490,7 +490,7 @@ impl Bucket {
             && let Some(changed) = comparison.place_of(&release)
         {
             let definition = new.and_then(|_| comparison.new.definition(release.0, &release.1));
-            let channel = definition.and_then(|definition| places::channel(definition, &shown.channel));
+            let channel = definition.and_then(|definition| places::offer(definition, &shown.offer));
             places.push(channel.unwrap_or(changed));
         } else if versions.0 == versions.1 {
             let component = old.map(|has| &has.installation.component) != new.map(|has| &has.installation.component);
@@ -530,7 +530,7 @@ impl Has {
         Wish {
             class: self.class,
             module: self.installation.module.clone(),
-            channel: self.installation.channel.clone(),
+            offer: self.installation.offer.clone(),
             makes_resource: self.installation.policy == CustomResourcePolicy::CreateAndDelete,
             is_declared: self.is_declared,
         }

@@ -9,6 +9,7 @@ use tidegate_core::{
     definition::Definition,
     diagnostic::Place,
     object::{Object, PathPart},
+    plan::Offer,
     snapshot::Snapshot,
     yaml::{self, Node},
 };
@@ -45,8 +46,12 @@ pub(super) fn field(definition: &Definition, path: &[PathPart]) -> Place {
     Place::at(&definition.place.path, line, column)
 }
 
-/// The line of a channel's version in a ModuleReleaseMeta.
-pub(super) fn channel(release: &Definition, channel: &str) -> Option<Place> {
+/// The line of an offered version in a ModuleReleaseMeta.
+pub(super) fn offer(release: &Definition, offer: &Offer) -> Option<Place> {
+    let Some(channel) = offer.channel() else {
+        release.object.value().pointer("/spec/mandatory/version")?;
+        return Some(field(release, &["spec".into(), "mandatory".into(), "version".into()]));
+    };
     let channels = release.object.value().pointer("/spec/channels")?.as_array()?;
     let index = channels.iter().position(|entry| entry.get("channel").is_some_and(|name| name == channel))?;
     Some(field(release, &["spec".into(), "channels".into(), index.into(), "version".into()]))

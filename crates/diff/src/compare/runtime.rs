@@ -18,7 +18,7 @@ use tidegate_core::{
     diagnostic::Place,
     landscape,
     name::Key,
-    plan::{self, Class, ModuleOutcome, ModulesFrom, RuntimePlan},
+    plan::{self, Class, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan},
     render::offline::Outline,
     template::Template,
 };
@@ -160,8 +160,9 @@ fn modules(
     seen: &mut Seen,
 ) {
     let wanted = |name: &str| !same || comparison.touched.contains(&Key::new(key.namespace(), name));
-    let some = old.into_iter().chain(new).flat_map(|half| &half.spec.modules).any(|module| wanted(&module.name));
-    if !some {
+    let halves = || old.into_iter().chain(new);
+    let is_selected = halves().flat_map(|half| &half.spec.modules).any(|module| wanted(&module.name));
+    if !is_selected && !halves().flat_map(|half| half.mandatory(key)).any(&wanted) {
         return;
     }
     let wanted = |name: &str| {
@@ -170,17 +171,18 @@ fn modules(
     };
     let old_kyma = old.map(|half| with_installed(comparison, key, half));
     let old_plan = match (old, &old_kyma) {
-        (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted))),
+        (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted), &InstalledModules::default())),
         _ => None,
     };
     let new_plan = new.map(|half| {
         // The downgrade guard of the new side sees the versions of the old side.
         let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
         let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
-        half.outline.plan(&kyma, &half.only(&wanted))
+        let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
+        half.outline.plan(&kyma, &half.only(&wanted), &before)
     });
     let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
-        let modules = plan.iter().flat_map(|plan| &plan.modules);
+        let modules = plan.iter().flat_map(RuntimePlan::deciding).filter(|module| wanted(&module.name));
         modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
     };
     let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
@@ -198,6 +200,11 @@ fn modules(
             clashes: clashes.remove(&name).unwrap_or_default(),
             refused: refused.remove(&name).unwrap_or_default(),
             manifests: Some(&manifests),
+        };
+        // Only the prune of a ModuleReleaseMeta waits for a user, and with it the removal of its mandatory module.
+        let effect = match comparison.effect(&(Kind::ModuleReleaseMeta, Key::new(key.namespace(), &name))) {
+            Effect::NeedsConfirmation => Effect::NeedsConfirmation,
+            Effect::Applies | Effect::Held => effect,
         };
         let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
         module.look(outcomes, old_kyma.as_deref(), seen);
@@ -232,7 +239,7 @@ fn status_after(plan: &RuntimePlan, kyma: Option<&Kyma>) -> KymaStatus {
     let modules = plan.modules.iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => Some(ModuleStatus {
             name: module.name.clone(),
-            channel: Some(installation.channel.clone()),
+            channel: installation.offer.channel().map(str::to_owned),
             version: Some(installation.version.clone()),
             ..ModuleStatus::default()
         }),
@@ -319,17 +326,17 @@ impl One<'_, '_> {
         Key::new(self.key.namespace(), self.name)
     }
 
-    /// Counts the channels from which the module is installed.
+    /// Counts the offers from which the module is installed.
     fn count(&self, before: &Option<ModuleOutcome>, after: &Option<ModuleOutcome>, seen: &mut Seen) {
-        let channel = |outcome: &Option<ModuleOutcome>| match outcome {
-            Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.channel.clone())),
+        let offer = |outcome: &Option<ModuleOutcome>| match outcome {
+            Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.offer.clone())),
             Some(ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage) | None => None,
         };
-        if let Some(on) = channel(before) {
-            seen.on_channel.entry(on).or_default().0 += 1;
+        if let Some(on) = offer(before) {
+            seen.on_offer.entry(on).or_default().0 += 1;
         }
-        if let Some(on) = channel(after) {
-            seen.on_channel.entry(on).or_default().1 += 1;
+        if let Some(on) = offer(after) {
+            seen.on_offer.entry(on).or_default().1 += 1;
         }
     }
 
@@ -379,12 +386,16 @@ impl One<'_, '_> {
         }
         let half = self.new?;
         let release = (Kind::ModuleReleaseMeta, self.release());
-        let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
         let changed = self.comparison.place_of(&release);
         let definition = half.outline.definition(release.0, &release.1);
-        let channel = changed
-            .as_ref()
-            .and_then(|_| super::places::channel(definition?, channel(self.comparison, &half.spec, module)));
+        if half.mandatory(self.key).any(|name| name == self.name) {
+            return definition.map(|release| {
+                super::places::offer(release, &Offer::Mandatory).unwrap_or_else(|| release.place.clone())
+            });
+        }
+        let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
+        let offer = || Offer::Channel(channel(self.comparison, &half.spec, module).to_owned());
+        let channel = changed.as_ref().and_then(|_| super::places::offer(definition?, &offer()));
         channel.or(changed).or_else(|| half.outline.wish(half.kyma, self.key, self.name))
     }
 }
@@ -408,6 +419,14 @@ impl<'a> Half<'a> {
         let class = comparison.new.class(kyma);
         let class_number = comparison.new_classes.get(&class).copied().unwrap_or_default();
         Some(Half { outline: &comparison.new, kyma, spec, class, class_number, is_declared })
+    }
+
+    /// The mandatory modules of the Kyma.
+    fn mandatory(&self, key: &Key) -> impl Iterator<Item = &'a str> {
+        let namespace = key.namespace().to_owned();
+        let releases = self.outline.inputs().landscape.releases.iter();
+        let mandatory = releases.filter(|(_, release)| release.spec.mandatory.is_some());
+        mandatory.map(|(key, _)| key).filter(move |key| key.namespace() == namespace).map(Key::name)
     }
 
     /// The spec with only some of the modules.

@@ -16,6 +16,10 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "landscapes/dev/watcher.yaml",
     "landscapes/prod/kyma.yaml",
     "landscapes/prod/watcher.yaml",
+    "modules/audit-baseline/1.0.0/module-template.yaml",
+    "modules/audit-baseline/1.0.0/objects/config.yaml",
+    "modules/audit-baseline/1.0.0/objects/rbac.yaml",
+    "modules/audit-baseline/module-release-meta.yaml",
     "modules/cache/1.0.0/module-template.yaml",
     "modules/cache/1.0.0/objects/config.yaml",
     "modules/cache/1.0.0/objects/crd.yaml",
@@ -79,6 +83,9 @@ pub(super) fn more(kymas: &[String]) -> Vec<(String, String)> {
 pub(super) const DEV_MODULES: [(&str, &str); 3] = [("cache", "1.1.0"), ("mailer", "2.4.0"), ("tracing-agent", "0.5.0")];
 /// The modules of `prod` at first, with their versions.
 pub(super) const PROD_MODULES: [(&str, &str); 2] = [("cache", "1.0.0"), ("mailer", "2.4.0")];
+
+/// The mandatory module, which every runtime has.
+pub(super) const MANDATORY: &str = "audit-baseline";
 
 /// The file with the channels of `cache`.
 pub(super) const CACHE_RELEASE: &str = "modules/cache/module-release-meta.yaml";

@@ -11,7 +11,7 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::{ObjectId, PathPart},
-    plan::{self, Class},
+    plan::{self, Class, Offer},
     render::{self, CompleteModule, Mark, Reporting, SharedObjects},
     template::Template,
 };
@@ -114,10 +114,15 @@ impl Inputs {
         self.definitions.good.get(&(kind, key.clone())).map(|definition| definition.place.clone())
     }
 
-    /// The place where a ModuleReleaseMeta assigns a version to a channel, or that of the ModuleReleaseMeta if the
-    /// channel is gone.
-    pub(super) fn channel_place(&self, release: &Key, channel: &str) -> Option<Place> {
+    /// The place where a ModuleReleaseMeta assigns a version to an offer, or that of the ModuleReleaseMeta if the
+    /// offer is gone.
+    pub(super) fn offer_place(&self, release: &Key, offer: &Offer) -> Option<Place> {
         let definition = self.definitions.good.get(&(Kind::ModuleReleaseMeta, release.clone()))?;
+        let Some(channel) = offer.channel() else {
+            let path = [PathPart::from("spec"), PathPart::from("mandatory"), PathPart::from("version")];
+            let (line, column) = definition.fields.position(&path);
+            return Some(Place::at(&definition.place.path, line, column));
+        };
         let channels = definition.object.value().pointer("/spec/channels").and_then(serde_json::Value::as_array);
         let index = channels.and_then(|all| all.iter().position(|entry| entry["channel"] == channel));
         let Some(index) = index else { return Some(definition.place.clone()) };
@@ -131,7 +136,7 @@ impl Inputs {
     pub(super) fn template_place(&self, kyma: &Kyma, module: &str, landscape: &Landscape) -> Option<Place> {
         let key = landscape::key(&kyma.metadata);
         let release = landscape.releases.get(&Key::new(key.namespace(), module))?;
-        let versions = release.spec.channels.iter().map(|channel| format!("{module}-{}", channel.version));
+        let versions = plan::offers(release).map(|(_, version)| format!("{module}-{version}"));
         let mut templates = versions.map(|name| Key::new(key.namespace(), &name));
         templates.find_map(|template| self.place(Kind::ModuleTemplate, &template))
     }

@@ -36,7 +36,7 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    plan::{self, InstallSource, Installation, ModuleOutcome, ModulesFrom, RuntimePlan},
+    plan::{self, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan},
     render::{self, CompleteModule, live as placeholder},
     template::Template,
 };
@@ -60,8 +60,8 @@ pub(super) struct Baseline<'a> {
 #[derive(Default)]
 pub(super) struct RuntimeResult {
     pub(super) outcome: Outcome,
-    /// The installed modules and their channels.
-    pub(super) installed: Vec<(Key, String)>,
+    /// The installed modules and their offers.
+    pub(super) installed: Vec<(Key, Offer)>,
     /// Whether the runtime is suspended, so that nothing was compared.
     pub(super) suspended: bool,
     /// Whether the runtime does not exist yet, so that nothing was compared.
@@ -72,8 +72,6 @@ pub(super) struct RuntimeResult {
 const LISTS_AT_ONCE: usize = 8;
 /// Concurrent comparisons of objects in one runtime. The limit of the cluster applies as well.
 const OBJECTS_AT_ONCE: usize = 8;
-/// Label of Manifests that belong to a mandatory module: they follow another rule.
-const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
 /// Field manager of Lifecycle Manager for catalog objects. An object with it is a copy from KCP, not a user's object.
 const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
@@ -130,24 +128,24 @@ pub(super) async fn compare_runtime(
     let manifests: BTreeMap<String, &Object> = baseline
         .world
         .manifests_of(key)
-        .filter(|manifest| manifest.label(MANDATORY).is_none())
         .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
         .collect();
     let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
     let components = baseline.inputs.components.seen_by(&recorded, &|_| false);
-    let plan = plan::runtime(&baseline.intent.after, &components, kyma, &spec, &baseline.inputs.settings);
+    let installed = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
+    let plan = plan::runtime(&baseline.intent.after, &components, kyma, &spec, &baseline.inputs.settings, &installed);
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
     if baseline.intent.gone.contains(key) {
-        let plan = RuntimePlan { modules: Vec::new(), ..plan };
+        let plan = RuntimePlan { modules: Vec::new(), mandatory: Vec::new(), ..plan };
         let modules = comparison.modules(&plan).await?;
         comparison.compare(Vec::new(), &modules).await?;
         return Ok(RuntimeResult { outcome: comparison.outcome, ..RuntimeResult::default() });
     }
-    let installed = plan.modules.iter().filter_map(|module| match &module.outcome {
+    let installed = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => {
-            Some((Key::new(key.namespace(), &module.name), installation.channel.clone()))
+            Some((Key::new(key.namespace(), &module.name), installation.offer.clone()))
         }
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
@@ -174,7 +172,7 @@ fn is_skipped(kyma: &Kyma) -> bool {
 /// The names that only this runtime has.
 fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &RuntimePlan) -> Names {
     let present = manifests.iter().map(|(module, manifest)| (manifest.name().to_owned(), module.clone()));
-    let planned = plan.modules.iter().filter_map(|module| match &module.outcome {
+    let planned = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => Some((installation.manifest_name.clone(), module.name.clone())),
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
@@ -276,9 +274,15 @@ impl<'a> RuntimeComparison<'a> {
     async fn modules(&mut self, plan: &RuntimePlan) -> Result<Vec<Module>, Error> {
         let mut modules = Vec::new();
         let mut rest = self.manifests.clone();
-        for module in &plan.modules {
+        for module in plan.deciding() {
             let live = rest.remove(&module.name);
-            let place = module_place(self.baseline.inputs, self.kyma, self.key, &module.name);
+            let place = match &module.offer {
+                Offer::Channel(_) => module_place(self.baseline.inputs, self.kyma, self.key, &module.name),
+                Offer::Mandatory => {
+                    let release = Key::new(self.key.namespace(), &module.name);
+                    self.baseline.inputs.offer_place(&release, &Offer::Mandatory)
+                }
+            };
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
                     modules.extend(self.install(installation, live, place).await?);
@@ -364,14 +368,14 @@ impl<'a> RuntimeComparison<'a> {
         }))
     }
 
-    /// The line that gives the channel a version other than the installed one.
+    /// The line that gives the offer a version other than the installed one.
     fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let before = live?.value().pointer("/spec/version").and_then(Value::as_str);
         let release = Key::new(self.key.namespace(), &installation.module);
-        let was = self.baseline.intent.before.releases.get(&release)?.spec.channels.iter();
-        let was = was.filter(|entry| entry.channel == installation.channel).map(|entry| entry.version.as_str()).next();
+        let was = plan::offers(self.baseline.intent.before.releases.get(&release)?);
+        let was = was.filter(|(offer, _)| *offer == installation.offer).map(|(_, version)| version).next();
         let moves = before != Some(installation.version.as_str()) && was != Some(installation.version.as_str());
-        self.baseline.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
+        self.baseline.inputs.offer_place(&release, &installation.offer).filter(|_| moves)
     }
 
     /// The line of the ModuleTemplate that differs from the Manifest, if both have the same version.

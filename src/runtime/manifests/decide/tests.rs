@@ -38,6 +38,9 @@ fn a_manifest_is_written_only_if_it_differs() {
     check(|live| live["metadata"]["finalizers"] = json!(["theirs", "declarative.kyma-project.io/finalizer"]), true);
     check(|live| live["metadata"]["finalizers"] = json!([]), false);
     check(|live| live["metadata"]["labels"] = json!({}), false);
+    // A release that was mandatory, or had channels.
+    check(|live| live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true"), false);
+    check(|live| live["metadata"]["labels"]["operator.kyma-project.io/channel"] = json!("regular"), false);
     // Lifecycle Manager repairs neither of these two.
     check(|live| live["spec"]["customResourcePolicy"] = json!("Ignore"), false);
     check(|live| live["spec"]["install"]["source"]["tree"] = json!("2"), false);
@@ -54,7 +57,7 @@ fn installation() -> Box<Installation> {
         module: "cache".to_owned(),
         component: "example.org/cache".to_owned(),
         version: "1.0.0".to_owned(),
-        channel: "regular".to_owned(),
+        offer: Offer::Channel("regular".to_owned()),
         template: Key::new("kcp-system", "cache-1.0.0"),
         template_generation: Some(1),
         policy: CustomResourcePolicy::CreateAndDelete,
@@ -78,11 +81,14 @@ fn refusal(keep: bool) -> Refusal {
 
 /// A plan with the module `cache`, or without modules.
 fn plan(outcome: Option<ModuleOutcome>) -> RuntimePlan {
-    let module =
-        |outcome| ModulePlan { name: "cache".to_owned(), channel: "regular".to_owned(), component: None, outcome };
+    let module = |outcome| {
+        let offer = Offer::Channel("regular".to_owned());
+        ModulePlan { name: "cache".to_owned(), offer, component: None, outcome }
+    };
     RuntimePlan {
         kyma: Key::new("kcp-system", "eu"),
         modules: outcome.into_iter().map(module).collect(),
+        mandatory: Vec::new(),
         class: Class { namespace: "kcp-system".to_owned(), beta: false, internal: false, restricted: [].into() },
     }
 }
@@ -161,6 +167,7 @@ fn each_module_needs_one_act() {
         let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, [expected], "{:?}", plan.modules);
+        assert!(decision.steps.iter().all(|step| matches!(step.role, Role::Selected(_))));
         assert_eq!(decision.problems, Vec::<String>::new());
     }
 }
@@ -197,14 +204,75 @@ fn nothing_is_rendered_for_a_manifest_that_goes_first() {
     }
 }
 
+/// The same with the label of a mandatory module.
+fn mandatory() -> Arc<Manifest> {
+    live(|live| live["metadata"]["labels"][label::MANDATORY_MODULE] = json!("true"))
+}
+
+/// A plan with `cache` as a mandatory module, and as one that the Kyma selects.
+fn mandatory_plan(outcome: Option<ModuleOutcome>, selected: Option<ModuleOutcome>) -> RuntimePlan {
+    let module = |outcome| ModulePlan { name: "cache".to_owned(), offer: Offer::Mandatory, component: None, outcome };
+    RuntimePlan { mandatory: outcome.into_iter().map(module).collect(), ..plan(selected) }
+}
+
 #[test]
-fn a_manifest_of_a_mandatory_module_is_left_alone() {
-    let mandatory = live(|live| {
-        live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
-    });
-    let manifests = [mandatory];
-    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma());
-    assert!(decision.steps.is_empty());
+fn a_mandatory_module_decides_about_its_manifest_and_no_status_lists_it() {
+    let install = || Some(ModuleOutcome::Install(installation()));
+    let refuse = |keep| Some(ModuleOutcome::Refuse(refusal(keep)));
+    let refused = |state: State, message: &str| Some((state, message.to_owned()));
+    let failed = || refused(State::Error, "no channel");
+    for (outcome, live, expected, refused) in [
+        (install(), None, "create", None),
+        // The labels of the rendered one are those of a module with channels.
+        (install(), Some(mandatory()), "apply", None),
+        (install(), Some(live(|_| {})), "keep", None),
+        (refuse(true), Some(mandatory()), "keep", failed()),
+        (refuse(true), None, "absent", failed()),
+        (refuse(false), Some(mandatory()), "delete", refused(State::Deleting, "no channel")),
+        (refuse(false), Some(live(|_| {})), "delete", refused(State::Deleting, "no channel")),
+        // Its release has channels now, and nobody selects it.
+        (None, Some(mandatory()), "delete", None),
+    ] {
+        let (plan, manifests) = (mandatory_plan(outcome, None), live.into_iter().collect::<Vec<_>>());
+        let live = LiveManifests::new(&manifests);
+        let rendered = to_render(&plan, &live, &Unreadable::new(), None);
+        let rendered: Rendered =
+            rendered.iter().map(|found| (found.module.clone(), Ok(Object::new(self::rendered()).unwrap()))).collect();
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma());
+        let [step] = decision.steps.as_slice() else { panic!("{decision:?}") };
+        assert_eq!(name(&step.act), expected);
+        assert_eq!(step.role, Role::Mandatory { refused });
+    }
+}
+
+#[test]
+fn a_kyma_that_selects_a_mandatory_module_leaves_its_manifest_alone() {
+    let plan = mandatory_plan(
+        Some(ModuleOutcome::Install(installation())),
+        Some(ModuleOutcome::Refuse(Refusal { state: State::Warning, ..refusal(false) })),
+    );
+    let manifests = [live(|_| {})];
+    let rendered: Rendered = [("cache".to_owned(), Ok(Object::new(rendered()).unwrap()))].into();
+    let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+    let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
+    assert_eq!(acts, ["keep", "absent"]);
+    let expected = Planned::Refused { state: State::Warning, message: "no channel".to_owned() };
+    assert_eq!(decision.steps[1].role, Role::Selected(expected));
+}
+
+#[test]
+fn a_mandatory_manifest_that_cannot_be_rendered_or_read_is_no_problem_of_the_kyma() {
+    let plan = mandatory_plan(Some(ModuleOutcome::Install(installation())), None);
+    let manifests = [mandatory()];
+    let rendered: Rendered = [("cache".to_owned(), Err("broken".to_owned()))].into();
+    let unreadable = Unreadable::from([("cache", "broken".to_owned())]);
+    for unreadable in [Unreadable::new(), unreadable] {
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &unreadable, &kyma());
+        assert_eq!(decision.problems, Vec::<String>::new());
+        assert_eq!(name(&decision.steps[0].act), "keep");
+        let refused = Some((State::Error, "broken".to_owned()));
+        assert_eq!(decision.steps[0].role, Role::Mandatory { refused });
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::{
     name::Key,
     object::{Object, PathPart},
     plan::{
-        self, Class, Components, Installation, ModuleOutcome, RuntimePlan, Settings,
+        self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, RuntimePlan, Settings,
         reporting::{Gateways, Watch},
     },
     render::{self, Reporting},
@@ -98,10 +98,10 @@ impl<'a> Outline<'a> {
         self.inputs
     }
 
-    /// The plan of a runtime.
-    pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec) -> RuntimePlan {
+    /// The plan of a runtime. `installed` are the modules that it has before.
+    pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec, installed: &InstalledModules) -> RuntimePlan {
         let Inputs { landscape, components, settings, .. } = self.inputs;
-        plan::runtime(landscape, components, kyma, spec, settings)
+        plan::runtime(landscape, components, kyma, spec, settings, installed)
     }
 
     /// The class of a Kyma.
@@ -206,8 +206,13 @@ impl<'a> Outline<'a> {
         unknown: &mut BTreeSet<String>,
     ) -> Vec<Rendered> {
         let mut manifests = Vec::new();
-        for module in &self.plan(kyma, &kyma.spec).modules {
-            let place = self.wish(kyma, key, &module.name).unwrap_or_else(|| Place::file(""));
+        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default());
+        // A module that is mandatory as well is refused to the Kyma, which its check says.
+        for module in plan.deciding() {
+            let place = match &module.offer {
+                Offer::Channel(_) => self.wish(kyma, key, &module.name).unwrap_or_else(|| Place::file("")),
+                Offer::Mandatory => self.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), &module.name)),
+            };
             match &module.outcome {
                 ModuleOutcome::Install(installation) => match self.manifest(kyma, installation) {
                     Ok(object) => {
@@ -282,7 +287,7 @@ impl<'a> Outline<'a> {
         modules: &mut Modules,
     ) -> Target {
         let place = self.place(Kind::Kyma, key);
-        let plan = self.plan(kyma, &kyma.spec);
+        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default());
         let mut objects = Vec::new();
         for part in self.shared(&plan.class) {
             let places = if part.places.is_empty() { std::slice::from_ref(&place) } else { &part.places };
@@ -293,7 +298,7 @@ impl<'a> Outline<'a> {
             Ok(object) => objects.push(Rendered::new(object, vec![place], Some(Template::Kyma.name()))),
             Err(error) => diagnostics.push(error.diagnostic()),
         }
-        for module in &plan.modules {
+        for module in plan.deciding() {
             if let ModuleOutcome::Install(installation) = &module.outcome {
                 objects.extend(self.module_objects(diagnostics, installation, modules));
             }

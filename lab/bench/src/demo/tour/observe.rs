@@ -14,7 +14,10 @@ use kube::{
 };
 use kube_sim::Tally;
 use serde_json::Value;
-use tidegate_core::api::{GitSource, Kyma, names, shared::State};
+use tidegate_core::{
+    api::{GitSource, Kyma, names, shared::State},
+    conditions,
+};
 use tidegate_testbed as testbed;
 
 use super::{DEADLINE, Tour};
@@ -86,6 +89,17 @@ impl Tour<'_> {
         }
         let said = status.last_operation.map(|last| last.operation).unwrap_or_default();
         Err(format!("Kyma {kyma} is {:?} with {found:?}; {said}", status.state))
+    }
+
+    /// Whether the status of a Kyma says that its mandatory modules are ready.
+    pub(super) async fn has_mandatory(&self, kyma: &str) -> Result<(), String> {
+        let live = self.kyma_api().get(kyma).await.map_err(|error| error.to_string())?;
+        let all = live.status.map(|status| status.conditions).unwrap_or_default();
+        match all.into_iter().find(|condition| condition.type_ == conditions::MANDATORY_MODULES) {
+            Some(found) if found.status == "True" => Ok(()),
+            Some(found) => Err(found.message),
+            None => Err("no condition".to_owned()),
+        }
     }
 
     /// Whether a module's operator runs in a runtime, at this version and with all its replicas.

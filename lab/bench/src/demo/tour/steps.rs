@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::demo::{
     landscape::{
         CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
-        MAILER_RELEASE, PROD, PROD_MODULES,
+        MAILER_RELEASE, MANDATORY, PROD, PROD_MODULES,
     },
     report,
 };
@@ -35,7 +35,7 @@ impl Tour<'_> {
     pub(super) async fn first_sync(&self) -> anyhow::Result<String> {
         let commit = self.repository.head()?;
         report::doing(&format!(
-            "the repository has {} with {} Kymas and three modules",
+            "the repository has {} with {} Kymas, three modules to select and a mandatory one",
             short(&commit),
             self.kymas.len()
         ));
@@ -50,6 +50,12 @@ impl Tour<'_> {
             let list = modules.iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>();
             report::seen(&format!("{kyma}: {}, operators running", list.join(", ")));
         }
+        for kyma in [DEV, PROD] {
+            let what = format!("{kyma} has the mandatory module");
+            self.until(&what, async || self.is_configured(kyma, MANDATORY, "level", "metadata").await).await?;
+            self.until(&what, async || self.has_mandatory(kyma).await).await?;
+        }
+        report::seen(&format!("dev, prod: mandatory module {MANDATORY}, which no Kyma lists"));
         let more = self.kymas.get(2..).unwrap_or_default();
         for kyma in more {
             self.until(&format!("Kyma {kyma} is Ready"), async || self.is_ready(kyma, &PROD_MODULES).await).await?;
