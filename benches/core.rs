@@ -112,15 +112,31 @@ fn plans(criterion: &mut Criterion) {
             let kymas = landscape.kymas.values();
             kymas
                 .map(|kyma| {
-                    plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings, &InstalledModules::default())
-                        .modules
-                        .len()
+                    plan::runtime(
+                        &landscape,
+                        &components,
+                        kyma,
+                        &kyma.spec,
+                        &settings,
+                        &InstalledModules::default(),
+                        plan::Windows::Unknown,
+                    )
+                    .modules
+                    .len()
                 })
                 .sum::<usize>()
         });
     });
     let (_, kyma) = landscape.kymas.first_key_value().unwrap();
-    let plan = plan::runtime(&landscape, &components, kyma, &kyma.spec, &settings, &InstalledModules::default());
+    let plan = plan::runtime(
+        &landscape,
+        &components,
+        kyma,
+        &kyma.spec,
+        &settings,
+        &InstalledModules::default(),
+        plan::Windows::Unknown,
+    );
     let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("it is installed") };
     criterion.bench_function("render/manifest", |bench| {
         bench.iter(|| render::manifest(side.library.base(), black_box(installation), "uid").unwrap());
@@ -167,6 +183,7 @@ fn comparison(criterion: &mut Criterion) {
         target: None,
         assumptions: &assumptions,
         settings: &settings,
+        maintenance: None,
         components: &components,
         mask: &mask,
         numbers: true,

@@ -167,6 +167,14 @@ pub struct Options {
     /// first
     #[arg(long, value_name = "MIB", default_value = "1024")]
     pub module_cache_quota: u64,
+    /// Read the policy of maintenance windows from this JSON or YAML file, again whenever it changes, for example
+    /// `/etc/maintenance-policy/policy.json`; without a policy, no upgrade that requires downtime is installed
+    /// [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub maintenance_policy: Option<PathBuf>,
+    /// Begin an upgrade that requires downtime only if its maintenance window lasts longer than this from then
+    #[arg(long, value_name = "DURATION", default_value = "20m")]
+    pub min_maintenance_window_size: Period,
     /// Store the certificates of runtimes, and the CA that they trust, in this namespace
     #[arg(long, value_name = "NAME", default_value = "istio-system")]
     pub istio_namespace: String,
@@ -408,12 +416,23 @@ pub struct Config {
     pub paused: bool,
     /// The OCI registry that modules are read from; `None` if none is configured.
     pub registry: Option<Registry>,
+    /// Maintenance windows.
+    pub maintenance: Maintenance,
     /// How long the daemon waits for work in progress before it exits.
     pub shutdown_timeout: Duration,
     /// Filter of the logs.
     pub log: String,
     /// Format of the logs.
     pub log_format: LogFormat,
+}
+
+/// Maintenance windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maintenance {
+    /// The file with the policy.
+    pub policy: Option<PathBuf>,
+    /// How long a window must last from now to be used.
+    pub size_min: Duration,
 }
 
 /// The OCI registry that modules are read from.
@@ -653,6 +672,10 @@ impl TryFrom<Options> for Config {
             certificates: certificates(&options)?,
             lease,
             registry: registry(&options)?,
+            maintenance: Maintenance {
+                policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
+                size_min: options.min_maintenance_window_size.0,
+            },
             shutdown_timeout: options.shutdown_timeout.0,
             kubeconfig: options.kubeconfig,
             sources: options.sources,

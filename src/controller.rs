@@ -33,6 +33,7 @@ use crate::{
         GatewayContext,
         certificates::{Certificates, CertificatesContext},
     },
+    maintenance::Maintenance,
     metrics::Metrics,
     queue::{self, Finish, Triggers},
     release::ReleaseContext,
@@ -84,6 +85,8 @@ pub struct Context {
     pub shared: runtime::SharedByRuntimes,
     /// Components and layers in OCI registries.
     pub components: Components,
+    /// The policy of maintenance windows.
+    pub maintenance: Maintenance,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
@@ -159,6 +162,7 @@ impl Context {
             contacts: &self.contacts,
             shared: &self.shared,
             components: &self.components,
+            maintenance: &self.maintenance,
             certificates: CertificatesContext {
                 kcp: &self.kcp,
                 stores: &self.stores,

@@ -48,6 +48,7 @@ use crate::{
     },
     gateway::certificates::Certificates,
     http::{self, Bound},
+    maintenance::Maintenance,
     metrics::Metrics,
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     renderer::Renderer,
@@ -206,6 +207,7 @@ impl Daemon {
             agent: config.agent.clone(),
             inbox,
             shared: crate::runtime::SharedByRuntimes::default(),
+            maintenance: Maintenance::open(&config.maintenance),
             components: Components::open(config.registry.as_ref(), &config.state.join(MODULES), engines.unpacker)?,
             watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
@@ -403,6 +405,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         let Context { components, queue, events, shared, .. } = &*shared;
         components.run(queue, events, &shared.modules).await;
     });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move { shared.maintenance.follow(&shared.events, &shared.stores).await });
     let shared = Arc::clone(context);
     tasks.spawn(async move {
         let definitions = shared.stores.definitions();

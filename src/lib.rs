@@ -34,6 +34,7 @@
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
 //! | one pass over a GitSource | [`source`] |
 //! | find modules in OCI registries beside the passes, keep them on disk | [`components`] |
+//! | read the policy of maintenance windows, again when its file changes | [`maintenance`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
@@ -125,6 +126,7 @@ pub mod controller;
 pub mod daemon;
 pub mod gateway;
 mod http;
+pub mod maintenance;
 pub mod metrics;
 pub mod queue;
 pub mod release;

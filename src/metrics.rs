@@ -33,6 +33,8 @@ pub struct Observed {
     pub mandatory_modules: u64,
     /// The mandatory modules of runtimes.
     pub mandatory_states: Vec<MandatorySeries>,
+    /// Whether the last read of the policy of maintenance windows succeeded.
+    pub maintenance_policy_read: bool,
     /// The git sources.
     pub sources: Vec<SourceSeries>,
     /// The queue.
@@ -446,6 +448,11 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
         gauge
     };
     registry.register("tidegate_leading", "Whether this process is the leader", gauge(i64::from(observed.leading)));
+    registry.register(
+        "lifecycle_mgr_maintenance_window_config_read_success",
+        "Whether the last read of the policy of maintenance windows succeeded",
+        gauge(i64::from(observed.maintenance_policy_read)),
+    );
     registry.register(
         "tidegate_paused",
         "Whether the configuration pauses all work",

@@ -20,7 +20,7 @@
 //!
 //! `state` is what is known between passes, and `decide` what a pass does. Each module below has its own of both.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
@@ -37,7 +37,7 @@ use tidegate_core::{
     definition,
     landscape::{self, Landscape},
     name::Key,
-    plan::{self, Installation, InstalledModules, RuntimePlan, Settings, reporting::Agent},
+    plan::{self, Installation, InstalledModules, RuntimePlan, RuntimeWindows, Settings, Windows, reporting::Agent},
     status::Facts,
 };
 use tidegate_process::{
@@ -52,6 +52,7 @@ use crate::{
         events::{Recorder, Severity},
     },
     gateway::certificates::CertificatesContext,
+    maintenance::Maintenance,
     queue::{Finish, Triggers},
     renderer::CurrentTemplates,
     source::registry::SourceRegistry,
@@ -111,6 +112,8 @@ pub struct RuntimeContext<'a> {
     pub contacts: &'a Contacts,
     /// Components and layers in OCI registries.
     pub components: &'a Components,
+    /// The policy of maintenance windows.
+    pub maintenance: &'a Maintenance,
     /// The objects that runtimes share, rendered once.
     pub shared: &'a SharedByRuntimes,
     /// What the certificate of a runtime uses.
@@ -396,6 +399,7 @@ impl RuntimePass<'_> {
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
         let WantedModules { plan, leaving, must_wait } = self.plan(landscape, manifests, &spec, known);
+        let maintenance = decide::maintenance(&plan, known.counterpart.live().map(|kyma| &kyma.spec));
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
@@ -424,20 +428,16 @@ impl RuntimePass<'_> {
             requested: decide::handled_by_pass(self.kyma, must_wait || is_waiting),
             tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, counterpart.reverted())),
+            maintenance,
             failure: modules
                 .failure()
                 .or_else(|| decide::unreadable_counterpart(&known.counterpart))
                 .or_else(|| known.unreadable.failure()),
             deleting: None,
         };
-        let finish = decide::finish([
-            again,
-            modules.again,
-            base.again,
-            reporting.again,
-            counterpart.again(),
-            known.unreadable.again(),
-        ]);
+        let again = [again, modules.again, base.again, reporting.again, counterpart.again(), known.unreadable.again()];
+        // The time of this moment, because the pass may have taken long.
+        let finish = decide::finish(again, decide::window_pass(&plan, ambient::now()));
         Ok(InstallReport { cluster, facts, finish })
     }
 
@@ -449,13 +449,22 @@ impl RuntimePass<'_> {
         spec: &KymaSpec,
         known: &mut KnownRuntime,
     ) -> WantedModules {
-        let RuntimeContext { components, settings, events, certificates, .. } = self.context;
+        let RuntimeContext { components, settings, events, certificates, maintenance, .. } = self.context;
         let waker = components::Waker { queue: certificates.queue, events };
         known.request = decide::pending_request(self.kyma, known.request.take(), Instant::now());
         let requested = known.request.as_ref().map(|request| request.since);
         let (seen, must_wait) = components.seen_by(self.key, manifests, requested, waker);
-        let installed = InstalledModules::from_manifests(manifests.iter().map(|manifest| &**manifest));
-        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan, &installed);
+        let before = InstalledModules::from_manifests(manifests.iter().map(|manifest| &**manifest));
+        let (policy, installed) = (maintenance.policy(), manifests::installed(manifests));
+        let nothing = BTreeMap::new();
+        let windows = Windows::Known(RuntimeWindows {
+            policy: policy.as_deref(),
+            now: self.now,
+            size_min: maintenance.size_min(),
+            labels: self.kyma.metadata.labels.as_ref().unwrap_or(&nothing),
+            installed: &installed,
+        });
+        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan, &before, windows);
         components.wait(self.key, &plan, &seen, waker);
         let leaving = manifests::leaving(&plan, manifests).into_iter().filter_map(|(module, channel)| {
             plan::leaving(landscape, &seen, self.kyma, module, channel, settings.plan).map(|installation| *installation)

@@ -552,6 +552,14 @@ impl Stores {
         }
     }
 
+    /// Wakes every runtime, a few at a time: something that all of them may depend on has changed.
+    pub(crate) fn wake_runtimes(&self) {
+        let tables = self.tables();
+        if tables.started {
+            self.spread_runtimes(&tables, Trigger::Changed);
+        }
+    }
+
     /// Stops waking subjects.
     pub fn stop(&self) {
         self.tables().started = false;
@@ -590,20 +598,7 @@ impl Stores {
                 Wake::Subject(subject, trigger) => {
                     self.0.queue.push(subject, trigger);
                 }
-                Wake::Runtimes(trigger) => {
-                    let mut delay = Duration::ZERO;
-                    for (position, kyma) in tables.kymas.keys().enumerate() {
-                        if position != 0 && position % SPREAD_AT_ONCE == 0 {
-                            delay += SPREAD_GAP;
-                        }
-                        let subject = Subject::Runtime(kyma.clone());
-                        if delay.is_zero() {
-                            self.0.queue.push(subject, trigger);
-                        } else {
-                            self.0.queue.push_after(subject, trigger, delay);
-                        }
-                    }
-                }
+                Wake::Runtimes(trigger) => self.spread_runtimes(tables, trigger),
                 Wake::Referring(source) => {
                     tables.referring.insert(source);
                     self.0.catalog_changed.notify_one();
@@ -613,6 +608,21 @@ impl Stores {
                     *pending = trigger.min(*pending);
                     self.0.catalog_changed.notify_one();
                 }
+            }
+        }
+    }
+
+    fn spread_runtimes(&self, tables: &Tables, trigger: Trigger) {
+        let mut delay = Duration::ZERO;
+        for (position, kyma) in tables.kymas.keys().enumerate() {
+            if position != 0 && position % SPREAD_AT_ONCE == 0 {
+                delay += SPREAD_GAP;
+            }
+            let subject = Subject::Runtime(kyma.clone());
+            if delay.is_zero() {
+                self.0.queue.push(subject, trigger);
+            } else {
+                self.0.queue.push_after(subject, trigger, delay);
             }
         }
     }

@@ -28,8 +28,9 @@ use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics},
     landscape::file::{KnownKyma, LandscapeFile},
+    maintenance::Policy,
     name::Key,
-    plan::{self, Settings},
+    plan::{self, PolicyAt, Settings},
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
@@ -100,11 +101,25 @@ pub(super) struct Arguments {
     #[command(flatten)]
     modules: Modules,
     #[command(flatten)]
+    maintenance: Maintenance,
+    #[command(flatten)]
     clusters: live::Clusters,
     #[command(flatten)]
     rules: judge::Arguments,
     #[command(flatten)]
     outputs: output::Outputs,
+}
+
+/// The policy of maintenance windows.
+#[derive(clap::Args)]
+struct Maintenance {
+    /// Read the policy of maintenance windows from this file, and report upgrades that wait for a window now [default:
+    /// none, and upgrades are shown as if a window were open]
+    #[arg(long = "maintenance-policy", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Count a window as open only if it lasts longer than this from now
+    #[arg(long = "min-maintenance-window-size", value_name = "DURATION", default_value = "20m", requires = "policy")]
+    size_min: Period,
 }
 
 /// Code of the warning about a landscape file that is older than `--max-age`.
@@ -137,8 +152,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     arguments.outputs.check()?;
     let rules = arguments.rules.load()?;
     let mask = arguments.mask_key()?;
+    let maintenance = arguments.maintenance.load()?;
     if arguments.clusters.live {
-        return super::block_on(run_live(arguments, &rules, mask));
+        return super::block_on(run_live(arguments, &rules, mask, maintenance));
     }
     let assumptions = arguments.assume.as_deref().map(render::read_assumptions).transpose()?.unwrap_or_default();
     let (landscape, mut warnings) = match &arguments.landscape {
@@ -175,6 +191,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         assumptions: &assumptions,
         settings: &settings,
         components: &components,
+        maintenance: maintenance.as_ref(),
         mask: &mask,
         numbers: arguments.mask_key_file.is_none(),
         suspended: to.loaded.suspended || landscape.as_ref().is_some_and(|file| file.is_suspended(source.key())),
@@ -200,7 +217,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Runs the command with `--live`.
-async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) -> anyhow::Result<Exit> {
+async fn run_live(
+    arguments: &Arguments,
+    rules: &judge::Rules,
+    mask: MaskKey,
+    maintenance: Option<PolicyAt>,
+) -> anyhow::Result<Exit> {
     let progress = Progress::start("reading the repository");
     let mut loaded = arguments.counting.load(&arguments.path, arguments.to.as_deref(), None)?;
     loaded.widen();
@@ -214,6 +236,7 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
         masker: Masker::new(mask),
         numbers: arguments.mask_key_file.is_none(),
         modules: arguments.modules.clone(),
+        maintenance,
     };
     let live::Compared { mut draft, labels, kinds } = live::compare(&arguments.clusters, given, &progress).await?;
     rules.judge(&mut draft, &labels, kinds.as_ref());
@@ -313,6 +336,25 @@ impl Arguments {
         let Some(text) = &self.target else { return Ok(None) };
         let known = landscape.into_iter().flat_map(|file| &file.kymas).map(KnownKyma::key);
         render::find_target(&[to, from], &known.collect::<Vec<_>>(), text).map(Some)
+    }
+}
+
+// === impl Maintenance ===
+
+impl Maintenance {
+    /// The policy at this time. Fails if the file cannot be read or is invalid.
+    fn load(&self) -> anyhow::Result<Option<PolicyAt>> {
+        let Some(path) = &self.policy else { return Ok(None) };
+        let shown = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let policy = match Policy::parse(&text) {
+            Ok(policy) => policy,
+            Err(problem) => bail!("{shown}:{}: {}", problem.line, problem.message),
+        };
+        for remark in policy.remarks() {
+            tell!("warning: {shown}:{}: {}", remark.line, remark.message);
+        }
+        Ok(Some(PolicyAt { policy, now: Timestamp::now(), size_min: self.size_min.0 }))
     }
 }
 

@@ -147,7 +147,28 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    write_waiting(out, overview)?;
     writeln!(out, "{}", well(overview))
+}
+
+/// The runtimes with upgrades that wait for a maintenance window. They may be healthy otherwise.
+fn write_waiting(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
+    let waiting = |runtime: &RuntimeLine| {
+        let message = runtime.maintenance.as_ref().filter(|_| runtime.standing != SubjectState::Stopped)?;
+        Some(format!("runtime {}  {message}", runtime.name))
+    };
+    let lines: Vec<String> = overview.runtimes.iter().filter_map(waiting).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{}", format!("Waiting for a maintenance window ({})", lines.len()).bold())?;
+    for line in lines.iter().take(LINES_MAX) {
+        writeln!(out, "  {line}")?;
+    }
+    if LINES_MAX < lines.len() {
+        writeln!(out, "  and {} more: `tidegate status -o json` lists all", lines.len() - LINES_MAX)?;
+    }
+    writeln!(out)
 }
 
 fn source(source: &SourceLine) -> Entry {

@@ -222,6 +222,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "ociRegistryCa",
         "ociRegistryTokenHosts",
         "moduleCache",
+        "maintenancePolicy",
         "listenerPortOverwrite",
         "listenerAddress",
         "skrWatcherImageTag",

@@ -39,6 +39,8 @@ pub mod reason {
     pub(crate) const WITHHELD: &str = "Withheld";
     /// The tag of a component in a registry was moved.
     pub(crate) const TAG_MOVED: &str = "TagMoved";
+    /// The policy of maintenance windows cannot be used.
+    pub(crate) const MAINTENANCE_POLICY: &str = "MaintenancePolicy";
     /// A prune waits for a confirmation.
     pub(crate) const PRUNE_WAITS: &str = "PruneWaits";
     /// A source cannot be fetched.

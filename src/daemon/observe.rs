@@ -47,6 +47,7 @@ impl Observer {
             kymas: kymas.iter().map(|kyma| series(kyma)).collect(),
             mandatory_modules: u64::try_from(mandatory_modules).unwrap_or(u64::MAX),
             mandatory_states: context.stores.manifests().iter().filter_map(|manifest| mandatory(manifest)).collect(),
+            maintenance_policy_read: context.maintenance.is_read(),
             sources: overview.sources.iter().map(source_series).collect(),
             queue: QueueSeries {
                 ready: depths.ready,

@@ -29,6 +29,7 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
             kyma: "one".to_owned(),
             state: State::Ready,
         }],
+        maintenance_policy_read: true,
         sources: vec![SourceSeries {
             name: "kcp-system/landscape".to_owned(),
             ready: true,

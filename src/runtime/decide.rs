@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_cluster::Kind;
 use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
-        kyma::{KymaStatus, ModuleStatus},
+        kyma::{KymaSpec, KymaStatus, ModuleStatus},
         names::{MANAGED_BY_KCP, annotation, finalizer, label},
         shared::State,
     },
@@ -15,8 +16,8 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Gvk,
-    plan,
-    status::{self, Facts, MandatoryFact, ModuleFact, ModulesFromFact, Planned},
+    plan::{self, ModuleOutcome, RuntimePlan, Wait},
+    status::{self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned},
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -223,11 +224,13 @@ pub(super) fn modules_from(kyma: &Kyma, mode: plan::ModulesFrom, reverted: &[Str
     ModulesFromFact { reason, message: message.to_owned() }
 }
 
-/// What becomes of the runtime after a pass that took all steps.
-pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>) -> Finish {
-    match again.into_iter().flatten().min() {
-        Some(delay) => Finish::After(delay, Trigger::Retry),
-        None => Finish::Done,
+/// What becomes of the runtime after a pass that took all steps. `window` is when its maintenance window is checked.
+pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>, window: Option<Duration>) -> Finish {
+    match (again.into_iter().flatten().min(), window) {
+        (Some(delay), window) if window.is_none_or(|window| delay <= window) => Finish::After(delay, Trigger::Retry),
+        // It is as desired until then.
+        (_, Some(window)) => Finish::After(window, Trigger::Resync),
+        (_, None) => Finish::Done,
     }
 }
 
@@ -244,6 +247,61 @@ pub(super) fn deleted_releases(
         release.metadata.deletion_timestamp.is_some() && plan::is_mandatory_release(release)
     };
     releases.filter(is_deleted).cloned().collect()
+}
+
+/// A window is open after its begin, not at it.
+const WINDOW_MARGIN: Duration = Duration::from_secs(1);
+/// Longest delay before a pass at the begin of a window. The clock of the machine may be corrected meanwhile.
+const WINDOW_AHEAD_MAX: Duration = Duration::from_secs(3600);
+
+/// The upgrades that wait for a maintenance window.
+fn waits(plan: &RuntimePlan) -> impl Iterator<Item = (&str, &Wait)> {
+    plan.modules.iter().filter_map(|module| match &module.outcome {
+        ModuleOutcome::Wait(wait) => Some((module.name.as_str(), &**wait)),
+        ModuleOutcome::Install(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    })
+}
+
+/// When to start the next pass, so that an upgrade begins with its maintenance window.
+pub(super) fn window_pass(plan: &RuntimePlan, now: Timestamp) -> Option<Duration> {
+    let next = waits(plan).filter_map(|(_, wait)| wait.next).min()?;
+    let ahead = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    Some(ahead.saturating_add(WINDOW_MARGIN).min(WINDOW_AHEAD_MAX))
+}
+
+/// What waits for a maintenance window, for the status. `in_runtime` is what the Kyma in the runtime asks for.
+pub(super) fn maintenance(plan: &RuntimePlan, in_runtime: Option<&KymaSpec>) -> MaintenanceFact {
+    use conditions::maintenance::{NO_POLICY, NO_WINDOW, WAITING};
+    let is_refused = |module: &plan::ModulePlan| {
+        matches!(&module.outcome, ModuleOutcome::Refuse(refusal)
+            if refusal.reason == plan::reason::NO_MAINTENANCE_POLICY)
+    };
+    let refused: Vec<&str> =
+        plan.modules.iter().filter(|module| is_refused(module)).map(|module| module.name.as_str()).collect();
+    let waiting: Vec<String> =
+        waits(plan).map(|(module, wait)| format!("{module} {} to {}", wait.from, wait.to)).collect();
+    let next = waits(plan).filter_map(|(_, wait)| wait.next).min();
+    let (reason, message) = match (refused.is_empty(), waiting.is_empty(), next) {
+        (true, true, _) => return MaintenanceFact::Nothing,
+        (false, _, _) => {
+            let modules = refused.join(", ");
+            (NO_POLICY, format!("no policy of maintenance windows: use --maintenance-policy; waiting: {modules}"))
+        }
+        (true, false, Some(next)) => {
+            let begin = format!("the next maintenance window begins at {next}");
+            (WAITING, format!("{begin}; waiting: {}", waiting.join(", ")))
+        }
+        (true, false, None) => {
+            let none = "the policy has no maintenance window left for this runtime";
+            (NO_WINDOW, format!("{none}; waiting: {}", waiting.join(", ")))
+        }
+    };
+    // Only the Kyma in the control plane decides this, and users cannot see that there.
+    let hint = match in_runtime.is_some_and(|spec| spec.skip_maintenance_windows) {
+        true => "; skipMaintenanceWindows of the Kyma in the runtime has no effect, set it in the control plane",
+        false => "",
+    };
+    MaintenanceFact::Waiting { reason, message: format!("{message}{hint}") }
 }
 
 /// Whether a pass would remove something because it is being deleted in KCP, or is gone there.

@@ -263,6 +263,7 @@ impl World {
             runtimes: Default::default(),
             inbox: Default::default(),
             shared: Default::default(),
+            maintenance: tidegate::maintenance::Maintenance::default(),
             components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
                 .unwrap(),
             contacts: Default::default(),

@@ -227,8 +227,8 @@ fn one_more_namespace_is_one_more_binding_of_the_same_rules() {
 fn mirrors_may_live_on_a_volume() {
     let all = objects("overlays/persistent");
     let deployment = all.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
-    let expected = json!([{"name": "state", "persistentVolumeClaim": {"claimName": "tidegate"}}]);
-    assert_eq!(deployment["spec"]["template"]["spec"]["volumes"], expected);
+    let expected = json!({"name": "state", "persistentVolumeClaim": {"claimName": "tidegate"}});
+    assert_eq!(deployment["spec"]["template"]["spec"]["volumes"][0], expected);
     let claim = |object: &&Value| object["kind"] == "PersistentVolumeClaim" && object["metadata"]["name"] == "tidegate";
     assert_eq!(all.iter().filter(claim).count(), 1);
 }

@@ -1074,6 +1074,7 @@ impl Daemon {
             shared: Default::default(),
             contacts: Default::default(),
             agent: None,
+            maintenance: tidegate::maintenance::Maintenance::default(),
             components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
                 .unwrap(),
             watchers: Default::default(),

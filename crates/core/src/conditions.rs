@@ -116,6 +116,8 @@ pub const ROUTE_REASON: &str = "NotConfigured";
 pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";
 /// Reason of [`SHARED_MANAGER`].
 pub const SHARED_MANAGER_REASON: &str = "SameManager";
+/// Condition of a Kyma with upgrades that wait for a maintenance window: when the next one begins, and what waits.
+pub const MAINTENANCE_WINDOW: &str = "tidegate.dev/MaintenanceWindow";
 /// Condition that shows whether the runtime is reachable, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
@@ -136,6 +138,16 @@ impl From<bool> for Status {
     fn from(holds: bool) -> Status {
         if holds { Status::True } else { Status::False }
     }
+}
+
+/// Reasons of [`MAINTENANCE_WINDOW`].
+pub mod maintenance {
+    /// An upgrade waits for the next window.
+    pub const WAITING: &str = "Waiting";
+    /// The policy has no window left for the runtime.
+    pub const NO_WINDOW: &str = "NoWindow";
+    /// No policy is configured.
+    pub const NO_POLICY: &str = "NoPolicy";
 }
 
 /// Reasons of [`WATCH`].

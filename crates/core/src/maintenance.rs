@@ -10,7 +10,7 @@
 //! * A window that passes midnight is open after midnight too. Upstream, it is over then.
 //! * A window that is not longer than the minimum size is skipped, because it is never open.
 //!
-//! Plans do not ask it yet: an upgrade that requires downtime begins at once.
+//! [`crate::plan::window`] says which upgrades ask it.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -14,7 +14,7 @@ use crate::{
         git_source::{Counts, DiagnosticEntry, GitSourceStatus},
         kyma::{KymaStatus, ModuleStatus},
         names::label,
-        shared::{Condition, State},
+        shared::{Condition, State, is_default},
     },
     conditions, landscape,
     name::Key,
@@ -86,6 +86,9 @@ pub struct RuntimeLine {
     pub state: State,
     /// One sentence.
     pub message: String,
+    /// When its next maintenance window begins, and what waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<String>,
     /// The modules that it selects, by name.
     pub modules: Vec<ModuleLine>,
     /// Its mandatory modules, by name.
@@ -111,6 +114,9 @@ pub struct ModuleLine {
     /// The problem, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whether an upgrade waits for a maintenance window.
+    #[serde(skip_serializing_if = "is_default")]
+    pub maintenance: bool,
 }
 
 /// A Watcher.
@@ -290,7 +296,9 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
     let name = landscape::key(&kyma.metadata).to_string();
-    RuntimeLine { name, standing, state: status.state, message, modules, mandatory: Vec::new() }
+    let waits = conditions::find(&status.conditions, conditions::MAINTENANCE_WINDOW);
+    let maintenance = waits.map(|condition| condition.message.clone());
+    RuntimeLine { name, standing, state: status.state, message, maintenance, modules, mandatory: Vec::new() }
 }
 
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.
@@ -313,6 +321,7 @@ fn mandatory(manifest: &Manifest) -> Option<ModuleLine> {
         version: manifest.spec.version.clone(),
         channel: None,
         message: operation.filter(|_| of_state(state) != SubjectState::Well),
+        maintenance: false,
     })
 }
 
@@ -324,6 +333,7 @@ fn module(module: &ModuleStatus) -> ModuleLine {
         version: module.version.clone(),
         channel: module.channel.clone(),
         message: module.message.clone(),
+        maintenance: module.maintenance,
     }
 }
 

@@ -33,6 +33,7 @@ mod manifest_name;
 mod module;
 pub mod reporting;
 pub mod selector;
+pub mod window;
 
 pub use catalog::{Catalog, Class, Release, catalog};
 pub use components::{Answer, ComponentRecord, Components, Published};
@@ -40,6 +41,7 @@ pub use install_source::{InstallSource, ParseInstallSourceError};
 pub use mandatory::{InstalledModules, is_mandatory, is_mandatory_release};
 pub use manifest_name::manifest_name;
 pub use module::components_named;
+pub use window::{InstalledVersion, InstalledVersions, PolicyAt, RuntimeWindows, Wait, Windows};
 
 /// What a plan depends on besides definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +83,7 @@ pub struct ModulePlan {
     pub name: String,
     /// Its effective channel, or that it is mandatory.
     pub offer: Offer,
-    /// Its component, if its objects are in a registry, and nothing else prevents its installation.
+    /// Its component, if its objects are in a registry, and nothing but a maintenance window prevents its installation.
     pub component: Option<Component>,
     /// The decision.
     pub outcome: ModuleOutcome,
@@ -101,6 +103,8 @@ pub enum Offer {
 pub enum ModuleOutcome {
     /// Its Manifest must match this description.
     Install(Box<Installation>),
+    /// Another version stays installed until a maintenance window opens.
+    Wait(Box<Wait>),
     /// It cannot be installed as requested.
     Refuse(Refusal),
     /// The user manages it: an existing Manifest gets the annotation `is-unmanaged`, and no new one
@@ -185,6 +189,8 @@ pub mod reason {
     pub const NO_COMPONENT: &str = "NoComponent";
     /// The ModuleReleaseMeta of a mandatory module is being deleted.
     pub const RELEASE_DELETED: &str = "ReleaseDeleted";
+    /// An upgrade needs a maintenance window, and no policy is configured.
+    pub const NO_MAINTENANCE_POLICY: &str = "NoMaintenancePolicy";
 }
 
 /// The reserved channel name.
@@ -280,10 +286,11 @@ pub fn runtime(
     spec: &KymaSpec,
     settings: &Settings,
     installed: &InstalledModules,
+    windows: Windows<'_>,
 ) -> RuntimePlan {
     let class = Class::for_kyma(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();
-    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec, settings };
+    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec, settings, windows };
     let modules = wanted.values().map(|module| module::plan(inputs, module)).collect();
     let mandatory = mandatory::plan(inputs, installed);
     RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, mandatory, class }
@@ -340,7 +347,8 @@ pub fn leaving(
     settings: &Settings,
 ) -> Option<Box<Installation>> {
     let class = Class::for_kyma(landscape, kyma, settings);
-    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec: &kyma.spec, settings };
+    let windows = Windows::Unknown;
+    let inputs = module::Inputs { landscape, components, kyma, class: &class, spec: &kyma.spec, settings, windows };
     let module = Module {
         name: module.to_owned(),
         channel: Some(channel.to_owned()),
@@ -351,7 +359,20 @@ pub fn leaving(
     };
     match module::plan(inputs, &module).outcome {
         ModuleOutcome::Install(installation) => Some(installation),
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+        ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    }
+}
+
+// === impl ModuleOutcome ===
+
+impl ModuleOutcome {
+    /// What the Manifest must match now; `None` if it stays as it is or goes.
+    pub fn installed(&self) -> Option<&Installation> {
+        match self {
+            ModuleOutcome::Install(installation) => Some(installation),
+            ModuleOutcome::Wait(wait) => wait.kept.as_ref(),
+            ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     conditions::{self, Status, kyma::Type},
     name::Key,
     object::{Digest, Gvk},
+    plan::window::WAITING,
 };
 
 /// One module of a runtime after a pass.
@@ -45,6 +46,11 @@ pub enum Planned {
         channel: String,
         /// Whether Tidegate creates the default custom resource.
         policy: CustomResourcePolicy,
+    },
+    /// The installed version stays until a maintenance window opens.
+    Waiting {
+        /// How it stays; `None` if its ModuleTemplate is gone.
+        kept: Option<Box<Planned>>,
     },
     /// The module is not installed, or stays as it was, for a reason.
     Refused {
@@ -82,6 +88,23 @@ pub enum Part {
     Waiting(String),
     /// Not as desired. Contains the reason.
     Failed(String),
+}
+
+/// Whether upgrades wait for a maintenance window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MaintenanceFact {
+    /// The pass did not plan.
+    #[default]
+    Unknown,
+    /// None waits.
+    Nothing,
+    /// Some wait.
+    Waiting {
+        /// One of [`conditions::maintenance`].
+        reason: &'static str,
+        /// When the next window begins, and what waits for it.
+        message: String,
+    },
 }
 
 /// Whether Tidegate receives changes in a runtime.
@@ -161,6 +184,8 @@ pub struct Facts {
     pub tried: Option<String>,
     /// The owner of the module list, in one sentence.
     pub modules_from: Option<ModulesFromFact>,
+    /// What waits for a maintenance window.
+    pub maintenance: MaintenanceFact,
     /// What blocks the whole runtime.
     pub failure: Option<Failure>,
     /// The Kyma is being deleted. Contains what the deletion waits for.
@@ -278,6 +303,15 @@ fn kyma_conditions(
             conditions::set(&mut all, conditions::MANDATORY_MODULES, holds.into(), reason, &message, generation, now);
         }
     }
+    match &facts.maintenance {
+        MaintenanceFact::Unknown => {}
+        MaintenanceFact::Waiting { reason, message } => {
+            conditions::set(&mut all, conditions::MAINTENANCE_WINDOW, Status::False, reason, message, generation, now);
+        }
+        MaintenanceFact::Nothing => {
+            conditions::remove(&mut all, conditions::MAINTENANCE_WINDOW);
+        }
+    }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
@@ -364,6 +398,18 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
                 resource: fact.manifest.as_deref().and_then(|manifest| default_resource(manifest, *policy)),
                 ..base
             })
+        }
+        Planned::Waiting { kept } => {
+            let base = match kept {
+                Some(kept) => module(&ModuleFact { planned: Planned::clone(kept), ..fact.clone() }, before)?,
+                None => ModuleStatus { template: previous.and_then(|module| module.template), ..installed? },
+            };
+            // What is wrong with the installed version is not hidden.
+            let message = match base.state {
+                State::Error | State::Warning | State::Deleting => base.message.clone(),
+                State::Ready | State::Processing | State::Unmanaged | State::Unknown => None,
+            };
+            Some(ModuleStatus { maintenance: true, message: message.or_else(|| Some(WAITING.to_owned())), ..base })
         }
         Planned::Refused { state, message } => {
             // The installed version stays; the message says why no newer one is installed.

@@ -54,7 +54,7 @@ use tidegate_core::{
     },
     name::Key,
     object::Object,
-    plan::{self, Class, Components, InstalledModules, ModuleOutcome, Offer, Settings},
+    plan::{self, Class, Components, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings, Windows},
     render::offline::{Assumptions, Inputs, Outline, TargetName},
     snapshot::Snapshot,
     template::{Library, Template},
@@ -94,6 +94,8 @@ pub struct Request<'a> {
     pub settings: &'a Settings,
     /// What is known of components in registries.
     pub components: &'a Components,
+    /// The policy of maintenance windows; `None` if none is known. Then upgrades are compared as if a window were open.
+    pub maintenance: Option<&'a PolicyAt>,
     /// The masker of Secrets' values.
     pub mask: &'a MaskKey,
     /// Whether digests of secret values are replaced by numbers, because the key differs in every
@@ -214,8 +216,9 @@ impl Prepared {
 fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
-        let before = InstalledModules::default();
-        let plan = plan::runtime(landscape, request.components, kyma, &kyma.spec, request.settings, &before);
+        let (before, windows) = (InstalledModules::default(), Windows::Unknown);
+        let (components, settings) = (request.components, request.settings);
+        let plan = plan::runtime(landscape, components, kyma, &kyma.spec, settings, &before, windows);
         for module in plan.into_deciding() {
             if let ModuleOutcome::Install(installation) = module.outcome {
                 all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });

@@ -281,6 +281,8 @@ enum Why {
     DecidedByRuntime,
     /// The plan rejects the module for another reason.
     Refused,
+    /// The upgrade requires downtime and waits for a maintenance window of the runtime.
+    MaintenanceWindow,
     /// The definition is invalid, or refers to an invalid one.
     Withheld,
     /// It is no longer declared but is not deleted.
@@ -518,6 +520,7 @@ impl<'a> Held<'a> {
                 model::Why::Downgrade => Why::Downgrade,
                 model::Why::DecidedByRuntime => Why::DecidedByRuntime,
                 model::Why::Refused => Why::Refused,
+                model::Why::Window => Why::MaintenanceWindow,
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
                 model::Why::Conflict => Why::Conflict,

@@ -13,6 +13,7 @@ use tidegate_core::{
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId},
+    plan::{Wait, window::WAITING},
     render::live::Unknown,
 };
 
@@ -241,6 +242,8 @@ pub enum Why {
     DecidedByRuntime,
     /// The plan rejects the module for another reason, such as a restriction.
     Refused,
+    /// The upgrade requires downtime and waits for a maintenance window of the runtime.
+    Window,
     /// The definition is invalid, or refers to an invalid one: the cluster keeps its last good
     /// version.
     Withheld,
@@ -444,6 +447,22 @@ impl Held {
         }
     }
 
+    /// An upgrade that waits for a maintenance window. The caller adds the runtime and the place.
+    pub fn waiting(module: &str, wait: &Wait) -> Held {
+        let next = match wait.next {
+            Some(next) => format!("the next maintenance window begins at {next}"),
+            None => "the policy has no maintenance window left for the runtime".to_owned(),
+        };
+        Held {
+            why: Why::Window,
+            module: module.to_owned(),
+            runtimes: Arc::default(),
+            message: format!("{WAITING}: {} to {}", wait.from, wait.to),
+            hint: Some(next),
+            place: None,
+        }
+    }
+
     /// A source that is suspended.
     pub fn source_suspended(source: &SourceName) -> Held {
         Held {
@@ -464,8 +483,16 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 7] =
-        [Why::Downgrade, Why::Conflict, Why::DecidedByRuntime, Why::Refused, Why::Suspended, Why::Withheld, Why::Kept];
+    pub const ALL: [Why; 8] = [
+        Why::Downgrade,
+        Why::Conflict,
+        Why::DecidedByRuntime,
+        Why::Refused,
+        Why::Window,
+        Why::Suspended,
+        Why::Withheld,
+        Why::Kept,
+    ];
 
     /// The machine-readable name.
     pub fn as_str(self) -> &'static str {
@@ -473,6 +500,7 @@ impl Why {
             Why::Downgrade => "downgrade",
             Why::DecidedByRuntime => "decided-by-runtime",
             Why::Refused => "refused",
+            Why::Window => "maintenance-window",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
             Why::Conflict => "conflict",

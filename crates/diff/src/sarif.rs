@@ -138,6 +138,7 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/downgrade" => ("a version lower than the installed one", "see the message"),
         "held/decided-by-runtime" => ("a setting that the runtime controls", ""),
         "held/refused" => ("a module that is not installed", "see the message"),
+        "held/maintenance-window" => ("an upgrade that waits for a maintenance window", "see the message"),
         "held/withheld" => ("a definition that is not applied", "correct the invalid definition that it refers to"),
         "held/conflict" => ("a module with an object that belongs to another owner", "see the message"),
         "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),

@@ -32,6 +32,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Downgrade => "blocked by the downgrade guard",
         Why::DecidedByRuntime => "decided by the runtime",
         Why::Refused => "rejected",
+        Why::Window => "waiting for a maintenance window",
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",

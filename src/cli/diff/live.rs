@@ -32,7 +32,7 @@ use tidegate_core::{
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Class, Components, Offer, Settings},
+    plan::{self, Class, Components, Offer, PolicyAt, Settings},
     render::{self, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
@@ -102,6 +102,8 @@ pub(super) struct Given {
     pub(super) numbers: bool,
     /// The cache of modules in registries.
     pub(super) modules: Modules,
+    /// The policy of maintenance windows.
+    pub(super) maintenance: Option<PolicyAt>,
 }
 
 /// The report, and the data that the rules need besides it.
@@ -130,6 +132,8 @@ struct Inputs {
     suspended: bool,
     /// Whether digests become numbers, because the key differs in every run.
     numbers: bool,
+    /// The policy of maintenance windows; without one, upgrades are compared as if a window were open.
+    maintenance: Option<PolicyAt>,
 }
 
 /// The result for one cluster.
@@ -169,6 +173,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     };
     let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world);
     inputs.numbers = given.numbers;
+    inputs.maintenance = given.maintenance;
     shared.meet(&inputs.definitions);
     subject.files = inputs.definitions.files;
     let mut outcome = Outcome::default();
@@ -238,6 +243,7 @@ fn read(
         policy: loaded.policy,
         suspended: loaded.suspended,
         numbers: false,
+        maintenance: None,
     };
     (inputs, diagnostics)
 }

@@ -35,7 +35,7 @@ fn runtime_line(
     modules: Vec<ModuleLine>,
 ) -> RuntimeLine {
     let (name, message) = (name.to_owned(), message.to_owned());
-    RuntimeLine { name, standing, state, message, modules, mandatory: Vec::new() }
+    RuntimeLine { name, standing, state, message, maintenance: None, modules, mandatory: Vec::new() }
 }
 
 fn module_line(name: &str, standing: SubjectState, state: State, message: Option<&str>) -> ModuleLine {
@@ -46,6 +46,7 @@ fn module_line(name: &str, standing: SubjectState, state: State, message: Option
         version: Some("1.0.0".to_owned()),
         channel: Some("regular".to_owned()),
         message: message.map(str::to_owned),
+        maintenance: false,
     }
 }
 
@@ -115,6 +116,19 @@ fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
         let text = text(&Overview { sources, ..Overview::default() }.with_not_served(not_served));
         assert!(text.starts_with(expected), "{text}");
     }
+}
+
+#[test]
+fn a_healthy_runtime_whose_upgrade_waits_is_shown() {
+    let line = |name: &str, standing: SubjectState| RuntimeLine {
+        maintenance: Some("the next maintenance window begins at 2026-11-28T20:00:00Z; waiting: cache".to_owned()),
+        ..runtime_line(name, standing, State::Ready, "kyma is ready", Vec::new())
+    };
+    let runtimes = vec![line("kcp-system/one", SubjectState::Well), line("kcp-system/quiet", SubjectState::Stopped)];
+    let text = text(&Overview { runtimes, ..Overview::default() });
+    let expected = "Waiting for a maintenance window (1)\n  runtime kcp-system/one  the next maintenance window begins at \
+                    2026-11-28T20:00:00Z; waiting: cache\n\nHealthy: 0 sources, 1 runtime, 0 modules, 0 watchers\n";
+    assert!(text.ends_with(expected), "{text}");
 }
 
 #[test]

@@ -205,8 +205,13 @@ fn what_was_reverted_is_said_until_something_else_is() {
 #[test]
 fn the_part_that_asks_first_says_when_to_go_again() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
-    assert_eq!(finish([None, None]), Finish::Done);
-    assert_eq!(finish([seconds(9), None, seconds(3)]), Finish::After(Duration::from_secs(3), Trigger::Retry));
+    let after = |seconds, trigger| Finish::After(Duration::from_secs(seconds), trigger);
+    assert_eq!(finish([None, None], None), Finish::Done);
+    assert_eq!(finish([seconds(9), None, seconds(3)], None), after(3, Trigger::Retry));
+    // A window is nothing that the runtime lacks until it begins.
+    assert_eq!(finish([None], seconds(7)), after(7, Trigger::Resync));
+    assert_eq!(finish([seconds(9)], seconds(7)), after(7, Trigger::Resync));
+    assert_eq!(finish([seconds(5)], seconds(7)), after(5, Trigger::Retry));
 }
 
 #[test]
@@ -404,4 +409,98 @@ fn a_request_is_handled_when_no_registry_is_waited_for() {
     {
         assert_eq!(handled_by_pass(&kyma(Some("2"), handled), is_waiting).as_deref(), expected);
     }
+}
+
+/// A plan where these modules wait, each for its window.
+fn waiting(modules: &[(&str, Option<&str>)]) -> RuntimePlan {
+    let coming = plan::Refusal {
+        reason: plan::reason::COMPONENT_PENDING,
+        state: State::Processing,
+        message: String::new(),
+        hint: None,
+        keep: true,
+    };
+    let module = |(name, next): &(&str, Option<&str>)| {
+        let wait = Wait {
+            from: "1.0.0".to_owned(),
+            to: "1.1.0".to_owned(),
+            next: next.map(|next| next.parse().unwrap()),
+            kept: None,
+            coming: Err(coming.clone()),
+        };
+        planned(name, ModuleOutcome::Wait(Box::new(wait)))
+    };
+    plan_of(modules.iter().map(module).collect())
+}
+
+fn planned(name: &str, outcome: ModuleOutcome) -> plan::ModulePlan {
+    plan::ModulePlan {
+        name: name.to_owned(),
+        offer: plan::Offer::Channel("regular".to_owned()),
+        component: None,
+        outcome,
+    }
+}
+
+fn plan_of(modules: Vec<plan::ModulePlan>) -> RuntimePlan {
+    let class = plan::Class { namespace: "kcp-system".to_owned(), beta: false, internal: false, restricted: [].into() };
+    RuntimePlan { kyma: Key::new("kcp-system", "one"), modules, mandatory: Vec::new(), class }
+}
+
+#[test]
+fn a_pass_starts_a_second_after_the_begin_of_the_first_window() {
+    for (modules, now, expected) in [
+        (vec![], "2026-11-28T19:59:00Z", None),
+        (vec![("a", None)], "2026-11-28T19:59:00Z", None),
+        (vec![("a", Some("2026-11-28T20:00:00Z"))], "2026-11-28T19:59:00Z", Some(61)),
+        (vec![("a", Some("2026-11-28T20:00:00Z")), ("b", None)], "2026-11-28T19:59:59Z", Some(2)),
+        (
+            vec![("a", Some("2026-11-28T21:00:00Z")), ("b", Some("2026-11-28T20:00:00Z"))],
+            "2026-11-28T20:00:00Z",
+            Some(1),
+        ),
+        // The pass was slow.
+        (vec![("a", Some("2026-11-28T20:00:00Z"))], "2026-11-28T20:00:30Z", Some(1)),
+        // At most an hour ahead.
+        (vec![("a", Some("2026-12-28T20:00:00Z"))], "2026-11-28T20:00:00Z", Some(3600)),
+    ] {
+        let found = window_pass(&waiting(&modules), now.parse().unwrap());
+        assert_eq!(found, expected.map(Duration::from_secs), "{modules:?} at {now}");
+    }
+}
+
+#[test]
+fn the_condition_says_what_waits_and_for_when() {
+    let said = |plan: &RuntimePlan, skips: bool| {
+        let spec = KymaSpec { skip_maintenance_windows: skips, ..KymaSpec::default() };
+        match maintenance(plan, Some(&spec)) {
+            MaintenanceFact::Unknown => panic!("it is known"),
+            MaintenanceFact::Nothing => "nothing".to_owned(),
+            MaintenanceFact::Waiting { reason, message } => format!("{reason}: {message}"),
+        }
+    };
+    let saturday = Some("2026-11-28T20:00:00Z");
+    let waits = "Waiting: the next maintenance window begins at 2026-11-28T20:00:00Z; waiting: a 1.0.0 to 1.1.0";
+    assert_eq!(said(&waiting(&[]), false), "nothing");
+    assert_eq!(said(&waiting(&[]), true), "nothing");
+    assert_eq!(said(&waiting(&[("a", saturday)]), false), waits);
+    assert_eq!(
+        said(&waiting(&[("a", saturday)]), true),
+        format!(
+            "{waits}; skipMaintenanceWindows of the Kyma in the runtime has no effect, set it in the control plane"
+        )
+    );
+    assert_eq!(said(&waiting(&[("a", None), ("b", saturday)]), false), format!("{waits}, b 1.0.0 to 1.1.0"));
+    assert_eq!(
+        said(&waiting(&[("a", None)]), false),
+        "NoWindow: the policy has no maintenance window left for this runtime; waiting: a 1.0.0 to 1.1.0"
+    );
+    let refusal =
+        |reason| plan::Refusal { reason, state: State::Error, message: String::new(), hint: None, keep: true };
+    let refused = |reason| plan_of(vec![planned("a", ModuleOutcome::Refuse(refusal(reason)))]);
+    assert_eq!(
+        said(&refused(plan::reason::NO_MAINTENANCE_POLICY), false),
+        "NoPolicy: no policy of maintenance windows: use --maintenance-policy; waiting: a"
+    );
+    assert_eq!(said(&refused(plan::reason::NO_CHANNEL), false), "nothing");
 }

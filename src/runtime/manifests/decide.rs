@@ -5,6 +5,7 @@
 //! * A Manifest that is being deleted, or is unmanaged, goes before its module is installed again.
 //! * While the removal of a Manifest waits, a new version of its module reaches it: that may complete the removal.
 //! * A Manifest that cannot be rendered stays as it is.
+//! * While an upgrade waits for a maintenance window, the Manifest stays as the installed version says.
 //! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * A Manifest that cannot be read stays as it is.
@@ -123,10 +124,7 @@ pub(super) fn to_render<'a>(
     unreadable: &Unreadable<'_>,
     owner: Option<&str>,
 ) -> Vec<&'a Installation> {
-    let installations = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
-        ModuleOutcome::Install(installation) => Some(&**installation),
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
-    });
+    let installations = plan.deciding().into_iter().filter_map(|module| module.outcome.installed());
     installations
         .filter(|installation| !unreadable.contains_key(installation.module.as_str()))
         .filter(|installation| {
@@ -201,22 +199,25 @@ fn act(
     rendered: &Rendered,
     owner: Option<&str>,
 ) -> (Act, Option<String>) {
-    match &module.outcome {
-        ModuleOutcome::Install(_) => {
-            let former = live.filter(|live| is_of_former_kyma(live, owner));
-            match (rendered.get(&module.name), former) {
-                (Some(Err(problem)), None) => (Act::Keep(live.cloned()), Some(problem.clone())),
-                (Some(Err(problem)), Some(_)) => (Act::Keep(None), Some(problem.clone())),
-                (Some(Ok(desired)), Some(former)) => {
-                    (Act::Release { desired: desired.clone(), live: Arc::clone(former) }, None)
-                }
-                (Some(Ok(desired)), None) => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
-                    Some(live) => (upgrade(desired, live), None),
-                    None => (install(desired, live), None),
-                },
-                (None, _) => (obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())), None),
+    let follow = || {
+        let former = live.filter(|live| is_of_former_kyma(live, owner));
+        match (rendered.get(&module.name), former) {
+            (Some(Err(problem)), None) => (Act::Keep(live.cloned()), Some(problem.clone())),
+            (Some(Err(problem)), Some(_)) => (Act::Keep(None), Some(problem.clone())),
+            (Some(Ok(desired)), Some(former)) => {
+                (Act::Release { desired: desired.clone(), live: Arc::clone(former) }, None)
             }
+            (Some(Ok(desired)), None) => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
+                Some(live) => (upgrade(desired, live), None),
+                None => (install(desired, live), None),
+            },
+            (None, _) => (obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())), None),
         }
+    };
+    match &module.outcome {
+        ModuleOutcome::Install(_) => follow(),
+        ModuleOutcome::Wait(wait) if wait.kept.is_some() => follow(),
+        ModuleOutcome::Wait(_) => (Act::Keep(live.cloned()), None),
         ModuleOutcome::Refuse(refusal) => (refuse(refusal, live), None),
         ModuleOutcome::Unmanage => (live.map_or(Act::Keep(None), unmanage), None),
     }
@@ -378,15 +379,24 @@ pub(super) fn after_delete(live: &Manifest, now: Timestamp) -> Act {
     Act::Keep(Some(Arc::new(deleting)))
 }
 
+fn planned_installation(installation: &Installation, channel: &str) -> Planned {
+    Planned::Install {
+        template: installation.template.clone(),
+        template_generation: installation.template_generation,
+        channel: channel.to_owned(),
+        policy: installation.policy,
+    }
+}
+
 /// The decision about a module that the Kyma selects, for its status.
 fn planned(outcome: &ModuleOutcome, channel: &str) -> Planned {
     match outcome {
-        ModuleOutcome::Install(installation) => Planned::Install {
-            template: installation.template.clone(),
-            template_generation: installation.template_generation,
-            channel: channel.to_owned(),
-            policy: installation.policy,
-        },
+        ModuleOutcome::Install(installation) => planned_installation(installation, channel),
+        ModuleOutcome::Wait(wait) => {
+            let kept = wait.kept.as_ref();
+            let channel = |kept: &Installation| kept.offer.channel().unwrap_or(channel).to_owned();
+            Planned::Waiting { kept: kept.map(|kept| Box::new(planned_installation(kept, &channel(kept)))) }
+        }
         ModuleOutcome::Refuse(refusal) => Planned::Refused { state: refusal.state, message: sentence(refusal) },
         ModuleOutcome::Unmanage => Planned::Unmanaged,
     }
@@ -396,7 +406,9 @@ fn planned(outcome: &ModuleOutcome, channel: &str) -> Planned {
 /// Manifest was not rendered.
 fn refused(outcome: &ModuleOutcome, problem: Option<String>) -> Option<(State, String)> {
     match outcome {
-        ModuleOutcome::Install(_) | ModuleOutcome::Unmanage => problem.map(|problem| (State::Error, problem)),
+        ModuleOutcome::Install(_) | ModuleOutcome::Wait(_) | ModuleOutcome::Unmanage => {
+            problem.map(|problem| (State::Error, problem))
+        }
         ModuleOutcome::Refuse(refusal) => {
             let state = if refusal.keep { refusal.state } else { State::Deleting };
             Some((state, sentence(refusal)))

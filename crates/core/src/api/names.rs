@@ -139,6 +139,8 @@ pub mod finalizer {
 pub const FIELD_MANAGER: &str = "tidegate";
 /// The control plane's namespace.
 pub const KCP_NAMESPACE: &str = "kcp-system";
+/// The ConfigMap with the policy of maintenance windows, in [`KCP_NAMESPACE`].
+pub const MAINTENANCE_CONFIG: &str = "klm-maintenance-config";
 /// The namespace in a runtime.
 pub const SKR_NAMESPACE: &str = "kyma-system";
 /// The Kyma in a runtime.

@@ -94,7 +94,7 @@ fn plan_one(
         found.guard_downgrade(inputs.kyma, name, &present.version, message).map(|()| found)
     });
     let wanted = Wanted { name, offer: Offer::Mandatory, policy: CustomResourcePolicy::CreateAndDelete };
-    Some(wanted.plan(inputs.components, inputs.kyma, resolved))
+    Some(wanted.plan(inputs, resolved))
 }
 
 fn refused(name: &str, refusal: Refusal) -> ModulePlan {
@@ -118,12 +118,9 @@ impl InstalledModules {
     /// The modules once a plan is carried out. A ModuleReleaseMeta that is missing later was deleted, which removes its
     /// module.
     pub fn from_plan(plan: &RuntimePlan) -> InstalledModules {
-        let modules = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
-            ModuleOutcome::Install(installation) => {
-                let version = installation.version.clone();
-                Some((module.name.clone(), InstalledModule { version, is_mandatory: false }))
-            }
-            ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+        let modules = plan.deciding().into_iter().filter_map(|module| {
+            let version = module.outcome.installed()?.version.clone();
+            Some((module.name.clone(), InstalledModule { version, is_mandatory: false }))
         });
         InstalledModules(modules.collect())
     }

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::{
-    Answer, Class, ComponentRecord, Components, InstallSource, Installation, ModuleOutcome, ModulePlan, Offer,
-    Published, RESERVED_CHANNEL, Refusal, Settings, manifest_name, offers, reason,
+    Answer, Class, ComponentRecord, Components, InstallSource, Installation, InstalledVersion, ModuleOutcome,
+    ModulePlan, Offer, Published, RESERVED_CHANNEL, Refusal, Settings, Wait, Windows, manifest_name, offers, reason,
+    window::{self, Gate},
 };
 use crate::{
     api::{
@@ -36,10 +37,11 @@ pub(super) struct Inputs<'a> {
     pub(super) class: &'a Class,
     pub(super) spec: &'a KymaSpec,
     pub(super) settings: &'a Settings,
+    pub(super) windows: Windows<'a>,
 }
 
 pub(super) fn plan(inputs: Inputs<'_>, module: &Module) -> ModulePlan {
-    let Inputs { landscape, components, kyma, class, spec, settings } = inputs;
+    let Inputs { landscape, kyma, class, spec, settings, .. } = inputs;
     let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
     let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
     let channel = channel.unwrap_or(&settings.default_channel).to_owned();
@@ -49,7 +51,7 @@ pub(super) fn plan(inputs: Inputs<'_>, module: &Module) -> ModulePlan {
     });
     let wanted = Wanted { name: &module.name, offer: Offer::Channel(channel), policy: module.custom_resource_policy };
     match resolved {
-        Some(resolved) => wanted.plan(components, kyma, resolved),
+        Some(resolved) => wanted.plan(inputs, resolved),
         None => {
             let Wanted { name, offer, .. } = wanted;
             ModulePlan { name: name.to_owned(), offer, component: None, outcome: ModuleOutcome::Unmanage }
@@ -215,14 +217,49 @@ impl<'a> Found<'a> {
 
 impl Wanted<'_> {
     /// The plan for the module, once its definitions are resolved.
-    pub(super) fn plan(self, components: &Components, kyma: &Kyma, resolved: Result<Found<'_>, Refusal>) -> ModulePlan {
+    pub(super) fn plan(self, inputs: Inputs<'_>, resolved: Result<Found<'_>, Refusal>) -> ModulePlan {
         let published = |found: &Found<'_>| in_registry(found.release, found.template, found.version);
         let component = resolved.as_ref().ok().and_then(published);
-        let outcome = match resolved.and_then(|found| installation(components, kyma, &self, &found)) {
-            Ok(installation) => ModuleOutcome::Install(Box::new(installation)),
-            Err(refusal) => ModuleOutcome::Refuse(refusal),
-        };
+        let decided = resolved.and_then(|found| self.install_or_wait(inputs, &found));
+        let outcome = decided.unwrap_or_else(ModuleOutcome::Refuse);
         ModulePlan { name: self.name.to_owned(), offer: self.offer, component, outcome }
+    }
+
+    /// Installs what was found, unless that waits for a maintenance window. Mandatory modules wait for none.
+    fn install_or_wait(&self, inputs: Inputs<'_>, found: &Found<'_>) -> Result<ModuleOutcome, Refusal> {
+        let Inputs { components, kyma, .. } = inputs;
+        let coming = || installation(components, kyma, self, found);
+        let windows = match &self.offer {
+            Offer::Channel(_) => inputs.windows,
+            Offer::Mandatory => Windows::Unknown,
+        };
+        Ok(match window::gate(windows, kyma, self.name, found.template, found.version)? {
+            Gate::Open => ModuleOutcome::Install(Box::new(coming()?)),
+            Gate::Closed { installed, next } => ModuleOutcome::Wait(Box::new(Wait {
+                from: installed.version.clone(),
+                to: found.version.to_owned(),
+                next,
+                kept: self.kept(inputs, found, installed),
+                coming: coming(),
+            })),
+        })
+    }
+
+    /// The installed version, if its ModuleTemplate still exists and says where its objects are. If a user has edited
+    /// the version in the Manifest, the status of the Kyma still names the installed one.
+    fn kept(&self, inputs: Inputs<'_>, found: &Found<'_>, installed: &InstalledVersion) -> Option<Installation> {
+        let Inputs { landscape, components, kyma, class, .. } = inputs;
+        let reported = window::installed_in_status(kyma).remove(self.name);
+        let (installed, key, template) =
+            [Some(installed), reported.as_ref()].into_iter().flatten().find_map(|one| {
+                let key = template_key(&class.namespace, self.name, &one.version);
+                let template = landscape.templates.get(&key)?;
+                Some((one, key, template))
+            })?;
+        let former = Found { release: found.release, template, key, version: &installed.version };
+        let offer = installed.channel.clone().map_or_else(|| self.offer.clone(), Offer::Channel);
+        let wanted = Wanted { name: self.name, offer, policy: self.policy };
+        installation(components, kyma, &wanted, &former).ok()
     }
 }
 

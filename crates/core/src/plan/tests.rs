@@ -13,7 +13,7 @@ use crate::{
 const TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
 /// A landscape with module `cache`: `regular` is 1.2.0, `fast` is 1.3.0.
-fn landscape() -> Landscape {
+pub(super) fn landscape() -> Landscape {
     let mut landscape = Landscape::default();
     add_release(
         &mut landscape,
@@ -28,7 +28,7 @@ fn landscape() -> Landscape {
     landscape
 }
 
-fn add_release(landscape: &mut Landscape, module: &str, mut spec: Value) {
+pub(super) fn add_release(landscape: &mut Landscape, module: &str, mut spec: Value) {
     spec["moduleName"] = json!(module);
     spec["ocmComponentName"] = json!(format!("kyma-project.io/module/{module}"));
     let release: ModuleReleaseMeta = serde_json::from_value(json!({
@@ -40,7 +40,7 @@ fn add_release(landscape: &mut Landscape, module: &str, mut spec: Value) {
 }
 
 /// Adds a ModuleTemplate from git with the extra fields `more`.
-fn add_template(landscape: &mut Landscape, module: &str, version: &str, more: Value) {
+pub(super) fn add_template(landscape: &mut Landscape, module: &str, version: &str, more: Value) {
     let mut template = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
         "metadata": {
@@ -59,7 +59,7 @@ fn add_template(landscape: &mut Landscape, module: &str, version: &str, more: Va
     landscape.templates.insert(landscape::key(&template.metadata), Arc::new(template));
 }
 
-fn merge(into: &mut Value, from: &Value) {
+pub(super) fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
@@ -74,7 +74,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-fn kyma(more: Value) -> Kyma {
+pub(super) fn kyma(more: Value) -> Kyma {
     let mut kyma = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
         "metadata": {"namespace": "kcp-system", "name": "one"},
@@ -89,7 +89,15 @@ fn plan(landscape: &Landscape, kyma: &Kyma) -> RuntimePlan {
 }
 
 fn plan_with(landscape: &Landscape, components: &Components, kyma: &Kyma) -> RuntimePlan {
-    runtime(landscape, components, kyma, &kyma.spec, &Settings::default(), &InstalledModules::default())
+    runtime(
+        landscape,
+        components,
+        kyma,
+        &kyma.spec,
+        &Settings::default(),
+        &InstalledModules::default(),
+        Windows::Unknown,
+    )
 }
 
 /// The decision about the first module, in one line.
@@ -97,9 +105,10 @@ fn outcome(landscape: &Landscape, kyma: &Kyma) -> String {
     line(&plan(landscape, kyma).modules[0].outcome)
 }
 
-fn line(outcome: &ModuleOutcome) -> String {
+pub(super) fn line(outcome: &ModuleOutcome) -> String {
     match outcome {
         ModuleOutcome::Install(installation) => format!("install {}", installation.version),
+        ModuleOutcome::Wait(wait) => format!("keep {}, wait for {}", wait.from, wait.to),
         ModuleOutcome::Unmanage => "unmanage".to_owned(),
         ModuleOutcome::Refuse(refusal) => {
             let fate = if refusal.keep { "keep" } else { "remove" };
@@ -318,6 +327,7 @@ fn restricted_modules_are_closed_until_a_selector_opens_them() {
             &labelled.spec,
             settings,
             &InstalledModules::default(),
+            Windows::Unknown,
         );
         let installed = matches!(plan.modules[0].outcome, ModuleOutcome::Install(_));
         assert_eq!(installed, allowed, "{selector:?} {settings:?}");

@@ -24,7 +24,7 @@ use crate::{
     diagnostic::Diagnostics,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings},
+    plan::{self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings, Windows},
     template::{Error, Library, Template, Templates},
 };
 
@@ -135,7 +135,7 @@ impl Run<'_> {
             let modules = modules(kyma, installed.get(key));
             let spec = KymaSpec { modules, ..kyma.spec.clone() };
             let installed = InstalledModules::default();
-            let plan = plan::runtime(landscape, &components, kyma, &spec, &settings, &installed);
+            let plan = plan::runtime(landscape, &components, kyma, &spec, &settings, &installed, Windows::Unknown);
             for module in plan.into_deciding() {
                 let ModuleOutcome::Install(installation) = module.outcome else { continue };
                 if self.is_new(Template::Manifest, shape_of_installation(&installation)) {

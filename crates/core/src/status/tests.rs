@@ -243,3 +243,58 @@ fn a_manifest_says_how_it_fares() {
         assert_eq!(status.synced[0].kind, "ConfigMap", "the inventory is sorted");
     }
 }
+
+#[test]
+fn an_upgrade_that_waits_leaves_the_state_and_says_so() {
+    let waits = |state: &str, is_known: bool| {
+        let ModuleFact { planned, name, manifest } = install(state);
+        let kept = is_known.then(|| Box::new(planned));
+        ModuleFact { planned: Planned::Waiting { kept }, name, manifest }
+    };
+    let waiting = "waiting for next maintenance window to update module version";
+    for (state, expected, message) in [
+        ("Ready", State::Ready, waiting),
+        ("Processing", State::Processing, waiting),
+        // What is wrong with the installed version is not hidden.
+        ("Error", State::Error, "because"),
+        ("Warning", State::Warning, "because"),
+    ] {
+        for is_known in [true, false] {
+            let former = KymaStatus {
+                modules: vec![
+                    kyma(&kyma_with(KymaStatus::default()), &done(vec![install("Ready")]), at(1)).modules.remove(0),
+                ],
+                ..KymaStatus::default()
+            };
+            let status = kyma(&kyma_with(former), &done(vec![waits(state, is_known)]), at(2));
+            let module = &status.modules[0];
+            assert_eq!((module.state, module.maintenance), (expected, true), "{state} {is_known}");
+            assert_eq!((module.version.as_deref(), module.message.as_deref()), (Some("1.0.0"), Some(message)));
+            assert_eq!(module.template.as_ref().unwrap().metadata.name, "cache-1.0.0");
+        }
+    }
+    check(&done(vec![waits("Ready", true)]), State::Ready, "kyma is ready");
+    let ready = check(&done(vec![install("Ready")]), State::Ready, "kyma is ready");
+    assert!(!ready.modules[0].maintenance);
+}
+
+#[test]
+fn the_condition_of_maintenance_windows_is_there_while_something_waits() {
+    let find = |status: &KymaStatus| {
+        let found = conditions::find(&status.conditions, conditions::MAINTENANCE_WINDOW);
+        found.map(|found| (found.status.clone(), found.reason.clone(), found.message.clone()))
+    };
+    let fact = MaintenanceFact::Waiting { reason: conditions::maintenance::WAITING, message: "on Saturday".to_owned() };
+    let mut status = KymaStatus::default();
+    for (maintenance, is_there) in [
+        (MaintenanceFact::Nothing, false),
+        (fact.clone(), true),
+        (MaintenanceFact::Unknown, true),
+        (MaintenanceFact::Nothing, false),
+        (MaintenanceFact::Unknown, false),
+    ] {
+        status = kyma(&kyma_with(status), &Facts { maintenance, ..done(vec![install("Ready")]) }, at(1));
+        let expected = ("False".to_owned(), "Waiting".to_owned(), "on Saturday".to_owned());
+        assert_eq!(find(&status), is_there.then_some(expected));
+    }
+}

@@ -1,7 +1,11 @@
 //! Changes that do not take effect, grouped for all runtimes that have them.
 
 use super::{Comparison, Runtime, Seen};
-use tidegate_core::{diagnostic::Place, object::ObjectId, plan::Refusal};
+use tidegate_core::{
+    diagnostic::Place,
+    object::ObjectId,
+    plan::{Refusal, Wait},
+};
 
 use crate::model::{Held, Why};
 
@@ -25,6 +29,12 @@ impl HeldBy {
             message: refusal.message.clone(),
             hint: refusal.hint.clone(),
         }
+    }
+
+    /// An upgrade that waits for a maintenance window.
+    pub(super) fn waits(module: &str, wait: &Wait) -> HeldBy {
+        let Held { why, module, message, hint, .. } = Held::waiting(module, wait);
+        HeldBy { module, why, message, hint }
     }
 
     /// A module list that has no effect.

@@ -183,7 +183,7 @@ fn one(
 pub(super) fn content(outcome: &ModuleOutcome) -> Option<ContentId> {
     match outcome {
         ModuleOutcome::Install(installation) => Some(installation.content()),
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+        ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     }
 }
 

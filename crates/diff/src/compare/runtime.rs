@@ -18,7 +18,7 @@ use tidegate_core::{
     diagnostic::Place,
     landscape,
     name::Key,
-    plan::{self, Class, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan},
+    plan::{self, Class, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Wait, Windows, window},
     render::offline::Outline,
     template::Template,
 };
@@ -171,7 +171,10 @@ fn modules(
     };
     let old_kyma = old.map(|half| with_installed(comparison, key, half));
     let old_plan = match (old, &old_kyma) {
-        (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted), &InstalledModules::default())),
+        (Some(half), Some(kyma)) => {
+            let before = InstalledModules::default();
+            Some(half.outline.plan(kyma, &half.only(&wanted), &before, Windows::Unknown))
+        }
         _ => None,
     };
     let new_plan = new.map(|half| {
@@ -179,13 +182,17 @@ fn modules(
         let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
         let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
         let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
-        half.outline.plan(&kyma, &half.only(&wanted), &before)
+        let (labels, installed) = (labels(comparison, key, &kyma), window::installed_in_status(&kyma));
+        let windows = comparison.request.maintenance.map(|at| at.windows(&labels, &installed));
+        let windows = windows.unwrap_or(Windows::Unknown);
+        half.outline.plan(&kyma, &half.only(&wanted), &before, windows)
     });
     let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
         let modules = plan.iter().flat_map(RuntimePlan::deciding).filter(|module| wanted(&module.name));
         modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
     };
     let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
+    let waits = take_waits(&mut after);
     let mut clashes = comparison.overlaps.clashes(&before, &after, &|tree, id| {
         let module = comparison.old.module(*tree)?;
         module.objects().objects.iter().find(|object| object.id == *id).map(|object| object.object(key))
@@ -206,9 +213,38 @@ fn modules(
             Effect::NeedsConfirmation => Effect::NeedsConfirmation,
             Effect::Applies | Effect::Held => effect,
         };
+        let wait = waits.get(&name);
+        let effect = if wait.is_some() { Effect::Held } else { effect };
         let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
+        if let Some(wait) = wait {
+            seen.hold(HeldBy::waits(&name, wait), &[runtime], || module.place());
+        }
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
+}
+
+/// Takes out the upgrades that wait for a maintenance window. What remains is what they come to then.
+fn take_waits(outcomes: &mut Outcomes) -> BTreeMap<String, Wait> {
+    let mut waits = BTreeMap::new();
+    for (name, outcome) in outcomes.iter_mut() {
+        if let ModuleOutcome::Wait(wait) = outcome {
+            let wait = Wait::clone(wait);
+            *outcome = match wait.coming.clone() {
+                Ok(coming) => ModuleOutcome::Install(Box::new(coming)),
+                Err(refusal) => ModuleOutcome::Refuse(refusal),
+            };
+            waits.insert(name.clone(), wait);
+        }
+    }
+    waits
+}
+
+/// The labels of a Kyma, which decide about its maintenance windows: others may have set some that git does not have.
+fn labels(comparison: &Comparison<'_>, key: &Key, kyma: &Kyma) -> BTreeMap<String, String> {
+    let known = comparison.prepared.known.get(key).map(|known| known.labels.clone());
+    let mut labels = known.unwrap_or_default();
+    labels.extend(kyma.metadata.labels.clone().unwrap_or_default());
+    labels
 }
 
 /// The names of the Manifests of modules that share objects, by module.
@@ -244,7 +280,7 @@ fn status_after(plan: &RuntimePlan, kyma: Option<&Kyma>) -> KymaStatus {
             ..ModuleStatus::default()
         }),
         ModuleOutcome::Refuse(refusal) if !refusal.keep => None,
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => {
+        ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => {
             before?.modules.iter().find(|known| known.name == module.name).cloned()
         }
     });
@@ -272,7 +308,7 @@ impl One<'_, '_> {
         old_kyma: Option<&Kyma>,
         seen: &mut Seen,
     ) {
-        use ModuleOutcome::{Install, Refuse, Unmanage};
+        use ModuleOutcome::{Install, Refuse, Unmanage, Wait};
         let is_touched = self.comparison.touched.contains(&self.release());
         if let Some(Refuse(refusal)) = &after
             && (is_touched || !matches!(&before, Some(Refuse(before)) if Comparison::refuse_alike(before, refusal)))
@@ -319,6 +355,8 @@ impl One<'_, '_> {
             (Some(Install(old)), Some(Refuse(_)) | None) => record(seen, Some(&*old), None),
             (Some(Unmanage), None) => self.unknown(seen, "installed version of the unmanaged"),
             (Some(Refuse(_) | Unmanage) | None, Some(Refuse(_) | Unmanage) | None) => {}
+            // The old side is planned without windows, and those of the new side were taken out.
+            (Some(Wait(_)), _) | (_, Some(Wait(_))) => {}
         }
     }
 
@@ -330,7 +368,7 @@ impl One<'_, '_> {
     fn count(&self, before: &Option<ModuleOutcome>, after: &Option<ModuleOutcome>, seen: &mut Seen) {
         let offer = |outcome: &Option<ModuleOutcome>| match outcome {
             Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.offer.clone())),
-            Some(ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage) | None => None,
+            Some(ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage) | None => None,
         };
         if let Some(on) = offer(before) {
             seen.on_offer.entry(on).or_default().0 += 1;

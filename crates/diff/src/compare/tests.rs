@@ -1,8 +1,8 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use tidegate_core::{
-    definition,
+    definition, maintenance,
     object::Digest,
     revision::{Oid, Revision},
     snapshot::{Content, File},
@@ -18,13 +18,15 @@ struct World {
     templates: Vec<(&'static str, &'static str)>,
     known: Option<&'static str>,
     suspended: bool,
+    maintenance: Option<PolicyAt>,
 }
 
 const RELEASE: &str = "modules/cache/release.yaml";
 const MODULE: &str = "modules/cache/1.1.0/objects/a.yaml";
 
 fn world() -> World {
-    let mut world = World { files: BTreeMap::new(), templates: Vec::new(), known: None, suspended: false };
+    let mut world =
+        World { files: BTreeMap::new(), templates: Vec::new(), known: None, suspended: false, maintenance: None };
     for version in ["1.0.0", "1.1.0"] {
         world = world
             .file(
@@ -163,6 +165,7 @@ fn report(old: &World, new: &World) -> Report {
         assumptions: &Assumptions::default(),
         settings: &Settings::default(),
         components: &Components::default(),
+        maintenance: new.maintenance.as_ref(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
         suspended: new.suspended,
@@ -279,6 +282,42 @@ fn a_downgrade_is_held_and_an_allowed_one_is_not() {
         "channel: regular\n  modules: [{name: cache}]",
     );
     check_held(&report(&old, &allowed), &[]);
+}
+
+#[test]
+fn an_upgrade_that_requires_downtime_is_held_until_its_window() {
+    let policy = r#"{"rules": [{"match": {"region": "eu"}, "windows": [{"days": ["Sat"], "begin": "20:00:00Z", "end":
+        "22:00:00Z"}]}]}"#;
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "labels": {"kyma-project.io/region": "eu-1"}, "channel": "regular",
+         "installed": [{"name": "cache", "version": "1.0.0", "channel": "regular"}]}]}"#;
+    let template = "modules/cache/1.1.0/template.yaml";
+    let downtime = world().files[template].replace("version: 1.1.0}", "version: 1.1.0, requiresDowntime: true}");
+    let old = World { known: Some(known), ..world() }.file(template, &downtime);
+    let at = |now: &str| {
+        let (policy, size_min) = (maintenance::Policy::parse(policy).unwrap(), Duration::from_secs(1200));
+        let maintenance = Some(PolicyAt { policy, now: now.parse().unwrap(), size_min });
+        World { maintenance, ..old.clone().release("1.1.0", "1.1.0") }
+    };
+    // 2026-11-22 is a Sunday.
+    let found = report(&old, &at("2026-11-22T12:00:00Z"));
+    check_held(&found, &[(Why::Window, "cache", 1)]);
+    assert_eq!(found.held[0].message, "waiting for next maintenance window to update module version: 1.0.0 to 1.1.0");
+    assert_eq!(found.held[0].hint.as_deref(), Some("the next maintenance window begins at 2026-11-28T20:00:00Z"));
+    assert_eq!(found.held[0].place.as_ref().map(|place| (&*place.path, place.line)), Some((RELEASE, 11)));
+    let lines = script(&found);
+    for expected in ["kcp change! Manifest ×1", "skr change! ConfigMap ×1"] {
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
+    }
+    // The catalog does not wait.
+    assert!(lines.iter().any(|line| line.starts_with("skr change ModuleReleaseMeta ×1")), "{lines:?}");
+
+    for open in [at("2026-11-28T21:00:00Z"), old.clone().release("1.1.0", "1.1.0")] {
+        let found = report(&old, &open);
+        check_held(&found, &[]);
+        let lines = script(&found);
+        assert!(lines.iter().any(|line| line.starts_with("skr change ConfigMap ×1")), "{lines:?}");
+    }
 }
 
 #[test]

@@ -36,7 +36,10 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    plan::{self, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan},
+    plan::{
+        self, InstallSource, Installation, InstalledModules, InstalledVersion, InstalledVersions, ModuleOutcome,
+        ModulesFrom, Offer, RuntimePlan, Windows,
+    },
     render::{self, CompleteModule, live as placeholder},
     template::Template,
 };
@@ -132,8 +135,13 @@ pub(super) async fn compare_runtime(
         .collect();
     let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
     let components = baseline.inputs.components.seen_by(&recorded, &|_| false);
-    let installed = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
-    let plan = plan::runtime(&baseline.intent.after, &components, kyma, &spec, &baseline.inputs.settings, &installed);
+    let before = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
+    let (nothing, installed) = (BTreeMap::new(), installed(&recorded));
+    let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
+    let windows = baseline.inputs.maintenance.as_ref().map(|at| at.windows(labels, &installed));
+    let windows = windows.unwrap_or(Windows::Unknown);
+    let (after, settings) = (&baseline.intent.after, &baseline.inputs.settings);
+    let plan = plan::runtime(after, &components, kyma, &spec, settings, &before, windows);
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
@@ -143,11 +151,9 @@ pub(super) async fn compare_runtime(
         comparison.compare(Vec::new(), &modules).await?;
         return Ok(RuntimeResult { outcome: comparison.outcome, ..RuntimeResult::default() });
     }
-    let installed = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
-        ModuleOutcome::Install(installation) => {
-            Some((Key::new(key.namespace(), &module.name), installation.offer.clone()))
-        }
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    let installed = plan.deciding().into_iter().filter_map(|module| {
+        let installation = module.outcome.installed()?;
+        Some((Key::new(key.namespace(), &module.name), installation.offer.clone()))
     });
     let installed = installed.collect();
     comparison.decided_by_runtime(in_runtime.as_ref());
@@ -156,6 +162,18 @@ pub(super) async fn compare_runtime(
     let modules = comparison.modules(&plan).await?;
     comparison.compare(base, &modules).await?;
     Ok(RuntimeResult { outcome: comparison.outcome, installed, ..RuntimeResult::default() })
+}
+
+/// The versions that Manifests install. A module that is being removed has none any more.
+fn installed(manifests: &[Manifest]) -> InstalledVersions {
+    let stays = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
+    let versions = stays.filter_map(|manifest| {
+        let module = landscape::label(&manifest.metadata, label::MODULE_NAME)?;
+        let channel = landscape::label(&manifest.metadata, label::CHANNEL).map(str::to_owned);
+        let version = manifest.spec.version.clone()?;
+        Some((module.to_owned(), InstalledVersion { version, channel }))
+    });
+    versions.collect()
 }
 
 /// What identifies the objects of a Manifest.
@@ -172,9 +190,9 @@ fn is_skipped(kyma: &Kyma) -> bool {
 /// The names that only this runtime has.
 fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &RuntimePlan) -> Names {
     let present = manifests.iter().map(|(module, manifest)| (manifest.name().to_owned(), module.clone()));
-    let planned = plan.deciding().into_iter().filter_map(|module| match &module.outcome {
-        ModuleOutcome::Install(installation) => Some((installation.manifest_name.clone(), module.name.clone())),
-        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    let planned = plan.deciding().into_iter().filter_map(|module| {
+        let installation = module.outcome.installed()?;
+        Some((installation.manifest_name.clone(), module.name.clone()))
     });
     let manifests: BTreeMap<String, String> = present.chain(planned).collect();
     let own = [
@@ -286,6 +304,17 @@ impl<'a> RuntimeComparison<'a> {
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
                     modules.extend(self.install(installation, live, place).await?);
+                }
+                ModuleOutcome::Wait(wait) => {
+                    let runtimes = [self.key.clone()].into();
+                    self.outcome.held.push(Held {
+                        runtimes,
+                        place: place.clone(),
+                        ..Held::waiting(&module.name, wait)
+                    });
+                    if let Some(kept) = &wait.kept {
+                        modules.extend(self.install(kept, live, place).await?);
+                    }
                 }
                 ModuleOutcome::Refuse(refusal) => {
                     let why = if refusal.reason == plan::reason::DOWNGRADE { Why::Downgrade } else { Why::Refused };

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tidegate_core::{
     api::shared::{CustomResourcePolicy, State},
     name::Key,
-    plan::{Class, ComponentRecord, InstallSource, ModulePlan},
+    plan::{Class, ComponentRecord, InstallSource, ModulePlan, Wait},
 };
 
 use super::*;
@@ -79,6 +79,12 @@ fn refusal(keep: bool) -> Refusal {
     Refusal { reason: "NoChannel", state: State::Error, message: "no channel".to_owned(), hint: None, keep }
 }
 
+/// An upgrade from 1.0.0 that waits. `kept` is what the old version consists of, if that is known.
+fn wait(kept: Option<Installation>) -> ModuleOutcome {
+    let coming = Ok(Installation { version: "1.1.0".to_owned(), ..*installation() });
+    ModuleOutcome::Wait(Box::new(Wait { from: "1.0.0".to_owned(), to: "1.1.0".to_owned(), next: None, kept, coming }))
+}
+
 /// A plan with the module `cache`, or without modules.
 fn plan(outcome: Option<ModuleOutcome>) -> RuntimePlan {
     let module = |outcome| {
@@ -147,6 +153,11 @@ fn each_module_needs_one_act() {
         (install(), Some(&old), "apply"),
         (install(), Some(&unmanaged()), "delete"),
         (install(), Some(&deleting()), "keep"),
+        (Some(wait(Some(*installation()))), Some(&same), "keep"),
+        // An edit is reverted.
+        (Some(wait(Some(*installation()))), Some(&old), "apply"),
+        (Some(wait(Some(*installation()))), Some(&deleting()), "keep"),
+        (Some(wait(None)), Some(&old), "keep"),
         (refuse(true), Some(&same), "keep"),
         (refuse(false), Some(&same), "delete"),
         (refuse(false), Some(&deleting()), "keep"),

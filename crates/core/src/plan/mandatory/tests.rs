@@ -82,7 +82,15 @@ fn installed(modules: &[(&str, &str, bool)]) -> InstalledModules {
 }
 
 fn plan(landscape: &Landscape, kyma: &Kyma, installed: &InstalledModules) -> RuntimePlan {
-    runtime(landscape, &Components::default(), kyma, &kyma.spec, &Settings::default(), installed)
+    runtime(
+        landscape,
+        &Components::default(),
+        kyma,
+        &kyma.spec,
+        &Settings::default(),
+        installed,
+        crate::plan::Windows::Unknown,
+    )
 }
 
 fn line(module: &ModulePlan) -> String {
@@ -93,6 +101,7 @@ fn line(module: &ModulePlan) -> String {
             format!("{name} ({offer}): install {}", installation.version)
         }
         ModuleOutcome::Unmanage => format!("{name} ({offer}): unmanage"),
+        ModuleOutcome::Wait(_) => panic!("a mandatory module waits for no window"),
         ModuleOutcome::Refuse(refusal) => {
             let fate = if refusal.keep { "keep" } else { "remove" };
             format!("{name} ({offer}): {} {fate}: {}", refusal.state, refusal.message)

@@ -19,7 +19,7 @@ use crate::{
     name::Key,
     object::{Object, PathPart},
     plan::{
-        self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, RuntimePlan, Settings,
+        self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, RuntimePlan, Settings, Windows,
         reporting::{Gateways, Watch},
     },
     render::{self, Reporting},
@@ -99,9 +99,15 @@ impl<'a> Outline<'a> {
     }
 
     /// The plan of a runtime. `installed` are the modules that it has before.
-    pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec, installed: &InstalledModules) -> RuntimePlan {
+    pub fn plan(
+        &self,
+        kyma: &Kyma,
+        spec: &KymaSpec,
+        installed: &InstalledModules,
+        windows: Windows<'_>,
+    ) -> RuntimePlan {
         let Inputs { landscape, components, settings, .. } = self.inputs;
-        plan::runtime(landscape, components, kyma, spec, settings, installed)
+        plan::runtime(landscape, components, kyma, spec, settings, installed, windows)
     }
 
     /// The class of a Kyma.
@@ -206,7 +212,7 @@ impl<'a> Outline<'a> {
         unknown: &mut BTreeSet<String>,
     ) -> Vec<Rendered> {
         let mut manifests = Vec::new();
-        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default());
+        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default(), Windows::Unknown);
         // A module that is mandatory as well is refused to the Kyma, which its check says.
         for module in plan.deciding() {
             let place = match &module.offer {
@@ -214,6 +220,8 @@ impl<'a> Outline<'a> {
                 Offer::Mandatory => self.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), &module.name)),
             };
             match &module.outcome {
+                // Nothing is known of windows here.
+                ModuleOutcome::Wait(_) => {}
                 ModuleOutcome::Install(installation) => match self.manifest(kyma, installation) {
                     Ok(object) => {
                         manifests.push(Rendered::new(object, vec![place], Some(Template::Manifest.name())));
@@ -287,7 +295,7 @@ impl<'a> Outline<'a> {
         modules: &mut Modules,
     ) -> Target {
         let place = self.place(Kind::Kyma, key);
-        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default());
+        let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default(), Windows::Unknown);
         let mut objects = Vec::new();
         for part in self.shared(&plan.class) {
             let places = if part.places.is_empty() { std::slice::from_ref(&place) } else { &part.places };
