@@ -131,30 +131,30 @@ pub(super) async fn list<K>(client: &Client, namespace: &str, lacks: &mut Lacks)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
-    list_labelled(client, namespace, None, lacks).await
+    let mut objects = Vec::new();
+    each(client, namespace, lacks, |object| objects.push(object)).await?;
+    Ok(objects)
 }
 
-/// The same, for the objects that a label selector matches.
-pub(super) async fn list_labelled<K>(
+/// Gives `take` all objects of a kind in a namespace, a page at a time in memory. Otherwise as [`list`].
+pub(super) async fn each<K>(
     client: &Client,
     namespace: &str,
-    selector: Option<&str>,
     lacks: &mut Lacks,
-) -> anyhow::Result<Vec<K>>
+    mut take: impl FnMut(K),
+) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
     let api = untyped::<K>(client, namespace);
-    let mut objects = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
-    params.label_selector = selector.map(str::to_owned);
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,
             // A namespace that does not exist has empty lists: only a kind that is not served has none.
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 lacks.not_served.insert(K::plural(&()).into_owned());
-                return Ok(objects);
+                return Ok(());
             }
             Err(error) => {
                 let what = || format!("cannot list {} in namespace {namespace}", K::plural(&()));
@@ -163,13 +163,13 @@ where
         };
         for item in page.items {
             match typed::<K>(&item)? {
-                Ok(object) => objects.push(object),
+                Ok(object) => take(object),
                 Err(found) => lacks.unreadable.push(found),
             }
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(objects),
+            None => return Ok(()),
         }
     }
 }

@@ -91,8 +91,12 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Ok(Err(error)) => Err(error),
         Err(_elapsed) => {
             let timeout = arguments.timeout;
-            let status = if last.is_empty() { String::new() } else { format!(" (status: {last})") };
-            tell!("{found}: no result after {timeout}{status}: check `/readyz` of the daemons, which names the leader");
+            let cause = if last.is_empty() {
+                "check `/readyz` of the daemons, which names the leader".to_owned()
+            } else {
+                format!("the status says: {last}")
+            };
+            tell!("{found}: no result after {timeout}: {cause}");
             Ok(Exit::Incomplete)
         }
     }
@@ -123,9 +127,11 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
             Verdict::Open => Outcome::Open(answer.message.clone()),
         };
     }
-    match kyma.filter(|kyma| is_handled(kyma) && kyma.verdict == Verdict::Bad && !kyma.is_complete) {
-        Some(kyma) => Outcome::Failed(kyma.message.clone()),
-        None => Outcome::Open(String::new()),
+    match (kyma.filter(|kyma| is_handled(kyma) && kyma.verdict == Verdict::Bad && !kyma.is_complete), answer.verdict) {
+        (Some(kyma), _) => Outcome::Failed(kyma.message.clone()),
+        // It may be what the request waits for, for example other fetches.
+        (None, Verdict::Bad | Verdict::Open) => Outcome::Open(answer.message.clone()),
+        (None, Verdict::Good) => Outcome::Open(String::new()),
     }
 }
 
@@ -154,6 +160,9 @@ mod tests {
             (answer(VALUE, Verdict::Open, "Processing: waiting"), None, open("Processing: waiting")),
             (answer("before", Verdict::Good, "Ready"), None, open("")),
             (Answer::default(), None, open("")),
+            // It waits for a place: the request is not handled yet, and the status says why.
+            (answer("before", Verdict::Bad, "the fetch waits"), None, open("the fetch waits")),
+            (answer("before", Verdict::Open, "it is checked"), None, open("it is checked")),
             (skipped(), None, failed(by_label)),
             (answer("before", Verdict::Good, "Ready"), Some(skipped()), failed(by_label)),
             // A Manifest of a runtime that cannot be reached keeps its status.

@@ -17,8 +17,9 @@ use super::{
 };
 use crate::stores::definitions;
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label},
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher},
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState},
+    plan,
 };
 
 /// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
@@ -58,16 +59,11 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
         kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
         watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut lacks).await?);
-        // A Manifest that cannot be read is in the status of its Kyma.
-        let mut of_manifests = Lacks::default();
-        let mandatory = format!("{}=true", label::MANDATORY_MODULE);
-        manifests.extend(
-            control_plane::list_labelled::<Manifest>(&client, &namespace, Some(&mandatory), &mut of_manifests).await?,
-        );
-        lacks.not_served.append(&mut of_manifests.not_served);
-        // Read only to find those that cannot be.
-        control_plane::list::<ModuleTemplate>(&client, &namespace, &mut lacks).await?;
-        control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?;
+        // Others are read only to find those that cannot be, and kinds that are not served.
+        control_plane::each::<ModuleTemplate>(&client, &namespace, &mut lacks, drop).await?;
+        control_plane::each::<ModuleReleaseMeta>(&client, &namespace, &mut lacks, drop).await?;
+        let take = |manifest: Manifest| manifests.extend(plan::is_mandatory(&manifest.metadata).then_some(manifest));
+        control_plane::each(&client, &namespace, &mut lacks, take).await?;
     }
     let Lacks { unreadable, not_served } = lacks;
     let exit = exit(&not_served);

@@ -120,7 +120,11 @@ const HELD: &str = "deletions are held: ";
 
 /// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind.
 pub(crate) fn not_served(kind: &str) -> String {
-    format!("{HELD}the control plane does not serve {kind}: apply what `tidegate crds` prints")
+    let sentence = format!("{HELD}the control plane does not serve {kind}: apply what `tidegate crds` prints");
+    match DEFINITIONS.iter().find(|(plural, _)| *plural == kind) {
+        Some((plural, group)) => format!("{sentence}{}", Guarded::Definition(plural, group).again()),
+        None => sentence,
+    }
 }
 
 /// Why deletions in a namespace are not acted upon; `None` if they are.
@@ -360,6 +364,11 @@ impl Returning {
 // === impl Guarded ===
 
 impl Guarded {
+    /// The end of a sentence that says how to confirm the deletion of something that is gone already.
+    fn again(&self) -> String {
+        format!("; to remove everything from the runtimes, then run `{}` and delete it again", self.command())
+    }
+
     /// The command that confirms its deletion.
     fn command(&self) -> String {
         match self {
@@ -406,7 +415,9 @@ impl fmt::Display for Hold {
             Hold::Absent(guarded) => {
                 write!(
                     f,
-                    "{HELD}{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` prints"
+                    "{HELD}{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` \
+                     prints{}",
+                    guarded.again()
                 )
             }
             Hold::Unknown(guarded, error) => write!(f, "{HELD}{guarded} cannot be read: {error}"),

@@ -118,21 +118,26 @@ impl Fixture {
 
     /// The folder of the generation in use.
     pub(crate) fn generation(&self) -> std::path::PathBuf {
-        let mut found = Vec::new();
-        let mut folders = vec![self.folder.path().to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == "git") {
-                    found.push(path);
-                } else if path.is_dir() {
-                    folders.push(path);
-                }
+        generation_below(self.folder.path())
+    }
+}
+
+/// The folder of the newest generation of a mirror.
+pub(crate) fn generation_below(folder: &Path) -> std::path::PathBuf {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "git") {
+                found.push(path);
+            } else if path.is_dir() {
+                folders.push(path);
             }
         }
-        found.sort();
-        found.pop().unwrap()
     }
+    found.sort();
+    found.pop().unwrap()
 }
 
 fn text(snapshot: &Snapshot, path: &str) -> String {
@@ -152,7 +157,7 @@ fn port(server: &Server) -> String {
 }
 
 /// Bytes that do not compress, so that packs are large enough to be cut.
-fn noise(seed: u64, length: usize) -> String {
+pub(crate) fn noise(seed: u64, length: usize) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;

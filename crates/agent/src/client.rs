@@ -8,6 +8,7 @@
 use std::{
     io,
     net::SocketAddr,
+    num::IntErrorKind,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -279,8 +280,10 @@ async fn exchange(
 
 /// Parses `Retry-After`: seconds or a date.
 fn retry_after(text: &str) -> Option<Duration> {
-    if let Ok(seconds) = text.trim().parse() {
-        return Some(Duration::from_secs(seconds));
+    match text.trim().parse() {
+        Ok(seconds) => return Some(Duration::from_secs(seconds)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Some(Duration::MAX),
+        Err(_) => {}
     }
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(SystemTime::now()).unwrap_or_default())

@@ -44,10 +44,34 @@ impl Unreadable {
 /// What is known of an object that does not match the type. Fails with `None` if not even its name can be read, which
 /// is not an object of an API server.
 pub fn read<K: DeserializeOwned>(json: &str) -> Result<K, Option<Box<Unreadable>>> {
+    if let Some(problem) = list_for_object(json) {
+        return Err(metadata(json).map(|metadata| Box::new(Unreadable { metadata, problem })));
+    }
     serde_json::from_str(json).map_err(|_| {
         let metadata = metadata(json)?;
         Some(Box::new(Unreadable { metadata, problem: problem::<K>(json) }))
     })
+}
+
+/// What is wrong with an object whose `spec` or `status` is a list. serde would read a list as the fields of a type in
+/// their order, and an empty one as a type without required fields.
+fn list_for_object(json: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Parts<'a> {
+        #[serde(borrow)]
+        spec: Option<&'a RawValue>,
+        #[serde(borrow)]
+        status: Option<&'a RawValue>,
+    }
+    // Almost no object has such a field, so almost none is read twice.
+    let mut fields = json.match_indices("\"spec\":").chain(json.match_indices("\"status\":"));
+    if !fields.any(|(at, found)| json[at + found.len()..].trim_start().starts_with('[')) {
+        return None;
+    }
+    let Parts { spec, status } = serde_json::from_str(json).ok()?;
+    let is_list = |part: Option<&RawValue>| part.is_some_and(|part| part.get().starts_with('['));
+    let field = [("spec", spec), ("status", status)].into_iter().find(|(_, part)| is_list(*part))?.0;
+    Some(format!("{field}: invalid type, expected an object"))
 }
 
 /// The first field that does not match the type, and what is wrong with it.
@@ -161,7 +185,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Item<K> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::api::Kyma;
+    use tidegate_core::api::{Kyma, ModuleTemplate};
 
     use super::*;
 
@@ -185,6 +209,9 @@ mod tests {
             ),
             (r#"{"channel": "a", "modules": [{"managed": true}]}"#, "spec.modules[0]: missing field `name`"),
             (r#"{"channel": "a", "modules": {"secret": 1}}"#, "spec.modules: invalid type, expected a sequence"),
+            ("[]", "spec: invalid type, expected an object"),
+            (r#"["regular"]"#, "spec: invalid type, expected an object"),
+            (r#"{"channel": "a"}, "status": []"#, "status: invalid type, expected an object"),
         ] {
             assert_eq!(unreadable(&kyma(spec)).problem, expected);
         }
@@ -207,6 +234,16 @@ mod tests {
         );
         let found = unreadable(r#"{"metadata": {"name": "a", "finalizers": {}, "labels": {"l": "v"}}}"#);
         assert_eq!(found.metadata.labels.expect("labels")["l"], "v");
+    }
+
+    #[test]
+    fn a_type_without_required_fields_is_no_list() {
+        let template = |spec: &str| format!(r#"{{"metadata": {{"name": "a"}}, "spec": {spec}}}"#);
+        assert!(read::<ModuleTemplate>(&template("{}")).is_ok());
+        // A list deeper within is not meant.
+        assert!(read::<ModuleTemplate>(&template(r#"{"data": {"spec": [], "status": []}}"#)).is_ok());
+        let found = read::<ModuleTemplate>(&template("[]")).expect_err("unreadable").expect("with a name");
+        assert_eq!(found.problem, "spec: invalid type, expected an object");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use git2::{ObjectType, Odb, Repository, RepositoryInitOptions, Revwalk, Signatur
 
 use super::{
     error::Error,
+    loose,
     objects::to_git,
     state::{state_error, sync_folder},
     work::FETCHED,
@@ -131,8 +132,10 @@ pub(super) fn set_good(repository: &Repository, commit: Oid) -> Result<(), git2:
 pub(super) fn is_complete(repository: &Repository, commit: git2::Oid) -> bool {
     let walk = || -> Result<bool, git2::Error> {
         let odb = repository.odb()?;
+        loose::check(repository, commit)?;
         let mut trees = vec![repository.find_commit(commit)?.tree_id()];
         while let Some(id) = trees.pop() {
+            loose::check(repository, id)?;
             for entry in &repository.find_tree(id)? {
                 match entry.kind() {
                     Some(ObjectType::Tree) => trees.push(entry.id()),

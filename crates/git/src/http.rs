@@ -5,6 +5,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    num::IntErrorKind,
     path::Path,
     sync::{
         Arc,
@@ -384,6 +385,7 @@ fn retry_after_of(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let wait = match value.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => RETRY_AFTER_MAX,
         Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(wait.min(RETRY_AFTER_MAX))
@@ -481,7 +483,8 @@ mod tests {
         check("Sun, 06 Nov 1994 08:00:00 GMT", Some(0));
         check("99999999", Some(RETRY_AFTER_MAX.as_secs()));
         check("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX.as_secs()));
-        for invalid in ["", "soon", "-5", "1.5", "99999999999999999999999"] {
+        check("99999999999999999999999", Some(RETRY_AFTER_MAX.as_secs()));
+        for invalid in ["", "soon", "-5", "1.5", "-99999999999999999999999"] {
             check(invalid, None);
         }
     }

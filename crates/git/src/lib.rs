@@ -54,6 +54,7 @@ mod http;
 pub mod limits;
 mod local;
 mod local_changes;
+mod loose;
 mod mirror;
 mod objects;
 mod packet;

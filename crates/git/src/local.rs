@@ -7,7 +7,7 @@ use std::{
 
 use git2::Repository;
 
-use super::{copy::is_sha256_error, error::Error, objects, work_tree};
+use super::{copy::is_sha256_error, error::Error, loose, objects, work_tree};
 use tidegate_core::{
     revision::Oid,
     snapshot::{Filter, Limits, Snapshot},
@@ -65,6 +65,7 @@ pub fn resolve_after(
 ) -> Result<Snapshot, Error> {
     super::prepare();
     let repository = open(path)?;
+    intact(&repository, revision, path)?;
     let commit = repository.revparse_single(revision).and_then(|object| object.peel_to_commit()).map_err(|_| {
         if repository.is_shallow() {
             let what = format!("it is a shallow clone without `{revision}`; {DEEPEN}");
@@ -90,6 +91,7 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     super::prepare();
     let repository = open(path)?;
     let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    intact(&repository, "HEAD", path)?;
     let head = repository.head().and_then(|head| head.peel_to_commit());
     let head = head.map_err(|_| broken("it has no commit yet, so there is nothing to compare with".to_owned()))?.id();
     let names = ["refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master"];
@@ -110,6 +112,18 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
         }
         Err(_) => Err(broken(format!("HEAD and {branch} have no common commit; set the old revision with `--from`"))),
     }
+}
+
+/// Fails if the object that a revision names is a loose file that is cut. A revision that has to be searched for, for
+/// example `HEAD~3`, is not checked.
+fn intact(repository: &Repository, revision: &str, path: &Path) -> Result<(), Error> {
+    let named = repository.resolve_reference_from_short_name(revision).ok();
+    let named = named.and_then(|reference| reference.resolve().ok()?.target());
+    let Some(id) = named.or_else(|| git2::Oid::from_str(revision).ok()) else { return Ok(()) };
+    loose::check(repository, id).map_err(|_| {
+        let what = format!("object {id} is damaged: run `git fsck`, and clone the repository again");
+        Error::Repository { path: path.to_owned(), what }
+    })
 }
 
 /// Whether this is a partial clone, which fetches objects on demand.

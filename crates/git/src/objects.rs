@@ -7,7 +7,7 @@ use std::{
 
 use git2::{ObjectType, Odb, Repository};
 
-use super::{error::Error, limits};
+use super::{error::Error, limits, loose};
 use tidegate_core::{
     revision::{Oid, Revision},
     snapshot::{Content, File, Filter, Limits, Snapshot},
@@ -105,9 +105,8 @@ pub(super) fn visit_commit<V: Visit>(
     visitor: V,
     broken: Broken<'_>,
 ) -> Result<V, Error> {
-    let tree =
-        repository.find_commit(to_git(commit)).map_err(|error| unread(broken, format!("commit {commit}"), &error));
-    let tree = tree?.tree_id();
+    let found = loose::check(repository, to_git(commit)).and_then(|()| repository.find_commit(to_git(commit)));
+    let tree = found.map_err(|error| unread(broken, format!("commit {commit}"), &error))?.tree_id();
     let odb = repository.odb().map_err(|error| unread(broken, "its objects".to_owned(), &error))?;
     let mut walk = Walk { repository, odb, visitor, broken };
     walk.folder(tree, "", 0)?;
@@ -370,7 +369,8 @@ impl<V: Visit> Walk<'_, V> {
         }
         self.visitor.folder(path, from_git(id))?;
         let repository = self.repository;
-        let tree = repository.find_tree(id).map_err(|error| unread(self.broken, format!("tree {id}"), &error))?;
+        let tree = loose::check(repository, id).and_then(|()| repository.find_tree(id));
+        let tree = tree.map_err(|error| unread(self.broken, format!("tree {id}"), &error))?;
         let ambiguous = ambiguous(&tree);
         for entry in &tree {
             self.visitor.entry()?;
@@ -419,8 +419,11 @@ impl<V: Visit> Walk<'_, V> {
 
     fn blob(&mut self, id: git2::Oid, path: &str) -> Result<(), Error> {
         let broken = |error: &git2::Error| unread(self.broken, format!("blob {id} of {path}"), error);
-        let odb = &self.odb;
-        let mut read = || odb.read(id).map(|object| Arc::from(object.data())).map_err(|error| broken(&error));
+        let (repository, odb) = (self.repository, &self.odb);
+        let mut read = || {
+            let object = loose::check(repository, id).and_then(|()| odb.read(id));
+            object.map(|object| Arc::from(object.data())).map_err(|error| broken(&error))
+        };
         if let Some(bytes) = self.visitor.known_bytes(from_git(id)) {
             return self.visitor.file(path, from_git(id), bytes, &mut read);
         }

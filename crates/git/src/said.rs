@@ -20,12 +20,17 @@ pub struct Said(String);
 
 /// Cleans what a server says. `None` if nothing remains.
 pub(super) fn clean(bytes: &[u8], credentials: Option<&Credentials>) -> Option<Said> {
+    let is_cut = BYTES_MAX <= bytes.len();
     let bytes = bytes.get(..BYTES_MAX).unwrap_or(bytes);
     let mut text = printable(&String::from_utf8_lossy(bytes));
-    for secret in secrets(credentials) {
-        text = text.replace(&secret, "***");
+    let secrets = secrets(credentials);
+    for secret in &secrets {
+        text = text.replace(secret, "***");
     }
-    let text = without_user_info(&text);
+    if is_cut {
+        without_beginnings(&mut text, &secrets);
+    }
+    let text = without_tokens(&without_user_info(&text));
     let text = ["ERR ", "remote: ", "fatal: ", "error: "]
         .iter()
         .fold(text.as_str(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text));
@@ -82,6 +87,103 @@ fn secrets(credentials: Option<&Credentials>) -> Vec<String> {
     secrets
 }
 
+/// Replaces the beginning of a secret at the end of a text that was cut.
+fn without_beginnings(text: &mut String, secrets: &[String]) {
+    let begins =
+        |secret: &String| (1..secret.len()).rev().find(|end| text.as_bytes().ends_with(&secret.as_bytes()[..*end]));
+    let longest = secrets.iter().filter_map(begins).max();
+    if let Some(length) = longest {
+        // A character that the cut has divided is no part of the text any more.
+        let end = text.floor_char_boundary(text.len() - length);
+        text.truncate(end);
+        text.push_str("***");
+    }
+}
+
+/// Replaces tokens of others, as far as their form tells: a server may quote those of its own configuration.
+fn without_tokens(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~+/%".contains(c);
+    let (mut cleaned, mut rest, mut before) = (String::with_capacity(text.len()), text, Word::Other);
+    while let Some(start) = rest.find(is_part) {
+        let (between, from) = rest.split_at(start);
+        let (word, behind) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
+        cleaned.push_str(between);
+        let is_name = behind.trim_start_matches(['"', '\'']).starts_with([':', '=']);
+        let kind = Word::of(word, is_name);
+        match (before, kind) {
+            // `Authorization: Bearer` names the form of what follows.
+            (Word::Header, Word::Scheme) | (Word::Other, Word::Header | Word::Scheme | Word::Other) => {
+                cleaned.push_str(token_at(word).map_or(word, |at| &word[..at]));
+                cleaned.push_str(if token_at(word).is_some() { "***" } else { "" });
+            }
+            (Word::Scheme, _) if PLAIN_WORDS.contains(&word.to_ascii_lowercase().as_str()) => cleaned.push_str(word),
+            (Word::Header | Word::Scheme, _) => cleaned.push_str("***"),
+        }
+        before = match (before, kind) {
+            (Word::Header, Word::Scheme) | (Word::Other, Word::Scheme) => Word::Scheme,
+            (Word::Other, Word::Header) => Word::Header,
+            (Word::Header | Word::Scheme | Word::Other, _) => Word::Other,
+        };
+        rest = behind;
+    }
+    cleaned.push_str(rest);
+    cleaned
+}
+
+/// What follows a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    /// A secret, perhaps after a scheme: the word is the name of a header.
+    Header,
+    /// A secret: the word is a scheme of authentication.
+    Scheme,
+    /// Anything.
+    Other,
+}
+
+/// Words after a scheme that are no secrets.
+const PLAIN_WORDS: [&str; 8] =
+    ["auth", "authentication", "authorization", "credentials", "is", "realm", "token", "tokens"];
+/// Beginnings of tokens of GitHub, GitLab, Atlassian, AWS and Slack, and of JSON Web Tokens.
+const TOKENS: [&str; 25] = [
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "gldt-",
+    "glrt-",
+    "glrtr-",
+    "glcbt-",
+    "glptt-",
+    "glft-",
+    "glimt-",
+    "glagent-",
+    "glsoat-",
+    "gloas-",
+    "ATATT",
+    "ATBB",
+    "ATCTT",
+    "AKIA",
+    "ASIA",
+    "xoxb-",
+    "xoxp-",
+    "eyJ",
+];
+
+/// Where a token begins in a word: at its beginning, or after a character that no name contains.
+fn token_at(word: &str) -> Option<usize> {
+    let begins = |prefix: &&str| {
+        word.match_indices(*prefix).map(|(at, _)| at).find(|at| {
+            let is_word_before = word[..*at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            !is_word_before && at + prefix.len() < word.len()
+        })
+    };
+    TOKENS.iter().filter_map(begins).min()
+}
+
 fn percent_encoded(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -116,6 +218,21 @@ fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(CHARS_MAX - 1).collect();
     short.push('…');
     short
+}
+
+// === impl Word ===
+
+impl Word {
+    /// `is_name` says whether a colon or an equals sign follows.
+    fn of(word: &str, is_name: bool) -> Word {
+        let word = word.to_ascii_lowercase();
+        let is_header = word == "authorization" || word == "proxy-authorization" || word.ends_with("-token");
+        match word.as_str() {
+            _ if is_name && is_header => Word::Header,
+            "bearer" | "basic" => Word::Scheme,
+            _ => Word::Other,
+        }
+    }
 }
 
 // === impl Said ===

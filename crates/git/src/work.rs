@@ -21,6 +21,7 @@ use super::{
     error::Error,
     generation, history,
     limits::{ENTRIES_MAX, PATH_BYTES_MAX},
+    loose,
     objects::{self, Visit, from_git, to_git},
     remote::Reference,
 };
@@ -285,7 +286,8 @@ fn receive(repository: &Repository, pack: &Path) -> Result<(), Trouble> {
 }
 
 fn resolve(repository: &Repository, id: Oid, good: Option<Oid>, is_whole: bool) -> Result<Resolved, Trouble> {
-    let object = repository.find_object(to_git(id), None).map_err(|error| trouble(&error, Trouble::Incomplete))?;
+    let object = loose::check(repository, to_git(id)).and_then(|()| repository.find_object(to_git(id), None));
+    let object = object.map_err(|error| trouble(&error, Trouble::Incomplete))?;
     let commit = object.peel_to_commit().map_err(|error| trouble(&error, Trouble::NoCommit))?.id();
     // An incomplete fetch must not replace readable objects.
     if is_whole && !generation::is_complete(repository, commit) {

@@ -23,6 +23,7 @@ use super::{
     error::Error,
     limits,
     local::RepositoryPath,
+    loose,
     objects::{Collector, from_git, join, name_text},
 };
 use tidegate_core::{
@@ -211,7 +212,9 @@ impl<'r> Index<'r> {
 
     /// Without an explicit attribute, git does not convert binary files and files that already contain CRLF.
     fn converts_unasked(&self, path: &str, bytes: &[u8]) -> bool {
-        let committed = self.entries.get(path.as_bytes()).and_then(|entry| self.repository.find_blob(entry.id).ok());
+        let committed = self.entries.get(path.as_bytes()).and_then(|entry| {
+            loose::check(self.repository, entry.id).and_then(|()| self.repository.find_blob(entry.id)).ok()
+        });
         let has_crlf = |blob: &git2::Blob<'_>| blob.content().windows(2).any(|pair| pair == b"\r\n");
         !bytes.contains(&0) && !committed.as_ref().is_some_and(has_crlf)
     }

@@ -3,6 +3,7 @@
 use std::{
     error::Error as StdError,
     io,
+    num::IntErrorKind,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
@@ -25,7 +26,7 @@ use super::{
     challenge::{self, Challenge},
     connect::{Http, Refused},
     error::Error,
-    limits::{REDIRECTS_MAX, TOKEN_BYTES_MAX},
+    limits::{REDIRECTS_MAX, RETRY_AFTER_MAX, TOKEN_BYTES_MAX},
 };
 
 /// One registry.
@@ -280,12 +281,14 @@ fn checked(response: Response<Incoming>, target: &Target) -> Result<Response<Inc
     }
 }
 
-/// The value of `Retry-After`: seconds, or a date.
+/// The value of `Retry-After`: seconds, or a date. The limit keeps a wrong value from stopping a registry.
 fn retry_after_of(value: &str, now: SystemTime) -> Option<Duration> {
-    match value.trim().parse::<u32>() {
-        Ok(seconds) => Some(Duration::from_secs(u64::from(seconds))),
-        Err(_) => Some(httpdate::parse_http_date(value.trim()).ok()?.duration_since(now).unwrap_or_default()),
-    }
+    let wait = match value.trim().parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => RETRY_AFTER_MAX,
+        Err(_) => httpdate::parse_http_date(value.trim()).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 /// Converts an error before the first byte of an answer.

@@ -37,6 +37,8 @@ pub const UNPACK_MEMORY_MIB_MAX: u64 = 160;
 pub const UNPACK_COMPUTING_MAX: Duration = Duration::from_secs(20);
 /// Elapsed time of one blob. A busy machine may give the process little CPU time.
 pub const UNPACK_TIME_MAX: Duration = Duration::from_secs(40);
+/// Longest wait that a registry can ask for with `Retry-After`. Registries limit requests per hour at most.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 /// How long to wait for a TCP connection to one address.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long to wait for a whole operation, from name resolution to the last byte, unless the caller says otherwise.

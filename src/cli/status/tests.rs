@@ -105,7 +105,7 @@ fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
         (&[][..], "Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers", Exit::Ok),
         (
             &["kymas"],
-            "Problems (1)\n  deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints\n\nHealthy: 1 source",
+            "Problems (1)\n  deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true` and delete it again\n\nHealthy: 1 source",
             Exit::Incomplete,
         ),
         (&["kymas", "watchers"], "Problems (2)", Exit::Incomplete),

@@ -88,11 +88,11 @@ fn the_text_names_what_is_wrong_and_the_command() {
         ),
         (
             Hold::Absent(namespace("team-a")),
-            "deletions are held: Namespace team-a is missing in the control plane: apply deploy/base, or what `tidegate crds` prints",
+            "deletions are held: Namespace team-a is missing in the control plane: apply deploy/base, or what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true` and delete it again",
         ),
         (
             Hold::NotServed("kymas"),
-            "deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints",
+            "deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true` and delete it again",
         ),
     ] {
         assert_eq!(hold.to_string(), expected);

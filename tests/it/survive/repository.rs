@@ -2,5 +2,6 @@
 
 mod checks;
 mod files;
+mod loose;
 mod packs;
 mod share;

@@ -47,3 +47,38 @@ fn a_quotation_is_short_and_debug_shows_nothing_of_it() {
     assert!(!clean(text.as_bytes(), Some(&credentials)).unwrap().to_string().contains("s3c"));
     assert_eq!(format!("{long:?}"), "Said(…)");
 }
+
+#[test]
+fn a_credential_that_the_cut_divides_does_not_show_in_part() {
+    let credentials = Credentials::Basic { username: "anna".to_owned(), password: "s3cr/et".to_owned() };
+    for end in 1..="s3cr/et".len() {
+        // What is left out makes the text shorter than the quotation.
+        let mut text = vec![0; BYTES_MAX - end];
+        text.extend_from_slice(b"s3cr/et is wrong");
+        let found = clean(&text, Some(&credentials)).unwrap().to_string();
+        assert_eq!(found, "***", "{end}");
+        let read = clean(&text[..BYTES_MAX], Some(&credentials)).unwrap().to_string();
+        assert_eq!(read, "***", "{end}: the rest was not even read");
+    }
+    // Without a cut, the beginning of a secret is a word as any other.
+    check("no s", "no s");
+}
+
+#[test]
+fn tokens_of_others_are_not_quoted() {
+    check("token ghp_16C7e42F292c6912E7710c838347Ae178B4a expired", "token *** expired");
+    check("used (glpat-abc-def_1), not \"github_pat_11A_b\"", "used (***), not \"***\"");
+    check("Authorization: Bearer abc.def-ghi rejected", "Authorization: Bearer *** rejected");
+    check("authorization: xyz rejected", "authorization: *** rejected");
+    check("{\"Authorization\": \"Basic QWxhZGRpbjpvcGVu==\"}", "{\"Authorization\": \"Basic ***==\"}");
+    check("got bearer AbC/d+e= of another", "got bearer ***= of another");
+    check("PRIVATE-TOKEN: secret, x-gitlab-token=other", "PRIVATE-TOKEN: ***, x-gitlab-token=***");
+    check("a jwt eyJhbGciOi.eyJzdWIi.c2ln, at path/ghp_abc", "a jwt ***, at path/***");
+    // What only sounds like it.
+    check(
+        "Bearer token is missing; Basic authentication is off",
+        "Bearer token is missing; Basic authentication is off",
+    );
+    check("authorization required for project ghp_", "authorization required for project ghp_");
+    check("branch laughp_x", "branch laughp_x");
+}

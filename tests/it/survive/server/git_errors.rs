@@ -28,6 +28,10 @@ fn status(status: u16) -> Action {
     Action::Answer(status, vec![("content-type", "text/plain".into())], b"try s3cret at https://u:p@h/x?t=1".to_vec())
 }
 
+fn later(status: u16, seconds: &str) -> Action {
+    Action::Answer(status, vec![("retry-after", seconds.to_owned())], b"try s3cret at https://u:p@h/x?t=1".to_vec())
+}
+
 fn body(kind: &'static str, body: impl AsRef<[u8]>) -> Action {
     Action::Answer(200, vec![("content-type", kind.into())], body.as_ref().to_vec())
 }
@@ -58,16 +62,18 @@ const TROUBLE: &[(&str, Answer, &str, &str)] = &[
     ("404", |_| status(404), "RepositoryNotFound", "or these credentials have no access to it"),
     ("405", |_| status(405), "AnswerNotUnderstood", "HTTP status 405: check the URL"),
     ("407", |_| status(407), "AnswerNotUnderstood", "a proxy requires credentials"),
-    ("408", |_| status(408), "AnswerNotUnderstood", "HTTP status 408: the git server or a proxy"),
+    ("408", |_| status(408), "ServerError", "HTTP status 408: the git server or a proxy"),
     ("410", |_| status(410), "RepositoryNotFound", "or these credentials have no access to it"),
     ("429", |_| status(429), "RateLimited", "limits the rate of requests; set a longer spec.interval"),
     ("451", |_| status(451), "AnswerNotUnderstood", "HTTP status 451: check the URL"),
-    ("500", |_| status(500), "AnswerNotUnderstood", "HTTP status 500: the git server or a proxy"),
-    ("501", |_| status(501), "AnswerNotUnderstood", "HTTP status 501: the git server or a proxy"),
-    ("502", |_| status(502), "AnswerNotUnderstood", "HTTP status 502: the git server or a proxy"),
-    ("503", |_| status(503), "AnswerNotUnderstood", "HTTP status 503: the git server or a proxy"),
-    ("504", |_| status(504), "AnswerNotUnderstood", "HTTP status 504: the git server or a proxy"),
-    ("520", |_| status(520), "AnswerNotUnderstood", "HTTP status 520: the git server or a proxy"),
+    ("500", |_| status(500), "ServerError", "HTTP status 500: the git server or a proxy"),
+    ("501", |_| status(501), "ServerError", "HTTP status 501: the git server or a proxy"),
+    ("502", |_| status(502), "ServerError", "HTTP status 502: the git server or a proxy"),
+    ("503", |_| status(503), "ServerError", "HTTP status 503: the git server or a proxy"),
+    ("504", |_| status(504), "ServerError", "HTTP status 504: the git server or a proxy"),
+    ("520", |_| status(520), "ServerError", "HTTP status 520: the git server or a proxy"),
+    ("503 later", |_| later(503, "99999999999999999999999"), "ServerError", "and asks to wait 3600 s"),
+    ("403 later", |_| later(403, "7"), "RateLimited", "and asks to wait 7 s"),
     ("206", |_| status(206), "AnswerNotUnderstood", "HTTP status 206: this is not an answer of a git server"),
     ("web page", |_| body("text/html", "<html>"), "AnswerNotUnderstood", "a web page instead of git: check the URL"),
     (
@@ -132,7 +138,7 @@ const TROUBLE: &[(&str, Answer, &str, &str)] = &[
     ("pack: 401", |request| for_pack(request, || status(401)), "AuthenticationFailed", "rejected the credentials"),
     ("pack: 403", |request| for_pack(request, || status(403)), "AccessDenied", "denied access (403)"),
     ("pack: 413", |request| for_pack(request, || status(413)), "AnswerNotUnderstood", "HTTP status 413"),
-    ("pack: 500", |request| for_pack(request, || status(500)), "AnswerNotUnderstood", "HTTP status 500"),
+    ("pack: 500", |request| for_pack(request, || status(500)), "ServerError", "HTTP status 500"),
     (
         "pack: web page",
         |request| for_pack(request, || body("text/html", "<html>")),
