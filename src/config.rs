@@ -172,7 +172,7 @@ pub struct Options {
     /// [default: none]
     #[arg(long, value_name = "FILE")]
     pub maintenance_policy: Option<PathBuf>,
-    /// Begin an upgrade that requires downtime only if its maintenance window lasts longer than this from then
+    /// Start an upgrade that requires downtime only if its maintenance window lasts longer than this from then
     #[arg(long, value_name = "DURATION", default_value = "20m")]
     pub min_maintenance_window_size: Period,
     /// Store the certificates of runtimes, and the CA that they trust, in this namespace

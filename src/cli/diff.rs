@@ -117,7 +117,7 @@ struct Maintenance {
     /// none, and upgrades are shown as if a window were open]
     #[arg(long = "maintenance-policy", value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Count a window as open only if it lasts longer than this from now
+    /// Treat a window as open only if it lasts longer than this from now
     #[arg(long = "min-maintenance-window-size", value_name = "DURATION", default_value = "20m", requires = "policy")]
     size_min: Period,
 }
