@@ -8,6 +8,7 @@ use super::{
     advertisement, answer,
     error::Error,
     generation,
+    loose::LooseObjects,
     objects::{self, Visit, from_git},
     remote::Reference,
 };
@@ -45,7 +46,7 @@ pub fn tree(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let id = odb.write(ObjectType::Tree, bytes).ok()?;
     let repository = Repository::from_odb(odb).ok()?;
     let broken = |what| Error::Repository { path: Path::new("").to_owned(), what };
-    let found = objects::visit_object(&repository, from_git(id), "", Paths::default(), &broken);
+    let found = objects::visit_object(&repository, LooseObjects::none(), from_git(id), "", Paths::default(), &broken);
     let children = generation::children(bytes).len();
     Some((found.map_or_else(|_| Vec::new(), |paths| paths.files.into_keys().collect()), children))
 }

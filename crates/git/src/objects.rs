@@ -7,7 +7,7 @@ use std::{
 
 use git2::{ObjectType, Odb, Repository};
 
-use super::{error::Error, limits, loose};
+use super::{error::Error, limits, loose::LooseObjects};
 use tidegate_core::{
     revision::{Oid, Revision},
     snapshot::{Content, File, Filter, Limits, Snapshot},
@@ -72,6 +72,7 @@ pub(super) trait Visit {
 struct Walk<'a, V> {
     repository: &'a Repository,
     odb: Odb<'a>,
+    loose: LooseObjects,
     visitor: V,
     broken: Broken<'a>,
 }
@@ -105,10 +106,11 @@ pub(super) fn visit_commit<V: Visit>(
     visitor: V,
     broken: Broken<'_>,
 ) -> Result<V, Error> {
-    let found = loose::check(repository, to_git(commit)).and_then(|()| repository.find_commit(to_git(commit)));
+    let loose = LooseObjects::of(repository);
+    let found = loose.check(to_git(commit)).and_then(|()| repository.find_commit(to_git(commit)));
     let tree = found.map_err(|error| unread(broken, format!("commit {commit}"), &error))?.tree_id();
     let odb = repository.odb().map_err(|error| unread(broken, "its objects".to_owned(), &error))?;
-    let mut walk = Walk { repository, odb, visitor, broken };
+    let mut walk = Walk { repository, odb, loose, visitor, broken };
     walk.folder(tree, "", 0)?;
     Ok(walk.visitor)
 }
@@ -116,6 +118,7 @@ pub(super) fn visit_commit<V: Visit>(
 /// Passes the files of a tree, or one blob, to a visitor. They are named below `path`.
 pub(super) fn visit_object<V: Visit>(
     repository: &Repository,
+    loose: LooseObjects,
     id: Oid,
     path: &str,
     visitor: V,
@@ -123,7 +126,7 @@ pub(super) fn visit_object<V: Visit>(
 ) -> Result<V, Error> {
     let odb = repository.odb().map_err(|error| unread(broken, "its objects".to_owned(), &error))?;
     let (_, kind) = odb.read_header(to_git(id)).map_err(|error| unread(broken, format!("object {id}"), &error))?;
-    let mut walk = Walk { repository, odb, visitor, broken };
+    let mut walk = Walk { repository, odb, loose, visitor, broken };
     match kind {
         ObjectType::Tree => walk.folder(to_git(id), path, 0)?,
         ObjectType::Blob => walk.blob(to_git(id), path)?,
@@ -369,7 +372,7 @@ impl<V: Visit> Walk<'_, V> {
         }
         self.visitor.folder(path, from_git(id))?;
         let repository = self.repository;
-        let tree = loose::check(repository, id).and_then(|()| repository.find_tree(id));
+        let tree = self.loose.check(id).and_then(|()| repository.find_tree(id));
         let tree = tree.map_err(|error| unread(self.broken, format!("tree {id}"), &error))?;
         let ambiguous = ambiguous(&tree);
         for entry in &tree {
@@ -419,9 +422,9 @@ impl<V: Visit> Walk<'_, V> {
 
     fn blob(&mut self, id: git2::Oid, path: &str) -> Result<(), Error> {
         let broken = |error: &git2::Error| unread(self.broken, format!("blob {id} of {path}"), error);
-        let (repository, odb) = (self.repository, &self.odb);
+        let (loose, odb) = (&self.loose, &self.odb);
         let mut read = || {
-            let object = loose::check(repository, id).and_then(|()| odb.read(id));
+            let object = loose.check(id).and_then(|()| odb.read(id));
             object.map(|object| Arc::from(object.data())).map_err(|error| broken(&error))
         };
         if let Some(bytes) = self.visitor.known_bytes(from_git(id)) {

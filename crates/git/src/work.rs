@@ -21,7 +21,7 @@ use super::{
     error::Error,
     generation, history,
     limits::{ENTRIES_MAX, PATH_BYTES_MAX},
-    loose,
+    loose::{self, LooseObjects},
     objects::{self, Visit, from_git, to_git},
     remote::Reference,
 };
@@ -200,7 +200,9 @@ pub(super) fn perform(task: &Task, sink: Sink<'_>) -> Result<Answer, Trouble> {
             require(&repository, *id)?;
             let filter = objects::module_filter(path);
             let outlet = Outlet::new(&filter, *limits, HashMap::new(), sink);
-            objects::visit_object(&repository, *id, path, outlet, &broken).map(|_| Answer::Done).map_err(Trouble::from)
+            let loose = LooseObjects::of(&repository);
+            let visited = objects::visit_object(&repository, loose, *id, path, outlet, &broken);
+            visited.map(|_| Answer::Done).map_err(Trouble::from)
         }
         Job::Versions { id, folder, max } => {
             require(&repository, *id)?;
