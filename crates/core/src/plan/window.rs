@@ -2,7 +2,7 @@
 //!
 //! A plan asks for a window only if the ModuleTemplate of the wanted version has `requiresDowntime`, the runtime has
 //! another version of the module, and its Kyma in KCP does not skip windows. So the first installation never waits.
-//! The rule of [`crate::maintenance`] decides. Row M9d of `docs/compatibility.md`.
+//! The rule of [`crate::maintenance`] decides. Row M9g of `docs/compatibility.md`.
 
 use std::{collections::BTreeMap, time::Duration};
 
