@@ -83,7 +83,7 @@ async fn unreferenced(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Op
     }
 }
 
-/// Writes into the status of a Manifest that nobody manages it, and publishes one Event.
+/// Writes into the status of a Manifest that it is an orphan, and publishes one Event.
 pub(super) async fn report_orphan(
     context: RuntimeContext<'_>,
     cause: &Cause,

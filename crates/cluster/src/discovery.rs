@@ -129,15 +129,12 @@ impl Cluster {
         Ok(state.applied.values().chain(discovered).find(same).cloned())
     }
 
-    /// A kind of this group that the API server serves now and that `is_wanted`; `None` if it serves none. Always asks
-    /// the API server.
-    pub(super) async fn served_version(
-        &self,
-        group: &str,
-        is_wanted: impl Fn(&Kind) -> bool,
-    ) -> Result<Option<Kind>, Error> {
+    /// The kinds that the API server serves now and that are wanted, sorted by plural, so that the versions of one
+    /// follow each other. Always asks the API server.
+    pub(super) async fn served_now(&self, is_wanted: impl Fn(&Kind) -> bool) -> Result<Vec<Kind>, Error> {
         let kinds = self.discover().await?;
-        let found = kinds.values().find(|kind| &*kind.gvk.group == group && is_wanted(kind)).cloned();
+        let mut found: Vec<Kind> = kinds.values().filter(|kind| is_wanted(kind)).cloned().collect();
+        found.sort_by(|one, other| (&one.gvk.group, &one.plural).cmp(&(&other.gvk.group, &other.plural)));
         self.kinds.lock().discovered = Some((Instant::now(), kinds));
         Ok(found)
     }

@@ -318,35 +318,45 @@ impl Cluster {
     /// Fails if a request fails or an answer is invalid.
     pub async fn list_metadata_in_any_version(&self, gvk: &Gvk) -> Result<Option<(Kind, Vec<Metadata>)>, Error> {
         if let Some(kind) = self.kind_in_any_version(gvk).await? {
-            match self.list_served(kind.clone()).await {
+            match self.list_served(&kind).await {
+                Ok(present) => return Ok(Some((kind, present))),
                 Err(Error::NotServed { .. }) => self.kinds.forget(&kind.gvk),
-                listed => return listed.map(Some),
+                Err(error) => return Err(error),
             }
         }
-        match self.served_version(&gvk.group, |kind| kind.gvk.kind == gvk.kind).await? {
-            Some(kind) => self.list_served(kind).await.map(Some),
-            None => Ok(None),
-        }
+        let found = self.served_now(|kind| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind).await?;
+        let Some(kind) = found.into_iter().next() else { return Ok(None) };
+        let present = self.list_served(&kind).await?;
+        Ok(Some((kind, present)))
     }
 
-    /// As [`Cluster::list_metadata_in_any_version`], for the kind that the CustomResourceDefinition `name` defines.
+    /// The kinds that CustomResourceDefinitions of these names define and that the API server serves now, each in one
+    /// version. One request for all of them; none without names.
     ///
     /// # Errors
     ///
-    /// Fails if a request fails or an answer is invalid.
-    pub async fn list_metadata_of_definition(&self, name: &str) -> Result<Option<(Kind, Vec<Metadata>)>, Error> {
-        let Some((plural, group)) = name.split_once('.') else { return Ok(None) };
-        match self.served_version(group, |kind| &*kind.plural == plural).await? {
-            Some(kind) => self.list_served(kind).await.map(Some),
-            None => Ok(None),
+    /// Fails if discovery fails.
+    pub async fn kinds_of_definitions(&self, names: &[Arc<str>]) -> Result<Vec<Kind>, Error> {
+        if names.is_empty() {
+            return Ok(Vec::new());
         }
+        let is_defined = |kind: &Kind| {
+            let is_name = |name: &str| name.split_once('.') == Some((&*kind.plural, &*kind.gvk.group));
+            names.iter().any(|name| is_name(name))
+        };
+        let mut kinds = self.served_now(is_defined).await?;
+        kinds.dedup_by(|one, other| one.gvk.group == other.gvk.group && one.plural == other.plural);
+        Ok(kinds)
     }
 
-    /// All objects of a kind. A kind that is not served is an error.
-    async fn list_served(&self, kind: Kind) -> Result<(Kind, Vec<Metadata>), Error> {
-        let items: Vec<Lenient> = self.served_pages(&kind, None, None, true).await?;
-        let objects = items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item)).collect();
-        Ok((kind, objects))
+    /// As [`Cluster::list_metadata`] in all namespaces, but a kind that is not served is an error.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
+    pub async fn list_served(&self, kind: &Kind) -> Result<Vec<Metadata>, Error> {
+        let items: Vec<Lenient> = self.served_pages(kind, None, None, true).await?;
+        Ok(items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item)).collect())
     }
 
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.

@@ -88,9 +88,10 @@ async fn keep(
 /// CustomResourceDefinition is deleted, they are lost.
 async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Option<String>, Error> {
     let resource = decide::resource(manifest).map(|resource| resource.gvk());
-    for definition in decide::definitions(manifest) {
-        let Some((_, present)) = target.cluster.list_metadata_of_definition(&definition).await? else { continue };
-        let waiting = decide::users_resources(manifest, target.manifests, resource.as_ref(), &present);
+    let kinds = target.cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
+    for kind in decide::other_kinds(&kinds, resource.as_ref()) {
+        let present = target.cluster.list_served(kind).await?;
+        let waiting = decide::users_resources(manifest, target.manifests, &present);
         if waiting.is_some() {
             return Ok(waiting);
         }

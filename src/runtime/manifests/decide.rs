@@ -224,7 +224,7 @@ fn act(
 }
 
 /// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours.
-/// Mandatory modules are in no status, and one that is being deleted is removed, whoever made it.
+/// The status of a Kyma has no mandatory modules. A Manifest that is being deleted is removed, no matter who created it.
 fn is_known(kyma: &Kyma, module: &str, live: &Manifest) -> bool {
     let conditions = live.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     live.metadata.deletion_timestamp.is_some()
@@ -431,7 +431,7 @@ fn matches(desired: &Object, live: &Manifest) -> bool {
     };
     let finalizers = |metadata: &ObjectMeta| metadata.finalizers.clone().unwrap_or_default();
     let present = finalizers(&live.metadata);
-    // These two say where the version is from. Nobody else sets them, and each excludes the other.
+    // These two labels name where the version is from. Only Tidegate sets them, and each excludes the other.
     let is_equal = |key: &str| landscape::label(&wanted.metadata, key) == landscape::label(&live.metadata, key);
     wanted.spec == live.spec
         && is_equal(label::CHANNEL)

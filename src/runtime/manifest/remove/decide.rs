@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_cluster::Metadata;
+use tidegate_cluster::{Kind, Metadata};
 use tidegate_core::{
     api::{
         Manifest,
@@ -66,19 +66,18 @@ pub(super) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
     owned.ids().filter(is_definition).map(|id| Arc::clone(&id.name)).collect()
 }
 
+/// Those of `kinds` that are not the kind of the default custom resource, whose custom resources all hold the removal.
+pub(super) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&'a Kind> {
+    let is_default = |kind: &Kind| default.is_some_and(|gvk| gvk.group == kind.gvk.group && gvk.kind == kind.gvk.kind);
+    kinds.iter().filter(|kind| !is_default(kind)).collect()
+}
+
 /// The message while users have custom resources of a kind that the module defines; none if `present` has none of
 /// theirs. The custom resources of the module itself, and those that a controller created, are not the users'.
-pub(super) fn users_resources(
-    manifest: &Manifest,
-    siblings: &[Arc<Manifest>],
-    default: Option<&Gvk>,
-    present: &[Metadata],
-) -> Option<String> {
+pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], present: &[Metadata]) -> Option<String> {
     let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
     let is_of_users = |metadata: &&Metadata| {
-        let is_default_kind = default.is_some_and(|gvk| gvk.group == metadata.id.group && gvk.kind == metadata.id.kind);
-        !is_default_kind
-            && !metadata.is_owned
+        !metadata.is_owned
             && metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR)
             && !recorded::inventory(manifest).contains(&metadata.id)
             && !is_recorded(&metadata.id)

@@ -241,7 +241,7 @@ fn a_mandatory_module_decides_about_its_manifest_and_no_status_lists_it() {
         (refuse(true), None, "absent", failed()),
         (refuse(false), Some(mandatory()), "delete", refused(State::Deleting, "no channel")),
         (refuse(false), Some(live(|_| {})), "delete", refused(State::Deleting, "no channel")),
-        // Its release has channels now, and nobody selects it.
+        // Its release has channels now, and the Kyma does not select the module.
         (None, Some(mandatory()), "delete", None),
     ] {
         let (plan, manifests) = (mandatory_plan(outcome, None), live.into_iter().collect::<Vec<_>>());

@@ -131,11 +131,14 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
         (vec![mine, yours, labelled], Some(format!("{one} (and 1 more)"))),
     ] {
         let siblings = [Arc::new(manifest())];
-        assert_eq!(users_resources(&manifest(), &siblings, None, &present), expected);
-        // All custom resources of the default kind hold the removal anyway.
-        let default = Gvk::new("", "v2", "Cache");
-        assert_eq!(users_resources(&manifest(), &siblings, Some(&default), &present), None);
+        assert_eq!(users_resources(&manifest(), &siblings, &present), expected);
     }
+    let kinds = ["Cache", "Letter"].map(|kind| Kind::new(Gvk::new("example.org", "v1", kind), "any", true));
+    let others = |default: Option<&Gvk>| -> Vec<String> {
+        other_kinds(&kinds, default).into_iter().map(|kind| kind.gvk.kind.to_string()).collect()
+    };
+    assert_eq!(others(None), ["Cache", "Letter"]);
+    assert_eq!(others(Some(&Gvk::new("example.org", "v2", "Cache"))), ["Letter"]);
     let mut defines = manifest();
     let synced = json!({"group": "apiextensions.k8s.io", "version": "v1", "kind": "CustomResourceDefinition",
         "name": "caches.example.org", "namespace": ""});
