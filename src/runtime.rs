@@ -37,7 +37,9 @@ use tidegate_core::{
     definition,
     landscape::{self, Landscape},
     name::Key,
-    plan::{self, Installation, InstalledModules, RuntimePlan, RuntimeWindows, Settings, Windows, reporting::Agent},
+    plan::{
+        self, Installation, InstalledModules, RuntimePlan, RuntimeWindows, Settings, Windows, reporting::Agent, window,
+    },
     status::Facts,
 };
 use tidegate_process::{
@@ -455,7 +457,8 @@ impl RuntimePass<'_> {
         let requested = known.request.as_ref().map(|request| request.since);
         let (seen, must_wait) = components.seen_by(self.key, manifests, requested, waker);
         let before = InstalledModules::from_manifests(manifests.iter().map(|manifest| &**manifest));
-        let (policy, installed) = (maintenance.policy(), manifests::installed(manifests));
+        let policy = maintenance.policy();
+        let installed = window::installed_in_manifests(manifests.iter().map(|manifest| &**manifest));
         let nothing = BTreeMap::new();
         let windows = Windows::Known(RuntimeWindows {
             policy: policy.as_deref(),

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_cluster::Cause;
 use tidegate_core::{
     api::Manifest,
-    plan::{Installation, InstalledVersions, RuntimePlan},
+    plan::{Installation, RuntimePlan},
     render,
     template::Templates,
 };
@@ -54,11 +54,6 @@ pub(super) async fn reconcile(
         modules.wait(unreferenced(pass, &manifest).await?);
     }
     Ok(modules)
-}
-
-/// The installed version of each module that a Kyma can select.
-pub(super) fn installed(manifests: &[Arc<Manifest>]) -> InstalledVersions {
-    LiveManifests::new(manifests).versions()
 }
 
 /// Deletes a Manifest, unless it is being deleted. The pass over it removes its objects. Returns it as it is

@@ -8,8 +8,7 @@ use tidegate_core::{
         names::label,
         shared::{ObjectMeta, State},
     },
-    landscape,
-    plan::{self, InstalledVersion, InstalledVersions},
+    landscape, plan,
     status::{Failure, MandatoryFact, ModuleFact, Planned},
 };
 
@@ -55,17 +54,6 @@ impl<'a> LiveManifests<'a> {
     /// The Manifest of a module.
     pub(super) fn get(&self, module: &str) -> Option<&'a Arc<Manifest>> {
         self.0.get(module).copied()
-    }
-
-    /// The versions that are installed. A module that is being removed has none any more.
-    pub(super) fn versions(&self) -> InstalledVersions {
-        let stays = self.iter().filter(|(_, manifest)| manifest.metadata.deletion_timestamp.is_none());
-        let versions = stays.filter_map(|(module, manifest)| {
-            let version = manifest.spec.version.clone()?;
-            let channel = landscape::label(&manifest.metadata, label::CHANNEL).map(str::to_owned);
-            Some((module.to_owned(), InstalledVersion { version, channel }))
-        });
-        versions.collect()
     }
 
     /// All of them, by module.

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use super::{Installation, Refusal, reason};
 use crate::{
-    api::{Kyma, ModuleTemplate},
+    api::{Kyma, Manifest, ModuleTemplate, names::label},
+    landscape,
     maintenance::{Policy, Standing},
 };
 
@@ -127,6 +128,18 @@ pub(super) fn gate<'a>(
         Standing::Closed { next } => Gate::Closed { installed, next: Some(next) },
         Standing::Never => Gate::Closed { installed, next: None },
     })
+}
+
+/// The versions that the Manifests of a runtime install. A module that is being removed has none any more.
+pub fn installed_in_manifests<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> InstalledVersions {
+    let stays = manifests.into_iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
+    let versions = stays.filter_map(|manifest| {
+        let module = landscape::label(&manifest.metadata, label::MODULE_NAME)?;
+        let channel = landscape::label(&manifest.metadata, label::CHANNEL).map(str::to_owned);
+        let version = manifest.spec.version.clone()?;
+        Some((module.to_owned(), InstalledVersion { version, channel }))
+    });
+    versions.collect()
 }
 
 /// The installed versions that the status of a Kyma names.

@@ -37,8 +37,8 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{
-        self, InstallSource, Installation, InstalledModules, InstalledVersion, InstalledVersions, ModuleOutcome,
-        ModulesFrom, Offer, RuntimePlan, Windows,
+        self, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Windows,
+        window,
     },
     render::{self, CompleteModule, live as placeholder},
     template::Template,
@@ -136,7 +136,7 @@ pub(super) async fn compare_runtime(
     let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
     let components = baseline.inputs.components.seen_by(&recorded, &|_| false);
     let before = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
-    let (nothing, installed) = (BTreeMap::new(), installed(&recorded));
+    let (nothing, installed) = (BTreeMap::new(), window::installed_in_manifests(&recorded));
     let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
     let windows = baseline.inputs.maintenance.as_ref().map(|at| at.windows(labels, &installed));
     let windows = windows.unwrap_or(Windows::Unknown);
@@ -162,18 +162,6 @@ pub(super) async fn compare_runtime(
     let modules = comparison.modules(&plan).await?;
     comparison.compare(base, &modules).await?;
     Ok(RuntimeResult { outcome: comparison.outcome, installed, ..RuntimeResult::default() })
-}
-
-/// The versions that Manifests install. A module that is being removed has none any more.
-fn installed(manifests: &[Manifest]) -> InstalledVersions {
-    let stays = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
-    let versions = stays.filter_map(|manifest| {
-        let module = landscape::label(&manifest.metadata, label::MODULE_NAME)?;
-        let channel = landscape::label(&manifest.metadata, label::CHANNEL).map(str::to_owned);
-        let version = manifest.spec.version.clone()?;
-        Some((module.to_owned(), InstalledVersion { version, channel }))
-    });
-    versions.collect()
 }
 
 /// What identifies the objects of a Manifest.
