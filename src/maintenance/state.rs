@@ -133,7 +133,7 @@ mod tests {
 
     const LOADED: Said = Said::Loaded { remarks: Vec::new() };
 
-    /// One step: the result of the read, the report, the days of the active policy, and whether the last read succeeded.
+    /// One step: the result of the read, the report, the days of the active policy, whether the last read succeeded.
     type Step = (Read, Said, Option<&'static str>, bool);
 
     fn check(steps: Vec<Step>) {

@@ -224,7 +224,8 @@ fn act(
 }
 
 /// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours.
-/// The status of a Kyma has no mandatory modules. A Manifest that is being deleted is removed, no matter who created it.
+/// The status of a Kyma has no mandatory modules. A Manifest that is being deleted is removed, no matter who created
+/// it.
 fn is_known(kyma: &Kyma, module: &str, live: &Manifest) -> bool {
     let conditions = live.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     live.metadata.deletion_timestamp.is_some()
