@@ -198,13 +198,14 @@ fn source(source: &SourceLine) -> Entry {
 }
 
 fn runtime(runtime: &RuntimeLine) -> Entry {
-    let below = runtime
+    let below: Vec<String> = runtime
         .modules
         .iter()
         .map(|module| (module, "module"))
         .chain(runtime.mandatory.iter().map(|module| (module, "mandatory module")))
         .filter(|(module, _)| matches!(module.standing, SubjectState::Wrong | SubjectState::Waiting))
         .map(|(line, what)| module(line, what))
+        .chain(runtime.hint.iter().map(|hint| format!("next: {hint}")))
         .collect();
     let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
     Entry { standing: runtime.standing, line: format!("runtime {}  {state}{}", runtime.name, runtime.message), below }

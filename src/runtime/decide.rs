@@ -65,8 +65,8 @@ pub(super) enum Scope {
 pub(super) enum News<'a> {
     /// Tidegate cannot reconcile the runtime.
     Runtime(&'a status::Failure),
-    /// A module is unhealthy. The message is one sentence.
-    Module { name: &'a str, message: &'a str },
+    /// A module is unhealthy. The message is one sentence, and the hint says what a user can do.
+    Module { name: &'a str, message: &'a str, hint: Option<&'a str> },
     /// A mandatory module is unhealthy. Contains one sentence.
     Mandatory(String),
 }
@@ -394,7 +394,7 @@ fn modules_as_they_are(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) 
                 .iter()
                 .find(|manifest| manifests::selected_module_of(&manifest.metadata) == Some(&name))
                 .cloned(),
-            planned: Planned::Refused { state: State::Error, message: message.to_owned() },
+            planned: Planned::Refused { state: State::Error, message: message.to_owned(), hint: None },
             name,
         })
         .collect()
@@ -425,6 +425,7 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
     let module = |module: &'a ModuleStatus| News::Module {
         name: &module.name,
         message: module.message.as_deref().unwrap_or("no message"),
+        hint: facts.modules.iter().find(|fact| fact.name == module.name).and_then(ModuleFact::hint),
     };
     let of_modules = next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module);
     let said = before.and_then(|status| conditions::find(&status.conditions, conditions::MANDATORY_MODULES));
@@ -443,8 +444,9 @@ impl News<'_> {
                 let reason = if failure.access { reason::UNREACHABLE } else { reason::RUNTIME_FAILED };
                 (Severity::Warning, reason, failure.message.clone())
             }
-            News::Module { name, message } => {
-                (Severity::Warning, reason::MODULE_FAILED, format!("module {name}: {message}"))
+            News::Module { name, message, hint } => {
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                (Severity::Warning, reason::MODULE_FAILED, format!("module {name}: {message}{hint}"))
             }
             News::Mandatory(message) => (Severity::Warning, reason::MODULE_FAILED, message.clone()),
         }

@@ -224,7 +224,7 @@ impl RuntimePass<'_> {
                 let (reason, error) = (failure.reason, &failure.message);
                 tracing::warn!(kyma = %self.key, reason, error, "runtime cannot be reconciled");
             }
-            News::Module { name, message } => {
+            News::Module { name, message, hint: _ } => {
                 tracing::warn!(kyma = %self.key, module = name, error = message, "module is unhealthy");
             }
             News::Mandatory(message) => {

@@ -5,3 +5,4 @@ mod maintenance;
 mod mandatory;
 pub(crate) mod oci;
 mod removal;
+mod texts;

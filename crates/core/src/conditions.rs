@@ -93,6 +93,11 @@ pub const RECONCILE_FAILED_REASON: &str = "Failed";
 pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
 /// Condition with the owner of the module list, and the reverted changes.
 pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
+/// Condition of a Kyma with what a user can do about modules that are not installed as requested. Lifecycle Manager's
+/// messages, which their status has, do not say it. Absent if there is nothing to do.
+pub const HINTS: &str = "tidegate.dev/Hints";
+/// Reason of [`HINTS`].
+pub const HINTS_REASON: &str = "UserAction";
 /// Condition of a Kyma: whether its mandatory modules are ready. They take no part in its state.
 pub const MANDATORY_MODULES: &str = "tidegate.dev/MandatoryModules";
 /// Reason of [`MANDATORY_MODULES`] if all of them are ready.
@@ -267,7 +272,7 @@ pub mod kyma {
 
 /// Conditions of a Manifest.
 pub mod manifest {
-    use super::{Condition, Status, Time};
+    use super::{Condition, Time};
 
     /// A condition type of a Manifest.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -290,7 +295,7 @@ pub mod manifest {
             }
         }
 
-        /// Its reason, for every status.
+        /// Its usual reason, for every status.
         pub fn reason(self) -> &'static str {
             match self {
                 Type::Resources => "ResourcesAvailable",
@@ -299,25 +304,31 @@ pub mod manifest {
             }
         }
 
-        /// Its text, for every status.
-        pub fn message(self) -> &'static str {
-            match self {
-                Type::Resources => "resources are parsed and ready for use",
-                Type::Installation => "installation is ready and resources can be used",
-                Type::ModuleCr => "Module CR is created",
+        /// Its text, if it holds or not.
+        pub fn message(self, holds: bool) -> &'static str {
+            match (self, holds) {
+                (Type::Resources, true) => "resources are parsed and ready for use",
+                (Type::Resources, false) => "resources not parsed",
+                (Type::Installation, true) => "installation is ready and resources can be used",
+                (Type::Installation, false) => "installation is not ready",
+                (Type::ModuleCr, true) => "module CR was created",
+                (Type::ModuleCr, false) => "module CR has not been created to SKR",
             }
         }
     }
 
-    /// Sets a condition with its reason and text. Returns whether anything changed.
+    /// Sets a condition with its text, for a reason that is its own unless another one is given. Returns whether
+    /// anything changed.
     pub fn set(
         conditions: &mut Vec<Condition>,
         type_: Type,
-        status: Status,
+        holds: bool,
+        reason: Option<&str>,
         generation: Option<i64>,
         now: &Time,
     ) -> bool {
-        super::set(conditions, type_.as_str(), status, type_.reason(), type_.message(), generation, now)
+        let (name, reason) = (type_.as_str(), reason.unwrap_or(type_.reason()));
+        super::set(conditions, name, holds.into(), reason, type_.message(holds), generation, now)
     }
 }
 

@@ -89,6 +89,9 @@ pub struct RuntimeLine {
     /// When its next maintenance window begins, and what waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<String>,
+    /// What a user can do about modules that are not installed as requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// The modules that it selects, by name.
     pub modules: Vec<ModuleLine>,
     /// Its mandatory modules, by name.
@@ -298,7 +301,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let name = landscape::key(&kyma.metadata).to_string();
     let waits = conditions::find(&status.conditions, conditions::MAINTENANCE_WINDOW);
     let maintenance = waits.map(|condition| condition.message.clone());
-    RuntimeLine { name, standing, state: status.state, message, maintenance, modules, mandatory: Vec::new() }
+    let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
+    RuntimeLine { name, standing, state: status.state, message, maintenance, hint, modules, mandatory: Vec::new() }
 }
 
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.

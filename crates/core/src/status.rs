@@ -46,6 +46,8 @@ pub enum Planned {
         channel: String,
         /// Whether Tidegate creates the default custom resource.
         policy: CustomResourcePolicy,
+        /// Whether the default custom resource has no namespace.
+        is_cluster_scoped: bool,
     },
     /// The installed version stays until a maintenance window opens.
     Waiting {
@@ -56,8 +58,10 @@ pub enum Planned {
     Refused {
         /// `Error` or `Warning`.
         state: State,
-        /// The reason.
+        /// The reason, in Lifecycle Manager's words where it has some.
         message: String,
+        /// What a user can do about it, if the message does not say it.
+        hint: Option<String>,
     },
     /// The user manages the module.
     Unmanaged,
@@ -116,6 +120,18 @@ pub struct WatchFact {
     pub reason: &'static str,
     /// The message.
     pub message: String,
+}
+
+// === impl ModuleFact ===
+
+impl ModuleFact {
+    /// What a user can do about it, if its message does not say it.
+    pub fn hint(&self) -> Option<&str> {
+        match &self.planned {
+            Planned::Refused { hint, .. } => hint.as_deref(),
+            Planned::Install { .. } | Planned::Waiting { .. } | Planned::Unmanaged | Planned::Removing => None,
+        }
+    }
 }
 
 // === impl MandatoryFact ===
@@ -292,6 +308,13 @@ fn kyma_conditions(
         Some(_) => {}
         None => set(conditions::REACHABLE, true, "Reached", "the runtime is reachable"),
     }
+    let hints = hints(&facts.modules);
+    if !hints.is_empty() {
+        let message = hints.join("; ");
+        conditions::set(&mut all, conditions::HINTS, Status::True, conditions::HINTS_REASON, &message, generation, now);
+    } else if facts.failure.is_none() {
+        conditions::remove(&mut all, conditions::HINTS);
+    }
     match facts.mandatory.as_deref() {
         None => {}
         Some([]) => {
@@ -316,6 +339,14 @@ fn kyma_conditions(
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
     all
+}
+
+/// What a user can do about modules that are not installed as requested.
+fn hints(modules: &[ModuleFact]) -> Vec<String> {
+    let hints = modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, fact.hint()?)));
+    let mut hints: Vec<String> = hints.collect();
+    hints.sort();
+    hints
 }
 
 /// Reason and message of the condition about mandatory modules. Problems come first.
@@ -386,7 +417,7 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
     let previous = before.modules.iter().find(|module| module.name == fact.name).cloned();
     let installed = fact.manifest.as_deref().map(|manifest| of_manifest(&fact.name, manifest));
     match &fact.planned {
-        Planned::Install { template, template_generation, channel, policy } => {
+        Planned::Install { template, template_generation, channel, policy, is_cluster_scoped } => {
             let base = installed.unwrap_or_else(|| ModuleStatus {
                 name: fact.name.clone(),
                 channel: Some(channel.clone()),
@@ -395,7 +426,10 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
             });
             Some(ModuleStatus {
                 template: Some(reference("ModuleTemplate", template, *template_generation)),
-                resource: fact.manifest.as_deref().and_then(|manifest| default_resource(manifest, *policy)),
+                resource: fact
+                    .manifest
+                    .as_deref()
+                    .and_then(|manifest| default_resource(manifest, *policy, *is_cluster_scoped)),
                 ..base
             })
         }
@@ -411,7 +445,7 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
             };
             Some(ModuleStatus { maintenance: true, message: message.or_else(|| Some(WAITING.to_owned())), ..base })
         }
-        Planned::Refused { state, message } => {
+        Planned::Refused { state, message, hint: _ } => {
             // The installed version stays; the message says why no newer one is installed.
             let base = installed
                 .or(previous)
@@ -492,7 +526,12 @@ fn reference(kind: &str, key: &Key, generation: Option<i64>) -> TrackingObject {
     }
 }
 
-fn default_resource(manifest: &Manifest, policy: CustomResourcePolicy) -> Option<TrackingObject> {
+/// The default custom resource. A cluster-scoped one has no namespace, whatever the Manifest says.
+fn default_resource(
+    manifest: &Manifest,
+    policy: CustomResourcePolicy,
+    is_cluster_scoped: bool,
+) -> Option<TrackingObject> {
     if policy == CustomResourcePolicy::Ignore {
         return None;
     }
@@ -504,7 +543,7 @@ fn default_resource(manifest: &Manifest, policy: CustomResourcePolicy) -> Option
         kind: Some(gvk.kind.to_string()),
         metadata: TrackingMetadata {
             name: text("/metadata/name").unwrap_or_default().to_owned(),
-            namespace: text("/metadata/namespace").unwrap_or_default().to_owned(),
+            namespace: text("/metadata/namespace").filter(|_| !is_cluster_scoped).unwrap_or_default().to_owned(),
             generation: None,
         },
     })
@@ -558,22 +597,19 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         ManifestOutcome::Blocked(why) => (State::Error, why.clone()),
     };
     let mut all = before.conditions.clone();
+    if !matches!(facts.outcome, ManifestOutcome::Deleting(_) | ManifestOutcome::Blocked(_)) {
+        use conditions::manifest::{Type, set};
+        let is_unavailable = matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_));
+        let reason = is_unavailable.then_some("SourceUnavailable");
+        set(&mut all, Type::Resources, !is_unavailable, reason, generation, &now);
+        set(&mut all, Type::Installation, state == State::Ready, None, generation, &now);
+        if let Some(created) = facts.module_resource {
+            set(&mut all, Type::ModuleCr, created, None, generation, &now);
+        }
+    }
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
     };
-    if !matches!(facts.outcome, ManifestOutcome::Deleting(_) | ManifestOutcome::Blocked(_)) {
-        use conditions::manifest::Type;
-        if matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_)) {
-            set(Type::Resources.as_str(), false, "SourceUnavailable", &operation);
-        } else {
-            set(Type::Resources.as_str(), true, Type::Resources.reason(), "resources are parsed and ready for use");
-        }
-        set(Type::Installation.as_str(), state == State::Ready, Type::Installation.reason(), &operation);
-        if let Some(created) = facts.module_resource {
-            let message = if created { "module CR is created" } else { "module CR is not created yet" };
-            set(Type::ModuleCr.as_str(), created, Type::ModuleCr.reason(), message);
-        }
-    }
     if let Some(digest) = &facts.applied {
         set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
     }

@@ -35,7 +35,7 @@ fn runtime_line(
     modules: Vec<ModuleLine>,
 ) -> RuntimeLine {
     let (name, message) = (name.to_owned(), message.to_owned());
-    RuntimeLine { name, standing, state, message, maintenance: None, modules, mandatory: Vec::new() }
+    RuntimeLine { name, standing, state, message, maintenance: None, hint: None, modules, mandatory: Vec::new() }
 }
 
 fn module_line(name: &str, standing: SubjectState, state: State, message: Option<&str>) -> ModuleLine {

@@ -229,7 +229,7 @@ fn a_failure_is_told_in_the_status_unless_it_says_nothing_of_the_runtime() {
         assert_eq!(facts.is_some(), is_told, "{kind:?}");
         assert_eq!(facts.as_ref().is_some_and(|facts| facts.failure.as_ref().unwrap().access), is_access, "{kind:?}");
         let modules = facts.map(|facts| facts.modules).unwrap_or_default();
-        let refused = Planned::Refused { state: State::Error, message: "no route".to_owned() };
+        let refused = Planned::Refused { state: State::Error, message: "no route".to_owned(), hint: None };
         assert!(modules.iter().all(|module| module.planned == refused && module.manifest.is_none()));
         assert_eq!(modules.len(), usize::from(is_told), "each module says so as well");
     }

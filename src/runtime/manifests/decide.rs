@@ -151,7 +151,7 @@ pub(super) fn decide(
         let role = if is_mandatory {
             Role::Mandatory { refused: Some((State::Error, message.clone())) }
         } else {
-            Role::Selected(Planned::Refused { state: State::Error, message: message.clone() })
+            Role::Selected(Planned::Refused { state: State::Error, message: message.clone(), hint: None })
         };
         decision.steps.push(ModuleStep { name: name.to_owned(), role, act: Act::Keep(live.cloned()) });
     }
@@ -386,6 +386,7 @@ fn planned_installation(installation: &Installation, channel: &str) -> Planned {
         template_generation: installation.template_generation,
         channel: channel.to_owned(),
         policy: installation.policy,
+        is_cluster_scoped: installation.default_resource_cluster_scoped,
     }
 }
 
@@ -398,7 +399,9 @@ fn planned(outcome: &ModuleOutcome, channel: &str) -> Planned {
             let channel = |kept: &Installation| kept.offer.channel().unwrap_or(channel).to_owned();
             Planned::Waiting { kept: kept.map(|kept| Box::new(planned_installation(kept, &channel(kept)))) }
         }
-        ModuleOutcome::Refuse(refusal) => Planned::Refused { state: refusal.state, message: sentence(refusal) },
+        ModuleOutcome::Refuse(refusal) => {
+            Planned::Refused { state: refusal.state, message: refusal.message.clone(), hint: refusal.hint.clone() }
+        }
         ModuleOutcome::Unmanage => Planned::Unmanaged,
     }
 }
@@ -417,6 +420,7 @@ fn refused(outcome: &ModuleOutcome, problem: Option<String>) -> Option<(State, S
     }
 }
 
+/// The message with the hint: mandatory modules have no status that tools compare.
 fn sentence(refusal: &Refusal) -> String {
     match &refusal.hint {
         Some(hint) => format!("{}; {hint}", refusal.message),

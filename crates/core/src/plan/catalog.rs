@@ -50,7 +50,7 @@ pub fn catalog(landscape: &Landscape, class: &Class, settings: &Settings) -> Cat
     let mut templates = BTreeSet::new();
     let ours = landscape.releases.iter().filter(|(key, _)| key.namespace() == class.namespace);
     for (key, release) in ours.filter(|(_, release)| release.spec.mandatory.is_none()) {
-        if !class.may_use_restricted(key.name(), release, settings) {
+        if class.restriction(key.name(), release, settings).is_some() {
             continue;
         }
         let mut channels = Vec::new();
@@ -107,13 +107,23 @@ impl Class {
         Ok(())
     }
 
-    /// Whether restriction allows the class to use a module. A selector on an unrestricted module
-    /// is a mistake, and denies access.
-    pub(super) fn may_use_restricted(&self, module: &str, release: &ModuleReleaseMeta, settings: &Settings) -> bool {
-        if settings.restricted_modules.contains(module) {
-            self.restricted.contains(module)
-        } else {
-            release.spec.kyma_selector.is_none()
+    /// Why restriction keeps the class from a module, in Lifecycle Manager's words; `None` if it does not. A selector
+    /// on an unrestricted module is a mistake, and denies access.
+    pub(super) fn restriction(
+        &self,
+        module: &str,
+        release: &ModuleReleaseMeta,
+        settings: &Settings,
+    ) -> Option<&'static str> {
+        let is_listed = settings.restricted_modules.contains(module);
+        match (is_listed, release.spec.kyma_selector.is_some()) {
+            (false, false) => None,
+            (true, _) if self.restricted.contains(module) => None,
+            (false, true) => {
+                Some("module template not allowed: module has kymaSelector but is not in restricted modules list")
+            }
+            (true, true) => Some("module template not allowed: restricted module not allowed for this Kyma"),
+            (true, false) => Some("module template not allowed"),
         }
     }
 }

@@ -131,8 +131,8 @@ fn resolve<'a>(
     if found.template.spec.mandatory {
         return Err(no_templates(name, channel));
     }
-    if !class.may_use_restricted(name, release, settings) {
-        return Err(not_allowed("restricted"));
+    if let Some(message) = class.restriction(name, release, settings) {
+        return Err(Refusal::error(reason::NOT_ALLOWED, message).uninstalling());
     }
     Ok(found)
 }

@@ -42,6 +42,7 @@ fn install(state: &str) -> ModuleFact {
             template_generation: Some(3),
             channel: "regular".into(),
             policy: CustomResourcePolicy::CreateAndDelete,
+            is_cluster_scoped: false,
         },
         manifest: Some(manifest(state)),
     }
@@ -78,6 +79,37 @@ fn module_states_dominate_and_conditions_come_last() {
     check(&failed, State::Error, "no CRDs");
     let unknown = Facts { catalog: Part::Unknown, ..done(vec![install("Ready")]) };
     check(&unknown, State::Processing, "waiting for all modules to become ready");
+}
+
+/// E23: the message of a module is Lifecycle Manager's to the letter, and the hint is beside it.
+#[test]
+fn a_hint_is_in_a_condition_and_not_in_the_message() {
+    let fact = |hint: Option<&str>| ModuleFact {
+        planned: Planned::Refused { state: State::Warning, message: "not lower".into(), hint: hint.map(str::to_owned) },
+        ..install("Ready")
+    };
+    let said = |status: &KymaStatus| conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
+    let hinted = check(&done(vec![fact(Some("commit"))]), State::Warning, "waiting for all modules to become ready");
+    assert_eq!(hinted.modules[0].message.as_deref(), Some("not lower"));
+    assert_eq!(said(&hinted).as_deref(), Some("module cache: commit"));
+    let next = |facts: &Facts| said(&kyma(&kyma_with(hinted.clone()), facts, at(2)));
+    assert_eq!(next(&done(vec![fact(None)])), None);
+    let failure = Failure { reason: "Unreachable", message: "no route".into(), access: true };
+    let failed = Facts { failure: Some(failure), ..done(vec![fact(None)]) };
+    assert_eq!(next(&failed).as_deref(), Some("module cache: commit"), "a failed pass knows nothing new");
+}
+
+/// I10: whatever the Manifest says, a cluster-scoped resource has no namespace.
+#[test]
+fn a_cluster_scoped_resource_has_no_namespace() {
+    for (is_scoped, expected) in [(false, "kyma-system"), (true, "")] {
+        let mut fact = install("Ready");
+        let Planned::Install { is_cluster_scoped, .. } = &mut fact.planned else { panic!("it is installed") };
+        *is_cluster_scoped = is_scoped;
+        let status = check(&done(vec![fact]), State::Ready, "kyma is ready");
+        let resource = status.modules[0].resource.as_ref().unwrap();
+        assert_eq!((resource.metadata.name.as_str(), resource.metadata.namespace.as_str()), ("default", expected));
+    }
 }
 
 /// #69: mandatory modules have a condition, and take no part in anything else.
@@ -140,7 +172,7 @@ fn a_transition_time_moves_with_the_status_only() {
 #[test]
 fn a_refused_module_keeps_what_is_installed() {
     let fact = ModuleFact {
-        planned: Planned::Refused { state: State::Warning, message: "not lower".into() },
+        planned: Planned::Refused { state: State::Warning, message: "not lower".into(), hint: None },
         ..install("Ready")
     };
     let status = check(&done(vec![fact]), State::Warning, "waiting for all modules to become ready");
@@ -201,7 +233,13 @@ fn the_default_custom_resource_is_named_only_where_it_is_ours() {
         unreachable!()
     };
     let ignored = ModuleFact {
-        planned: Planned::Install { template, template_generation, channel, policy: CustomResourcePolicy::Ignore },
+        planned: Planned::Install {
+            template,
+            template_generation,
+            channel,
+            policy: CustomResourcePolicy::Ignore,
+            is_cluster_scoped: false,
+        },
         name,
         manifest,
     };
@@ -227,18 +265,30 @@ fn a_manifest_says_how_it_fares() {
         module_resource: Some(true),
         requested: Some("noon".to_owned()),
     };
+    let installed = "True Ready: installation is ready and resources can be used";
+    let waits = "False Ready: installation is not ready";
+    let parsed = "True ResourcesAvailable: resources are parsed and ready for use";
+    let missing = "False SourceUnavailable: resources not parsed";
     for (outcome, state, installation, resources, handled) in [
-        (ManifestOutcome::Ready, State::Ready, "True", "True", "True"),
-        (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, "False", "True", "True"),
-        (ManifestOutcome::Failed("no".into()), State::Error, "False", "True", "True"),
-        (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, "False", "False", "False"),
+        (ManifestOutcome::Ready, State::Ready, installed, parsed, "True"),
+        (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, waits, parsed, "True"),
+        (ManifestOutcome::Failed("no".into()), State::Error, waits, parsed, "True"),
+        (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, waits, missing, "False"),
     ] {
         let status = super::manifest(&before, &facts(outcome), at(1));
-        let holds = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_).unwrap().status.clone();
-        assert_eq!(
-            (status.state, holds("Installation").as_str(), holds("Resources").as_str()),
-            (state, installation, resources)
-        );
+        let found = |type_: &str| status.conditions.iter().find(|one| one.type_ == type_).unwrap();
+        let holds = |type_: &str| found(type_).status.clone();
+        let text = |type_: &str| {
+            let one = found(type_);
+            format!("{} {}: {}", one.status, one.reason, one.message)
+        };
+        assert_eq!(status.state, state);
+        assert_eq!((text("Installation").as_str(), text("Resources").as_str()), (installation, resources));
+        assert_eq!(text("ModuleCR"), "True ModuleCRCreated: module CR was created");
+        let without = ManifestFacts { module_resource: Some(false), ..facts(ManifestOutcome::Ready) };
+        let status = super::manifest(&before, &without, at(1));
+        let found = status.conditions.iter().find(|one| one.type_ == "ModuleCR").unwrap();
+        assert_eq!((&*found.status, &*found.message), ("False", "module CR has not been created to SKR"));
         assert_eq!(holds(conditions::RECONCILE_REQUESTED), handled);
         assert_eq!(status.synced[0].kind, "ConfigMap", "the inventory is sorted");
     }

@@ -267,7 +267,7 @@ fn a_kyma_that_selects_a_mandatory_module_leaves_its_manifest_alone() {
     let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
     let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
     assert_eq!(acts, ["keep", "absent"]);
-    let expected = Planned::Refused { state: State::Warning, message: "no channel".to_owned() };
+    let expected = Planned::Refused { state: State::Warning, message: "no channel".to_owned(), hint: None };
     assert_eq!(decision.steps[1].role, Role::Selected(expected));
 }
 

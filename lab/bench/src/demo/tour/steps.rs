@@ -212,10 +212,9 @@ impl Tour<'_> {
         let said = self
             .until("a downgrade without a confirmation is rejected", async || {
                 let kyma = self.kyma_api().get(PROD).await.map_err(|error| error.to_string())?;
-                let modules = kyma.status.map(|status| status.modules).unwrap_or_default();
-                let cache = modules.into_iter().find(|module| module.name == "cache");
-                let message = cache.and_then(|module| module.message).unwrap_or_default();
-                if message.contains(names::annotation::ALLOW_DOWNGRADE) { Ok(message) } else { Err(message) }
+                let all = kyma.status.map(|status| status.conditions).unwrap_or_default();
+                let hint = conditions::message(&all, conditions::HINTS).unwrap_or_default().to_owned();
+                if hint.contains(names::annotation::ALLOW_DOWNGRADE) { Ok(hint) } else { Err(hint) }
             })
             .await?;
         report::seen(&format!("prod keeps 1.1.0: {said}"));
