@@ -26,6 +26,7 @@ scenarios! {
     deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
     deleting_a_namespace_of_kymas_empties_no_runtime,
+    deleting_all_of_the_deployment_at_once_empties_no_runtime,
     a_deletion_of_a_definition_that_is_confirmed_removes_everything,
 }
 
@@ -216,6 +217,15 @@ async fn nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read() {
     for kind in ["Manifest", "ModuleTemplate", "ModuleReleaseMeta", "Watcher"] {
         assert!(metrics.contains(&format!("tidegate_unreadable_objects{{kind=\"{kind}\"}} 1")), "{kind}: {metrics}");
     }
+
+    // A Manifest that belongs to no module of a Kyma is in no Kyma's status.
+    let alone = json!({"apiVersion": KYMA, "kind": "Manifest", "metadata": {"name": "alone", "namespace": "kcp-system"},
+        "spec": {"remote": "maybe"}});
+    harness::apply(&stage.kcp, &alone).await;
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let sentence = "Manifest kcp-system/alone cannot be read: spec.remote: invalid type, expected a boolean";
+    assert!(text.contains(sentence), "{text}");
 
     // A GitSource that cannot be read gives nothing up either; other GitSources and all runtimes go on.
     merge(&stage.kcp, (SOURCE, "GitSource"), "landscape", json!({"spec": {"prune": "maybe"}})).await;
@@ -543,6 +553,7 @@ async fn deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes() {
     runtimes_stay(&stage, &marks).await;
     strip_finalizers(&stage, "Manifest").await;
     stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "manifests.operator.kyma-project.io").await;
+    status_names(&stage, "manifests", "\nHealthy: ").await;
     // A new process finds its kinds missing, and waits for them.
     runtimes_stay(&stage, &marks).await;
     harness::install_own_crds(&stage.kcp).await;
@@ -578,6 +589,32 @@ async fn deleting_a_namespace_of_kymas_empties_no_runtime() {
     // Objects in other namespaces are still reconciled.
     bump(&stage);
     stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+}
+
+/// `kubectl delete -k deploy/base`: all definitions, and the namespace with the Kymas, their access Secrets and the
+/// Lease.
+async fn deleting_all_of_the_deployment_at_once_empties_no_runtime() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    let marks = stage.marks();
+    let deployed = include_str!("../../../deploy/base/kustomization.yaml");
+    let files = deployed.lines().filter_map(|line| line.strip_prefix("- crds/")?.strip_suffix(".yaml"));
+    let definitions: Vec<String> = files
+        .map(|file| file.split_once('_').map(|(group, plural)| format!("{plural}.{group}")).expect("group and plural"))
+        .collect();
+    assert_eq!(definitions.len(), 6, "{definitions:?}");
+    for name in &definitions {
+        delete_crd(&stage, name).await;
+    }
+    let namespaces = api(&stage.kcp, "v1", "Namespace", "").await;
+    namespaces.delete("kcp-system", &DeleteParams::default()).await.expect("a delete");
+    until_held(&stage, "tidegate.dev/confirm-deletion=true").await;
+    runtimes_stay(&stage, &marks).await;
+    for skr in &stage.skrs {
+        for name in ["cache-a", "mailer-a"] {
+            assert!(read(skr, "ConfigMap", "kyma-system", name).await.is_some(), "{name} stays");
+        }
+    }
 }
 
 async fn a_deletion_of_a_definition_that_is_confirmed_removes_everything() {

@@ -56,6 +56,13 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
+/// CPU time that a process has used, in ticks of the system: usually a hundred a second.
+pub(crate) fn computed_ticks(pid: u32) -> Option<u64> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may contain spaces.
+    line.rsplit_once(") ")?.1.split(' ').nth(11)?.parse().ok()
+}
+
 fn command(pid: u32) -> Option<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut words = line.split(|byte| *byte == 0).skip(1).map(String::from_utf8_lossy);

@@ -337,3 +337,42 @@ async fn a_repository_that_takes_too_long_is_one_sentence_and_other_sources_go_o
         }
     }
 }
+
+#[tokio::test]
+async fn a_stop_ends_the_engine_of_a_repository_that_takes_an_hour() {
+    let repository = Repository::with(&[("a.yaml", "")]);
+    let server = Server::start(&repository.root());
+    let endless = endless();
+    server.behave(move |request: &Request| endless.to(request));
+    let world = TestNamespace::new().await;
+    let ca = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "ca", "namespace": world.namespace },
+        "data": { "ca.crt": STANDARD.encode(&server.ca) },
+    });
+    apply(&world.client, &ca).await;
+    let mut endless = source(&world.namespace, "endless", &server.url("repo"), "first");
+    endless["spec"]["timeout"] = json!("1h");
+    apply(&world.client, &endless).await;
+    // Far longer than the test waits.
+    let more = ["--git-cpu-time=1h", "--git-time=1h", "--shutdown-timeout=1h"];
+    let mut daemon = world.start("stopped", &more);
+    let pid = eventually("the daemon runs", SOON, async || {
+        daemon.process.program_pid().ok_or_else(|| daemon.process.log_tail())
+    })
+    .await;
+    let engine = eventually("an engine computes", SOON * 2, async || {
+        // No other task takes as long.
+        let computes = |child: &u32| pod::computed_ticks(*child).is_some_and(|ticks| 200 < ticks);
+        let found = pod::children(pid).into_iter().find(computes);
+        found.ok_or_else(|| daemon.process.log_tail())
+    })
+    .await;
+    let id = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(daemon.until_ended().await, Some(0));
+    eventually("its engine has ended", SOON, async || {
+        let is_gone = !std::path::Path::new(&format!("/proc/{engine}")).exists();
+        if is_gone { Ok(()) } else { Err(format!("process {engine} still runs")) }
+    })
+    .await;
+}
