@@ -164,6 +164,8 @@ async fn thousands_of_half_connections_cost_the_daemon_little_and_it_says_how_it
     // What is not given back, and not used again either, would be needed twice.
     let mut half = flood(tls, HALF, HALF_HELLO).await;
     half.extend(flood(plain, HALF, HALF_HEAD).await);
+    let reply = client::post(plain, &certificates.header("one"), BODY).await;
+    assert_eq!(reply.status, 403, "the port has accepted what came before");
     drop(half);
     all_closed().await;
     let kept = resident().saturating_sub(before);
