@@ -7,7 +7,12 @@ use std::{
 
 use git2::Repository;
 
-use super::{copy::is_sha256_error, error::Error, loose, objects, work_tree};
+use super::{
+    copy::is_sha256_error,
+    error::Error,
+    loose::{self, LooseObjects},
+    objects, work_tree,
+};
 use tidegate_core::{
     revision::Oid,
     snapshot::{Filter, Limits, Snapshot},
@@ -21,6 +26,9 @@ pub struct MergeBase {
     /// The other branch, as the user would write it; `HEAD` if there is none.
     pub branch: String,
 }
+
+/// Length of a full id.
+const ID_CHARS: usize = 40;
 
 /// The advice for a commit that a shallow clone lacks.
 const DEEPEN: &str = "run `git fetch --unshallow`, or let the pipeline clone with full history (`fetch-depth: 0`)";
@@ -92,6 +100,7 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     let repository = open(path)?;
     let broken = |what: String| Error::Repository { path: path.to_owned(), what };
     intact(&repository, "HEAD", path)?;
+    searchable(&repository, path)?;
     let head = repository.head().and_then(|head| head.peel_to_commit());
     let head = head.map_err(|_| broken("it has no commit yet, so there is nothing to compare with".to_owned()))?.id();
     let names = ["refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master"];
@@ -114,16 +123,25 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     }
 }
 
-/// Fails if the object that a revision names is a loose file that is cut. A revision that has to be searched for, for
-/// example `HEAD~3`, is not checked.
+/// Fails if the object that a revision names is a loose file that is cut. For a revision that has to be searched for,
+/// for example `HEAD~3`: if a search might read such a file.
 fn intact(repository: &Repository, revision: &str, path: &Path) -> Result<(), Error> {
     let named = repository.resolve_reference_from_short_name(revision).ok();
     let named = named.and_then(|reference| reference.resolve().ok()?.target());
-    let Some(id) = named.or_else(|| git2::Oid::from_str(revision).ok()) else { return Ok(()) };
+    let full =
+        || Some(revision).filter(|revision| revision.len() == ID_CHARS).and_then(|id| git2::Oid::from_str(id).ok());
+    let Some(id) = named.or_else(full) else { return searchable(repository, path) };
     loose::check(repository, id).map_err(|_| {
         let what = format!("object {id} is damaged: run `git fsck`, and clone the repository again");
         Error::Repository { path: path.to_owned(), what }
     })
+}
+
+/// Fails if a search for a commit might read a loose file that is cut.
+fn searchable(repository: &Repository, path: &Path) -> Result<(), Error> {
+    let Some(id) = LooseObjects::of(repository).damaged() else { return Ok(()) };
+    let advice = "run `git fsck`, and clone the repository again, or name both revisions by branch or full id";
+    Err(Error::Repository { path: path.to_owned(), what: format!("object {id} is damaged: {advice}") })
 }
 
 /// Whether this is a partial clone, which fetches objects on demand.

@@ -1,12 +1,13 @@
 //! Loose objects that are cut, as a full disk or a crash leaves them: libgit2 reads such a file for ever.
 //!
-//! So a loose object is inflated once before libgit2 reads it. Objects in packs are not: libgit2 reports those that are
-//! cut.
+//! So a loose object is inflated once before libgit2 reads it. Before libgit2 searches for a commit, for example for
+//! `HEAD~3` or a merge base, all loose commits, tags and trees are. Objects in packs are not: libgit2 reports those
+//! that are cut.
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader},
-    path::PathBuf,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
 };
 
 use flate2::bufread::ZlibDecoder;
@@ -14,6 +15,9 @@ use git2::{ErrorClass, ErrorCode, Oid, Repository};
 
 /// The folders in which a repository has loose objects: its own, and those of other repositories that it uses.
 pub(super) struct LooseObjects(Vec<PathBuf>);
+
+/// How a loose blob begins.
+const BLOB: &[u8; 5] = b"blob ";
 
 // === impl LooseObjects ===
 
@@ -46,6 +50,34 @@ impl LooseObjects {
         }
         Ok(())
     }
+
+    /// A commit, tag or tree in a loose file that is cut or damaged, if there is one. No search reads blobs.
+    pub(super) fn damaged(&self) -> Option<Oid> {
+        let folders = self.0.iter().flat_map(|objects| entries(objects));
+        let files = folders.filter(|folder| hexadecimal(folder).is_some_and(|name| name.len() == 2));
+        let mut files = files.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+        files.find_map(|file| {
+            let id = Oid::from_str(&format!("{}{}", hexadecimal(file.parent()?)?, hexadecimal(&file)?)).ok()?;
+            // A file may go while `git gc` runs.
+            let mut file = ZlibDecoder::new(BufReader::new(File::open(&file).ok()?));
+            let mut kind = [0; BLOB.len()];
+            let is_sound = match file.read_exact(&mut kind) {
+                Ok(()) => kind == *BLOB || io::copy(&mut file, &mut io::sink()).is_ok(),
+                Err(_) => false,
+            };
+            (!is_sound).then_some(id)
+        })
+    }
+}
+
+/// The paths in a folder.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// The last part of a path, if it consists of hexadecimal digits.
+fn hexadecimal(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Fails if an object is in a loose file that is cut or damaged.

@@ -71,6 +71,45 @@ async fn a_command_on_a_repository_with_a_cut_object_ends_with_a_sentence() {
 }
 
 #[tokio::test]
+async fn a_search_for_a_commit_that_might_read_a_cut_object_ends_with_a_sentence() {
+    let repository = Repository::with(&[("a.yaml", "a: 0\n")]);
+    // The message makes the commit long enough to be cut within what follows its header.
+    repository.git(&["commit", "-q", "--allow-empty", "-m", &noise(5, 20_000)]);
+    let cut_id = repository.git(&["rev-parse", "HEAD"]);
+    let cut_id = cut_id.trim();
+    for number in 1..4 {
+        repository.commit(&[("a.yaml", &format!("a: {number}\n"))]);
+    }
+    let root = repository.path();
+    let head = repository.git(&["rev-parse", "HEAD"]);
+    let parent = repository.git(&["rev-parse", "HEAD~1"]);
+    // The branches diverged before the commit that will be cut.
+    repository.git(&["checkout", "-q", "-b", "feature", "HEAD~4"]);
+    repository.commit(&[("b.yaml", "b: 1\n")]);
+    cut(&loose(&root.join(".git"), cut_id), 2_000);
+    let run = async |arguments: &[&str]| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("diff").args(arguments).current_dir(&root).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let searched: [&[&str]; 4] =
+        [&["--from", "main~3", "--to", "main"], &["--from", &cut_id[..8], "--to", "main"], &["--from", ":/noise"], &[]];
+    for arguments in searched {
+        let (code, text) = run(arguments).await;
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        assert!(text.starts_with("error: ") && text.contains(cut_id), "{arguments:?}: {text}");
+    }
+    let (code, text) = run(&["--from", parent.trim(), "--to", head.trim()]).await;
+    assert_ne!(code, Some(2), "{text}");
+    // A search reads no blobs.
+    cut(&loose(&root.join(".git"), repository.git(&["rev-parse", "main~2:a.yaml"]).trim()), 10);
+    fs::remove_file(loose(&root.join(".git"), cut_id)).unwrap();
+    let (code, text) = run(&["--from", "main~1", "--to", "main"]).await;
+    assert_ne!(code, Some(2), "{text}");
+}
+
+#[tokio::test]
 async fn a_mirror_with_a_cut_object_is_built_anew() {
     let text = noise(4, 40_000);
     let repository = Repository::with(&[("a.yaml", &text)]);
