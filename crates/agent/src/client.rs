@@ -5,13 +5,7 @@
 //! idle for so long that a load balancer may have dropped it. If a connection turns out to be dead, the client repeats
 //! the request at once on a new one. So an event may arrive twice.
 
-use std::{
-    io,
-    net::SocketAddr,
-    num::IntErrorKind,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -27,6 +21,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{credentials::Generation, settings::ControlPlane};
+use tidegate_process::{ambient, retry};
 
 /// The `User-Agent` of the agent. The listener knows by it that the agent waits until a change is persisted.
 pub const USER_AGENT: &str = concat!("tidegate-agent/", env!("CARGO_PKG_VERSION"));
@@ -270,23 +265,14 @@ async fn exchange(
 ) -> Result<(Answer, Option<Connection>), hyper::Error> {
     connection.requests.ready().await?;
     let response = connection.requests.send_request(request).await?;
-    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
+    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    // How long is honoured, `pending` decides.
+    let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), Duration::MAX));
     let answer = Answer { status: response.status(), retry_after };
     // The body of the answer is not used, but it must be read before the connection can be reused.
     let read = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     connection.used = Instant::now();
     Ok((answer, read.is_ok().then_some(connection)))
-}
-
-/// Parses `Retry-After`: seconds or a date.
-fn retry_after(text: &str) -> Option<Duration> {
-    match text.trim().parse() {
-        Ok(seconds) => return Some(Duration::from_secs(seconds)),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Some(Duration::MAX),
-        Err(_) => {}
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 // === impl Connection ===

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::StatusCode;
 use serde::Deserialize;
 use tidegate_core::object::{Gvk, ObjectId};
-use tidegate_process::retry::Class;
+use tidegate_process::retry::{BACKOFF_MAX, Class};
 
 /// A field that another field manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -344,7 +344,7 @@ struct Details {
     #[serde(default)]
     causes: Vec<Cause>,
     #[serde(default)]
-    retry_after_seconds: Option<u64>,
+    retry_after_seconds: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -360,6 +360,11 @@ struct Cause {
 /// Limit of an API server's message, in characters. Schema errors of large objects have kilobytes.
 const MESSAGE_LEN_MAX: usize = 1024;
 
+/// How long an answer's details ask to wait.
+fn asked(seconds: f64) -> Option<Duration> {
+    (seconds >= 0.0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(BACKOFF_MAX).min(BACKOFF_MAX))
+}
+
 /// The error for an answer other than 2xx.
 pub(super) fn of_answer(
     cluster: &Arc<str>,
@@ -372,7 +377,7 @@ pub(super) fn of_answer(
     let answered = parsed.is_some();
     let answer = parsed.unwrap_or_default();
     let details = answer.details.unwrap_or_default();
-    let retry_after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
+    let retry_after = retry_after.or_else(|| details.retry_after_seconds.and_then(asked));
     let target_ = || target.clone();
     let message = message(target, &answer.reason, &answer.message, &details.causes);
     let gvk = || match target {

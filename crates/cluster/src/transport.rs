@@ -34,6 +34,10 @@ use super::{
     error::{self, Error, Target, Unreachable},
     lease::Leadership,
 };
+use tidegate_process::{
+    ambient,
+    retry::{self, BACKOFF_MAX},
+};
 
 /// Limits of the requests to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,11 +391,8 @@ impl Transport {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             self.worn.store(true, Ordering::Relaxed);
         }
-        let retry_after = headers
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|text| text.parse().ok())
-            .map(Duration::from_secs);
+        let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), BACKOFF_MAX));
         error::of_answer(&self.name, target, status, retry_after, body)
     }
 }

@@ -5,13 +5,12 @@
 use std::{
     fs::File,
     io::{self, Read},
-    num::IntErrorKind,
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -34,7 +33,7 @@ use super::{
     state::state_error,
     url::Url,
 };
-use tidegate_process::{ambient, lock::Mutex, redirect, tls};
+use tidegate_process::{ambient, lock::Mutex, redirect, retry, tls};
 
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
@@ -238,7 +237,7 @@ impl Session {
     fn check_status(&self, response: Response<Body>, is_same_origin: bool) -> Result<Response<Body>, Error> {
         let (url, status) = (self.url(), response.status());
         let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|value| retry_after_of(value, ambient::now().into()));
+        let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), RETRY_AFTER_MAX));
         match status {
             StatusCode::OK => Ok(response),
             StatusCode::UNAUTHORIZED if self.authorization.is_some() && !is_same_origin => {
@@ -380,17 +379,6 @@ fn is_dumb(response: Response<Body>) -> bool {
     body.read_exact(&mut start).is_ok() && start[..40].iter().all(u8::is_ascii_hexdigit) && start[40] == b'\t'
 }
 
-/// How long a server asks to wait, in seconds or until a date. The limit keeps a wrong value from stopping a source.
-fn retry_after_of(value: &str, now: SystemTime) -> Option<Duration> {
-    let value = value.trim();
-    let wait = match value.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => RETRY_AFTER_MAX,
-        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
-    };
-    Some(wait.min(RETRY_AFTER_MAX))
-}
-
 fn authorization(url: &Url, credentials: &Credentials) -> Result<String, Error> {
     let (text, value) = match credentials {
         Credentials::Basic { username, password } => {
@@ -464,28 +452,5 @@ impl<R: Read> Read for Limited<R> {
         self.remaining -= bytes;
         session.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date_up_to_a_limit() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        let check = |value: &str, expected: Option<u64>| {
-            assert_eq!(retry_after_of(value, now), expected.map(Duration::from_secs), "{value}");
-        };
-        check("120", Some(120));
-        check(" 0 ", Some(0));
-        check("Sun, 06 Nov 1994 08:50:07 GMT", Some(30));
-        check("Sun, 06 Nov 1994 08:00:00 GMT", Some(0));
-        check("99999999", Some(RETRY_AFTER_MAX.as_secs()));
-        check("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX.as_secs()));
-        check("99999999999999999999999", Some(RETRY_AFTER_MAX.as_secs()));
-        for invalid in ["", "soon", "-5", "1.5", "-99999999999999999999999"] {
-            check(invalid, None);
-        }
     }
 }

@@ -1,12 +1,6 @@
 //! Requests to one registry: authorization, redirects, limits and errors. GET only.
 
-use std::{
-    error::Error as StdError,
-    io,
-    num::IntErrorKind,
-    path::PathBuf,
-    time::{Duration, SystemTime},
-};
+use std::{error::Error as StdError, io, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -18,7 +12,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tidegate_core::component::{BlobDigest, RegistryAddress};
-use tidegate_process::{ambient, lock::Mutex, redirect};
+use tidegate_process::{ambient, lock::Mutex, redirect, retry};
 use tokio::{fs::File, io::AsyncWriteExt as _};
 
 use super::{
@@ -272,23 +266,13 @@ pub(super) async fn receive(
 fn checked(response: Response<Incoming>, target: &Target) -> Result<Response<Incoming>, Error> {
     let from = target.name.clone();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = retry_after.and_then(|value| retry_after_of(value, ambient::now().into()));
+    let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), RETRY_AFTER_MAX));
     match response.status() {
         StatusCode::OK => Ok(response),
         StatusCode::FORBIDDEN if retry_after.is_none() => Err(Error::Forbidden { from }),
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound { from }),
         other => Err(Error::Status { from, status: other.as_u16(), retry_after }),
     }
-}
-
-/// The value of `Retry-After`: seconds, or a date. The limit keeps a wrong value from stopping a registry.
-fn retry_after_of(value: &str, now: SystemTime) -> Option<Duration> {
-    let wait = match value.trim().parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => RETRY_AFTER_MAX,
-        Err(_) => httpdate::parse_http_date(value.trim()).ok()?.duration_since(now).unwrap_or_default(),
-    };
-    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 /// Converts an error before the first byte of an answer.
@@ -327,6 +311,3 @@ fn unreachable_error(error: &hyper_util::client::legacy::Error, name: &str) -> E
     }
     connect("the connection was closed before an answer, or the answer is not HTTP")
 }
-
-#[cfg(test)]
-mod tests;

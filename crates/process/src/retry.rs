@@ -2,7 +2,10 @@
 //!
 //! The number of failures and the random fraction are arguments.
 
-use std::time::Duration;
+use std::{
+    num::IntErrorKind,
+    time::{Duration, SystemTime},
+};
 
 /// What resolves a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +50,18 @@ pub fn within(interval: Duration, attempt: u32, fraction: f64) -> Duration {
 /// The longer of `delay` and the delay that the server requested, up to a limit.
 pub fn at_least(delay: Duration, asked: Duration) -> Duration {
     delay.max(asked.min(BACKOFF_MAX))
+}
+
+/// The value of a `Retry-After` header: seconds, or the time until a date; no longer than `max`, so that a wrong value
+/// stops nothing for good. None if it is neither.
+pub fn asked(value: &str, now: SystemTime, max: Duration) -> Option<Duration> {
+    let value = value.trim();
+    let wait = match value.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => max,
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(max))
 }
 
 /// `min`, doubled with every attempt after the first, up to `max`.

@@ -85,10 +85,15 @@ fn long_texts_are_cut() {
 #[test]
 fn retry_after_comes_from_the_header_or_the_details() {
     let cluster: Arc<str> = "kcp".into();
-    let body = status("x", "TooManyRequests", &json!({"retryAfterSeconds": 7})).to_string();
-    let read = |header| of_answer(&cluster, &Target::Path("x"), StatusCode::TOO_MANY_REQUESTS, header, body.as_bytes());
-    assert_eq!(read(None).retry_after(), Some(Duration::from_secs(7)));
-    assert_eq!(read(Some(Duration::from_secs(2))).retry_after(), Some(Duration::from_secs(2)));
+    let read = |header, seconds: Value| {
+        let body = status("x", "TooManyRequests", &json!({"retryAfterSeconds": seconds})).to_string();
+        of_answer(&cluster, &Target::Path("x"), StatusCode::TOO_MANY_REQUESTS, header, body.as_bytes()).retry_after()
+    };
+    assert_eq!(read(None, json!(7)), Some(Duration::from_secs(7)));
+    assert_eq!(read(Some(Duration::from_secs(2)), json!(7)), Some(Duration::from_secs(2)));
+    assert_eq!(read(None, json!(u64::MAX)), Some(BACKOFF_MAX));
+    assert_eq!(read(None, json!(1e30)), Some(BACKOFF_MAX));
+    assert_eq!(read(None, json!(-1)), None);
 }
 
 #[test]

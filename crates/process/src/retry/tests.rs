@@ -65,3 +65,26 @@ fn what_the_other_side_asks_for_is_honoured_within_reason() {
     assert_eq!(at_least(seconds(9), seconds(7)), seconds(9));
     assert_eq!(at_least(seconds(1), seconds(86_400)), BACKOFF_MAX);
 }
+
+#[test]
+fn retry_after_is_seconds_or_a_date_up_to_a_limit() {
+    let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+    let max = Duration::from_secs(3600);
+    for (value, expected) in [
+        ("120", Some(120)),
+        (" 0 ", Some(0)),
+        ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+        ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+        ("99999999", Some(3600)),
+        ("18446744073709551615", Some(3600)),
+        ("99999999999999999999999", Some(3600)),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", Some(3600)),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("-99999999999999999999999", None),
+    ] {
+        assert_eq!(asked(value, now, max), expected.map(Duration::from_secs), "{value}");
+    }
+}
