@@ -53,7 +53,7 @@ async fn check(arguments: &[&str], files: &[&str], path: Option<&str>) {
     for file in always.iter().chain(files) {
         assert!(stage.join(file).exists(), "{file} is there");
     }
-    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 11, "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 13, "{said}");
     // The named folder is kept, but no process in it.
     eventually("all that it started is gone", harness::SOON, async || {
         let left = harness::processes_below(&stage);

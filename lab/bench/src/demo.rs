@@ -11,6 +11,7 @@ mod daemon;
 mod landscape;
 mod report;
 mod tour;
+mod windows;
 mod world;
 
 use std::{
@@ -31,7 +32,7 @@ use self::{
     tour::Tour,
     world::World,
 };
-use crate::{pods::Doors, servers::Make};
+use crate::{pods::Doors, registry::Registry, servers::Make};
 use tidegate_core::api::names;
 use tidegate_process::{Exit, say, tls};
 use tidegate_testbed::{self as testbed, Folder, Repository};
@@ -65,6 +66,8 @@ struct Stage {
     world: World,
     repository: Repository,
     daemon: Daemon,
+    registry: Registry,
+    policy: PathBuf,
     _agents: Agents,
 }
 
@@ -103,6 +106,8 @@ async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
         kymas: &stage.kymas,
         repository: &stage.repository,
         daemon: &stage.daemon,
+        registry: &stage.registry,
+        policy: &stage.policy,
         bumped: OnceCell::new(),
     };
     let rows = tokio::select! {
@@ -162,13 +167,20 @@ impl Stage {
         world.prepare(&kymas).await?;
         world.apply(&source(&repository)).await?;
         let doors = Doors::new();
-        let daemon = Daemon::start(&folder, command_line(&folder, &world, doors)?)?;
+        let registry = Registry::start(landscape::scanner_content()).await?;
+        let policy = folder.join("maintenance-policy.json");
+        windows::write(&policy, windows::LATER)?;
+        let mut line = command_line(&folder, &world, doors)?;
+        line.push(format!("--oci-registry-host={}", registry.address()));
+        line.push(format!("--maintenance-policy={}", policy.display()));
+        let daemon = Daemon::start(&folder, line)?;
         report::doing(&format!("the daemon is running: {}", daemon.command_line()));
         let agents = tokio::select! {
             agents = Agents::start(&folder, &world, &kymas, doors) => agents?,
             ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
         };
-        Ok(Stage { folder, make: arguments.control_plane, kymas, world, repository, daemon, _agents: agents })
+        let make = arguments.control_plane;
+        Ok(Stage { folder, make, kymas, world, repository, daemon, registry, policy, _agents: agents })
     }
 
     /// Prints how to continue by hand.

@@ -8,6 +8,7 @@
 mod control_plane;
 mod demo;
 mod pods;
+mod registry;
 mod servers;
 mod sim;
 

@@ -1,5 +1,9 @@
 //! The files of the example, embedded so that the demo works outside a checkout, and the parts that the tour uses.
 
+use tidegate_core::component::Component;
+
+use crate::registry::Content;
+
 /// Path and text of each file of `examples/landscape`.
 macro_rules! files {
     ($($path:literal),* $(,)?) => {
@@ -97,6 +101,54 @@ pub(super) const MAILER_RELEASE: &str = "modules/mailer/module-release-meta.yaml
 pub(super) const MAILER_BROKEN: &str = "modules/mailer/2.5.0/module-template.yaml";
 /// `dev`'s Kyma.
 pub(super) const DEV_KYMA: &str = "landscapes/dev/kyma.yaml";
+
+/// A module in an OCI registry, and its versions.
+pub(super) const SCANNER: &str = "scanner";
+/// The first version of it.
+pub(super) const SCANNER_FIRST: &str = "1.0.0";
+/// A version whose installation interrupts the service.
+pub(super) const SCANNER_SECOND: &str = "2.0.0";
+/// The file with its channels.
+pub(super) const SCANNER_RELEASE: &str = "modules/scanner/module-release-meta.yaml";
+
+/// What the OCI registry has.
+pub(super) fn scanner_content() -> Content {
+    let mut content = Content::default();
+    for version in [SCANNER_FIRST, SCANNER_SECOND] {
+        let component = Component::new(SCANNER_COMPONENT, version).expect("a valid name and version");
+        let objects = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: scanner-config\n  namespace: kyma-system\ndata:\n  \
+             version: {version}\n"
+        );
+        content.publish(&component, &objects);
+    }
+    content
+}
+
+const SCANNER_COMPONENT: &str = "example.org/module/scanner";
+
+/// The definitions of that module.
+pub(super) fn scanner_files() -> Vec<(String, String)> {
+    let template = |version: &str, more: &str| {
+        let text = format!(
+            "# No annotation names a folder: the objects are in the OCI registry.\n\
+             apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  \
+             name: scanner-{version}\n  namespace: kcp-system\nspec:\n  moduleName: scanner\n  version: {version}\n  descriptor: {{}}\n\
+             {more}"
+        );
+        (format!("modules/scanner/{version}/module-template.yaml"), text)
+    };
+    let release = format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata:\n  name: scanner\n  \
+         namespace: kcp-system\nspec:\n  moduleName: scanner\n  ocmComponentName: {SCANNER_COMPONENT}\n  channels:\n    \
+         - channel: fast\n      version: {SCANNER_FIRST}\n"
+    );
+    vec![
+        template(SCANNER_FIRST, ""),
+        template(SCANNER_SECOND, "  requiresDowntime: true\n"),
+        (SCANNER_RELEASE.to_owned(), release),
+    ]
+}
 
 /// The template of [`MAILER_BROKEN`]: a version without quotes is a number, and the schema requires a string.
 pub(super) const MAILER_BROKEN_TEXT: &str = "\

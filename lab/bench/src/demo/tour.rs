@@ -8,11 +8,14 @@ mod steps;
 
 use std::{
     cell::OnceCell,
+    path::Path,
     time::{Duration, Instant},
 };
 
 pub(super) use self::observe::SOURCE;
 use tidegate_testbed::Repository;
+
+use crate::registry::Registry;
 
 use super::{
     daemon::Daemon,
@@ -50,6 +53,10 @@ pub(super) enum Step {
     Killed,
     /// A module is removed from a runtime with all its objects.
     ModuleRemoved,
+    /// A module comes from an OCI registry.
+    Registry,
+    /// An upgrade waits for a maintenance window.
+    Window,
     /// A Kyma is deleted after a confirmation.
     KymaDeleted,
 }
@@ -61,6 +68,10 @@ pub(super) struct Tour<'a> {
     pub(super) kymas: &'a [String],
     pub(super) repository: &'a Repository,
     pub(super) daemon: &'a Daemon,
+    /// The OCI registry of the daemon.
+    pub(super) registry: &'a Registry,
+    /// The file with the policy of maintenance windows.
+    pub(super) policy: &'a Path,
     /// The commit that bumped a channel, to be reverted later.
     pub(super) bumped: OnceCell<String>,
 }
@@ -69,7 +80,7 @@ pub(super) struct Tour<'a> {
 
 impl Step {
     /// All, in their order.
-    pub(super) const ALL: [Step; 11] = [
+    pub(super) const ALL: [Step; 13] = [
         Step::FirstSync,
         Step::Idle,
         Step::Heard,
@@ -80,6 +91,8 @@ impl Step {
         Step::Suspend,
         Step::Killed,
         Step::ModuleRemoved,
+        Step::Registry,
+        Step::Window,
         Step::KymaDeleted,
     ];
 
@@ -96,6 +109,8 @@ impl Step {
             Step::Suspend => "suspend and resume",
             Step::Killed => "kill -9 during a rollout",
             Step::ModuleRemoved => "a module is removed",
+            Step::Registry => "a module from an OCI registry",
+            Step::Window => "an upgrade waits for its window",
             Step::KymaDeleted => "a Kyma is deleted",
         }
     }
@@ -139,6 +154,8 @@ impl Tour<'_> {
             Step::Suspend => self.suspend().await,
             Step::Killed => self.killed().await,
             Step::ModuleRemoved => self.module_removed().await,
+            Step::Registry => self.registered().await,
+            Step::Window => self.in_window().await,
             Step::KymaDeleted => self.kyma_deleted().await,
         }
     }

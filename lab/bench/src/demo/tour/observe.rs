@@ -91,6 +91,18 @@ impl Tour<'_> {
         Err(format!("Kyma {kyma} is {:?} with {found:?}; {said}", status.state))
     }
 
+    /// Whether an upgrade of a module waits for a maintenance window; the message about it.
+    pub(super) async fn waits_for_window(&self, kyma: &str, module: &str) -> Result<String, String> {
+        let live = self.kyma_api().get(kyma).await.map_err(|error| error.to_string())?;
+        let status = live.status.ok_or("the Kyma has no status")?;
+        let found = status.modules.iter().find(|found| found.name == module).ok_or("the Kyma lacks the module")?;
+        let all = &status.conditions;
+        match all.iter().find(|condition| condition.type_ == conditions::MAINTENANCE_WINDOW) {
+            Some(condition) if found.maintenance => Ok(condition.message.clone()),
+            _ => Err(format!("{module} is {:?}: {:?}", found.state, found.message)),
+        }
+    }
+
     /// Whether the status of a Kyma says that its mandatory modules are ready.
     pub(super) async fn has_mandatory(&self, kyma: &str) -> Result<(), String> {
         let live = self.kyma_api().get(kyma).await.map_err(|error| error.to_string())?;

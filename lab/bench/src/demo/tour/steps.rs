@@ -5,9 +5,10 @@ use std::time::Instant;
 use crate::demo::{
     landscape::{
         CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
-        MAILER_RELEASE, MANDATORY, PROD, PROD_MODULES,
+        MAILER_RELEASE, MANDATORY, PROD, PROD_MODULES, SCANNER, SCANNER_FIRST, SCANNER_RELEASE, SCANNER_SECOND,
+        scanner_files,
     },
-    report,
+    report, windows,
 };
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::{
@@ -309,6 +310,51 @@ impl Tour<'_> {
         Ok("all objects of tracing-agent are deleted from dev, the other modules run".to_owned())
     }
 
+    /// A module whose ModuleTemplate names no folder: its objects are in the registry.
+    pub(super) async fn registered(&self) -> anyhow::Result<String> {
+        for (path, text) in scanner_files() {
+            self.repository.write(&path, &text)?;
+        }
+        self.repository.replace(DEV_KYMA, "    - name: mailer\n", "    - name: mailer\n    - name: scanner\n")?;
+        let commit = self.repository.commit("Scanner for dev")?;
+        report::doing(&format!("{}: adds {SCANNER} {SCANNER_FIRST} to dev", short(&commit)));
+        self.until("dev is Ready with it", async || self.is_ready(DEV, &with_scanner(SCANNER_FIRST)).await).await?;
+        self.until("its objects are there", async || self.is_configured(DEV, SCANNER, "version", SCANNER_FIRST).await)
+            .await?;
+        let requests = self.registry.requests();
+        if let Some((path, count)) = requests.iter().find(|(path, count)| path.contains("/blobs/") && **count != 1) {
+            bail!("the registry was asked {count} times for {path}");
+        }
+        let (blobs, all) = (requests.keys().filter(|path| path.contains("/blobs/")).count(), requests.values());
+        let seen = format!("{} requests to the registry, {blobs} blobs, each read once", all.sum::<u64>());
+        report::seen(&format!("dev: {SCANNER} {SCANNER_FIRST} from {}; {seen}", self.registry.address()));
+        Ok(format!("dev has {SCANNER} {SCANNER_FIRST} from the registry"))
+    }
+
+    /// A version that requires downtime, outside of the maintenance window of its runtime. Then the window opens.
+    pub(super) async fn in_window(&self) -> anyhow::Result<String> {
+        self.repository.replace(
+            SCANNER_RELEASE,
+            &format!("version: {SCANNER_FIRST}"),
+            &format!("version: {SCANNER_SECOND}"),
+        )?;
+        let commit = self.repository.commit("Promote scanner 2.0.0, which requires downtime")?;
+        report::doing(&format!("{}: channel fast moves to {SCANNER} {SCANNER_SECOND}", short(&commit)));
+        let message = self.until("the upgrade waits", async || self.waits_for_window(DEV, SCANNER).await).await?;
+        self.throughout("dev keeps the installed version", QUIET / 2, async || {
+            self.is_configured(DEV, SCANNER, "version", SCANNER_FIRST).await
+        })
+        .await?;
+        report::seen(&format!("dev: {message}"));
+        windows::write(self.policy, windows::NOW)?;
+        report::doing("the maintenance policy changes: the window of dev is open");
+        self.until("dev is upgraded", async || self.is_ready(DEV, &with_scanner(SCANNER_SECOND)).await).await?;
+        self.until("with its objects", async || self.is_configured(DEV, SCANNER, "version", SCANNER_SECOND).await)
+            .await?;
+        report::seen(&format!("dev: {SCANNER} {SCANNER_SECOND}"));
+        Ok("an upgrade that requires downtime waited until the window opened".to_owned())
+    }
+
     /// The deletion of a Kyma waits for a confirmation.
     pub(super) async fn kyma_deleted(&self) -> anyhow::Result<String> {
         self.repository.remove(DEV_KYMA)?;
@@ -345,6 +391,12 @@ impl Tour<'_> {
         report::seen("the modules of dev are deleted, then the Kyma in the KCP; prod is unchanged");
         Ok("after a confirmation the modules of dev are deleted, prod is unchanged".to_owned())
     }
+}
+
+/// The modules of `dev` with that one at a version.
+fn with_scanner(version: &str) -> [(&str, &str); 3] {
+    let [cache, mailer] = DEV_WITHOUT_TRACING;
+    [cache, mailer, (SCANNER, version)]
 }
 
 /// The first digits of a commit's id.
