@@ -9,7 +9,8 @@
 //! [`tidegate_core::plan::Components::seen_by`]. A tag that was moved is an Event, and changes nothing until a user
 //! requests it on a Kyma.
 //!
-//! `state` is what is known, `decide` what failures mean, and `enact` reads. This file only joins them.
+//! `route` says which registry has a component, `state` is what is known, `decide` what failures mean, and `enact`
+//! reads. This file only joins them.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -25,32 +26,38 @@ use tidegate_core::{
     plan::{self, Answer, RuntimePlan, components},
     render::CompleteModule,
 };
-use tidegate_oci::{DockerConfig, DockerConfigError, Layers, Registry, Settings, Unpacker};
+use tidegate_oci::{DockerConfig, DockerConfigError, Layers, Registry, Settings, Traffic, Unpacker};
 use tidegate_process::{ambient, lock::Mutex};
 use tokio::{sync::Notify, time::Instant};
 
 mod decide;
 mod enact;
+mod route;
 mod state;
 
 use decide::NoAccess;
 use enact::{Ended, Reader};
+use route::{RegistryIndex, Routes};
 use state::{Effects, Job, LayerOf, Moved, Next, State, Told};
 
 use crate::{
-    config::{self, RegistryAccess},
+    config::{self, Registries, RegistryAccess},
     controller::{
         Queue, Subject,
         events::{Event, Recorder, reason},
     },
+    metrics::RegistrySeries,
     queue::Trigger,
     runtime::manifest::Modules,
 };
 
 /// Components and layers.
 pub struct Components {
+    /// In the order of the configuration.
+    registries: Vec<Configured>,
+    routes: Routes,
     /// `None` without a registry.
-    registry: Option<Configured>,
+    layers: Option<Layers>,
     state: Mutex<State>,
     /// Notified when there may be something to read.
     wake: Notify,
@@ -62,7 +69,7 @@ struct Configured {
     /// The CAs of the registry in PEM, if they are not the system's.
     ca: Option<Vec<u8>>,
     unpacker: Unpacker,
-    layers: Layers,
+    traffic: Arc<Traffic>,
     access: Mutex<Arc<Result<Registry, NoAccess>>>,
 }
 
@@ -92,83 +99,64 @@ pub(crate) struct Waker<'a> {
     pub(crate) events: &'a Recorder,
 }
 
-/// How many reads run at a time.
-const READS_MAX: usize = 4;
-
 // === impl Components ===
 
 impl Components {
-    /// Opens the cache in `folder`, if a registry is configured. No other process may use it. What a registry sends is
+    /// Opens the cache in `folder`, if a registry is configured. No other process may use it. What registries send is
     /// unpacked by `unpacker`.
     ///
     /// # Errors
     ///
-    /// Fails if the folder or the file with the CAs cannot be used.
-    pub fn open(config: Option<&config::Registry>, folder: &Path, unpacker: Unpacker) -> anyhow::Result<Components> {
-        let registry = match config {
-            None => None,
-            Some(config) => {
-                let ca = config.ca.as_ref().map(std::fs::read).transpose();
-                let ca = ca.with_context(|| format!("cannot read the CA of the registry from {:?}", config.ca))?;
-                let cache = config.cache.as_deref().unwrap_or(folder);
-                let layers = Layers::open(cache, config.quota_bytes, unpacker.clone());
-                let layers = layers.context("cannot use the module cache")?;
-                let mut configured = Configured {
-                    config: config.clone(),
-                    ca,
-                    unpacker,
-                    layers,
-                    access: Mutex::new(Arc::new(Err(NoAccess(String::new())))),
-                };
-                let access = match &config.access {
-                    RegistryAccess::Anonymous(address) => {
-                        let registry = configured.registry(Settings::new(address.clone()));
-                        Ok(registry.context("cannot use the registry")?)
-                    }
-                    RegistryAccess::Secret(secret) => Err(missing(secret)),
-                };
-                configured.access = Mutex::new(Arc::new(access));
-                Some(configured)
+    /// Fails if the folder or a file with CAs cannot be used.
+    pub fn open(config: &Registries, folder: &Path, unpacker: Unpacker) -> anyhow::Result<Components> {
+        let routes = Routes::to(&config.all);
+        let registries = config.all.iter().map(|registry| Configured::new(registry, &unpacker));
+        let registries = registries.collect::<anyhow::Result<Vec<Configured>>>()?;
+        let layers = match registries.is_empty() {
+            true => None,
+            false => {
+                let layers = Layers::open(config.cache.as_deref().unwrap_or(folder), config.quota_bytes, unpacker);
+                Some(layers.context("cannot use the module cache")?)
             }
         };
-        Ok(Components { registry, state: Mutex::default(), wake: Notify::new() })
+        let state = Mutex::new(State::new(routes.clone()));
+        Ok(Components { registries, routes, layers, state, wake: Notify::new() })
     }
 
-    /// The Secret with the credentials, if one is configured.
-    pub fn secret(&self) -> Option<&Key> {
-        match &self.registry.as_ref()?.config.access {
-            RegistryAccess::Anonymous(_) => None,
-            RegistryAccess::Secret(secret) => Some(secret),
-        }
+    /// The Secrets with credentials.
+    pub fn secrets(&self) -> BTreeSet<&Key> {
+        self.registries.iter().filter_map(Configured::secret).collect()
     }
 
-    /// Takes the registry and its credentials from that Secret, or from its absence. What failed is tried at once.
-    pub fn set_secret(&self, found: Option<&Result<DockerConfig, DockerConfigError>>) {
-        let (Some(configured), Some(secret)) = (&self.registry, self.secret()) else { return };
-        let access = match found {
-            None => Err(missing(secret)),
-            Some(Err(error)) => Err(NoAccess(format!("Secret {secret}: {error}"))),
-            Some(Ok(found)) => configured.with_credentials(found.clone()),
-        };
-        if let Err(NoAccess(why)) = &access {
-            tracing::warn!(error = why, "no access to the registry of modules");
+    /// Takes registry and credentials from that Secret, or from its absence. What failed is tried at once.
+    pub fn set_secret(&self, secret: &Key, found: Option<&Result<DockerConfig, DockerConfigError>>) {
+        for (index, configured) in self.registries.iter().enumerate() {
+            if configured.secret() != Some(secret) {
+                continue;
+            }
+            let access = match found {
+                None => Err(missing(secret)),
+                Some(Err(error)) => Err(NoAccess(format!("Secret {secret}: {error}"))),
+                Some(Ok(found)) => configured.with_credentials(found.clone()),
+            };
+            if let Err(NoAccess(why)) = &access {
+                tracing::warn!(error = why, "no access to the registry of modules");
+            }
+            *configured.access.lock() = Arc::new(access);
+            self.state.lock().access_changed(RegistryIndex(index), Instant::now());
         }
-        *configured.access.lock() = Arc::new(access);
-        self.state.lock().access_changed(Instant::now());
         self.wake.notify_one();
     }
 
     /// Follows the components that channels offer.
     pub fn follow(&self, landscape: &Landscape) {
-        if self.registry.is_some() {
-            self.state.lock().follow(plan::components_named(landscape), Instant::now());
-            self.wake.notify_one();
-        }
+        self.state.lock().follow(plan::components_named(landscape), Instant::now());
+        self.wake.notify_one();
     }
 
     /// What a runtime with these Manifests knows of components. `requested` is when a user has requested what the tags
-    /// name now. Then the registry is asked once more for what the Manifests install, and the second value says whether
-    /// an answer is missing.
+    /// name now. Then the registries are asked once more for what the Manifests install, and the second value says
+    /// whether an answer is missing.
     pub(crate) fn seen_by(
         &self,
         kyma: &Key,
@@ -176,11 +164,6 @@ impl Components {
         requested: Option<Instant>,
         waker: Waker<'_>,
     ) -> (plan::Components, bool) {
-        if self.registry.is_none() {
-            let why = "no OCI registry is configured: use --oci-registry-host or --oci-registry-cred-secret";
-            let known = plan::Components::new(Arc::default(), Answer::Failed(why.to_owned()));
-            return (known.seen_by(manifests.iter().map(|manifest| &**manifest), &|_| false), false);
-        }
         let (mut moved, mut renewed, mut is_waiting) = (Vec::new(), BTreeSet::new(), false);
         let known = {
             let (mut state, now) = (self.state.lock(), Instant::now());
@@ -207,9 +190,6 @@ impl Components {
 
     /// Wakes a runtime when one of the components is found that its plan waits for.
     pub(crate) fn wait(&self, kyma: &Key, plan: &RuntimePlan, seen: &plan::Components, waker: Waker<'_>) {
-        if self.registry.is_none() {
-            return;
-        }
         let wanted = plan.deciding();
         let wanted = wanted.iter().filter_map(|module| module.component.as_ref());
         let missing: Vec<(&Component, &Answer)> = wanted
@@ -231,6 +211,19 @@ impl Components {
         self.wake.notify_one();
     }
 
+    /// The series of the registries.
+    pub(crate) fn series(&self) -> Vec<RegistrySeries> {
+        let state = self.state.lock();
+        let series = self.registries.iter().enumerate().map(|(index, configured)| RegistrySeries {
+            registry: configured.name(),
+            answering: state.is_answering(RegistryIndex(index)),
+            failing: state.failing(RegistryIndex(index)),
+            requests: configured.traffic.requests(),
+            received_bytes: configured.traffic.received_bytes(),
+        });
+        series.collect()
+    }
+
     /// A runtime that is gone waits for nothing.
     pub(crate) fn forget(&self, kyma: &Key) {
         self.state.lock().release(kyma);
@@ -248,11 +241,6 @@ impl Components {
         if let Some(module) = modules.get(content) {
             return Objects::Ready(module);
         }
-        if self.registry.is_none() {
-            let why = "its objects are in an OCI registry, and none is configured: use --oci-registry-host or \
-                       --oci-registry-cred-secret";
-            return Objects::Failed(why.to_owned());
-        }
         let layer = LayerOf { source: source.clone(), images: images.to_vec() };
         let told = self.state.lock().layer(waiting.kyma, waiting.trigger, &layer, Instant::now());
         self.wake.notify_one();
@@ -264,20 +252,23 @@ impl Components {
 
     /// Reads what is wanted. Runs until it is dropped.
     pub(crate) async fn run(&self, queue: &Queue, events: &Recorder, modules: &Modules) {
-        let Some(configured) = &self.registry else { return std::future::pending().await };
+        let Some(layers) = &self.layers else { return std::future::pending().await };
         let waker = Waker { queue, events };
         let mut running = FuturesUnordered::new();
         loop {
-            let mut next = Next::Idle;
-            while running.len() < READS_MAX {
-                next = self.state.lock().next(Instant::now());
-                let Next::Start(job) = &next else { break };
-                running.push(configured.read(job.clone(), modules));
-            }
-            let until = match next {
-                Next::Wait(until) => Some(until),
-                // Too many run already; the end of one wakes this loop.
-                Next::Start(_) | Next::Idle => None,
+            let until = loop {
+                let next = self.state.lock().next(Instant::now());
+                match next {
+                    Next::Start(job) => {
+                        let access = self.access(&job);
+                        running.push(async move {
+                            let ended = Reader { layers, access: &access, modules }.run(&job).await;
+                            (job, ended)
+                        });
+                    }
+                    Next::Wait(until) => break Some(until),
+                    Next::Idle => break None,
+                }
             };
             tokio::select! {
                 // In this order, so that a simulation repeats itself.
@@ -286,6 +277,14 @@ impl Components {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
             }
+        }
+    }
+
+    /// Access to the registry that has what a job reads.
+    fn access(&self, job: &Job) -> Arc<Result<Registry, NoAccess>> {
+        match self.routes.of(job.name()) {
+            Some(RegistryIndex(index)) => Arc::clone(&self.registries[index].access.lock()),
+            None => Arc::new(Err(NoAccess(decide::NO_REGISTRY.to_owned()))),
         }
     }
 
@@ -313,10 +312,45 @@ impl Components {
 // === impl Configured ===
 
 impl Configured {
+    fn new(config: &config::Registry, unpacker: &Unpacker) -> anyhow::Result<Configured> {
+        let ca = config.ca.as_ref().map(std::fs::read).transpose();
+        let ca = ca.with_context(|| format!("cannot read the CA of the registry from {:?}", config.ca))?;
+        let access = Mutex::new(Arc::new(Err(NoAccess(String::new()))));
+        let configured =
+            Configured { config: config.clone(), ca, unpacker: unpacker.clone(), traffic: Arc::default(), access };
+        let access = match &config.access {
+            RegistryAccess::Anonymous(address) => {
+                let registry = configured.registry(Settings::new(address.clone()));
+                Ok(registry.context("cannot use the registry")?)
+            }
+            RegistryAccess::Secret(secret) => Err(missing(secret)),
+        };
+        *configured.access.lock() = Arc::new(access);
+        Ok(configured)
+    }
+
+    /// Its address, or its Secret as long as that names none.
+    fn name(&self) -> String {
+        match (&**self.access.lock(), &self.config.access) {
+            (Ok(registry), _) => registry.address().to_string(),
+            (Err(_), RegistryAccess::Anonymous(address)) => address.to_string(),
+            (Err(_), RegistryAccess::Secret(secret)) => format!("secret {secret}"),
+        }
+    }
+
+    /// The Secret with the credentials, if one is configured.
+    fn secret(&self) -> Option<&Key> {
+        match &self.config.access {
+            RegistryAccess::Anonymous(_) => None,
+            RegistryAccess::Secret(secret) => Some(secret),
+        }
+    }
+
     /// The registry, with what the configuration says of it.
     fn registry(&self, settings: Settings) -> Result<Registry, tidegate_oci::Error> {
         let (ca, token_hosts) = (self.ca.clone(), self.config.token_hosts.clone());
-        Registry::new(Settings { ca, token_hosts, unpacker: self.unpacker.clone(), ..settings })
+        let (unpacker, traffic) = (self.unpacker.clone(), Arc::clone(&self.traffic));
+        Registry::new(Settings { ca, token_hosts, unpacker, traffic, ..settings })
     }
 
     /// The registry and the credentials of a Secret. If only the credentials have changed, connections are kept.
@@ -330,12 +364,6 @@ impl Configured {
             None => self.registry(Settings { credentials: Some(credentials), ..Settings::new(address) }),
         };
         registry.map_err(|error| NoAccess(error.to_string()))
-    }
-
-    async fn read(&self, job: Job, modules: &Modules) -> (Job, Ended) {
-        let access = Arc::clone(&self.access.lock());
-        let ended = Reader { layers: &self.layers, access: &access, modules }.run(&job).await;
-        (job, ended)
     }
 }
 

@@ -7,6 +7,7 @@
 //! `docs/configuration.md` lists the options; a test compares that list with this file.
 
 mod listen;
+mod registries;
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,6 @@ use serde_json::Value;
 
 use tidegate_core::{
     api::names,
-    component::{ParseAddressError, RegistryAddress},
     name::{self, Key, ParseNameError},
     plan::{
         certificate::{Backend, Rules},
@@ -33,7 +33,10 @@ use tidegate_core::{
 use tidegate_git::limits::EngineLimits;
 pub use tidegate_process::period::Period;
 
-pub use self::listen::{Listen, ParseListenError};
+pub use self::{
+    listen::{Listen, ParseListenError},
+    registries::{Registries, Registry, RegistryAccess, RegistryOptions},
+};
 pub use tidegate_events::Peers;
 
 /// The options. Each field declares an option: its flag, its file key, its default and its help.
@@ -159,6 +162,9 @@ pub struct Options {
     /// [default: none]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub oci_registry_token_hosts: Vec<String>,
+    /// More OCI registries, each for some components. Only the file has them, because an entry has several values.
+    #[arg(skip)]
+    pub oci_registries: Vec<RegistryOptions>,
     /// Keep modules from the OCI registry in this folder; Tidegate fetches again what is missing [default: `modules` in
     /// the folder of `--state`]
     #[arg(long, value_name = "DIR")]
@@ -414,8 +420,8 @@ pub struct Config {
     pub identity: Option<String>,
     /// Whether to reconcile nothing.
     pub paused: bool,
-    /// The OCI registry that modules are read from; `None` if none is configured.
-    pub registry: Option<Registry>,
+    /// The OCI registries that modules are read from.
+    pub registries: Registries,
     /// Maintenance windows.
     pub maintenance: Maintenance,
     /// How long the daemon waits for work in progress before it exits.
@@ -433,32 +439,6 @@ pub struct Maintenance {
     pub policy: Option<PathBuf>,
     /// How long a window must last from now to be used.
     pub size_min: Duration,
-}
-
-/// The OCI registry that modules are read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registry {
-    /// Where it is, and who reads.
-    pub access: RegistryAccess,
-    /// The path that all modules are below; part of the address if that is known.
-    pub subpath: String,
-    /// A file with its CAs.
-    pub ca: Option<PathBuf>,
-    /// Other hosts that may get the credentials.
-    pub token_hosts: Vec<String>,
-    /// The folder of the cache; `None` for the one in the state folder.
-    pub cache: Option<PathBuf>,
-    /// Limit of the cache.
-    pub quota_bytes: u64,
-}
-
-/// Where an OCI registry is, and who reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RegistryAccess {
-    /// A given registry, without credentials.
-    Anonymous(RegistryAddress),
-    /// The registry that a Secret names, with its credentials.
-    Secret(Key),
 }
 
 /// How the daemon receives events of runtimes.
@@ -671,7 +651,7 @@ impl TryFrom<Options> for Config {
             listener,
             certificates: certificates(&options)?,
             lease,
-            registry: registry(&options)?,
+            registries: registries::registries(&options)?,
             maintenance: Maintenance {
                 policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
                 size_min: options.min_maintenance_window_size.0,
@@ -727,48 +707,6 @@ fn git_engine(options: &Options) -> Result<EngineLimits, Error> {
         computing: at_least(GIT_TIME_MIN, "gitCpuTime", options.git_cpu_time)?,
         time: at_least(GIT_TIME_MIN, "gitTime", options.git_time)?,
     })
-}
-
-/// Size of the module cache, in MiB. With less, a single layer may not fit.
-const MODULE_CACHE_MIB: RangeInclusive<u64> = 64..=1_048_576;
-
-/// The OCI registry, if one is given. The error about two is Lifecycle Manager's.
-fn registry(options: &Options) -> Result<Option<Registry>, Error> {
-    let given = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
-    let subpath = given(&options.modules_repository_subpath).unwrap_or_default();
-    let access = match (given(&options.oci_registry_host), given(&options.oci_registry_cred_secret)) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            let message = "either registry or credSecretName should be provided, not both";
-            return Err(invalid("ociRegistryHost", message));
-        }
-        (Some(host), None) => {
-            let address: RegistryAddress = host.parse().map_err(|error| not_an_address("ociRegistryHost", error))?;
-            let below = address.below(&subpath).map_err(|error| not_an_address("modulesRepositorySubpath", error))?;
-            RegistryAccess::Anonymous(below)
-        }
-        (None, Some(secret)) => {
-            let checked = checked("ociRegistryCredSecret", &secret)?;
-            RegistryAccess::Secret(Key::new(names::KCP_NAMESPACE, &checked))
-        }
-    };
-    if !MODULE_CACHE_MIB.contains(&options.module_cache_quota) {
-        let (found, min, max) = (options.module_cache_quota, MODULE_CACHE_MIB.start(), MODULE_CACHE_MIB.end());
-        let message = format!("{found} is out of range: use a number of MiB from {min} to {max}");
-        return Err(invalid("moduleCacheQuota", message));
-    }
-    Ok(Some(Registry {
-        access,
-        subpath,
-        ca: options.oci_registry_ca.clone(),
-        token_hosts: options.oci_registry_token_hosts.clone(),
-        cache: options.module_cache.clone(),
-        quota_bytes: options.module_cache_quota << 20,
-    }))
-}
-
-fn not_an_address(option: &'static str, error: ParseAddressError) -> Error {
-    invalid(option, error.to_string())
 }
 
 fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {

@@ -208,7 +208,7 @@ impl Daemon {
             inbox,
             shared: crate::runtime::SharedByRuntimes::default(),
             maintenance: Maintenance::open(&config.maintenance),
-            components: Components::open(config.registry.as_ref(), &config.state.join(MODULES), engines.unpacker)?,
+            components: Components::open(&config.registries, &config.state.join(MODULES), engines.unpacker)?,
             watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
                 config.certificates.clone(),
@@ -375,9 +375,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
         watches.push(feed::pull_secret(&context.kcp, &context.stores, &context.events, &key));
     }
-    if let Some(key) = context.components.secret() {
-        watches.push(feed::registry_secret(context, key));
-    }
+    watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {
         let served = served.clone();
         tasks.spawn(async move {

@@ -41,6 +41,8 @@ pub struct Observed {
     pub queue: QueueSeries,
     /// Requests to API servers since the start.
     pub requests: Vec<RequestSeries>,
+    /// The OCI registries.
+    pub registries: Vec<RegistrySeries>,
     /// Runtimes with an open circuit breaker.
     pub unreachable_runtimes: u64,
     /// Runtimes by the reason of their Watch condition.
@@ -100,6 +102,21 @@ pub struct SourceSeries {
     pub withheld: i64,
     /// Objects in KCP that are no longer in git.
     pub to_prune: i64,
+}
+
+/// An OCI registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegistrySeries {
+    /// Its address.
+    pub registry: String,
+    /// Whether it has answered the last time.
+    pub answering: bool,
+    /// Components and layers whose last read failed.
+    pub failing: usize,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Bytes that were received since the start.
+    pub received_bytes: u64,
 }
 
 /// The queue.
@@ -234,6 +251,11 @@ struct ObjectKindLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RegistryLabels {
+    registry: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabels {
     state: &'static str,
 }
@@ -329,6 +351,7 @@ impl Metrics {
         self.0.listener.register(&mut registry);
         register_kymas(&mut registry, observed);
         register_sources(&mut registry, &observed.sources);
+        register_registries(&mut registry, &observed.registries);
         register_daemon(&mut registry, observed);
         register_certificates(&mut registry, observed);
         let mut text = String::new();
@@ -438,6 +461,25 @@ fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {
     registry.register("tidegate_source_ready", "Whether the last revision is completely applied", ready);
     registry.register("tidegate_source_suspended", "Whether the source is suspended", suspended);
     registry.register("tidegate_source_definitions", "Definitions by result", definitions);
+}
+
+fn register_registries(registry: &mut Registry, registries: &[RegistrySeries]) {
+    let (answering, failing) = (Family::<RegistryLabels, Gauge>::default(), Family::<RegistryLabels, Gauge>::default());
+    let (requests, received) =
+        (Family::<RegistryLabels, Counter>::default(), Family::<RegistryLabels, Counter>::default());
+    for series in registries {
+        let labels = RegistryLabels { registry: series.registry.clone() };
+        answering.get_or_create(&labels).set(i64::from(series.answering));
+        failing.get_or_create(&labels).set(i64::try_from(series.failing).unwrap_or(i64::MAX));
+        requests.get_or_create(&labels).inc_by(series.requests);
+        received.get_or_create(&labels).inc_by(series.received_bytes);
+    }
+    registry.register("tidegate_registry_answering", "Whether the OCI registry has answered the last time", answering);
+    let help = "Components and layers whose last read from the OCI registry failed";
+    registry.register("tidegate_registry_failing", help, failing);
+    registry.register("tidegate_registry_requests", "Requests to the OCI registry", requests);
+    let help = "Bytes received from the OCI registry";
+    registry.register_with_unit("tidegate_registry_received", help, Unit::Bytes, received);
 }
 
 fn register_daemon(registry: &mut Registry, observed: &Observed) {

@@ -14,7 +14,7 @@ pub(crate) mod secret;
 pub mod unreadable;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{Arc, MutexGuard},
     time::Duration,
 };
@@ -48,7 +48,7 @@ struct Shared {
     tables: Mutex<Tables>,
     queue: Queue,
     /// The tables that are not listed yet, each with its namespace.
-    missing: watch::Sender<BTreeSet<(Table, String)>>,
+    missing: watch::Sender<BTreeMap<(Table, String), usize>>,
     /// Notified when a catalog changes: see [`Stores::spread`].
     catalog_changed: Notify,
     /// Notified when the gateway's Secret changes.
@@ -86,7 +86,7 @@ pub enum Table {
     CertificateSecrets,
     /// The image pull Secret of the agent; metadata only.
     PullSecret,
-    /// The Secret with the credentials of the OCI registry. Its content is not kept here.
+    /// The Secrets with credentials of OCI registries. Their content is not kept here.
     RegistrySecret,
 }
 
@@ -224,7 +224,7 @@ const SPREAD_GAP: Duration = Duration::from_millis(50);
 impl Stores {
     /// Creates empty stores that wake subjects in `queue`.
     pub fn new(queue: Queue) -> Stores {
-        let (missing, _) = watch::channel(BTreeSet::new());
+        let (missing, _) = watch::channel(BTreeMap::new());
         Stores(Arc::new(Shared {
             tables: Mutex::default(),
             queue,
@@ -493,25 +493,32 @@ impl Stores {
     /// Announces that a table will be listed.
     pub fn expect(&self, table: Table, namespace: &str) {
         self.0.missing.send_modify(|missing| {
-            missing.insert((table, namespace.to_owned()));
+            *missing.entry((table, namespace.to_owned())).or_default() += 1;
         });
     }
 
     /// Records that a table has been listed once.
     pub fn listed(&self, table: Table, namespace: &str) {
-        self.0.missing.send_if_modified(|missing| missing.remove(&(table, namespace.to_owned())));
+        self.0.missing.send_if_modified(|missing| {
+            let Entry::Occupied(mut watches) = missing.entry((table, namespace.to_owned())) else { return false };
+            *watches.get_mut() -= 1;
+            if *watches.get() == 0 {
+                watches.remove();
+            }
+            true
+        });
     }
 
     /// The tables that are not listed yet, as text.
     pub fn missing(&self) -> Vec<String> {
-        self.0.missing.borrow().iter().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
+        self.0.missing.borrow().keys().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
     }
 
     /// Waits until every announced table has been listed.
     pub async fn complete(&self) {
         let mut missing = self.0.missing.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = missing.wait_for(BTreeSet::is_empty).await;
+        let _ = missing.wait_for(BTreeMap::is_empty).await;
     }
 
     // --- waking subjects ---
@@ -651,7 +658,7 @@ impl Table {
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
             Table::PullSecret => "the agent's image pull Secret",
-            Table::RegistrySecret => "the Secret of the OCI registry",
+            Table::RegistrySecret => "the Secrets of OCI registries",
         }
     }
 

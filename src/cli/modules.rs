@@ -25,9 +25,10 @@ pub(super) struct Modules {
     #[arg(long, value_name = "DIR", requires = "oci_registry_host")]
     module_cache: Option<PathBuf>,
     /// Read those of this OCI registry, with the path that all modules are below, for example
-    /// `europe-docker.pkg.dev/kyma-project/prod` [default: none]
+    /// `europe-docker.pkg.dev/kyma-project/prod`; repeat the option for more, and the first that the folder knows a
+    /// module of counts [default: none]
     #[arg(long, value_name = "HOST[/PATH]", requires = "module_cache")]
-    oci_registry_host: Option<RegistryAddress>,
+    oci_registry_host: Vec<RegistryAddress>,
 }
 
 /// Modules by their content.
@@ -40,9 +41,7 @@ impl Modules {
     ///
     /// A component is only known with its layer: without the objects, all of them would seem to go.
     pub(super) fn read(&self, source: &SourceName, sides: &mut [&mut Definitions]) -> Components {
-        let (Some(folder), Some(registry)) = (&self.module_cache, &self.oci_registry_host) else {
-            return Components::default();
-        };
+        let Some(folder) = &self.module_cache else { return Components::default() };
         let mut wanted = BTreeSet::new();
         for definitions in sides.iter() {
             let landscape = Landscape::from_definitions(&mut Diagnostics::default(), definitions, source);
@@ -50,8 +49,12 @@ impl Modules {
         }
         let (mut known, mut found) = (BTreeMap::new(), Found::new());
         for component in wanted {
-            let answer = read(folder, registry, &component, &mut found).unwrap_or_else(Answer::Unknown);
-            known.insert(component, answer);
+            let mut answers =
+                self.oci_registry_host.iter().map(|registry| read(folder, registry, &component, &mut found));
+            let first = answers.next().unwrap_or_else(|| Err("no registry is given".to_owned()));
+            let answer = first.or_else(|why| answers.find_map(Result::ok).ok_or(why));
+            drop(answers);
+            known.insert(component, answer.unwrap_or_else(Answer::Unknown));
         }
         for definitions in sides {
             definitions.modules.extend(found.iter().map(|(content, objects)| (*content, Arc::clone(objects))));

@@ -1,7 +1,7 @@
 //! What is known of components and layers, who waits for them, and when to read them next. Pure.
 //!
-//! The registry is one host. While it does not answer, only one read at a time asks it again. What was never tried is
-//! tried once all the same, because its modules must say why they wait.
+//! A registry is one host. A few reads at a time ask it; while it does not answer, only one asks it again. What was
+//! never tried is tried once all the same, because its modules must say why they wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use tidegate_core::{
-    component::{BlobDigest, Component, Source},
+    component::{BlobDigest, Component, ComponentName, Source},
     content::ContentId,
     name::Key,
     plan::{Answer, Published},
@@ -18,7 +18,10 @@ use tidegate_core::{
 use tidegate_process::retry;
 use tokio::time::Instant;
 
-use super::decide::{self, Failure};
+use super::{
+    decide::{self, Failure},
+    route::{RegistryIndex, Routes},
+};
 use crate::queue::Trigger;
 
 /// What is read from a registry.
@@ -118,16 +121,24 @@ pub(super) struct State {
     /// The components that channels offer, with their ModuleTemplates.
     named: BTreeMap<Component, BTreeSet<Key>>,
     answers: Arc<BTreeMap<Component, Answer>>,
-    host: Host,
+    routes: Routes,
+    /// The registries that have failed.
+    hosts: BTreeMap<RegistryIndex, Host>,
 }
 
-/// The registry, as far as it answers.
-#[derive(Debug, Default)]
+/// A registry that did not answer the last time.
+#[derive(Debug)]
 struct Host {
-    /// Failures in a row that concern everything in it.
-    failures: u32,
     /// No retry before this moment.
-    until: Option<Instant>,
+    until: Instant,
+}
+
+/// The reads of a registry that run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    running: usize,
+    /// Whether one of them tries again what failed.
+    is_probing: bool,
 }
 
 #[derive(Debug)]
@@ -154,12 +165,19 @@ struct Entry {
     told: Option<BlobDigest>,
 }
 
+/// How many reads of one registry run at a time.
+const READS_MAX: usize = 4;
 /// How often the tag of a component is resolved again. A tag that is moved is a mistake, and reporting it has time.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 // === impl State ===
 
 impl State {
+    /// Nothing is known yet.
+    pub(super) fn new(routes: Routes) -> State {
+        State { routes, ..State::default() }
+    }
+
     /// What is known of components.
     pub(super) fn answers(&self) -> Arc<BTreeMap<Component, Answer>> {
         Arc::clone(&self.answers)
@@ -169,7 +187,9 @@ impl State {
     pub(super) fn follow(&mut self, named: BTreeMap<Component, BTreeSet<Key>>, now: Instant) {
         self.named = named;
         for component in self.named.keys().cloned().collect::<Vec<_>>() {
-            self.entry(Wanted::Component(component), now);
+            let wanted = Wanted::Component(component);
+            self.entry(wanted.clone(), now);
+            self.publish(&wanted);
         }
         self.sweep();
     }
@@ -189,15 +209,18 @@ impl State {
         if self.answers.get(component).unwrap_or(&Answer::Pending) != answer {
             return true;
         }
-        self.wait(kyma, Trigger::Changed, Wanted::Component(component.clone()), now);
-        false
+        let wanted = Wanted::Component(component.clone());
+        self.wait(kyma, Trigger::Changed, wanted.clone(), now);
+        self.publish(&wanted);
+        self.answers.get(component).unwrap_or(&Answer::Pending) != answer
     }
 
-    /// Whether the registry was asked for a component since this moment. If not, it is asked, and the runtime woken.
+    /// Whether its registry was asked for a component since this moment. If not, it is asked, and the runtime woken.
     pub(super) fn renew(&mut self, kyma: &Key, component: &Component, since: Instant, now: Instant) -> bool {
         let wanted = Wanted::Component(component.clone());
+        let has_registry = wanted.registry(&self.routes).is_some();
         let entry = self.entry(wanted.clone(), now);
-        if entry.asked.is_some_and(|asked| since <= asked) {
+        if entry.asked.is_some_and(|asked| since <= asked) || !has_registry {
             return true;
         }
         // The answer of a read that began before the request may be older than the request.
@@ -232,28 +255,52 @@ impl State {
         Some(self.moved(component, moved))
     }
 
-    /// Access to the registry has changed, so what failed is tried at once.
-    pub(super) fn access_changed(&mut self, now: Instant) {
-        self.host = Host::default();
-        for entry in self.entries.values_mut().filter(|entry| 0 < entry.attempt) {
+    /// Access to a registry has changed, so what failed there is tried at once.
+    pub(super) fn access_changed(&mut self, registry: RegistryIndex, now: Instant) {
+        self.hosts.remove(&registry);
+        let routes = &self.routes;
+        let of_registry = self.entries.iter_mut().filter(|(wanted, _)| wanted.registry(routes) == Some(registry));
+        for (_, entry) in of_registry.filter(|(_, entry)| 0 < entry.attempt) {
             (entry.due, entry.attempt) = (Some(now), 0);
         }
     }
 
+    /// Whether a registry has answered the last time.
+    pub(super) fn is_answering(&self, registry: RegistryIndex) -> bool {
+        !self.hosts.contains_key(&registry)
+    }
+
+    /// The number of components and layers whose last read from a registry failed.
+    pub(super) fn failing(&self, registry: RegistryIndex) -> usize {
+        let is_failing =
+            |(wanted, entry): &(&Wanted, &Entry)| 0 < entry.attempt && wanted.registry(&self.routes) == Some(registry);
+        self.entries.iter().filter(is_failing).count()
+    }
+
     /// What to do next. What is started is running from now on.
     pub(super) fn next(&mut self, now: Instant) -> Next {
-        let held = self.host.until.filter(|until| now < *until);
-        let is_probing = self.entries.values().any(|entry| entry.running.is_some() && 0 < entry.attempt);
-        let is_held = |entry: &Entry| 0 < self.host.failures && 0 < entry.attempt;
-        let ready = |entry: &Entry| {
+        let mut load: BTreeMap<RegistryIndex, Load> = BTreeMap::new();
+        for (wanted, entry) in self.entries.iter().filter(|(_, entry)| entry.running.is_some()) {
+            let Some(registry) = wanted.registry(&self.routes) else { continue };
+            let load = load.entry(registry).or_default();
+            load.running += 1;
+            load.is_probing |= 0 < entry.attempt;
+        }
+        let ready = |wanted: &Wanted, entry: &Entry| {
             let due = entry.due.filter(|_| entry.running.is_none())?;
-            if !is_held(entry) {
-                return Some(due);
+            let registry = wanted.registry(&self.routes)?;
+            let load = load.get(&registry).copied().unwrap_or_default();
+            // The end of a read asks again.
+            if READS_MAX <= load.running {
+                return None;
             }
-            // The end of the probe wakes the others.
-            (!is_probing).then(|| held.map_or(due, |until| until.max(due)))
+            match self.hosts.get(&registry).filter(|_| 0 < entry.attempt) {
+                None => Some(due),
+                // The end of the probe wakes the others.
+                Some(host) => (!load.is_probing).then(|| host.until.max(due)),
+            }
         };
-        let first = self.entries.iter().filter_map(|(wanted, entry)| Some((ready(entry)?, wanted))).min();
+        let first = self.entries.iter().filter_map(|(wanted, entry)| Some((ready(wanted, entry)?, wanted))).min();
         match first {
             None => Next::Idle,
             Some((due, _)) if now < due => Next::Wait(due),
@@ -301,10 +348,9 @@ impl State {
                     effects.wake = entry.waiting.clone();
                 }
                 if failure.is_of_host {
-                    self.host.failures = self.host.failures.saturating_add(1);
-                    self.host.until = Some(now + delay);
+                    self.failed(&wanted, now + delay);
                 } else {
-                    self.answered(now);
+                    self.answered(&wanted, now);
                 }
             }
             Outcome::Found(published) => {
@@ -318,20 +364,20 @@ impl State {
                 let digests = before.zip(published.record.manifest);
                 let moved = digests.and_then(|(installed, found)| entry.moved(found, installed));
                 effects.moved = moved.zip(wanted.component()).map(|(moved, component)| self.moved(component, moved));
-                self.answered(now);
+                self.answered(&wanted, now);
             }
             Outcome::Resolved(found) => {
                 entry.succeed(now, fraction);
                 let installed = entry.found.as_ref().and_then(|published| published.record.manifest);
                 let moved = installed.and_then(|installed| entry.moved(found, installed));
                 effects.moved = moved.zip(wanted.component()).map(|(moved, component)| self.moved(component, moved));
-                self.answered(now);
+                self.answered(&wanted, now);
             }
             Outcome::Read => {
                 entry.succeed(now, fraction);
                 entry.due = None;
                 effects.wake = std::mem::take(&mut entry.waiting);
-                self.answered(now);
+                self.answered(&wanted, now);
             }
         }
         self.publish(&wanted);
@@ -354,13 +400,22 @@ impl State {
         }
     }
 
-    /// The registry has answered: what failed because of it is tried at once.
-    fn answered(&mut self, now: Instant) {
-        if self.host.failures == 0 {
+    /// A registry did not answer: what fails because of it is not tried again before `until`.
+    fn failed(&mut self, wanted: &Wanted, until: Instant) {
+        if let Some(registry) = wanted.registry(&self.routes) {
+            self.hosts.insert(registry, Host { until });
+        }
+    }
+
+    /// A registry has answered: what failed because of it is tried at once.
+    fn answered(&mut self, wanted: &Wanted, now: Instant) {
+        let Some(registry) = wanted.registry(&self.routes) else { return };
+        if self.hosts.remove(&registry).is_none() {
             return;
         }
-        self.host = Host::default();
-        for entry in self.entries.values_mut().filter(|entry| entry.is_of_host && entry.due.is_some()) {
+        let routes = &self.routes;
+        let of_registry = self.entries.iter_mut().filter(|(wanted, _)| wanted.registry(routes) == Some(registry));
+        for (_, entry) in of_registry.filter(|(_, entry)| entry.is_of_host && entry.due.is_some()) {
             (entry.is_of_host, entry.due) = (false, Some(now));
         }
     }
@@ -370,16 +425,17 @@ impl State {
         self.waits.entry(kyma.clone()).or_default().insert(wanted);
     }
 
-    /// The entry of what is wanted, which is due at once if it is new.
+    /// The entry of what is wanted, which is due at once if it is new. Without a registry it has failed.
     fn entry(&mut self, wanted: Wanted, now: Instant) -> &mut Entry {
+        let has_registry = wanted.registry(&self.routes).is_some();
         self.entries.entry(wanted).or_insert_with(|| Entry {
             waiting: BTreeMap::new(),
             found: None,
-            failure: None,
+            failure: (!has_registry).then(|| decide::NO_REGISTRY.to_owned()),
             is_of_host: false,
             attempt: 0,
             running: None,
-            due: Some(now),
+            due: has_registry.then_some(now),
             renew: false,
             asked: None,
             recorded: None,
@@ -442,6 +498,14 @@ impl Entry {
 // === impl Wanted ===
 
 impl Wanted {
+    /// The registry that has it.
+    fn registry(&self, routes: &Routes) -> Option<RegistryIndex> {
+        routes.of(match self {
+            Wanted::Component(component) => &component.name,
+            Wanted::Layer(layer) => &layer.source.name,
+        })
+    }
+
     fn component(&self) -> Option<&Component> {
         match self {
             Wanted::Component(component) => Some(component),
@@ -453,6 +517,14 @@ impl Wanted {
 // === impl Job ===
 
 impl Job {
+    /// The component that is read, or whose layer.
+    pub(super) fn name(&self) -> &ComponentName {
+        match self {
+            Job::Find(component) | Job::Renew(component) | Job::Check(component) => &component.name,
+            Job::Read(layer) => &layer.source.name,
+        }
+    }
+
     fn wanted(&self) -> Wanted {
         match self {
             Job::Find(component) | Job::Renew(component) | Job::Check(component) => {

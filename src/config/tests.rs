@@ -172,7 +172,9 @@ fn camel_case<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
 #[test]
 fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
     let value = serde_json::to_value(Options::default()).unwrap();
-    let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    // Only the file has a list of registries.
+    let keys = value.as_object().unwrap().keys().map(String::as_str).filter(|key| *key != "ociRegistries");
+    let keys: Vec<&str> = keys.collect();
     let documented = documented();
     assert_eq!(keys, documented.iter().map(|option| &*option.key).collect::<Vec<_>>());
     for Documented { flag, aliases, key, .. } in &documented {
@@ -239,7 +241,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
 fn a_registry_is_given_by_its_host_or_by_a_secret() {
     let registry = |flags: &[&str]| {
         let config = Config::try_from(options(flags, "")).map_err(|error| error.to_string())?;
-        Ok::<_, String>(config.registry.map(|registry| registry.access))
+        Ok::<_, String>(config.registries.all.into_iter().next().map(|registry| registry.access))
     };
     let address = |text: &str| RegistryAccess::Anonymous(text.parse().unwrap());
     for (flags, expected) in [
@@ -269,6 +271,46 @@ fn a_registry_is_given_by_its_host_or_by_a_secret() {
         assert!(error.contains(expected), "{flags:?}: {error}");
         assert!(!error.contains("password@"), "{error}");
     }
+}
+
+#[test]
+fn the_file_names_more_registries_for_some_components() {
+    let registries = |file: &str| {
+        let config = Config::try_from(options(&["--oci-registry-host=r.example.com"], file));
+        config.map(|config| config.registries.all).map_err(|error| error.to_string())
+    };
+    let file = "ociRegistries:\n\
+                - {components: [example.org/team/, kyma-project.io/module/keda], host: team.example.org, subpath: a}\n\
+                - {components: [other.org], credSecret: other, tokenHosts: [auth.other.org], ca: /ca.pem}\n";
+    let found = registries(file).unwrap();
+    let shown = found.iter().map(|registry| (registry.components.clone().unwrap_or_default(), registry.access.clone()));
+    let address = |text: &str| RegistryAccess::Anonymous(text.parse().unwrap());
+    let expected = [
+        (vec![], address("r.example.com")),
+        (vec!["example.org/team".to_owned(), "kyma-project.io/module/keda".to_owned()], address("team.example.org/a")),
+        (vec!["other.org".to_owned()], RegistryAccess::Secret(Key::new("kcp-system", "other"))),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    assert_eq!(found[2].token_hosts, ["auth.other.org"]);
+    assert_eq!(found[2].ca.as_deref(), Some(Path::new("/ca.pem")));
+    let printed = options(&["--oci-registry-host=r.example.com"], file).to_yaml();
+    assert_eq!(registries(&printed).unwrap(), found, "{printed}");
+    for (entry, expected) in [
+        ("{host: r}", "entry 1: name its `components`"),
+        ("{components: [example.org/c]}", "entry 1: set `host` or `credSecret`"),
+        ("{components: [example.org/c, example.org/c/], host: r}", "`example.org/c` occurs twice"),
+        ("{components: [A B], host: r}", "`A B` does not begin the name of a component"),
+        (
+            "{components: [example.org/c], host: r, credSecret: s}",
+            "either registry or credSecretName should be provided",
+        ),
+        ("{components: [example.org/c], host: ftp://r}", "its scheme is neither http nor https"),
+    ] {
+        let error = registries(&format!("ociRegistries: [{entry}]")).unwrap_err();
+        assert!(error.contains("`ociRegistries`") && error.contains(expected), "{entry}: {error}");
+    }
+    let unknown = yaml::read_own::<Options>("ociRegistries:\n- {component: a}\n").unwrap_err();
+    assert!(unknown.message.contains("component"), "{unknown:?}");
 }
 
 #[test]

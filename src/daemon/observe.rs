@@ -57,6 +57,7 @@ impl Observer {
                 oldest: depths.oldest,
             },
             requests: self.requests(),
+            registries: context.components.series(),
             unreachable_runtimes: kymas
                 .iter()
                 .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))

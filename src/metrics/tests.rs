@@ -40,6 +40,13 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         }],
         queue: QueueSeries { ready: 1, running: 2, delayed: 3, failing: 1, oldest: Duration::from_millis(1500) },
         requests: vec![RequestSeries { cluster: "kcp", verb: "apply", count: 7 }],
+        registries: vec![RegistrySeries {
+            registry: "r.example.com/modules".to_owned(),
+            answering: true,
+            failing: 1,
+            requests: 9,
+            received_bytes: 4096,
+        }],
         unreachable_runtimes: 1,
         watches: vec![("Heard", 1), ("Silent", 0)],
         unreadable: [("Kyma".to_owned(), 1)].into(),

@@ -97,15 +97,15 @@ pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, key: 
     )
 }
 
-/// Watches the Secret with the credentials of the OCI registry. A rotation takes effect at once.
+/// Watches a Secret with the credentials of an OCI registry. A rotation takes effect at once.
 pub fn registry_secret(context: &Arc<Context>, key: &Key) -> Watch {
     let Context { kcp, stores, events, .. } = &**context;
-    let shared = Arc::clone(context);
+    let (shared, secret) = (Arc::clone(context), key.clone());
     Feed { kcp, stores, events }.watch(
         Table::RegistrySecret,
         named_secret(key.namespace(), key.name()),
         |secret| Some(docker_config(secret)),
-        move |_, _, found| shared.components.set_secret(found.as_deref()),
+        move |_, _, found| shared.components.set_secret(&secret, found.as_deref()),
     )
 }
 

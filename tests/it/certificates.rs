@@ -264,8 +264,12 @@ impl World {
             inbox: Default::default(),
             shared: Default::default(),
             maintenance: tidegate::maintenance::Maintenance::default(),
-            components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
-                .unwrap(),
+            components: tidegate::components::Components::open(
+                &tidegate::config::Registries::default(),
+                Path::new(""),
+                tidegate_oci::Unpacker::local(),
+            )
+            .unwrap(),
             contacts: Default::default(),
             agent: None,
             watchers: Default::default(),

@@ -1075,8 +1075,12 @@ impl Daemon {
             contacts: Default::default(),
             agent: None,
             maintenance: tidegate::maintenance::Maintenance::default(),
-            components: tidegate::components::Components::open(None, Path::new(""), tidegate_oci::Unpacker::local())
-                .unwrap(),
+            components: tidegate::components::Components::open(
+                &tidegate::config::Registries::default(),
+                Path::new(""),
+                tidegate_oci::Unpacker::local(),
+            )
+            .unwrap(),
             watchers: Default::default(),
             panicked: Default::default(),
             certificates: Arc::clone(&certificates),

@@ -1,6 +1,15 @@
 //! Requests to one registry: authorization, redirects, limits and errors. GET only.
 
-use std::{error::Error as StdError, io, path::PathBuf, time::Duration};
+use std::{
+    error::Error as StdError,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{
@@ -31,6 +40,14 @@ pub(super) struct Wire {
     pub(super) token_hosts: Vec<String>,
     pub(super) authorization: Mutex<Authorization>,
     pub(super) timeout: Duration,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// What was exchanged with a registry and its token servers. Only grows.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    requests: AtomicU64,
+    received_bytes: AtomicU64,
 }
 
 /// What is read.
@@ -149,7 +166,7 @@ impl Wire {
         let token_target = Target { name: name.clone(), ..target.clone() };
         let response = checked(response, &token_target)?;
         let mut body = Sink::Memory(Vec::new());
-        receive(response, TOKEN_BYTES_MAX, &name, &mut body).await?;
+        self.receive(response, TOKEN_BYTES_MAX, &name, &mut body).await?;
         let why = "contains no token";
         let token: Token =
             serde_json::from_slice(&body.into_bytes()).map_err(|_| Error::Answer { from: name.clone(), why })?;
@@ -194,7 +211,56 @@ impl Wire {
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
+        self.traffic.requests.fetch_add(1, Ordering::Relaxed);
         self.http.request(request).await.map_err(|error| unreachable_error(&error, name))
+    }
+
+    /// Writes a body to `sink` and returns the digest of its bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body has more than `limit` bytes or ends early, or if the sink fails.
+    pub(super) async fn receive(
+        &self,
+        response: Response<Incoming>,
+        limit: u64,
+        name: &str,
+        sink: &mut Sink,
+    ) -> Result<BlobDigest, Error> {
+        let too_much = || Error::TooMuch { from: name.to_owned(), limit };
+        let broken = |why| Error::Answer { from: name.to_owned(), why };
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| limit < length) {
+            return Err(too_much());
+        }
+        let mut body = response.into_body();
+        let mut hasher = Sha256::new();
+        let mut remaining = limit;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| broken("ends early: the connection was closed"))?;
+            let Ok(bytes) = frame.into_data() else { continue };
+            let count = bytes.len() as u64;
+            self.traffic.received_bytes.fetch_add(count, Ordering::Relaxed);
+            remaining = remaining.checked_sub(count).ok_or_else(too_much)?;
+            hasher.update(&bytes);
+            sink.write(&bytes).await?;
+        }
+        sink.flush().await?;
+        Ok(BlobDigest::from_bytes(hasher.finalize().into()))
+    }
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    /// The number of requests.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of bodies that were received.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -229,37 +295,6 @@ impl Sink {
             }
         }
     }
-}
-
-/// Writes a body to `sink` and returns the digest of its bytes.
-///
-/// # Errors
-///
-/// Fails if the body has more than `limit` bytes or ends early, or if the sink fails.
-pub(super) async fn receive(
-    response: Response<Incoming>,
-    limit: u64,
-    name: &str,
-    sink: &mut Sink,
-) -> Result<BlobDigest, Error> {
-    let too_much = || Error::TooMuch { from: name.to_owned(), limit };
-    let broken = |why| Error::Answer { from: name.to_owned(), why };
-    let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| limit < length) {
-        return Err(too_much());
-    }
-    let mut body = response.into_body();
-    let mut hasher = Sha256::new();
-    let mut remaining = limit;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| broken("ends early: the connection was closed"))?;
-        let Ok(bytes) = frame.into_data() else { continue };
-        remaining = remaining.checked_sub(bytes.len() as u64).ok_or_else(too_much)?;
-        hasher.update(&bytes);
-        sink.write(&bytes).await?;
-    }
-    sink.flush().await?;
-    Ok(BlobDigest::from_bytes(hasher.finalize().into()))
 }
 
 /// The answer, if it is a success.

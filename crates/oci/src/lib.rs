@@ -23,6 +23,7 @@
 pub use self::{
     credentials::{Credentials, DockerConfig, DockerConfigError},
     error::{Error, Exhaustion, Flaw, Format, Realm},
+    exchange::Traffic,
     layers::{Layers, stored_descriptor, stored_layer},
     registry::{Found, Registry, Settings},
     unpacker::{EXIT_COMPUTING, EXIT_ELAPSED, Unpacker, serve},

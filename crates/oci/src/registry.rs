@@ -14,7 +14,7 @@ use super::{
     connect,
     credentials::Credentials,
     error::Error,
-    exchange::{Sink, Target, Wire, receive},
+    exchange::{Sink, Target, Traffic, Wire},
     limits::{CONFIG_BYTES_MAX, DESCRIPTOR_BLOB_BYTES_MAX, LAYER_BYTES_MAX, MANIFEST_BYTES_MAX, OPERATION_MAX},
     manifest::{self, Manifest},
     unpack::Packed,
@@ -36,6 +36,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Where blobs are unpacked.
     pub unpacker: Unpacker,
+    /// Counts what is exchanged.
+    pub traffic: Arc<Traffic>,
 }
 
 /// A registry. Clones share connections, credentials and tokens.
@@ -68,6 +70,7 @@ impl Settings {
             token_hosts: Vec::new(),
             timeout: OPERATION_MAX,
             unpacker: Unpacker::local(),
+            traffic: Arc::default(),
         }
     }
 }
@@ -81,10 +84,10 @@ impl Registry {
     ///
     /// Fails if the CAs cannot be read, or if the credentials cannot be sent or would be sent unencrypted.
     pub fn new(settings: Settings) -> Result<Registry, Error> {
-        let Settings { address, ca, credentials, token_hosts, timeout, unpacker } = settings;
+        let Settings { address, ca, credentials, token_hosts, timeout, unpacker, traffic } = settings;
         let http = connect::client(ca.as_deref())?;
         let authorization = Mutex::new(Authorization::default());
-        let wire = Arc::new(Wire { http, address, token_hosts, authorization, timeout });
+        let wire = Arc::new(Wire { http, address, token_hosts, authorization, timeout, traffic });
         let registry = Registry { wire, unpacker };
         registry.set_credentials(credentials)?;
         Ok(registry)
@@ -196,7 +199,7 @@ impl Registry {
         let stated = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
         let stated: Option<BlobDigest> = stated.and_then(|text| text.parse().ok());
         let mut sink = Sink::Memory(Vec::new());
-        let found = receive(response, MANIFEST_BYTES_MAX, &target.name, &mut sink).await?;
+        let found = self.wire.receive(response, MANIFEST_BYTES_MAX, &target.name, &mut sink).await?;
         if expected.or(stated).is_some_and(|expected| expected != found) {
             return Err(Error::Digest { from: target.name.clone(), found });
         }
@@ -211,7 +214,7 @@ impl Registry {
 
     async fn blob(&self, target: &Target, digest: BlobDigest, limit: u64, sink: &mut Sink) -> Result<(), Error> {
         let response = self.wire.get(target).await?;
-        let found = receive(response, limit, &target.name, sink).await?;
+        let found = self.wire.receive(response, limit, &target.name, sink).await?;
         if found == digest { Ok(()) } else { Err(Error::Digest { from: target.name.clone(), found }) }
     }
 

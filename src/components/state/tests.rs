@@ -5,6 +5,7 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 
 use super::*;
+use crate::config::{Registry, RegistryAccess};
 
 fn component(name: &str) -> Component {
     Component::new(&format!("example.org/module/{name}"), "1.0.0").unwrap()
@@ -36,6 +37,16 @@ fn failed(class: Class, is_of_host: bool) -> Outcome {
     Outcome::Failed(Failure { message: format!("{class:?}"), class, retry_after: None, is_of_host })
 }
 
+fn registry(component: Option<&str>) -> Registry {
+    Registry {
+        components: component.map(|name| vec![name.to_owned()]),
+        access: RegistryAccess::Anonymous("r.example.com".parse().unwrap()),
+        subpath: String::new(),
+        ca: None,
+        token_hosts: Vec::new(),
+    }
+}
+
 /// A state with the components of some channels, and its clock.
 struct World {
     state: State,
@@ -45,7 +56,7 @@ struct World {
 impl World {
     fn new(names: &[&str]) -> World {
         let now = Instant::now();
-        let mut state = State::default();
+        let mut state = State::new(Routes::to(&[registry(Some("other.org")), registry(None)]));
         let named = names.iter().map(|name| (component(name), [kyma(&format!("{name}-1.0.0"))].into()));
         state.follow(named.collect(), now);
         World { state, now }
@@ -116,7 +127,9 @@ fn a_failure_is_told_once_and_tried_again_later() {
     assert_eq!(world.waits(), Duration::from_secs(300));
     // New credentials may help at once.
     world.now -= Duration::from_secs(200);
-    world.state.access_changed(world.now);
+    world.state.access_changed(RegistryIndex(0), world.now);
+    assert!(matches!(world.next(), Next::Wait(_)), "those of another registry do not");
+    world.state.access_changed(RegistryIndex(1), world.now);
     world.starts(&job);
 }
 
@@ -142,6 +155,50 @@ fn a_registry_that_is_away_is_asked_by_one_read_at_a_time() {
         started.push(job);
     }
     assert_eq!(started.len(), 2, "all others at once: {started:?}");
+}
+
+#[test]
+fn a_registry_that_is_away_holds_up_no_other() {
+    let mut world = World::new(&["a"]);
+    let there = |number: usize| Component::new(&format!("other.org/module/m{number}"), "1.0.0").unwrap();
+    for number in 0..9 {
+        world.state.want(&kyma("one"), &there(number), &Answer::Pending, world.now);
+    }
+    let mut started = Vec::new();
+    while let Next::Start(job) = world.next() {
+        started.push(job);
+    }
+    assert_eq!(started.len(), 1 + READS_MAX, "few at a time of one, and what the other has: {started:?}");
+    assert!(started.contains(&Job::Find(component("a"))));
+    world.end(&Job::Find(component("a")), Outcome::Found(published(1)));
+    for job in started.iter().filter(|job| job.name().as_str().starts_with("other.org")) {
+        world.end(job, failed(Class::Transient, true));
+    }
+    while let Next::Start(job) = world.next() {
+        world.end(&job, failed(Class::Transient, true));
+    }
+    world.now += CHECK_INTERVAL;
+    let mut started = Vec::new();
+    while let Next::Start(job) = world.next() {
+        started.push(job);
+    }
+    assert_eq!(started.len(), 2, "one asks again: {started:?}");
+    assert!(started.contains(&Job::Check(component("a"))), "{started:?}");
+}
+
+#[test]
+fn a_component_that_no_registry_has_is_not_read() {
+    let mut state = State::new(Routes::to(&[registry(Some("other.org"))]));
+    let now = Instant::now();
+    state.follow([(component("a"), BTreeSet::new())].into(), now);
+    let failed = Answer::Failed(decide::NO_REGISTRY.to_owned());
+    assert_eq!(state.answers().get(&component("a")), Some(&failed));
+    assert!(state.want(&kyma("one"), &component("b"), &Answer::Pending, now), "there is an answer at once");
+    assert!(!state.want(&kyma("one"), &component("b"), &failed, now));
+    assert!(state.renew(&kyma("one"), &component("b"), now, now), "nothing is asked");
+    let told = state.layer(&kyma("one"), Trigger::Changed, &layer(), now);
+    assert_eq!(told, Told::Failed(decide::NO_REGISTRY.to_owned()));
+    assert_eq!(state.next(now), Next::Idle);
 }
 
 #[test]

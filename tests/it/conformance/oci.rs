@@ -401,6 +401,39 @@ async fn row_48_a_runtime_has_modules_from_git_and_from_a_registry() {
     text_is(&stage, "mailer", "mail").await;
 }
 
+/// #48: more registries are in the configuration file. Each has its own credentials and gets no other's requests, and
+/// one that is away holds up no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_48_components_are_read_from_the_registry_that_the_file_names() {
+    let (main, team) = (Server::start(None, None).await, Server::start(Some("first"), None).await);
+    main.push("", &artifact("keda", "1.0.0", "one"), None);
+    main.push("", &artifact("keda", "1.1.0", "two"), None);
+    team.push("modules", &artifact("mailer", "1.0.0", "mail"), Some("robot:first"));
+    let folder = harness::folder();
+    let file = folder.path().join("tidegate.yaml");
+    let text = format!(
+        "ociRegistryHost: {}\nociRegistries:\n- components: [example.org/module/mailer]\n  credSecret: registry\n  \
+         subpath: modules\n",
+        main.address()
+    );
+    fs::write(&file, text).unwrap();
+    let stage = stage_with(&["keda", "mailer"], &[&format!("--config={}", file.display())]).await;
+    apply(&stage.kcp, &secret(&team, "first")).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    text_is(&stage, "keda", "one").await;
+    text_is(&stage, "mailer", "mail").await;
+    assert!(main.log().contains("module/keda") && !main.log().contains("module/mailer"));
+    assert!(team.log().contains("module/mailer") && !team.log().contains("module/keda"));
+
+    drop(team);
+    stage.commit("modules/mailer/release.yaml", &stage::release("mailer", &[("regular", "1.1.0")]));
+    module(&stage, "mailer", "its registry is away", fails("error finding ComponentDescriptor: ", "")).await;
+    stage.commit("modules/keda/release.yaml", &stage::release("keda", &[("regular", "1.1.0")]));
+    text_is(&stage, "keda", "two").await;
+    text_is(&stage, "mailer", "mail").await;
+}
+
 /// #47, #57: a damaged file is never taken for a module that has lost objects, so nothing is pruned.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_57_a_damaged_layer_prunes_nothing() {

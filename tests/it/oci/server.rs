@@ -92,6 +92,11 @@ impl Server {
         self.folder.path().join("storage")
     }
 
+    /// What it has logged; a line for each request.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
     /// From now on, this is the password. The registry reads the file when it has changed.
     pub(crate) fn set_password(&self, password: &str) {
         fs::write(self.folder.path().join("htpasswd"), htpasswd(password)).unwrap();
@@ -175,7 +180,7 @@ fn repository(subpath: &str, name: &ComponentName) -> String {
 fn settings(folder: &Path, storage: &Path, port: u16, has_password: bool, is_encrypted: bool) -> String {
     let mut settings = json!({
         "version": "0.1",
-        "log": {"level": "warn", "accesslog": {"disabled": true}},
+        "log": {"level": "warn"},
         "storage": {"filesystem": {"rootdirectory": storage}, "delete": {"enabled": true}},
         "http": {"addr": format!("127.0.0.1:{port}"), "secret": "secret"},
     });
