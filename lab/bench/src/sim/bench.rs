@@ -25,14 +25,17 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{
-    fleet,
+    fleet::{self, Origin},
     limit::{self, Clients, Limit, Memory, Objects},
     open_files,
     process::{Daemon, Machine, Usage},
-    report::{Latency, Output, Phase, Report, Work},
+    report::{self, Latency, Output, Phase, Reads, Report, Work},
     stage::{Requests, Servers, Size, Stage},
 };
-use crate::servers::{Make, Mark};
+use crate::{
+    registry::Registry,
+    servers::{Make, Mark},
+};
 use tidegate_core::api::names::{self, annotation};
 use tidegate_process::tell;
 use tidegate_process::{Exit, period::Period};
@@ -66,6 +69,9 @@ pub(super) struct Arguments {
     /// Start this kind of runtimes
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     runtime_servers: Make,
+    /// Read the objects of modules from there; the OCI registry is in this process
+    #[arg(long, value_enum, default_value_t = ModulesFrom::Git)]
+    modules_from: ModulesFrom,
     /// Run the bare client this many times and print the median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     limits: u16,
@@ -75,6 +81,17 @@ pub(super) struct Arguments {
     /// Write the numbers as JSON to this file as well, for example `bench.json` [default: none]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// Where the objects of modules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ModulesFrom {
+    /// The repository
+    Git,
+    /// An OCI registry
+    Oci,
+    /// First the repository, then, in a new landscape, an OCI registry
+    Both,
 }
 
 /// In the phase with black holes, one in this many runtimes answers nothing.
@@ -94,9 +111,40 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     check(arguments)?;
     let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
     let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
+    let origins: &[Origin] = match arguments.modules_from {
+        ModulesFrom::Git => &[Origin::Git],
+        ModulesFrom::Oci => &[Origin::Oci],
+        ModulesFrom::Both => &[Origin::Git, Origin::Oci],
+    };
+    let (mut reports, mut limited) = (Vec::new(), Ok(()));
+    for &origin in origins {
+        let (report, of_limit) = landscape(arguments, size, &servers, origin).await?;
+        reports.push(report);
+        limited = limited.and(of_limit);
+    }
+    // Write the file first, so that a failure of the terminal loses nothing.
+    let kept = json.map(|numbers| numbers.write(&report::json(&reports)));
+    report::print(&reports, arguments.output);
+    kept.transpose()?;
+    limited.map(|()| Exit::Ok)
+}
+
+/// Measures one landscape. The second value says whether the bare client did its part.
+async fn landscape(
+    arguments: &Arguments,
+    size: Size,
+    servers: &Servers,
+    origin: Origin,
+) -> anyhow::Result<(Report, anyhow::Result<()>)> {
     tell!("starting {} API servers", size.runtimes + 1);
-    let stage = Stage::start(size, &servers, "daemon").await?;
-    let mut run = Run::start(&stage, size, vec![format!("--resync={}", arguments.resync)]).await?;
+    let stage = Stage::start(size, servers, "daemon").await?;
+    let mut more = vec![format!("--resync={}", arguments.resync)];
+    let registry = match origin {
+        Origin::Git => None,
+        Origin::Oci => Some(Registry::start(fleet::content(size)?).await?),
+    };
+    more.extend(registry.iter().map(|registry| format!("--oci-registry-host={}", registry.address())));
+    let mut run = Run::start(&stage, size, origin, registry, more).await?;
     run.rollout().await?;
     run.idle(Duration::from_secs(arguments.idle)).await?;
     run.bump().await?;
@@ -109,15 +157,10 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     // Stop the daemon's servers before those of the limit start.
     drop(stage);
     // Print the measured numbers even if the bare client fails.
-    let limited = limits(&servers, size, &mut phases, arguments.limits).await;
+    let limited = limits(servers, size, &mut phases, arguments.limits).await;
     let limited = limited.context("the bare client of the limit failed");
     let phases = phases.into_iter().map(|(phase, _)| phase).collect();
-    let report = Report { size, servers: servers.describe(), phases };
-    // Write the file first, so that a failure of the terminal loses nothing.
-    let kept = json.map(|numbers| numbers.write(&report.json()));
-    report.print(arguments.output);
-    kept.transpose()?;
-    limited.map(|()| Exit::Ok)
+    Ok((Report { size, servers: servers.describe(), origin, phases }, limited))
 }
 
 /// Fails on options that the daemon would reject, before any server is started.
@@ -177,6 +220,8 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
 struct Run<'a> {
     stage: &'a Stage,
     size: Size,
+    origin: Origin,
+    registry: Option<Registry>,
     /// Additional options of the daemon.
     more: Vec<String>,
     daemon: Daemon,
@@ -195,19 +240,29 @@ struct Watch {
     marks: Vec<Mark>,
     began: Timestamp,
     before: Usage,
+    /// The requests to the registry until then.
+    asked: BTreeMap<String, u64>,
     machine: Option<Machine>,
 }
 
 // === impl Run ===
 
 impl<'a> Run<'a> {
-    async fn start(stage: &'a Stage, size: Size, more: Vec<String>) -> anyhow::Result<Run<'a>> {
+    async fn start(
+        stage: &'a Stage,
+        size: Size,
+        origin: Origin,
+        registry: Option<Registry>,
+        more: Vec<String>,
+    ) -> anyhow::Result<Run<'a>> {
         let daemon = stage.daemon(&more)?;
         stage.look(async || daemon.leads()).await?;
         let clients = Clients::connect(&stage.clusters)?;
         Ok(Run {
             stage,
             size,
+            origin,
+            registry,
             more,
             daemon,
             clients,
@@ -231,7 +286,7 @@ impl<'a> Run<'a> {
 
     /// Everything is in git and nothing in the clusters.
     async fn rollout(&mut self) -> anyhow::Result<()> {
-        let files = fleet::files(self.size);
+        let files = fleet::files(self.size, self.origin);
         self.change("first rollout", files, &self.all(), &[]).await
     }
 
@@ -402,8 +457,14 @@ impl<'a> Run<'a> {
             marks: self.stage.marks(),
             began: Timestamp::now(),
             before: self.daemon.usage()?,
+            asked: self.asked(),
             machine: Machine::now(),
         })
+    }
+
+    /// The requests to the registry until now.
+    fn asked(&self) -> BTreeMap<String, u64> {
+        self.registry.as_ref().map(Registry::requests).unwrap_or_default()
     }
 
     fn push(
@@ -426,6 +487,7 @@ impl<'a> Run<'a> {
             cpu: usage.cpu.saturating_sub(watch.before.cpu),
             resident: usage.resident,
             peak: usage.peak,
+            registry: self.registry.as_ref().map(|_| Reads::between(&watch.asked, &self.asked())),
             limit: None,
             others: watch.machine.zip(Machine::now()).map(|(before, now)| now.others_since(&before)),
         };

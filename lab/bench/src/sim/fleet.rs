@@ -5,15 +5,29 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::stage::Size;
-use tidegate_core::api::{
-    self,
-    names::{KCP_NAMESPACE, SKR_NAMESPACE, annotation, label},
+use crate::registry::Content;
+use tidegate_core::{
+    api::{
+        self,
+        names::{KCP_NAMESPACE, SKR_NAMESPACE, annotation, label},
+    },
+    component::Component,
 };
 
 /// The versions of every module: the first one of the channel `regular`, the next one, and that of `fast`.
 pub(super) const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "1.2.0"];
 /// Limit of runtimes: each needs a port of this machine, and names have four digits.
 pub(super) const RUNTIMES_MAX: i64 = 5_000;
+
+/// Where the objects of modules are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// In the repository.
+    #[default]
+    Git,
+    /// In an OCI registry.
+    Oci,
+}
 
 /// Objects of a module other than ConfigMaps: the usual permissions of an operator.
 const RIGHTS: usize = 5;
@@ -72,19 +86,37 @@ pub(super) fn source(url: &str) -> Value {
 }
 
 /// All files.
-pub(super) fn files(size: Size) -> Vec<(String, String)> {
+pub(super) fn files(size: Size, origin: Origin) -> Vec<(String, String)> {
     let Size { runtimes, modules, objects } = size;
     let mut files = Vec::new();
     for module in 0..modules {
         files.push((release_path(module), release(module, VERSIONS[0])));
         for version in VERSIONS {
             let folder = format!("modules/{}/{version}", module_name(module));
-            files.push((format!("{folder}/module-template.yaml"), template(module, version)));
-            files.push((format!("{folder}/objects/objects.yaml"), objects_of(module, version, objects)));
+            files.push((format!("{folder}/module-template.yaml"), template(module, version, origin)));
+            if origin == Origin::Git {
+                files.push((format!("{folder}/objects/objects.yaml"), objects_of(module, version, objects)));
+            }
         }
     }
     files.extend((1..=runtimes).map(|index| (kyma_path(index), kyma(index, modules, &[]))));
     files
+}
+
+/// What a registry with the modules has.
+pub(super) fn content(size: Size) -> anyhow::Result<Content> {
+    let mut content = Content::default();
+    for module in 0..size.modules {
+        for version in VERSIONS {
+            let component = Component::new(&component_name(module), version)?;
+            content.publish(&component, &objects_of(module, version, size.objects));
+        }
+    }
+    Ok(content)
+}
+
+fn component_name(module: usize) -> String {
+    format!("example.org/module/{}", module_name(module))
 }
 
 /// The file of a Kyma.
@@ -103,20 +135,23 @@ pub(super) fn release(module: usize, version: &str) -> String {
     format!(
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n\
          metadata: {{name: {name}, namespace: {KCP_NAMESPACE}}}\n\
-         spec:\n  moduleName: {name}\n  ocmComponentName: example.org/module/{name}\n\
+         spec:\n  moduleName: {name}\n  ocmComponentName: {}\n\
          \x20 channels: [{{channel: regular, version: {version}}}, {{channel: fast, version: {}}}]\n",
+        component_name(module),
         VERSIONS[2]
     )
 }
 
-fn template(module: usize, version: &str) -> String {
+fn template(module: usize, version: &str, origin: Origin) -> String {
     let name = module_name(module);
-    let key = annotation::MODULE_PATH;
+    let annotations = match origin {
+        Origin::Git => format!("  annotations: {{{}: modules/{name}/{version}/objects}}\n", annotation::MODULE_PATH),
+        Origin::Oci => String::new(),
+    };
     format!(
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\n\
-         metadata:\n  name: {name}-{version}\n  namespace: {KCP_NAMESPACE}\n\
-         \x20 annotations: {{{key}: modules/{name}/{version}/objects}}\n\
-         spec: {{moduleName: {name}, version: {version}}}\n"
+         metadata:\n  name: {name}-{version}\n  namespace: {KCP_NAMESPACE}\n{annotations}\
+         spec: {{moduleName: {name}, version: {version}, descriptor: {{}}}}\n"
     )
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{limit::Limit, stage::Size};
+use super::{fleet::Origin, limit::Limit, stage::Size};
 use kube_sim::Tally;
 use tidegate_process::say;
 
@@ -33,6 +33,8 @@ pub(super) struct Phase {
     pub(super) resident: u64,
     /// During the phase.
     pub(super) peak: u64,
+    /// Requests to the OCI registry, if there is one.
+    pub(super) registry: Option<Reads>,
     /// The limit of a bare client for the same objects, if any object changed.
     pub(super) limit: Option<Limit>,
     /// The part of the processors that other processes used during the phase, if known.
@@ -64,7 +66,19 @@ pub(super) struct Report {
     pub(super) size: Size,
     /// The kind of the servers.
     pub(super) servers: &'static str,
+    pub(super) origin: Origin,
     pub(super) phases: Vec<Phase>,
+}
+
+/// Requests to an OCI registry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reads {
+    /// For manifests, each by the tag of a version.
+    pub(super) manifests: u64,
+    /// For blobs.
+    pub(super) blobs: u64,
+    /// For the blob that was requested most often, since the start.
+    pub(super) most: u64,
 }
 
 /// A budget, and the measured value.
@@ -94,6 +108,21 @@ impl Latency {
         // The smallest wait that is not exceeded by this percentage.
         let quantile = |percent: usize| waits[(waits.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
         Some(Latency { p50: quantile(50), p99: quantile(99), runtimes: waits.len() })
+    }
+}
+
+// === impl Reads ===
+
+impl Reads {
+    /// Those between two moments, of which the requests until then are known.
+    pub(super) fn between(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> Reads {
+        let is_blob = |path: &str| path.contains("/blobs/");
+        let count = |blobs: bool| {
+            let paths = after.iter().filter(|(path, _)| is_blob(path) == blobs);
+            paths.map(|(path, count)| count - before.get(path).copied().unwrap_or_default()).sum()
+        };
+        let most = after.iter().filter(|(path, _)| is_blob(path)).map(|(_, count)| *count).max();
+        Reads { manifests: count(false), blobs: count(true), most: most.unwrap_or_default() }
     }
 }
 
@@ -198,6 +227,9 @@ impl Phase {
             "latency": latency,
             "kcp": requests(&self.kcp),
             "runtimes": requests(&self.skrs),
+            "registry": self.registry.map(|reads| {
+                json!({"manifests": reads.manifests, "blobs": reads.blobs, "mostOfOneBlob": reads.most})
+            }),
             "cpuSeconds": self.cpu.as_secs_f64(),
             "residentBytes": self.resident,
             "peakBytes": self.peak,
@@ -208,20 +240,36 @@ impl Phase {
     }
 }
 
+/// Prints the numbers of landscapes.
+pub(super) fn print(reports: &[Report], output: Output) {
+    match output {
+        Output::Text => say!("{}", reports.iter().map(Report::table).collect::<Vec<_>>().join("\n\n")),
+        Output::Json => say!("{:#}", json(reports)),
+    }
+}
+
+/// The numbers of one landscape, or an array of those of several.
+pub(super) fn json(reports: &[Report]) -> Value {
+    match reports {
+        [report] => report.json(),
+        _ => reports.iter().map(Report::json).collect(),
+    }
+}
+
 // === impl Report ===
 
 impl Report {
-    pub(super) fn print(&self, output: Output) {
-        match output {
-            Output::Text => say!("{}", self.table()),
-            Output::Json => say!("{:#}", self.json()),
-        }
-    }
-
     fn table(&self) -> String {
         let Size { runtimes, modules, objects } = self.size;
         let mut lines = vec![
-            format!("{runtimes} runtimes × {modules} modules × {objects} objects, {}", self.servers),
+            format!(
+                "{runtimes} runtimes × {modules} modules × {objects} objects, {}, modules in {}",
+                self.servers,
+                match self.origin {
+                    Origin::Git => "git",
+                    Origin::Oci => "an OCI registry",
+                }
+            ),
             String::new(),
             format!(
                 "{:<24} {:>9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}",
@@ -250,14 +298,19 @@ impl Report {
         for phase in &self.phases {
             let (kcp, skrs) = (verbs(&phase.kcp), verbs(&phase.skrs));
             lines.push(format!("\n{}\n  KCP       {kcp}\n  runtimes  {skrs}", phase.name));
+            if let Some(Reads { manifests, blobs, most }) = phase.registry {
+                let most = format!("the most of one blob until then: {most}");
+                lines.push(format!("  registry  manifests {manifests}, blobs {blobs}; {most}"));
+            }
         }
         lines.join("\n")
     }
 
-    pub(super) fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let Size { runtimes, modules, objects } = self.size;
         json!({
             "runtimes": runtimes, "modules": modules, "objects": objects, "servers": self.servers,
+            "modulesFrom": match self.origin { Origin::Git => "git", Origin::Oci => "oci" },
             "phases": self.phases.iter().map(Phase::json).collect::<Vec<_>>(),
             "budgets": self.budgets().iter().map(Budget::json).collect::<Vec<_>>(),
         })
@@ -268,6 +321,7 @@ impl Report {
         let phase = |name: &str| self.phases.iter().find(|phase| phase.name == name);
         let Size { runtimes, modules, objects } = self.size;
         let mut budgets = Vec::new();
+        let reads = self.phases.iter().filter_map(|phase| phase.registry).map(|reads| reads.most).max();
         let mut add = |what, measured: Option<f64>, most| {
             budgets.extend(measured.map(|measured| Budget { what, measured, most }));
         };
@@ -295,6 +349,7 @@ impl Report {
                 1.1,
             );
         }
+        add("registry, reads of one blob", reads.and_then(|most| u32::try_from(most).ok()).map(f64::from), 1.0);
         if let Some(restart) = phase("daemon restart") {
             add("restart, seconds until caught up", Some(restart.wall.as_secs_f64()), 30.0);
             add("restart, writes", Some(float(restart.writes())), 0.0);

@@ -171,7 +171,7 @@ impl Stage {
 
     /// Writes all files of the landscape, and commits them.
     pub(super) fn commit_landscape(&self) -> anyhow::Result<()> {
-        for (path, text) in fleet::files(self.size) {
+        for (path, text) in fleet::files(self.size, fleet::Origin::Git) {
             self.repository.write(&path, &text)?;
         }
         self.repository.commit("the landscape")?;

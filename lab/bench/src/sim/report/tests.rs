@@ -14,6 +14,7 @@ fn phase(work: Work, limit: Option<Limit>) -> Phase {
         cpu: Duration::from_millis(700),
         resident: 50 << 20,
         peak: 60 << 20,
+        registry: None,
         limit,
         others: None,
     }
@@ -45,6 +46,7 @@ fn what_has_no_limit_says_so() {
     let report = Report {
         size: Size { runtimes: 2, modules: 1, objects: 5 },
         servers: "all simulated",
+        origin: Origin::Git,
         phases: vec![phase(Work::Nothing, None)],
     };
     let table = report.table();
@@ -64,6 +66,7 @@ fn budgets_are_judged_by_the_phases_that_show_them() {
     let report = Report {
         size: Size { runtimes: 10, modules: 1, objects: 10 },
         servers: "all simulated",
+        origin: Origin::Git,
         phases: vec![
             Phase {
                 name: "first rollout",
@@ -108,4 +111,25 @@ fn what_others_took_is_said_of_both_sides_of_a_ratio() {
     assert!(doubts.contains("a phase: other processes used 30 % of the processors during its limit"), "{doubts}");
     assert_eq!((&doubtful.json()["othersPart"], &doubtful.json()["limit"]["othersPart"]), (&json!(0.104), &json!(0.3)));
     assert_eq!(phase(Work::Nothing, None).doubts(), Vec::<String>::new());
+}
+
+#[test]
+fn reads_of_a_registry_are_those_of_the_phase_and_the_most_of_all() {
+    let asked = |manifest: u64, blob: u64| {
+        BTreeMap::from([("/v2/a/manifests/1".to_owned(), manifest), ("/v2/a/blobs/x".to_owned(), blob)])
+    };
+    let reads = Reads::between(&asked(1, 1), &asked(3, 2));
+    assert_eq!(reads, Reads { manifests: 2, blobs: 1, most: 2 });
+    let report = Report {
+        size: Size { runtimes: 2, modules: 1, objects: 5 },
+        servers: "all simulated",
+        origin: Origin::Oci,
+        phases: vec![Phase { registry: Some(reads), ..phase(Work::Nothing, None) }],
+    };
+    let table = report.table();
+    assert!(table.starts_with("2 runtimes × 1 modules × 5 objects, all simulated, modules in an OCI registry\n"));
+    assert!(table.ends_with("\n  registry  manifests 2, blobs 1; the most of one blob until then: 2"), "{table}");
+    let budget = table.lines().find(|line| line.starts_with("registry, reads of one blob")).unwrap_or_default();
+    assert!(budget.ends_with("not met"), "{budget}");
+    assert_eq!(json(&[report])["modulesFrom"], "oci");
 }
