@@ -243,15 +243,15 @@ impl Stores {
     /// Records that the control plane has stopped to serve a kind, or serves it again.
     pub(crate) fn set_served(&self, table: Table, namespace: &str, is_served: bool) {
         if let Some(plural) = table.required() {
-            let sources: Vec<Key> = self
-                .tables()
-                .sources
-                .iter()
-                .filter(|(_, source)| !source.spec.suspend)
-                .map(|(key, _)| key.clone())
-                .collect();
-            self.definitions().set_served(plural, namespace, is_served, &sources);
+            self.definitions().set_served(plural, namespace, is_served, &self.working_sources());
         }
+    }
+
+    /// The GitSources that are not suspended.
+    fn working_sources(&self) -> Vec<Key> {
+        let tables = self.tables();
+        let working = tables.sources.iter().filter(|(_, source)| !source.spec.suspend);
+        working.map(|(key, _)| key.clone()).collect()
     }
 
     // --- objects in KCP ---
@@ -526,6 +526,7 @@ impl Stores {
     /// Starts to wake subjects at changes, and wakes every existing one once.
     pub fn start(&self) {
         self.tables().started = true;
+        self.definitions().begin(&self.working_sources());
         self.wake_all();
     }
 

@@ -64,7 +64,9 @@ pub(super) async fn reconcile(
         let copies = decide::to_prune(&base.objects, &copies);
         // A definition that is missing in the control plane may be so together with its kind.
         let definitions = pass.context.stores.definitions();
-        if !copies.is_empty() && definitions.hold(pass.context.kcp, pass.key.namespace()).await.is_some() {
+        if !copies.is_empty()
+            && (definitions.may_lack_some() || definitions.hold(pass.context.kcp, pass.key.namespace()).await.is_some())
+        {
             is_held = true;
             break;
         }

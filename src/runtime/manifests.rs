@@ -92,6 +92,19 @@ pub(super) async fn report_orphan(
     Ok(())
 }
 
+/// Writes into the status of a Manifest that it is kept although it is being deleted, and publishes one Event.
+pub(super) async fn report_kept(
+    context: RuntimeContext<'_>,
+    cause: &Cause,
+    live: &Arc<Manifest>,
+) -> Result<(), Failed> {
+    let reported = manifest::block(context.kcp, cause, live, &decide::kept_message(live)).await?;
+    if let Some(note) = decide::news(live, &reported) {
+        context.events.publish(&**live, Severity::Warning, reason::ORPHANED, "Reconcile", note);
+    }
+    Ok(())
+}
+
 /// Renders the Manifest of a module.
 async fn render(pass: &RuntimePass<'_>, installation: &Installation) -> decide::Rendering {
     let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
@@ -123,7 +136,11 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             }
             Act::Release { desired, live } => {
                 let left = manifest::release_finalizers(kcp, cause, &live).await?;
-                decide::after_release(desired, &left)
+                decide::after_release(desired, live, &left)
+            }
+            Act::Succeed { desired, former } => {
+                let (metadata, is_created) = enact::apply(kcp, cause, &desired).await?;
+                decide::after_succession(desired, &former, &metadata, is_created)?
             }
             Act::Delete(live) => {
                 enact::delete(kcp, cause, &live).await?;

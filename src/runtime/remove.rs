@@ -216,10 +216,10 @@ pub(super) async fn orphans(
     let name = certificate::key_of(key, context.certificates.rules());
     let certificate = context.stores.certificate_secret(name.name()).and_then(|secret| secret.created);
     if decide::outlived_definition(context.stores.definitions().kymas_since(), certificate, &deleting) {
-        tracing::info!(
-            kyma = %key,
-            "the definition of Kymas is newer than what the Kyma left; it is kept for its return"
-        );
+        for manifest in &deleting {
+            let reported = manifests::report_kept(context, cause, manifest).await;
+            reported.map_err(|failed| Failure::new(failed.class, failed.reason, failed.message))?;
+        }
         return Ok(Finish::Deferred);
     }
     if !certificates::remove(context.certificates, cause, key).await.map_err(failure)? {

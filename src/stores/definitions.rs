@@ -7,7 +7,9 @@
 //! the deletion cannot miss the mark. Passes that ask at the same moment share one answer.
 //!
 //! What comes back needs a moment: first the API server serves the kinds, then the sources apply their definitions,
-//! then the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either.
+//! then the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either. A
+//! process that begins to work cannot know whether something was lost before, so the catalogs in runtimes wait in the
+//! same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +44,12 @@ struct State {
     /// The kinds that the control plane has stopped to serve, with the namespace of their watch.
     not_served: BTreeSet<(&'static str, String)>,
     returning: Option<Returning>,
+    /// The sources, since this process works.
+    beginning: Option<Returning>,
+    /// Whether the definition of Kymas was being deleted when it was last seen, and a user had confirmed that.
+    is_end_confirmed: bool,
+    /// When the present definition of Kymas was created, if a user had confirmed the deletion of the one before.
+    confirmed: Option<Timestamp>,
     /// The namespaces in which a pass was turned away. It is woken when it would no longer be.
     turned_away: BTreeSet<String>,
     /// What was last said in the log.
@@ -107,6 +115,8 @@ const DEFINITIONS: [(&str, &str); 6] = [
     ("watchers", KYMA_GROUP),
     ("gitsources", "tidegate.dev"),
 ];
+/// The definition of Kymas.
+const KYMAS: Guarded = Guarded::Definition("kymas", KYMA_GROUP);
 /// How often a hold is checked. A user who confirms a deletion waits no longer than this.
 const CHECK: Duration = Duration::from_secs(5);
 /// How long a watch may be behind the writes of a source.
@@ -201,14 +211,25 @@ impl Definitions {
         !readmitted.is_empty()
     }
 
-    /// When the definition of Kymas was created, if that is known.
+    /// When the definition of Kymas was created, if that is known. What is older may return, unless a user has
+    /// confirmed the deletion of the definition before: then this is unknown.
     pub(crate) fn kymas_since(&self) -> Option<Timestamp> {
         let state = self.state.lock();
         let (_, observed) = state.read.as_ref()?;
-        match observed.get(&Guarded::Definition("kymas", KYMA_GROUP))? {
-            Presence::Present { created } => *created,
+        match observed.get(&KYMAS)? {
+            Presence::Present { created } => created.filter(|created| state.confirmed != Some(*created)),
             Presence::Terminating { .. } | Presence::Absent | Presence::Unknown(_) => None,
         }
+    }
+
+    /// Records that this process works from now on, with these sources.
+    pub(crate) fn begin(&self, sources: &[Key]) {
+        self.state.lock().beginning = Some(Returning::now(sources));
+    }
+
+    /// Whether definitions that were lost before this process began to work may still be missing.
+    pub(crate) fn may_lack_some(&self) -> bool {
+        self.state.lock().beginning.as_ref().is_some_and(|beginning| !beginning.is_over(Instant::now()))
     }
 
     /// Records that the control plane has stopped to serve a kind, or serves it again.
@@ -228,12 +249,11 @@ impl Definitions {
     /// Records that a source has applied its definitions in a pass that began at `began`.
     pub(crate) fn applied(&self, source: &Key, began: Instant) {
         let mut state = self.state.lock();
-        if let Some(returning) = &mut state.returning
-            && returning.since <= began
-            && returning.sources.remove(source)
-            && returning.sources.is_empty()
-        {
-            returning.settled = Some(Instant::now());
+        let State { returning, beginning, .. } = &mut *state;
+        for waiting in returning.iter_mut().chain(beginning) {
+            if waiting.since <= began && waiting.sources.remove(source) && waiting.sources.is_empty() {
+                waiting.settled = Some(Instant::now());
+            }
         }
     }
 
@@ -289,6 +309,13 @@ impl Definitions {
         if was_missing && !observed.values().any(Presence::is_missing) && state.returning.is_none() {
             // Which sources there are is known once their kind is served again.
             state.returning = Some(Returning::now(&[]));
+        }
+        match observed.get(&KYMAS) {
+            Some(Presence::Terminating { is_confirmed }) => state.is_end_confirmed = *is_confirmed,
+            Some(Presence::Present { created }) if state.is_end_confirmed => {
+                (state.is_end_confirmed, state.confirmed) = (false, *created);
+            }
+            Some(Presence::Present { .. } | Presence::Absent | Presence::Unknown(_)) | None => {}
         }
         let is_held = observed.values().any(|presence| !matches!(presence, Presence::Present { .. }));
         if state.returning.as_ref().is_some_and(|returning| returning.is_over(began)) && !is_held {

@@ -144,8 +144,9 @@ fn number(name: &str) -> Option<u64> {
 fn landscapes_converge_whatever_happens() {
     let (first, count) = match (number("TIDEGATE_SEED"), number("TIDEGATE_SEEDS")) {
         (Some(seed), None) => {
+            let filter = std::env::var("TIDEGATE_LOG");
             let _ = tidegate_process::telemetry::init(
-                "warn,tidegate=info,script=info",
+                filter.as_deref().unwrap_or("warn,tidegate=info,script=info"),
                 tidegate_process::telemetry::Format::Text,
             );
             (seed, 1)

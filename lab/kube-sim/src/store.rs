@@ -99,6 +99,9 @@ struct State {
     collections: HashMap<Arc<str>, Collection>,
     /// By the UID of an owner: its dependents, as collection and key.
     owned: HashMap<Box<str>, BTreeSet<Spot>>,
+    /// Collections whose kind is not served any more, with the version at that time. Should it be served again, nobody
+    /// can watch from before.
+    forgotten: HashMap<Arc<str>, u64>,
 }
 
 /// A page of a list.
@@ -311,7 +314,7 @@ impl Store {
     /// Creates an empty store. Each collection keeps `history_max` events.
     pub(super) fn new(history_max: usize) -> Store {
         // A real server has written before the first request. Zero means "any version" to clients.
-        let state = State { version: 1, collections: HashMap::new(), owned: HashMap::new() };
+        let state = State { version: 1, collections: HashMap::new(), owned: HashMap::new(), forgotten: HashMap::new() };
         Store { state: Mutex::new(state), history_max }
     }
 
@@ -328,7 +331,8 @@ impl Store {
             (Arc::clone(name), collection)
         };
         let collections = state.collections.iter().map(collection).collect();
-        let state = State { version: state.version, collections, owned: state.owned.clone() };
+        let forgotten = state.forgotten.clone();
+        let state = State { version: state.version, collections, owned: state.owned.clone(), forgotten };
         Store { state: Mutex::new(state), history_max }
     }
 
@@ -452,6 +456,9 @@ impl Store {
     pub(super) fn news(&self, collection: &str, version: u64) -> Result<News, Compacted> {
         let state = self.lock();
         let Some(place) = state.collections.get(collection) else {
+            if let Some(end) = state.forgotten.get(collection).filter(|end| version < **end) {
+                return Err(Compacted(*end));
+            }
             return Ok(News { events: Vec::new(), version: state.version });
         };
         if version < place.compacted {
@@ -473,7 +480,11 @@ impl Store {
 
     /// Drops a collection whose kind is no longer served, and notifies its watchers.
     pub(super) fn forget(&self, collection: &str) {
-        self.lock().collections.remove(collection);
+        let mut state = self.lock();
+        let version = state.version;
+        if let Some((name, _)) = state.collections.remove_entry(collection) {
+            state.forgotten.insert(name, version);
+        }
     }
 
     /// The number of objects.
@@ -487,10 +498,11 @@ impl Store {
 impl State {
     fn collection(&mut self, name: &Arc<str>) -> &mut Collection {
         let version = self.version;
+        let compacted = self.forgotten.get(name).copied().unwrap_or_default();
         self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
-            compacted: 0,
+            compacted,
             changed: watch::Sender::new(version),
         })
     }

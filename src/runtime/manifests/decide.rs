@@ -20,6 +20,7 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         Kyma, Manifest,
+        manifest::ManifestStatus,
         names::{FIELD_MANAGER, annotation, label},
         shared::{ObjectMeta, State, Time},
     },
@@ -91,8 +92,11 @@ pub(super) enum Act {
     Upgrade { desired: Object, live: Arc<Manifest> },
     /// Reads it.
     Read(Key),
-    /// Drops our finalizers, so that it ends and its objects stay. Then applies the new one.
+    /// Drops our finalizers, so that it ends and its objects stay. Then its successor is created.
     Release { desired: Object, live: Arc<Manifest> },
+    /// Creates the successor of a Manifest that is gone. It takes over the inventory: objects that the module no longer
+    /// has must still be pruned.
+    Succeed { desired: Object, former: Arc<Manifest> },
     /// Annotates it as unmanaged.
     Unmanage(Arc<Manifest>),
     /// Deletes it.
@@ -258,10 +262,26 @@ pub(super) fn orphan_message(why: &str) -> String {
 
 /// The note of the Event about an orphan, `before` and after its status was written; none if the status said so before.
 pub(super) fn orphan_note(before: &Manifest, after: &Manifest) -> Option<String> {
+    news(before, after).map(|message| format!("{message}; its objects stay; delete the Manifest to remove them"))
+}
+
+/// What the status of a Manifest says, if it did not before.
+pub(super) fn news(before: &Manifest, after: &Manifest) -> Option<String> {
     let said =
         |manifest: &Manifest| manifest.status.as_ref()?.last_operation.as_ref().map(|last| last.operation.clone());
-    let message = said(after).filter(|message| said(before).as_ref() != Some(message))?;
-    Some(format!("{message}; its objects stay; delete the Manifest to remove them"))
+    said(after).filter(|message| said(before).as_ref() != Some(message))
+}
+
+/// Why a Manifest is kept whose Kyma vanished together with the definition of Kymas.
+pub(super) fn kept_message(live: &Manifest) -> String {
+    let key = landscape::key(&live.metadata);
+    format!(
+        "its Kyma is gone together with the definition of Kymas, so its objects stay; to remove them, run `kubectl \
+         annotate manifest -n {} {} {}=true`",
+        key.namespace(),
+        key.name(),
+        annotation::CONFIRM_DELETION
+    )
 }
 
 /// Whether a Manifest is being deleted and its objects are still there.
@@ -359,8 +379,22 @@ pub(super) fn after_upgrade(desired: &Object, live: &Manifest, metadata: &Metada
 
 /// What follows the release of a former Manifest. `left` are the finalizers of others: while there are any, it exists,
 /// and a pass over it would remove its objects.
-pub(super) fn after_release(desired: Object, left: &[String]) -> Act {
-    if left.is_empty() { Act::Apply { desired, live: None } } else { Act::Keep(None) }
+pub(super) fn after_release(desired: Object, former: Arc<Manifest>, left: &[String]) -> Act {
+    if left.is_empty() { Act::Succeed { desired, former } } else { Act::Keep(None) }
+}
+
+/// What follows the creation of a successor. The pass over it writes the inventory before it writes to the runtime.
+pub(super) fn after_succession(
+    desired: Object,
+    former: &Manifest,
+    metadata: &Metadata,
+    is_created: bool,
+) -> Result<Act, Failed> {
+    let act = after_apply(desired, None, metadata, is_created)?;
+    let Act::Keep(Some(manifest)) = act else { return Ok(act) };
+    let synced = former.status.iter().flat_map(|status| status.synced.clone()).collect();
+    let status = Some(ManifestStatus { synced, ..ManifestStatus::default() });
+    Ok(Act::Keep(Some(Arc::new(Manifest { status, ..Manifest::clone(&manifest) }))))
 }
 
 /// What follows the annotation as unmanaged: the Manifest is deleted, and its objects stay without the ownership label.

@@ -9,9 +9,10 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
-        names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, finalizer, label},
+        names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, finalizer, label},
         shared::State,
     },
+    landscape,
     name::Key,
     object::Gvk,
     status::{self, Facts, ModuleFact, Planned},
@@ -116,12 +117,18 @@ pub(super) fn deleting(manifests: &[Arc<Manifest>]) -> Vec<Arc<Manifest>> {
 }
 
 /// Whether something that a vanished Kyma left is older than the definition of Kymas, created at `since`. Then the Kyma
-/// vanished with the former definition: no user has deleted it.
+/// vanished with the former definition: no user has deleted it. A user may confirm the deletion of each Manifest.
 pub(super) fn outlived_definition(
     since: Option<Timestamp>,
     certificate: Option<Timestamp>,
     deleting: &[Arc<Manifest>],
 ) -> bool {
+    let is_confirmed = |manifest: &Arc<Manifest>| {
+        landscape::annotation(&manifest.metadata, annotation::CONFIRM_DELETION) == Some("true")
+    };
+    if !deleting.is_empty() && deleting.iter().all(is_confirmed) {
+        return false;
+    }
     let created = |manifest: &Arc<Manifest>| manifest.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let left = certificate.into_iter().chain(deleting.iter().filter_map(created)).min();
     matches!((since, left), (Some(since), Some(left)) if left < since)

@@ -1,7 +1,5 @@
 use super::*;
 
-const KYMAS: Guarded = Guarded::Definition("kymas", KYMA_GROUP);
-
 fn namespace(name: &str) -> Guarded {
     Guarded::Namespace(name.to_owned())
 }
@@ -111,4 +109,40 @@ async fn who_was_turned_away_is_woken_once_also_if_the_hold_was_never_said() {
     tokio::time::advance(LAG_MAX).await;
     assert!(definitions.readmits());
     assert!(!definitions.readmits());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_begins_to_work_waits_for_its_sources_before_it_prunes_catalogs() {
+    let (definitions, source) = (Definitions::default(), Key::new("kcp-system", "landscape"));
+    assert!(!definitions.may_lack_some(), "nothing is pruned by a process that does not work");
+    definitions.begin(std::slice::from_ref(&source));
+    tokio::time::advance(LAG_MAX).await;
+    assert!(definitions.may_lack_some());
+    assert_eq!(definitions.known_hold("kcp-system"), None, "deletions are acted upon");
+    definitions.applied(&source, Instant::now());
+    assert!(definitions.may_lack_some(), "the watches are behind");
+    tokio::time::advance(LAG_MAX).await;
+    assert!(!definitions.may_lack_some());
+    definitions.begin(&[source]);
+    tokio::time::advance(RETURN_MAX).await;
+    assert!(!definitions.may_lack_some(), "a source that never answers is not waited for for ever");
+}
+
+#[test]
+fn what_a_confirmed_deletion_left_does_not_return() {
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    let since = |steps: Vec<Presence>| {
+        let definitions = Definitions::default();
+        for presence in steps {
+            definitions.take(Instant::now(), observed([(KYMAS, presence)]));
+        }
+        definitions.kymas_since()
+    };
+    let created = |second: i64| Presence::Present { created: Some(at(second)) };
+    assert_eq!(since(vec![created(1)]), Some(at(1)));
+    assert_eq!(since(vec![created(1), terminating(false), created(5)]), Some(at(5)));
+    assert_eq!(since(vec![created(1), terminating(true), created(5)]), None);
+    assert_eq!(since(vec![created(1), terminating(true), Presence::Absent, created(5), created(5)]), None);
+    let later = vec![terminating(true), created(5), terminating(false), created(9)];
+    assert_eq!(since(later), Some(at(9)), "a confirmation is for one deletion");
 }

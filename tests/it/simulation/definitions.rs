@@ -9,7 +9,7 @@ use super::{
     judge::{Judge, LOOK},
     land::{DEFINITIONS, IN_KCP, KYMAS, USERS},
     repository::Condition,
-    world::{SOURCE, SOURCES, World},
+    world::{KCP, SOURCE, SOURCES, World},
 };
 
 /// The CRDs that may be deleted, with the path segment of their objects.
@@ -97,6 +97,11 @@ async fn release(world: &mut World, objects: &str) {
             world.wires.truth().abandon(name);
         }
         let path = format!("{objects}/{name}");
+        if let Some(kyma) = KYMAS.into_iter().chain([USERS]).find(|kyma| *kyma == name && objects.ends_with("kymas")) {
+            // A daemon may hear of that later.
+            world.wires.truth().touched(KCP, &path);
+            world.released.insert(kyma);
+        }
         world.patch(&world.kcp, &path, &json!({"metadata": {"finalizers": null}})).await;
     }
 }

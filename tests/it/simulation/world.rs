@@ -67,6 +67,8 @@ pub(super) struct World {
     pub(super) secrets: BTreeMap<&'static str, Credentials>,
     /// Runtimes in which a Deployment does not become ready.
     pub(super) stuck: BTreeSet<&'static str>,
+    /// Kymas that an administrator has freed of their finalizers: nobody is left to clean up the base of the runtime.
+    pub(super) released: BTreeSet<&'static str>,
     /// Number of events, by name.
     counts: BTreeMap<String, u64>,
     /// When to kill the daemon, and after how many polls.
@@ -144,6 +146,7 @@ impl World {
             folder,
             daemon: None,
             former: JoinSet::new(),
+            released: BTreeSet::new(),
             lives: 0,
             disk: 0,
             began: tokio::time::Instant::now(),
@@ -212,6 +215,17 @@ impl World {
     pub(super) async fn confirm(&self) {
         let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": self.head}}});
         self.patch(&self.kcp, SOURCE, &patch).await;
+        // What a Kyma left that vanished with its definition, and that does not come back.
+        let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-deletion": "true"}}});
+        for manifest in self.list(&self.kcp, &format!("{IN_KCP}/manifests")).await {
+            let metadata = &manifest["metadata"];
+            let kyma = metadata["labels"]["operator.kyma-project.io/kyma-name"].as_str().unwrap_or_default();
+            let is_confirmed = !metadata["annotations"]["tidegate.dev/confirm-deletion"].is_null();
+            if metadata["deletionTimestamp"].is_string() && !self.land.kymas.contains_key(kyma) && !is_confirmed {
+                let path = format!("{IN_KCP}/manifests/{}", metadata["name"].as_str().unwrap_or_default());
+                self.patch(&self.kcp, &path, &patch).await;
+            }
+        }
     }
 
     // --- the daemon ---

@@ -332,6 +332,8 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let command = confirm_command(&key, &commit);
     let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
+    let unreadable = decision.waiting.iter().filter(|(_, wait)| matches!(wait, Wait::Unreadable)).map(|(id, _)| id);
+    let unreadable: Vec<String> = unreadable.map(text).collect();
     if 0 < unconfirmed {
         let mut message =
             format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
@@ -349,6 +351,15 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             number(limited, "object")
         );
         return Some(Verdict::no("PruneLimit", message).stalled());
+    }
+    if !unreadable.is_empty() {
+        let count = number(unreadable.len(), "object");
+        let names = unreadable[..unreadable.len().min(ENTRIES_MAX)].join(", ");
+        let message = format!(
+            "{count} removed from git and not pruned, because they do not match their types: {names}; correct them, \
+             see `tidegate status`"
+        );
+        return Some(Verdict::no("PruneUnreadable", message));
     }
     None
 }

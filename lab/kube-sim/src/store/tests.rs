@@ -76,6 +76,19 @@ fn news_have_every_change_until_history_forgets_it() {
 }
 
 #[test]
+fn nobody_watches_from_before_the_end_of_a_kind() {
+    let store = Store::new(8);
+    let before = store.put(&maps(), &key("", "a"), None, config_map("a", "1")).unwrap().version;
+    store.remove(&maps(), &key("", "a"), before).unwrap();
+    let end = store.version();
+    store.forget("configmaps");
+    assert_eq!(store.news("configmaps", before).err(), Some(Compacted(end)));
+    store.put(&maps(), &key("", "b"), None, config_map("b", "1")).unwrap();
+    assert_eq!(store.news("configmaps", before).err(), Some(Compacted(end)));
+    assert_eq!(store.news("configmaps", end).unwrap().events.len(), 1);
+}
+
+#[test]
 fn pages_go_on_where_they_ended_and_stay_in_their_namespace() {
     let store = Store::new(8);
     for (namespace, name) in [("a", "x"), ("a-b", "y"), ("a", "z"), ("b", "x")] {

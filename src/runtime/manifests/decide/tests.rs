@@ -136,6 +136,7 @@ fn name(act: &Act) -> &'static str {
         Act::Upgrade { .. } => "upgrade",
         Act::Read(_) => "read",
         Act::Release { .. } => "release",
+        Act::Succeed { .. } => "succeed",
         Act::Unmanage(_) => "unmanage",
         Act::Delete(_) => "delete",
     }
@@ -339,8 +340,17 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
         let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma_with_uid("present"));
         assert_eq!(name(&decision.steps[0].act), expected);
     }
-    assert_eq!(name(&after_release(desired.clone(), &[])), "create");
-    assert_eq!(name(&after_release(desired, &["example.org/other".to_owned()])), "absent");
+    let synced = json!([{"group": "", "version": "v1", "kind": "ConfigMap", "name": "old", "namespace": "a"}]);
+    let status: ManifestStatus = serde_json::from_value(json!({"state": "Ready", "synced": synced})).unwrap();
+    let former = || Arc::new(Manifest { status: Some(status.clone()), ..Manifest::clone(&owned("former", true)) });
+    assert_eq!(name(&after_release(desired.clone(), former(), &[])), "succeed");
+    assert_eq!(name(&after_release(desired.clone(), former(), &["example.org/other".to_owned()])), "absent");
+    // What the former one had, and the module no longer has, must still be pruned.
+    let metadata = metadata(&desired.id(), "7");
+    let act = after_succession(desired, &former(), &metadata, true).unwrap();
+    let Act::Keep(Some(successor)) = act else { panic!("it is there: {act:?}") };
+    let inherited = successor.status.as_ref().unwrap();
+    assert_eq!((&inherited.synced, inherited.state), (&status.synced, State::default()));
 }
 
 #[test]

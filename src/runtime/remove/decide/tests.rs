@@ -174,8 +174,16 @@ fn what_is_older_than_the_definition_of_kymas_is_kept_for_their_return() {
         manifest.metadata.creation_timestamp = Some(tidegate_core::api::shared::Time(at(second)));
         Arc::new(manifest)
     };
+    let confirmed = |second: i64| {
+        let mut manifest = Manifest::clone(&manifest(second));
+        let annotations = [("tidegate.dev/confirm-deletion".to_owned(), "true".to_owned())];
+        manifest.metadata.annotations = Some(annotations.into());
+        Arc::new(manifest)
+    };
     for (since, certificate, manifests, expected) in [
         (None, Some(at(1)), vec![manifest(1)], false),
+        (Some(at(5)), Some(at(1)), vec![confirmed(1)], false),
+        (Some(at(5)), None, vec![confirmed(1), manifest(1)], true),
         (Some(at(5)), None, vec![], false),
         (Some(at(5)), Some(at(1)), vec![], true),
         (Some(at(5)), Some(at(6)), vec![manifest(7)], false),
