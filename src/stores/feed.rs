@@ -126,8 +126,23 @@ impl Feed<'_> {
         K: Resource + DeserializeOwned + Send + 'static,
         P: PartialEq + Send + Sync + 'static,
     {
+        self.stores.expect(table, options.namespace.as_deref().unwrap_or_default());
+        self.watch_expected(table, options, project, set)
+    }
+
+    /// The same for a table that start-up already waits for.
+    fn watch_expected<K, P>(
+        &self,
+        table: Table,
+        options: Options,
+        project: impl Fn(K) -> Option<P> + Send + 'static,
+        set: impl Fn(&Stores, &Key, Option<Arc<P>>) + Send + 'static,
+    ) -> Watch
+    where
+        K: Resource + DeserializeOwned + Send + 'static,
+        P: PartialEq + Send + Sync + 'static,
+    {
         let namespace = options.namespace.clone().unwrap_or_default();
-        self.stores.expect(table, &namespace);
         let (stores, events) = (self.stores.clone(), self.events.clone());
         let on_change = move |change: Change<P>| match change {
             Change::Set { key, new, .. } => set(&stores, &key, Some(new)),
@@ -237,7 +252,7 @@ impl Feed<'_> {
             let options = Options::all(Kind::new(gvk, plural, true)).namespace(&namespace);
             let set = |stores: &Stores, key: &Key, live| stores.set_certificate(key.name(), live);
             Feed { kcp: &kcp, stores: &stores, events: &events }
-                .watch(Table::Certificates, options, project, set)
+                .watch_expected(Table::Certificates, options, project, set)
                 .await;
         })
     }

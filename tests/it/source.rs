@@ -1090,7 +1090,8 @@ impl Daemon {
             feed.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));
-        stores.complete().await;
+        let listed = tokio::time::timeout(SOON, stores.complete()).await;
+        assert!(listed.is_ok(), "not listed: {:?}", stores.missing());
         stores.start();
         for _ in 0..4 {
             let context = Arc::clone(&context);
