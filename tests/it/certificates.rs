@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -96,23 +96,7 @@ struct Runtime {
     sleeps: bool,
 }
 
-static CERT_MANAGER: OnceCell<PathBuf> = OnceCell::const_new();
 static CRDS: OnceCell<()> = OnceCell::const_new();
-
-/// cert-manager, built on first use.
-async fn cert_manager() -> &'static PathBuf {
-    const FILES: [(&str, &str); 3] = [
-        ("go.mod", include_str!("../cert-manager/go.mod")),
-        ("go.sum", include_str!("../cert-manager/go.sum")),
-        ("main.go", include_str!("../cert-manager/main.go")),
-    ];
-    CERT_MANAGER
-        .get_or_init(|| async {
-            let progress = |line: &str| eprintln!("testbed: {line}");
-            harness::assets().await.program_of("cert-manager", &FILES, &progress).await.expect("cert-manager is built")
-        })
-        .await
-}
 
 impl World {
     /// On a real server, which runs cert-manager's webhooks and evaluates RBAC.
@@ -179,7 +163,7 @@ impl World {
         std::fs::write(&kubeconfig, access.text()).expect("a file");
         let log = self.folder.path().join("cert-manager.log");
         let arguments = [format!("--kubeconfig={}", kubeconfig.display()), format!("--namespace={}", self.namespace)];
-        let issuer = Guarded::start(cert_manager().await, arguments, self.folder.path(), &log);
+        let issuer = Guarded::start(harness::cert_manager().await, arguments, self.folder.path(), &log);
         *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer.expect("cert-manager starts"));
     }
 
@@ -282,7 +266,8 @@ impl World {
             tasks.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));
-        stores.complete().await;
+        let listed = tokio::time::timeout(SOON, stores.complete()).await;
+        assert!(listed.is_ok(), "not listed: {:?}", stores.missing());
         stores.start();
         for _ in 0..4 {
             let (context, runtimes) = (Arc::clone(&context), Arc::clone(&runtimes));

@@ -8,7 +8,7 @@ use std::{
     borrow::Borrow,
     collections::BTreeMap,
     ops::Deref,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -30,7 +30,10 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 const DEDICATED_MAX: u32 = 4;
 static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
 
-static ASSETS: OnceCell<Assets> = OnceCell::const_new();
+static ASSETS: OnceCell<Result<Assets, String>> = OnceCell::const_new();
+static KUBECTL: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static CERT_MANAGER: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static REGISTRY: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -57,13 +60,56 @@ impl Borrow<ControlPlane> for Dedicated {
     }
 }
 
-/// The programs, built on first use.
+/// The programs, built on first use. If they cannot be built, each test that needs them fails with the same sentence at
+/// once.
 pub(crate) async fn assets() -> &'static Assets {
-    ASSETS
-        .get_or_init(|| async {
-            Assets::load(&|line: &str| eprintln!("testbed: {line}")).await.expect("the servers can be built")
-        })
-        .await
+    let assets = ASSETS.get_or_init(async || Assets::load(&report).await.map_err(|error| chain(&error)));
+    assets.await.as_ref().unwrap_or_else(|error| panic!("the servers cannot be built: {error}"))
+}
+
+/// kubectl, built on first use.
+pub(crate) async fn kubectl() -> &'static Path {
+    built(&KUBECTL, "kubectl", async |assets| assets.kubectl(&report).await).await
+}
+
+/// cert-manager, built on first use.
+pub(crate) async fn cert_manager() -> &'static Path {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../cert-manager/go.mod")),
+        ("go.sum", include_str!("../cert-manager/go.sum")),
+        ("main.go", include_str!("../cert-manager/main.go")),
+    ];
+    built(&CERT_MANAGER, "cert-manager", async |assets| assets.program_of("cert-manager", &FILES, &report).await).await
+}
+
+/// The registry, built on first use.
+pub(crate) async fn registry() -> &'static Path {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../registry/go.mod")),
+        ("go.sum", include_str!("../registry/go.sum")),
+        ("main.go", include_str!("../registry/main.go")),
+    ];
+    built(&REGISTRY, "the registry", async |assets| assets.program_of("registry", &FILES, &report).await).await
+}
+
+/// A program that is built at most once, also if that fails.
+async fn built(
+    cell: &'static OnceCell<Result<PathBuf, String>>,
+    name: &str,
+    build: impl AsyncFnOnce(&'static Assets) -> Result<PathBuf, testbed::Error>,
+) -> &'static Path {
+    let assets = assets().await;
+    let path = cell.get_or_init(async || build(assets).await.map_err(|error| chain(&error))).await;
+    path.as_ref().unwrap_or_else(|error| panic!("{name} cannot be built: {error}"))
+}
+
+fn report(line: &str) {
+    eprintln!("testbed: {line}");
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The etcd of the shared servers.

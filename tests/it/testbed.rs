@@ -15,6 +15,15 @@ use crate::harness::{self, SOON, eventually};
 
 mod webhook;
 
+/// `.ci/run` runs this first and shows its progress: from nothing, it takes as long as half of the suite.
+#[tokio::test]
+async fn every_program_that_the_tests_run_can_be_built() {
+    harness::assets().await;
+    for program in [harness::kubectl().await, harness::cert_manager().await, harness::registry().await] {
+        assert!(program.is_file(), "{}", program.display());
+    }
+}
+
 #[tokio::test]
 async fn servers_share_an_etcd_and_no_object() {
     let (kcp, skr) = tokio::join!(harness::kcp(), harness::skr());

@@ -18,6 +18,7 @@ use tidegate_core::object::Digest;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::Command,
+    time::{sleep, timeout},
 };
 
 use crate::Error;
@@ -41,6 +42,9 @@ const STRIPPED: &str = "-s -w";
 
 /// How often a long step reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// A step that prints nothing for this long has failed: go waits for ever for a proxy that does not answer. The longest
+/// silence of a good step is the linking of kube-apiserver, about a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// A program that we run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -384,7 +388,9 @@ impl ModuleFile {
             command.env("GONOSUMDB", self.module).env("GOFLAGS", "-mod=mod");
         }
         let failed = |log: String| Error::Build { step: format!("fetching {query}"), log };
-        let output = command.output().await.map_err(|source| Error::Start { program: go.to_owned(), source })?;
+        let output = timeout(SILENCE_MAX, command.output()).await;
+        let output = output.map_err(|_| Error::Stalled { step: format!("fetching {query}"), waited: SILENCE_MAX })?;
+        let output = output.map_err(|source| Error::Start { program: go.to_owned(), source })?;
         let said: Download = serde_json::from_slice(&output.stdout)
             .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
         if let Some(error) = said.error {
@@ -421,7 +427,17 @@ fn go_command(go: &Path, module: &Path) -> Command {
 }
 
 /// Runs a step. go prints a line for each package and each module, so the number of lines shows progress.
-async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<(), Error> {
+async fn run(command: Command, what: &str, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<(), Error> {
+    run_within(SILENCE_MAX, command, what, progress).await
+}
+
+/// Runs a step that fails if it prints nothing for so long.
+async fn run_within(
+    silence_max: Duration,
+    mut command: Command,
+    what: &str,
+    progress: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(), Error> {
     progress(what);
     let start = Instant::now();
     let program = PathBuf::from(command.as_std().get_program());
@@ -435,7 +451,7 @@ async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send +
     };
     let mut lines = BufReader::new(errors).lines();
     let mut last: VecDeque<String> = VecDeque::new();
-    let mut count = 0_usize;
+    let (mut count, mut heard) = (0_usize, Instant::now());
     let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
     tick.tick().await;
     loop {
@@ -443,6 +459,7 @@ async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send +
             line = lines.next_line() => match line {
                 Ok(Some(line)) => {
                     count += 1;
+                    heard = Instant::now();
                     if last.len() == 20 {
                         last.pop_front();
                     }
@@ -451,6 +468,10 @@ async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send +
                 Ok(None) | Err(_) => break,
             },
             _ = tick.tick() => progress(&format!("{what}: {count} steps in {} s", start.elapsed().as_secs())),
+            // The program ends with `child`, which is dropped.
+            () = sleep(silence_max.saturating_sub(heard.elapsed())) => {
+                return Err(Error::Stalled { step: what.to_owned(), waited: silence_max });
+            }
         }
     }
     let status = child.wait().await.map_err(|source| Error::Start { program, source })?;

@@ -66,6 +66,18 @@ pub enum Error {
         /// The last lines of its output.
         log: String,
     },
+    /// A build step prints nothing any more, usually because a download does not continue.
+    #[error(
+        "{step} printed nothing for {} min: check that the Go module proxy (`go env GOPROXY`) is reachable, and run \
+         this again",
+        waited.as_secs() / 60
+    )]
+    Stalled {
+        /// The step.
+        step: String,
+        /// How long it has printed nothing.
+        waited: Duration,
+    },
     /// A file of a Go module differs from the pinned one.
     #[error("module {module} has the checksum {found}, but {wanted} is pinned")]
     Checksum {

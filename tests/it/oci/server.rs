@@ -11,12 +11,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 use tidegate_core::component::{BlobDigest, Component, ComponentName};
 use tidegate_testbed::{Folder, Guarded, free_port};
-use tokio::sync::OnceCell;
 
 use super::artifact::Artifact;
 use crate::harness::{self, SOON, eventually};
-
-static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// A registry on a loopback port. It ends with this value.
 pub(crate) struct Server {
@@ -27,25 +24,10 @@ pub(crate) struct Server {
     _process: Guarded,
 }
 
-/// The registry, built on first use.
-async fn program() -> &'static PathBuf {
-    const FILES: [(&str, &str); 3] = [
-        ("go.mod", include_str!("../../registry/go.mod")),
-        ("go.sum", include_str!("../../registry/go.sum")),
-        ("main.go", include_str!("../../registry/main.go")),
-    ];
-    PROGRAM
-        .get_or_init(|| async {
-            let progress = |line: &str| eprintln!("testbed: {line}");
-            harness::assets().await.program_of("registry", &FILES, &progress).await.expect("the registry is built")
-        })
-        .await
-}
-
 impl Server {
     /// Starts one: with a password if one is given; over TLS, on the storage of another one, if that is given.
     pub(crate) async fn start(password: Option<&str>, storage: Option<PathBuf>) -> Server {
-        let program = program().await;
+        let program = harness::registry().await;
         let folder = harness::folder();
         let ca = storage.is_some().then(|| write_certificate(folder.path()));
         let storage = storage.unwrap_or_else(|| folder.path().join("storage"));

@@ -1,6 +1,6 @@
 //! kubectl, of the same Go module as the real server: each command says the same of both.
 
-use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio, time::Duration};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Stdio, time::Duration};
 
 use kube_sim::{Kubeconfig, Options, Served, Server};
 use serde_json::json;
@@ -20,7 +20,7 @@ struct Said {
 
 /// One server, as kubectl reaches it.
 struct Side {
-    kubectl: PathBuf,
+    kubectl: &'static Path,
     folder: Folder,
     namespace: String,
 }
@@ -145,7 +145,7 @@ const OTHER: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, 
 
 impl Side {
     async fn new(kubeconfig: &Kubeconfig, namespace: &str) -> Side {
-        let kubectl = harness::assets().await.kubectl(&|line: &str| eprintln!("testbed: {line}")).await.unwrap();
+        let kubectl = harness::kubectl().await;
         let folder = harness::folder();
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig.text()).unwrap();
         std::fs::write(folder.path().join("objects.yaml"), OBJECTS).unwrap();
@@ -155,7 +155,7 @@ impl Side {
     }
 
     async fn run(&self, arguments: &[&str]) -> Said {
-        let mut command = Command::new(&self.kubectl);
+        let mut command = Command::new(self.kubectl);
         command
             .args(["--namespace", &self.namespace])
             .args(arguments)

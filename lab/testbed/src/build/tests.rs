@@ -14,6 +14,18 @@ fn versions_compare_by_number() {
     }
 }
 
+#[tokio::test]
+async fn a_step_that_says_nothing_for_long_fails_and_one_that_goes_on_does_not() {
+    let run = async |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).kill_on_drop(true);
+        run_within(Duration::from_secs(2), command, "building it", &|_| {}).await
+    };
+    run("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.5; done").await.unwrap();
+    let error = run("echo one >&2; sleep 60").await.unwrap_err();
+    assert!(error.to_string().starts_with("building it printed nothing for 0 min: check that the Go module proxy"));
+}
+
 #[test]
 fn patterns_have_one_star() {
     assert!(matches("pod-*.yaml", "pod-ready.yaml"));
