@@ -175,13 +175,17 @@ impl Layers {
         }
     }
 
-    /// The descriptor of a component as it is in the registry now, which replaces the one in the cache.
+    /// The descriptor of a component as it is in the registry now, which replaces the one in the cache. If the tag was
+    /// not moved, no blob is read.
     ///
     /// # Errors
     ///
     /// Fails, and keeps the one in the cache, if the registry cannot be read or the descriptor is invalid.
     pub async fn fetch_descriptor(&self, registry: &Registry, component: &Component) -> Result<Found, Error> {
-        let found = registry.descriptor(component).await?;
+        let found = match self.read_descriptor(registry.address(), component).await? {
+            Some(earlier) => registry.descriptor_again(component, earlier).await?,
+            None => registry.descriptor(component).await?,
+        };
         let (inner, name) = (Arc::clone(&self.0), descriptor_name(registry.address(), component));
         let record = Record { manifest: found.manifest, text: String::from_utf8_lossy(&found.text).into_owned() };
         ambient::blocking(move || inner.store_descriptor(&name, &record)).await.ok_or(Error::Thread)??;

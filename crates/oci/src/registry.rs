@@ -130,7 +130,27 @@ impl Registry {
     /// cannot be read.
     pub async fn descriptor(&self, component: &Component) -> Result<Found, Error> {
         let target = self.tag(component);
-        self.within(&target.name, self.find(component, &target, None)).await
+        let found = async {
+            let (digest, manifest) = self.manifest(&target, None).await?;
+            self.find(component, &target, digest, &manifest).await
+        };
+        self.within(&target.name, found).await
+    }
+
+    /// The same if an earlier result is at hand: with one request, unless the tag was moved since.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::descriptor`].
+    pub async fn descriptor_again(&self, component: &Component, earlier: Found) -> Result<Found, Error> {
+        let target = self.tag(component);
+        let found = async {
+            match self.manifest(&target, None).await? {
+                (digest, _) if digest == earlier.manifest => Ok(earlier),
+                (digest, manifest) => self.find(component, &target, digest, &manifest).await,
+            }
+        };
+        self.within(&target.name, found).await
     }
 
     /// The descriptor of a component, by the digest that the tag of its version had earlier.
@@ -140,7 +160,11 @@ impl Registry {
     /// As [`Registry::descriptor`].
     pub async fn descriptor_at(&self, component: &Component, manifest: BlobDigest) -> Result<Found, Error> {
         let target = self.manifest_target(&component.name, manifest);
-        self.within(&target.name, self.find(component, &target, Some(manifest))).await
+        let found = async {
+            let (digest, manifest) = self.manifest(&target, Some(manifest)).await?;
+            self.find(component, &target, digest, &manifest).await
+        };
+        self.within(&target.name, found).await
     }
 
     /// The YAML of a module's objects. The blob is read from this registry, whatever [`Source::repo`] says.
@@ -167,11 +191,16 @@ impl Registry {
         timeout(limit, work).await.unwrap_or_else(|_| Err(Error::Deadline { from: name.to_owned(), timeout: limit }))
     }
 
-    /// Reads manifest, configuration and descriptor, each by the digest that the one before names.
-    async fn find(&self, component: &Component, target: &Target, expected: Option<BlobDigest>) -> Result<Found, Error> {
+    /// Reads what a manifest leads to: configuration and descriptor, each by the digest that the one before names.
+    async fn find(
+        &self,
+        component: &Component,
+        target: &Target,
+        digest: BlobDigest,
+        manifest: &[u8],
+    ) -> Result<Found, Error> {
         let invalid = |why| Error::NotADescriptor { from: target.name.clone(), why };
-        let (digest, bytes) = self.manifest(target, expected).await?;
-        let config = match manifest::read(&bytes).map_err(invalid)? {
+        let config = match manifest::read(manifest).map_err(invalid)? {
             Manifest::Image { config } => config,
             Manifest::Index { first } => {
                 let (_, bytes) = self.manifest(&self.manifest_target(&component.name, first), Some(first)).await?;

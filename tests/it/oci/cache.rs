@@ -67,6 +67,10 @@ async fn a_moved_tag_changes_nothing_until_it_is_asked_for() {
     let (folder, registry) = (harness::folder(), registry(&host(&server)));
     let layers = Layers::open(folder.path(), QUOTA, Unpacker::local()).unwrap();
     let before = layers.descriptor(&registry, &component("1.0.0")).await.unwrap();
+    let asked = server.requests().len();
+    assert_eq!(layers.fetch_descriptor(&registry, &component("1.0.0")).await.unwrap(), before);
+    let targets: Vec<String> = server.requests().iter().map(|request| request.target.clone()).collect();
+    assert_eq!(targets.len(), asked + 1, "the tag alone, and no blob twice: {targets:?}");
 
     let second = Artifact::new(&component("1.0.0"), Schema::V2, b"kind: Secret\n".to_vec(), "");
     server.behave(move |request| serve(&second, request));
