@@ -10,7 +10,7 @@
 //! * A pass may be dropped at any `await` and run again.
 //! * It deletes no object without the ownership label of the source, and none on an incomplete view.
 //! * It reads credentials from the Secret when a fetch needs them, and sends them over TLS only.
-//! * It writes no text from a remote anywhere.
+//! * It writes no text from a remote anywhere, except what a git server says of an error, cleaned, in a condition.
 
 mod decide;
 mod enact;
@@ -33,6 +33,7 @@ use std::{
 use tokio::time::{Duration, Instant};
 
 use self::{
+    decide::Start,
     enact::Enacted,
     load::Loading,
     state::{Fetching, KeptTrees},
@@ -46,7 +47,7 @@ use crate::{
 };
 use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
-    api::{GitSource, shared::ObjectMeta},
+    api::GitSource,
     definition,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
@@ -95,28 +96,39 @@ const RETURN_CHECK: Duration = Duration::from_secs(600);
 /// Fails with the first request to KCP that must succeed before the pass can continue.
 pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let unreadable = ctx.stores.unreadable_object(Table::Sources, key);
-    let Some(Source { object, origin }) = ctx.stores.source(key) else {
-        // It exists, so nothing that it declares is given up.
-        if unreadable.is_some() {
-            return Ok(Finish::Deferred);
+    let unreadable = unreadable.as_ref().map(|found| &found.object.metadata);
+    let is_held = ctx.stores.definitions().known_hold(key.namespace()).is_some();
+    let source = ctx.stores.source(key);
+    let start = decide::start(source.as_ref().map(|source| &source.object.metadata), unreadable, is_held);
+    match (start, source) {
+        (Start::Reconcile | Start::Leave, Some(source)) => reconcile_present(ctx, key, triggers, source, start).await,
+        (Start::AwaitReturn, _) => Ok(Finish::After(RETURN_CHECK, Trigger::Retry)),
+        (Start::Forget, _) => {
+            forget(ctx, key).await;
+            Ok(Finish::Gone)
         }
-        // It may come back with its definition. Until then, what it declared stays in use.
-        if ctx.stores.definitions().known_hold(key.namespace()).is_some() {
-            return Ok(Finish::After(RETURN_CHECK, Trigger::Retry));
-        }
-        // Another source may take over the objects that it leaves.
-        ctx.set_templates(SourceName::new(key.clone()), None);
-        for other in ctx.registry.forget(key) {
-            ctx.queue.push(Subject::Source(other), Trigger::Changed);
-        }
-        ctx.registry.remove(key).await;
-        return Ok(Finish::Gone);
-    };
-    // An object that cannot be read is not known to be deleted on purpose.
-    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
-    if unreadable.is_some_and(|found| is_leaving(&found.object.metadata) || is_leaving(&object.metadata)) {
-        return Ok(Finish::Deferred);
+        (Start::Defer, _) | (_, None) => Ok(Finish::Deferred),
     }
+}
+
+/// Gives up what a GitSource declared that is gone.
+async fn forget(ctx: SourceContext<'_>, key: &Key) {
+    // Another source may take over the objects that it leaves.
+    ctx.set_templates(SourceName::new(key.clone()), None);
+    for other in ctx.registry.forget(key) {
+        ctx.queue.push(Subject::Source(other), Trigger::Changed);
+    }
+    ctx.registry.remove(key).await;
+}
+
+/// Reconciles a GitSource that exists.
+async fn reconcile_present(
+    ctx: SourceContext<'_>,
+    key: &Key,
+    triggers: Triggers,
+    Source { object, origin }: Source,
+    start: Start,
+) -> Pass {
     let slot = ctx.registry.slot(key);
     let mut known = slot.known.lock().await;
     let source = known.writes.status.shown(&object).into_owned();
@@ -131,7 +143,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         triggers: triggers.union(of_fetch),
         now: Instant::now(),
     };
-    if source.metadata.deletion_timestamp.is_some() {
+    if start == Start::Leave {
         pass.give_up_fetch(&mut known);
         return leave::run(&pass, &mut known).await;
     }

@@ -21,7 +21,7 @@ mod state;
 use kube::core::SelectorExt as _;
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
-    api::{Watcher, shared::ObjectMeta},
+    api::Watcher,
     landscape::Landscape,
     name::Key,
     plan::{reporting, selector},
@@ -30,7 +30,7 @@ use tidegate_core::{
 use tidegate_process::ambient;
 
 use self::{
-    decide::{Act, Next, decide},
+    decide::{Act, Next, Start, decide},
     state::{Known, Observed},
 };
 use crate::{
@@ -68,21 +68,19 @@ pub struct WatcherContext<'a> {
 pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let landscape = context.stores.landscape();
     let unreadable = context.stores.unreadable_object(Table::Watchers, key);
-    let Some(watcher) = landscape.watchers.get(key) else {
-        // It exists, so its VirtualService stays.
-        if unreadable.is_some() {
-            return Ok(Finish::Deferred);
+    let unreadable = unreadable.as_ref().map(|found| &found.object.metadata);
+    let watcher = match decide::start(landscape.watchers.get(key), unreadable) {
+        Start::Begin(watcher) => watcher,
+        Start::BeginWithTemplates(watcher) => {
+            controller::templates_read(context.stores, context.sources, &watcher.metadata)?;
+            watcher
         }
-        context.memories.remember(key, None);
-        return Ok(Finish::Gone);
+        Start::Defer => return Ok(Finish::Deferred),
+        Start::Forget => {
+            context.memories.remember(key, None);
+            return Ok(Finish::Gone);
+        }
     };
-    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
-    if unreadable.is_some_and(|found| is_leaving(&found.object.metadata) || is_leaving(&watcher.metadata)) {
-        return Ok(Finish::Deferred);
-    }
-    if watcher.metadata.deletion_timestamp.is_none() {
-        controller::templates_read(context.stores, context.sources, &watcher.metadata)?;
-    }
     let cause = controller::cause(triggers);
     let library = context.templates.library();
     let renderer = context.templates.renderer;

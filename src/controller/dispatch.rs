@@ -71,15 +71,7 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
     let unwound = AssertUnwindSafe(reconcile).catch_unwind().instrument(span.clone()).await;
     let result = unwound.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let duration = started.elapsed();
-    let ended = match &result {
-        Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
-        Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..) | Finish::Awaiting(_)) => Ended::Well,
-        Err(Failure { reason: PANICKED, .. }) => Ended::Panicked,
-        Ok(Finish::Failed(class) | Finish::FailedFor(class, _)) | Err(Failure { class, .. }) => match class {
-            Class::Waiting => Ended::Waiting,
-            Class::Stalled | Class::Transient => Ended::Failed,
-        },
-    };
+    let ended = ended(&result);
     context.metrics.pass(subject.kind(), ended, duration);
     arrival(context, work, &result);
     if let (Subject::Runtime(key), Ok(finish)) = (subject, &result) {
@@ -110,6 +102,19 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
             }
         }
     })
+}
+
+/// What the metrics call the end of a pass.
+fn ended(result: &super::Pass) -> Ended {
+    match result {
+        Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
+        Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..) | Finish::Awaiting(_)) => Ended::Well,
+        Err(Failure { reason: PANICKED, .. }) => Ended::Panicked,
+        Ok(Finish::Failed(class) | Finish::FailedFor(class, _)) | Err(Failure { class, .. }) => match class {
+            Class::Waiting => Ended::Waiting,
+            Class::Stalled | Class::Transient => Ended::Failed,
+        },
+    }
 }
 
 async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {

@@ -41,7 +41,10 @@ use tidegate_core::{
 use tidegate_process::lock::Mutex;
 
 use self::{
-    decide::{Known, Remains, RemovalStep, Removed, RequestStep, Requested, SignStep, Written, is_superseded},
+    decide::{
+        BackendStep, IssuersSeen, Known, Remains, RemovalStep, Removed, RequestStep, Requested, SignStep, Written,
+        is_superseded,
+    },
     enact::Signing,
 };
 use crate::{
@@ -331,24 +334,21 @@ impl Certificates {
     }
 
     async fn ask_for_backend(&self, kcp: &Cluster) -> Result<Backend, Error> {
-        if let Some(backend) = self.rules.backend {
-            return Ok(backend);
-        }
-        // An issuer that is in use stays in use: cert-manager may have been installed for other purposes.
-        let authority = Key::new(&self.rules.namespace, names::AUTHORITY_SECRET);
-        let metadata = kcp.get_metadata(&Kind::namespaced::<Secret>(), &authority).await?;
-        let mark = metadata.as_ref().and_then(|metadata| metadata.annotations.get(names::annotation::PKI));
-        if mark.map(String::as_str) == Some(Backend::Builtin.name()) {
-            return Ok(Backend::Builtin);
-        }
-        for backend in [Backend::CertManager, Backend::Gardener] {
-            if let Some((gvk, _)) = pki::object::kind(backend)
-                && kcp.kind(&gvk).await?.is_some()
-            {
-                return Ok(backend);
+        let mut observed = IssuersSeen::default();
+        loop {
+            match decide::backend(self.rules.backend, &observed) {
+                BackendStep::ReadAuthority => {
+                    let authority = Key::new(&self.rules.namespace, names::AUTHORITY_SECRET);
+                    let metadata = kcp.get_metadata(&Kind::namespaced::<Secret>(), &authority).await?;
+                    observed.authority =
+                        Some(metadata.and_then(|mut it| it.annotations.remove(names::annotation::PKI)));
+                }
+                BackendStep::Discover(backend, gvk) => {
+                    observed.served.insert(backend, kcp.kind(&gvk).await?.is_some());
+                }
+                BackendStep::Use(backend) => return Ok(backend),
             }
         }
-        Ok(Backend::Builtin)
     }
 
     /// The number of these runtimes that are not known to trust a bundle.

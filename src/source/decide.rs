@@ -8,6 +8,7 @@ use tidegate_core::{
     api::{
         GitSource, Manifest,
         names::{annotation, label},
+        shared::ObjectMeta,
     },
     content::ContentId,
     intake::{Id, OtherTool, Terms, status},
@@ -27,6 +28,21 @@ const FETCH_LOOK: Duration = Duration::from_secs(30);
 /// Delay of the next pass if a watch is behind, or if an object was just deleted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// How a pass starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Reconcile the GitSource.
+    Reconcile,
+    /// Delete or release its objects: it is being deleted.
+    Leave,
+    /// Leave everything as it is until the GitSource can be read.
+    Defer,
+    /// Keep what it declared in use: it may come back with its definition.
+    AwaitReturn,
+    /// Forget the GitSource: it is gone.
+    Forget,
+}
+
 /// What happens to an object when its GitSource is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parting {
@@ -34,6 +50,22 @@ pub(super) enum Parting {
     Delete,
     /// It stays, without the ownership label.
     Release,
+}
+
+/// Decides how a pass starts, from the last readable state of the GitSource and, if it cannot be read now, its metadata.
+/// `is_held` says whether no deletion in its namespace is acted upon.
+pub(super) fn start(readable: Option<&ObjectMeta>, unreadable: Option<&ObjectMeta>, is_held: bool) -> Start {
+    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
+    match (readable, unreadable) {
+        // It exists, so nothing that it declares is given up.
+        (None, Some(_)) => Start::Defer,
+        (None, None) if is_held => Start::AwaitReturn,
+        (None, None) => Start::Forget,
+        // An object that cannot be read is not known to be deleted on purpose.
+        (Some(readable), Some(unreadable)) if is_leaving(readable) || is_leaving(unreadable) => Start::Defer,
+        (Some(readable), _) if is_leaving(readable) => Start::Leave,
+        (Some(_), _) => Start::Reconcile,
+    }
 }
 
 /// Whether objects may be missing in git because the scope of the source changed, or because the branch was rewritten.

@@ -9,7 +9,7 @@
 //!   Watcher.
 //! * Tidegate reads an applied VirtualService again only after a reported change or after the interval.
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use tidegate_core::{
     api::{
         Watcher,
         names::{self, annotation},
-        shared::{State, Time},
+        shared::{ObjectMeta, State, Time},
         watcher::WatcherStatus,
     },
     changes::covers,
@@ -32,6 +32,19 @@ use tidegate_process::retry::Class;
 
 use super::state::{Charge, Known, Observed, Route};
 use crate::queue::{Finish, Trigger, Triggers};
+
+/// How a pass starts.
+#[derive(Clone, Debug)]
+pub(super) enum Start<'a> {
+    /// Reconcile the Watcher, once the templates have been read.
+    BeginWithTemplates(&'a Watcher),
+    /// Reconcile a Watcher that is being deleted. Its VirtualService goes without a template.
+    Begin(&'a Watcher),
+    /// Leave everything as it is until the Watcher can be read.
+    Defer,
+    /// Forget the Watcher: it is gone.
+    Forget,
+}
 
 /// The memory to keep, and the next step.
 #[derive(Clone, Debug)]
@@ -97,6 +110,21 @@ const CONDITION: &str = "VirtualService";
 const ISTIO: (&str, &str) = ("networking.istio.io", "v1beta1");
 const GATEWAY: &str = "Gateway";
 const VIRTUAL_SERVICE: &str = "VirtualService";
+
+/// Decides how a pass starts, from the last readable state of the Watcher and, if it cannot be read now, its metadata.
+///
+/// A Watcher that was never readable keeps its VirtualService. One that is being deleted keeps it too while it is
+/// unreadable: which VirtualService it names is not known.
+pub(super) fn start<'a>(watcher: Option<&'a Arc<Watcher>>, unreadable: Option<&ObjectMeta>) -> Start<'a> {
+    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
+    match (watcher, unreadable) {
+        (None, None) => Start::Forget,
+        (None, Some(_)) => Start::Defer,
+        (Some(watcher), Some(now)) if is_leaving(now) || is_leaving(&watcher.metadata) => Start::Defer,
+        (Some(watcher), _) if is_leaving(&watcher.metadata) => Start::Begin(watcher),
+        (Some(watcher), _) => Start::BeginWithTemplates(watcher),
+    }
+}
 
 /// Decides the next step.
 pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> Decision {

@@ -7,7 +7,7 @@
 //! * A certificate is removed before its Secret ([`remove`]), because its issuer would create the Secret again. Only a
 //!   Secret with Tidegate's or Lifecycle Manager's purpose label is removed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tidegate_cluster::Deleted;
 use tidegate_core::{
     changes::covers,
     name::Key,
-    object::Digest,
+    object::{Digest, Gvk},
     plan::certificate::{self, Authority, Backend, Certificate, CertificateState, Issued, Rules, Validity},
 };
 
@@ -101,6 +101,26 @@ pub(super) struct Written {
     pub(super) inputs: Digest,
 }
 
+/// What is known of the issuers in the control plane.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IssuersSeen {
+    /// Who made the CA that exists, by its annotation; the inner `None` if there is no CA or another client made it.
+    pub(super) authority: Option<Option<String>>,
+    /// Whether the control plane serves the kinds of an issuer.
+    pub(super) served: BTreeMap<Backend, bool>,
+}
+
+/// The next step to determine the issuer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BackendStep {
+    /// Reads the metadata of the CA's Secret.
+    ReadAuthority,
+    /// Asks whether the control plane serves the `Certificate` objects of an issuer.
+    Discover(Backend, Gvk),
+    /// Uses this issuer.
+    Use(Backend),
+}
+
 /// The certificate of a deleted runtime, as the watches show it.
 #[derive(Clone, Debug)]
 pub(super) struct Remains<'a> {
@@ -158,6 +178,27 @@ const FAILED_PAUSE: Duration = Duration::from_secs(300);
 const LAG_MAX: Duration = Duration::from_secs(2);
 /// Clocks of runtimes may be this much behind. Tidegate checks only when certificates expire, so this has no drawback.
 const BACKDATED: Duration = Duration::from_secs(300);
+
+/// Determines the issuer: the configured one; otherwise Tidegate itself if it made the CA that exists, because
+/// cert-manager may have been installed for other purposes; otherwise the first that the control plane serves.
+pub(super) fn backend(configured: Option<Backend>, seen: &IssuersSeen) -> BackendStep {
+    if let Some(backend) = configured {
+        return BackendStep::Use(backend);
+    }
+    let Some(authority) = &seen.authority else { return BackendStep::ReadAuthority };
+    if authority.as_deref() == Some(Backend::Builtin.name()) {
+        return BackendStep::Use(Backend::Builtin);
+    }
+    for backend in [Backend::CertManager, Backend::Gardener] {
+        let Some((gvk, _)) = object::kind(backend) else { continue };
+        match seen.served.get(&backend) {
+            None => return BackendStep::Discover(backend, gvk),
+            Some(true) => return BackendStep::Use(backend),
+            Some(false) => {}
+        }
+    }
+    BackendStep::Use(Backend::Builtin)
+}
 
 /// Decides the next step for an issuer with `Certificate` objects. `desired` is the spec of the object.
 pub(super) fn request(

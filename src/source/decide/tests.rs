@@ -14,6 +14,27 @@ const FLUX: [(&str, &str); 2] =
     [("kustomize.toolkit.fluxcd.io/name", "apps"), ("kustomize.toolkit.fluxcd.io/namespace", "flux-system")];
 
 #[test]
+fn a_pass_starts_with_what_can_be_read() {
+    let live = ObjectMeta::default();
+    let leaving: ObjectMeta = serde_json::from_value(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" })).unwrap();
+    for (readable, unreadable, is_held, expected) in [
+        (Some(&live), None, false, Start::Reconcile),
+        (Some(&live), None, true, Start::Reconcile),
+        (Some(&live), Some(&live), false, Start::Reconcile),
+        (Some(&leaving), None, false, Start::Leave),
+        // What cannot be read may have gained a policy that keeps everything.
+        (Some(&leaving), Some(&leaving), false, Start::Defer),
+        (Some(&live), Some(&leaving), false, Start::Defer),
+        (None, Some(&live), false, Start::Defer),
+        (None, Some(&live), true, Start::Defer),
+        (None, None, true, Start::AwaitReturn),
+        (None, None, false, Start::Forget),
+    ] {
+        assert_eq!(start(readable, unreadable, is_held), expected, "{readable:?} {unreadable:?} {is_held}");
+    }
+}
+
+#[test]
 fn a_pass_ends_with_what_comes_first() {
     let (terms, now) = (Terms::from_source(&source(&json!({ "interval": "5m" }))).unwrap(), Instant::now());
     let check = |outcome: ReadOutcome, failure, again, expected: Finish| {

@@ -23,6 +23,28 @@ struct Played {
 const ALL: &[&str] = &["VirtualService", "Gateway"];
 
 #[test]
+fn a_pass_starts_with_what_can_be_read() {
+    let (live, leaving) =
+        (Arc::new(held()), Arc::new(watcher(&json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }))));
+    let start = |watcher: Option<&Arc<Watcher>>, unreadable: Option<&Arc<Watcher>>| match start(
+        watcher,
+        unreadable.map(|watcher| &watcher.metadata),
+    ) {
+        Start::BeginWithTemplates(_) => "with templates",
+        Start::Begin(_) => "without templates",
+        Start::Defer => "defer",
+        Start::Forget => "forget",
+    };
+    assert_eq!(start(Some(&live), None), "with templates");
+    assert_eq!(start(Some(&leaving), None), "without templates");
+    assert_eq!(start(Some(&live), Some(&live)), "with templates", "its last readable state is still routed");
+    assert_eq!(start(Some(&live), Some(&leaving)), "defer", "the route of an unknown manager is not deleted");
+    assert_eq!(start(Some(&leaving), Some(&live)), "defer");
+    assert_eq!(start(None, Some(&live)), "defer");
+    assert_eq!(start(None, None), "forget");
+}
+
+#[test]
 fn a_new_watcher_gets_its_finalizer_before_its_route() {
     let (watcher, key) = (watcher(&json!({})), key());
     let played = play(known(&watcher, &key), &world());

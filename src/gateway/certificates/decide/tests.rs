@@ -14,6 +14,29 @@ struct World {
 }
 
 #[test]
+fn the_issuer_is_the_configured_one_the_one_in_use_or_the_first_that_is_served() {
+    let find = |configured: Option<Backend>, authority: Option<&str>, served: &[Backend]| {
+        let (mut seen, mut asked) = (IssuersSeen::default(), 0);
+        loop {
+            asked += 1;
+            match backend(configured, &seen) {
+                BackendStep::ReadAuthority => seen.authority = Some(authority.map(str::to_owned)),
+                BackendStep::Discover(backend, _) => {
+                    seen.served.insert(backend, served.contains(&backend));
+                }
+                BackendStep::Use(backend) => return (backend, asked - 1),
+            }
+        }
+    };
+    use Backend::{Builtin, CertManager, Gardener};
+    assert_eq!(find(Some(Gardener), Some("builtin"), &[CertManager]), (Gardener, 0));
+    assert_eq!(find(None, Some(Builtin.name()), &[CertManager, Gardener]), (Builtin, 1));
+    assert_eq!(find(None, None, &[CertManager, Gardener]), (CertManager, 2));
+    assert_eq!(find(None, Some("of somebody else"), &[Gardener]), (Gardener, 3));
+    assert_eq!(find(None, None, &[]), (Builtin, 3));
+}
+
+#[test]
 fn an_object_is_applied_only_if_it_differs() {
     let desired = json!({ "commonName": "id-a" });
     let of_another = Live { kyma: Some("kcp-system/b".to_owned()), ..live() };
