@@ -211,8 +211,8 @@ pub struct Options {
     /// `tidegate`]
     #[arg(long, value_name = "PROGRAM")]
     pub skr_watcher_program: Option<WatcherProgram>,
-    /// Pull the agent's image with this Secret, which Tidegate copies from kcp-system to kyma-system in each runtime
-    /// [default: none]
+    /// Pull the images of modules and of the agent with this Secret, which Tidegate copies from kcp-system to
+    /// kyma-system in each runtime together with the agent [default: none]
     #[arg(long, value_name = "NAME")]
     pub skr_image_pull_secret: Option<String>,
     /// Run the agent with this priority class; Tidegate creates `skr-webhook-priority`, any other must exist in the
@@ -406,6 +406,8 @@ pub struct Config {
     pub default_channel: String,
     /// Modules for selected Kymas only.
     pub restricted_modules: BTreeSet<String>,
+    /// The Secret with which runtimes pull images.
+    pub pull_secret: Option<String>,
     /// Namespace of the Secret with the CA that runtimes trust.
     pub istio_namespace: String,
     /// Where agents in runtimes send their events.
@@ -648,6 +650,7 @@ impl TryFrom<Options> for Config {
             restricted_modules: names("restrictedDefaultModules", &options.restricted_default_modules)?,
             istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
             agent: agent(&options, listener.clone())?,
+            pull_secret: pull_secret(&options)?,
             listener,
             certificates: certificates(&options)?,
             lease,
@@ -826,9 +829,17 @@ const TAG_LEN_MAX: usize = 128;
 /// The image of Kyma's Runtime Watcher.
 const RUNTIME_WATCHER: &str = "runtime-watcher";
 
+/// An option with a text that is not empty.
+fn given(option: &Option<String>) -> Option<String> {
+    option.clone().filter(|text| !text.is_empty())
+}
+
+fn pull_secret(options: &Options) -> Result<Option<String>, Error> {
+    given(&options.skr_image_pull_secret).map(|name| checked("skrImagePullSecret", &name)).transpose()
+}
+
 /// The agent, if a tag names its image.
 fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>, Error> {
-    let given = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
     let Some(tag) = given(&options.skr_watcher_image_tag) else { return Ok(None) };
     let in_tag = |c: char| c.is_ascii_alphanumeric() || ['_', '.', '-', '@', ':'].contains(&c);
     if TAG_LEN_MAX < tag.len() || !tag.chars().all(in_tag) {
@@ -850,9 +861,7 @@ fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>,
     Ok(Some(Agent {
         program,
         image: format!("{image}:{tag}"),
-        pull_secret: given(&options.skr_image_pull_secret)
-            .map(|name| checked("skrImagePullSecret", &name))
-            .transpose()?,
+        pull_secret: pull_secret(options)?,
         priority_class: checked("skrWebhookPriorityClass", &options.skr_webhook_priority_class)?,
         memory_limit: quantity("skrWebhookMemoryLimits", &options.skr_webhook_memory_limits)?,
         cpu_limit: quantity("skrWebhookCpuLimits", &options.skr_webhook_cpu_limits)?,

@@ -193,6 +193,7 @@ impl Daemon {
             settings: Settings {
                 default_channel: config.default_channel.clone(),
                 restricted_modules: config.restricted_modules.clone(),
+                pull_secret: config.pull_secret.clone(),
             },
             metrics: Metrics::default(),
             events: recorder,
@@ -374,6 +375,10 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         feed::feed(&context.kcp, &context.stores, &context.events, &config.namespaces, gateway, &context.certificates);
     if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
         watches.push(feed::pull_secret(&context.kcp, &context.stores, &context.events, &key));
+    }
+    // While the module is not restricted, no Secret of it gets data.
+    if config.restricted_modules.contains(names::DEPLOYER) {
+        watches.push(feed::source_secrets(&context.kcp, &context.stores, &context.events));
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 use self::{
     change::{Change, Edit, Wake},
     definitions::Definitions,
-    secret::{GatewaySecret, LeafSecret},
+    secret::{GatewaySecret, LeafSecret, SourceSecret},
 };
 use crate::controller::{Queue, Subject};
 use tidegate_cluster::Unreadable;
@@ -86,6 +86,8 @@ pub enum Table {
     CertificateSecrets,
     /// The image pull Secret of the agent; metadata only.
     PullSecret,
+    /// The Secrets whose data Secrets of modules get; metadata only.
+    SourceSecrets,
     /// The Secrets with credentials of OCI registries. Their content is not kept here.
     RegistrySecret,
 }
@@ -116,6 +118,8 @@ pub struct Tables {
     certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
     /// The version of that Secret.
     pull_secret: Option<String>,
+    /// By name; all are in one namespace.
+    source_secrets: BTreeMap<String, Arc<SourceSecret>>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
     /// Sources whose definitions may refer to what changed in a catalog.
@@ -374,6 +378,11 @@ impl Stores {
         self.tables().pull_secret.clone()
     }
 
+    /// A Secret whose data Secrets of a module get, if it has the label of one.
+    pub(crate) fn source_secret(&self, name: &str) -> Option<Arc<SourceSecret>> {
+        self.tables().source_secrets.get(name).cloned()
+    }
+
     // --- sources of the command line ---
 
     /// Adds a GitSource that exists only in this process.
@@ -490,6 +499,16 @@ impl Stores {
         }
     }
 
+    /// Stores the current state of a Secret whose data Secrets of a module get; `None` if it is gone, or has no label.
+    pub(crate) fn set_source_secret(&self, name: &str, secret: Option<Arc<SourceSecret>>) {
+        let mut tables = self.tables();
+        let after = secret.clone();
+        let before = put(&mut tables.source_secrets, name, secret);
+        if before != after {
+            self.wake(&mut tables, &Change::SourceSecret);
+        }
+    }
+
     /// Announces that a table will be listed.
     pub fn expect(&self, table: Table, namespace: &str) {
         self.0.missing.send_modify(|missing| {
@@ -564,7 +583,7 @@ impl Stores {
     pub(crate) fn wake_runtimes(&self) {
         let tables = self.tables();
         if tables.started {
-            self.spread_runtimes(&tables, Trigger::Changed);
+            self.spread_runtimes(tables.kymas.keys(), Trigger::Changed);
         }
     }
 
@@ -606,7 +625,8 @@ impl Stores {
                 Wake::Subject(subject, trigger) => {
                     self.0.queue.push(subject, trigger);
                 }
-                Wake::Runtimes(trigger) => self.spread_runtimes(tables, trigger),
+                Wake::Runtimes(trigger) => self.spread_runtimes(tables.kymas.keys(), trigger),
+                Wake::Module(module, trigger) => self.spread_runtimes(tables.with_module(&module).iter(), trigger),
                 Wake::Referring(source) => {
                     tables.referring.insert(source);
                     self.0.catalog_changed.notify_one();
@@ -620,9 +640,9 @@ impl Stores {
         }
     }
 
-    fn spread_runtimes(&self, tables: &Tables, trigger: Trigger) {
+    fn spread_runtimes<'a>(&self, kymas: impl Iterator<Item = &'a Key>, trigger: Trigger) {
         let mut delay = Duration::ZERO;
-        for (position, kyma) in tables.kymas.keys().enumerate() {
+        for (position, kyma) in kymas.enumerate() {
             if position != 0 && position % SPREAD_AT_ONCE == 0 {
                 delay += SPREAD_GAP;
             }
@@ -659,6 +679,7 @@ impl Table {
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
             Table::PullSecret => "the agent's image pull Secret",
+            Table::SourceSecrets => "the Secrets for modules",
             Table::RegistrySecret => "the Secrets of OCI registries",
         }
     }
@@ -679,6 +700,7 @@ impl Table {
             | Table::Authority
             | Table::CertificateSecrets
             | Table::PullSecret
+            | Table::SourceSecrets
             | Table::RegistrySecret => "Secret",
         }
     }
@@ -699,6 +721,7 @@ impl Table {
             | Table::Certificates
             | Table::CertificateSecrets
             | Table::PullSecret
+            | Table::SourceSecrets
             | Table::RegistrySecret => None,
         }
     }
@@ -718,6 +741,7 @@ impl Table {
             | Table::Authority
             | Table::CertificateSecrets
             | Table::PullSecret
+            | Table::SourceSecrets
             | Table::RegistrySecret => "v1",
         }
     }
@@ -739,6 +763,14 @@ impl Tables {
             (name, secret.kyma.as_deref().or(known))
         });
         certificates.chain(secrets).filter_map(|(name, says)| kyma_of_name(name, says)).collect()
+    }
+
+    /// The Kymas with a Manifest of a module, in order.
+    fn with_module(&self, module: &str) -> BTreeSet<Key> {
+        let is_of = |manifest: &&Arc<Manifest>| {
+            landscape::label(&manifest.metadata, names::label::MODULE_NAME) == Some(module)
+        };
+        self.manifests.values().filter(is_of).filter_map(|manifest| kyma_of(&manifest.metadata)).collect()
     }
 
     /// The keys of all GitSources.
@@ -767,6 +799,7 @@ impl Tables {
             Table::Certificates => self.certificates.contains_key(key.name()),
             Table::CertificateSecrets => self.certificate_secrets.contains_key(key.name()),
             Table::PullSecret => self.pull_secret.is_some(),
+            Table::SourceSecrets => self.source_secrets.contains_key(key.name()),
             // Its content is elsewhere.
             Table::RegistrySecret => false,
         }

@@ -17,7 +17,7 @@ use tidegate_core::{
 
 use super::{
     RuntimePass,
-    objects::{self, Applied, LiveObjects},
+    objects::{self, Applied, Filling, LiveObjects},
 };
 use crate::stores::Table;
 
@@ -48,16 +48,17 @@ pub(super) async fn reconcile(
     let status = pass.kyma.status.as_ref();
     let recorded = status.and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let owner = landscape::key(&pass.kyma.metadata);
+    let filling = Filling { owner: &owner, kcp: pass.context.kcp };
 
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
-    objects::check(cluster, &owner, live, &mut applied).await?;
+    objects::check(cluster, filling, live, &mut applied).await?;
     if let Some(left) = left {
-        objects::recognize(cluster, &owner, left, &mut applied).await?;
+        objects::recognize(cluster, filling, left, &mut applied).await?;
     }
     let catalog = [Table::Templates, Table::Releases];
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
     let work = decide::work(&base, &applied, recorded, live.is_some(), is_known);
-    let failed = objects::apply(cluster, pass.cause, &owner, &mut applied, &work.missing).await?;
+    let failed = objects::apply(cluster, pass.cause, filling, &mut applied, &work.missing).await?;
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };

@@ -10,7 +10,7 @@
 //! read. It sends nothing to a runtime for a Manifest that is as recorded.
 //!
 //! `state` is what is known between passes, `recorded` what the Manifest in KCP says, and `ownership` who owns an
-//! object. `decide` is what to do, and `enact` sends the requests. This file only joins them.
+//! object, and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests. This file only joins them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use tidegate_core::{
     definition, landscape,
     name::Key,
     object::Digest,
-    render::CompleteModule,
+    render::{CompleteModule, InjectError, Injection},
     status::{self, ManifestOutcome},
 };
 use tidegate_process::lock::Mutex;
@@ -33,11 +33,12 @@ use tokio::time::Instant;
 
 use crate::runtime::{
     RuntimeContext,
-    objects::{self, LiveObjects},
+    objects::{self, Filling, LiveObjects},
 };
 
 mod decide;
 mod enact;
+mod inject;
 mod ownership;
 mod recorded;
 mod remove;
@@ -95,6 +96,11 @@ impl ApplyTarget<'_> {
         landscape::label(&manifest.metadata, label::MODULE_NAME).is_some_and(|module| self.installed.contains(module))
     }
 
+    /// What the objects of a Manifest, their owner, are filled with.
+    fn filling<'a>(&'a self, owner: &'a Key) -> Filling<'a> {
+        Filling { owner, kcp: self.context.kcp }
+    }
+
     /// Whether this pass checks all objects of the runtime.
     fn checks(&self) -> bool {
         self.live.is_some()
@@ -132,8 +138,14 @@ pub(crate) async fn reconcile(
                 Ok(ManifestReport { is_waiting: true, ..ManifestReport::unchanged(manifest, None) })
             }
             ReadObjects::Failed { message, is_retried } => {
-                report_unavailable(target, manifest, &message, is_retried, known).await
+                let is_expected = enact::is_expected(target, manifest);
+                match decide::unavailable(manifest, target.checks(), is_expected) {
+                    Unavailable::Leave => Ok(ManifestReport::unchanged(manifest, None)),
+                    Unavailable::TryAgain(delay) => Ok(ManifestReport::unchanged(manifest, Some(delay))),
+                    Unavailable::Report => report_unavailable(target, manifest, &message, is_retried, known).await,
+                }
             }
+            ReadObjects::Refused(message) => report_unavailable(target, manifest, &message, false, known).await,
         },
     }
 }
@@ -163,18 +175,12 @@ async fn report_unavailable(
     is_retried: bool,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    match decide::unavailable(manifest, target.checks(), enact::is_expected(target, manifest)) {
-        Unavailable::Leave => Ok(ManifestReport::unchanged(manifest, None)),
-        Unavailable::TryAgain(delay) => Ok(ManifestReport::unchanged(manifest, Some(delay))),
-        Unavailable::Report => {
-            let facts = decide::unavailable_facts(manifest, message);
-            let manifest = enact::write_status(target, manifest, &facts).await?;
-            let (retry, again) = std::mem::take(&mut known.retry).after_unavailable();
-            known.retry = retry;
-            // The end of the retry wakes the runtime.
-            Ok(ManifestReport::unchanged(&manifest, (!is_retried).then_some(again)))
-        }
-    }
+    let facts = decide::unavailable_facts(manifest, message);
+    let manifest = enact::write_status(target, manifest, &facts).await?;
+    let (retry, again) = std::mem::take(&mut known.retry).after_unavailable();
+    known.retry = retry;
+    // The end of the retry wakes the runtime.
+    Ok(ManifestReport::unchanged(&manifest, (!is_retried).then_some(again)))
 }
 
 /// Applies the objects, unless a failed apply rests.
@@ -207,7 +213,7 @@ async fn apply_known(
     purpose: Purpose,
 ) -> Result<ManifestReport, Error> {
     let owner = landscape::key(&manifest.metadata);
-    objects::check(target.cluster, &owner, target.live, &mut installed.applied).await?;
+    objects::check(target.cluster, target.filling(&owner), target.live, &mut installed.applied).await?;
     let work = match &purpose {
         Purpose::Install => decide::work(manifest, installed, &desired, target.checks()),
         Purpose::Keep(_) => decide::keeping_work(manifest, installed, &desired),
@@ -270,7 +276,7 @@ impl ManifestPass<'_> {
         };
         let owner = landscape::key(&manifest.metadata);
         let sent = decide::still_missing(&installed.applied, &coming);
-        let failed = objects::apply(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
+        let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         enact::publish(target, manifest, decide::failure_note(&failed));
         let applied = installed.applied.is_complete().then_some(desired);
@@ -285,7 +291,7 @@ impl ManifestPass<'_> {
         let coming = decide::to_send(&installed.applied, &work, &conflicts);
         let owner = landscape::key(&manifest.metadata);
         if decide::has_lost_its_record(manifest, &found) {
-            objects::recognize(target.cluster, &owner, &found, &mut installed.applied).await?;
+            objects::recognize(target.cluster, target.filling(&owner), &found, &mut installed.applied).await?;
         }
         let sent = decide::still_missing(&installed.applied, &coming);
         let outcome = ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned());
@@ -296,7 +302,7 @@ impl ManifestPass<'_> {
             }
             None => Arc::clone(manifest),
         };
-        let failed = objects::apply(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
+        let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
@@ -324,7 +330,12 @@ impl ManifestPass<'_> {
 
 /// Objects of modules, labelled and serialised once for all runtimes that have them.
 #[derive(Debug, Default)]
-pub(crate) struct Modules(Mutex<BTreeMap<ContentId, CompleteModule>>);
+pub(crate) struct Modules {
+    /// As their sources have them.
+    read: Mutex<BTreeMap<ContentId, CompleteModule>>,
+    /// With what the landscape puts into them.
+    injected: Mutex<BTreeMap<(ContentId, Injection), CompleteModule>>,
+}
 
 /// How many modules are kept. A landscape uses some hundred versions of modules.
 const MODULES_MAX: usize = 2_000;
@@ -334,16 +345,44 @@ const MODULES_MAX: usize = 2_000;
 impl Modules {
     /// The objects, if they are in memory.
     pub(crate) fn get(&self, content: ContentId) -> Option<CompleteModule> {
-        self.0.lock().get(&content).cloned()
+        self.read.lock().get(&content).cloned()
     }
 
     /// Keeps objects. Returns those that were there first.
     pub(crate) fn put(&self, content: ContentId, module: CompleteModule) -> CompleteModule {
-        let mut known = self.0.lock();
-        if known.len() >= MODULES_MAX {
-            // Drop those that no runtime uses.
-            known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
-        }
+        let mut known = self.read.lock();
+        make_room(&mut known);
         known.entry(content).or_insert(module).clone()
+    }
+
+    /// The objects `module`, whose content this is, with what is put into them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an object is not as the injection needs it.
+    pub(super) fn injected(
+        &self,
+        content: ContentId,
+        injection: Injection,
+        module: &CompleteModule,
+    ) -> Result<CompleteModule, InjectError> {
+        if injection.is_empty() {
+            return Ok(module.clone());
+        }
+        let key = (content, injection);
+        if let Some(known) = self.injected.lock().get(&key) {
+            return Ok(known.clone());
+        }
+        let injected = module.with(&key.1)?;
+        let mut known = self.injected.lock();
+        make_room(&mut known);
+        Ok(known.entry(key).or_insert(injected).clone())
+    }
+}
+
+/// Drops modules that no runtime uses, if there are too many.
+fn make_room<K: Ord>(known: &mut BTreeMap<K, CompleteModule>) {
+    if known.len() >= MODULES_MAX {
+        known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
     }
 }

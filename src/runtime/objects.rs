@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tidegate_cluster::{Cause, Cluster, Error};
-use tidegate_core::name::Key;
+use tidegate_core::{name::Key, render::SharedObjects};
 
 mod decide;
 mod enact;
@@ -19,21 +19,29 @@ pub(crate) use decide::concerns_all;
 pub(crate) use state::Version;
 pub(crate) use state::{Applied, Failed, LiveObjects, Seen};
 
-/// Notes which objects are not as desired in a runtime, if this pass has listed its `live` objects. `owner` is the
-/// owner that the objects name.
+/// What shared bodies are filled with before they are compared or sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling<'a> {
+    /// The owner that the objects name.
+    pub(crate) owner: &'a Key,
+    /// The control plane. It has the Secrets whose data some objects get; they are read each time, and not kept.
+    pub(crate) kcp: &'a Cluster,
+}
+
+/// Notes which objects are not as desired in a runtime, if this pass has listed its `live` objects.
 ///
 /// # Errors
 ///
 /// The error of the request for the content of an object.
 pub(crate) async fn check(
     cluster: &Cluster,
-    owner: &Key,
+    filling: Filling<'_>,
     live: Option<&LiveObjects>,
     applied: &mut Applied,
 ) -> Result<(), Error> {
     let Some(live) = live else { return Ok(()) };
     let suspects = applied.check(live);
-    compare(cluster, owner, live, applied, suspects).await
+    compare(cluster, filling, live, applied, suspects).await
 }
 
 /// Notes which of the objects to apply are already as desired, where the record of what was applied is lost: its custom
@@ -46,18 +54,18 @@ pub(crate) async fn check(
 /// The error of the request for the content of an object.
 pub(crate) async fn recognize(
     cluster: &Cluster,
-    owner: &Key,
+    filling: Filling<'_>,
     live: &LiveObjects,
     applied: &mut Applied,
 ) -> Result<(), Error> {
     let suspects = applied.recognize(live);
-    compare(cluster, owner, live, applied, suspects).await
+    compare(cluster, filling, live, applied, suspects).await
 }
 
 /// Compares the content of the objects at `suspects` with what is desired.
 async fn compare(
     cluster: &Cluster,
-    owner: &Key,
+    filling: Filling<'_>,
     live: &LiveObjects,
     applied: &mut Applied,
     suspects: Vec<usize>,
@@ -68,7 +76,8 @@ async fn compare(
         let found = enact::read(cluster, &read).await?;
         content.extend(found.into_iter().map(|object| (object.id(), object)));
     }
-    decide::compare(applied, suspects, owner, live, &content);
+    let data = load(filling, &objects, &suspects).await?;
+    decide::compare(applied, suspects, decide::Bodies { owner: filling.owner, data: &data }, live, &content);
     Ok(())
 }
 
@@ -80,10 +89,24 @@ async fn compare(
 pub(crate) async fn apply(
     cluster: &Cluster,
     cause: &Cause,
-    owner: &Key,
+    filling: Filling<'_>,
     applied: &mut Applied,
     indices: &[usize],
 ) -> Result<Vec<Failed>, Error> {
-    let outcomes = cluster.enact(cause, decide::tasks(applied, owner, indices)).await;
-    decide::after_apply(applied, indices, outcomes)
+    let data = load(filling, &applied.objects, indices).await?;
+    let (indices, mut failed) = decide::complete(applied, indices, &data);
+    let bodies = decide::Bodies { owner: filling.owner, data: &data };
+    let outcomes = cluster.enact(cause, decide::tasks(applied, bodies, &indices)).await;
+    failed.extend(decide::after_apply(applied, &indices, outcomes)?);
+    Ok(failed)
+}
+
+/// Reads the data of the Secrets in KCP that the objects at `indices` get.
+async fn load(filling: Filling<'_>, objects: &SharedObjects, indices: &[usize]) -> Result<decide::Data, Error> {
+    let mut data = decide::Data::new();
+    for key in decide::data_sources(objects, indices) {
+        let secret = enact::read_secret(filling.kcp, &key).await?;
+        data.extend(decide::data_of(secret).map(|of_key| (key, of_key)));
+    }
+    Ok(data)
 }

@@ -18,6 +18,7 @@ use tidegate_core::{
     api::{Manifest, shared::Condition},
     conditions::{self, kyma::Type},
     landscape::{self, Landscape},
+    name::Key,
     object::Digest,
     plan::reporting::Agent,
     render::{Mark, SharedObjects},
@@ -28,7 +29,7 @@ use tokio::time::Instant;
 use super::{
     RuntimePass,
     contacts::SILENT_AFTER,
-    objects::{self, Applied, Failed, LiveObjects},
+    objects::{self, Applied, Failed, Filling, LiveObjects},
 };
 use crate::{
     controller::events::{Severity, reason},
@@ -158,10 +159,11 @@ impl ReportingPass<'_> {
         known.rhythm.checked(self.live, Instant::now());
 
         let owner = landscape::key(&self.pass.kyma.metadata);
+        let filling = self.filling(&owner);
         let mut shared = Applied::before(&self.report.objects, known.shared.take(), recorded, &total);
-        objects::check(self.cluster, &owner, self.live, &mut shared).await?;
+        objects::check(self.cluster, filling, self.live, &mut shared).await?;
         if let Some(left) = self.left {
-            objects::recognize(self.cluster, &owner, left, &mut shared).await?;
+            objects::recognize(self.cluster, filling, left, &mut shared).await?;
         }
         if let Some(note) = decide::tampering_note(self.live.is_some(), is_recorded, &shared) {
             self.pass.publish(Severity::Warning, reason::REPORTING_CHANGED, "Watch", note);
@@ -180,10 +182,16 @@ impl ReportingPass<'_> {
         self.end(total, is_complete, &failed, known).await
     }
 
+    /// What the objects of the Kyma, their owner, are filled with.
+    fn filling<'a>(&'a self, owner: &'a Key) -> Filling<'a> {
+        Filling { owner, kcp: self.pass.context.kcp }
+    }
+
     /// Applies shared objects. Returns those that were not applied.
     async fn apply(&self, shared: &mut Applied, indices: &[usize]) -> Result<Vec<Failed>, Error> {
         let owner = landscape::key(&self.pass.kyma.metadata);
-        objects::apply(self.cluster, self.pass.cause, &owner, shared, indices).await
+        let filling = self.filling(&owner);
+        objects::apply(self.cluster, self.pass.cause, filling, shared, indices).await
     }
 
     /// Applies the runtime's own objects that differ. Returns those that were not applied.
@@ -215,10 +223,11 @@ impl ReportingPass<'_> {
         readiness: &mut Readiness,
     ) -> Result<(OwnObjects, Vec<Failed>), Error> {
         let owner = landscape::key(&self.pass.kyma.metadata);
+        let filling = self.filling(&owner);
         let mut applied = own.with_content(objects);
-        objects::check(self.cluster, &owner, self.live, &mut applied).await?;
+        objects::check(self.cluster, filling, self.live, &mut applied).await?;
         if let Some(left) = self.left {
-            objects::recognize(self.cluster, &owner, left, &mut applied).await?;
+            objects::recognize(self.cluster, filling, left, &mut applied).await?;
         }
         readiness.before_apply(&applied);
         let missing = applied.missing();

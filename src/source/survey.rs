@@ -80,6 +80,7 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::Certificates
         | Table::CertificateSecrets
         | Table::PullSecret
+        | Table::SourceSecrets
         | Table::RegistrySecret => None,
     }
 }

@@ -64,6 +64,8 @@ pub enum Change {
     Certificate(Vec<Key>),
     /// The agent's image pull Secret changed.
     PullSecret,
+    /// A Secret whose data Secrets of a module get changed.
+    SourceSecret,
     /// An object with this metadata has become unreadable, or is no longer.
     Unreadable(Table, Box<ObjectMeta>),
 }
@@ -75,6 +77,8 @@ pub(crate) enum Wake {
     Subject(Subject, Trigger),
     /// Every runtime, a limited number at a time.
     Runtimes(Trigger),
+    /// Every runtime with a Manifest of this module, a limited number at a time.
+    Module(String, Trigger),
     /// Every runtime of a namespace, after the catalog has settled.
     Catalog(String, Trigger),
     /// A source that may refer to something in the catalog, after that has settled.
@@ -136,6 +140,7 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Changed)));
         }
         Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Changed)),
+        Change::SourceSecret => wakes.push(Wake::Module(names::DEPLOYER.to_owned(), Trigger::Changed)),
         Change::Unreadable(table, metadata) => wakes.extend(unreadable::wakes(*table, metadata, tables)),
     }
     wakes.sort();

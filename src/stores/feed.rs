@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
-    secret::{GatewaySecret, LeafSecret},
+    secret::{GatewaySecret, LeafSecret, SourceSecret},
     unreadable::Found,
 };
 use tidegate_cluster::{
@@ -94,6 +94,17 @@ pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, key: 
             Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
         },
         |stores, _, version| stores.set_pull_secret(version.map(|version| String::clone(&version))),
+    )
+}
+
+/// Watches the Secrets whose data Secrets of modules get. Their content is read when it is written to a runtime.
+pub fn source_secrets(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder) -> Watch {
+    let secrets = Options::all(Kind::namespaced::<Secret>()).namespace(names::KCP_NAMESPACE);
+    Feed { kcp, stores, events }.watch(
+        Table::SourceSecrets,
+        secrets.labels(names::label::MODULE_NAME).metadata_only(),
+        SourceSecret::from_metadata,
+        |stores, key, secret| stores.set_source_secret(key.name(), secret),
     )
 }
 

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::PartialObjectMeta;
-use tidegate_core::{api::names::annotation, landscape};
+use tidegate_core::{
+    api::names::{annotation, label},
+    landscape,
+};
 
 /// The whole gateway's Secret: its bundle goes to every runtime, and the daemon's own listener serves with its
 /// certificate.
@@ -44,6 +47,15 @@ pub(crate) struct LeafSecret {
     pub issued_for: Option<String>,
 }
 
+/// A Secret whose data Secrets of a module get, without its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceSecret {
+    /// The module that its label names.
+    pub module: Option<String>,
+    /// Changes with every change of the Secret.
+    pub version: String,
+}
+
 /// Data keys of a Secret of type `kubernetes.io/tls`, and the additional one for the CAs.
 pub(crate) mod key {
     /// The certificate.
@@ -73,6 +85,18 @@ impl GatewaySecret {
 impl fmt::Debug for GatewaySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatewaySecret").field("resource_version", &self.resource_version).finish_non_exhaustive()
+    }
+}
+
+// === impl SourceSecret ===
+
+impl SourceSecret {
+    /// Of a Secret with the label of a module.
+    pub(super) fn from_metadata(secret: PartialObjectMeta<Secret>) -> Option<SourceSecret> {
+        let module = landscape::label(&secret.metadata, label::MODULE_NAME)?.to_owned();
+        let ObjectMeta { uid, resource_version, .. } = secret.metadata;
+        let version = format!("{}/{}", uid.unwrap_or_default(), resource_version?);
+        Some(SourceSecret { module: Some(module), version })
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use tidegate_cluster::Unreadable;
 use tidegate_core::{
+    api::names::DEPLOYER,
     landscape::{self, SourceName},
     name::Key,
 };
@@ -155,6 +156,7 @@ pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec
             .map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), trigger))
             .into_iter()
             .collect(),
+        Table::SourceSecrets => vec![Wake::Module(DEPLOYER.to_owned(), trigger)],
         Table::Certificates | Table::CertificateSecrets | Table::PullSecret | Table::RegistrySecret => Vec::new(),
     };
     // Its source must know that it is there.

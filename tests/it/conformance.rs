@@ -1,6 +1,7 @@
 //! What the upstream systems do, as facts about us: each file one part of their behaviour.
 
 mod crds;
+mod inject;
 mod maintenance;
 mod mandatory;
 pub(crate) mod oci;

@@ -405,7 +405,7 @@ pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &st
         "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
         "VirtualService" | "Gateway" => "networking.istio.io/v1beta1",
         "Thing" => "example.org/v1",
-        "Deployment" => "apps/v1",
+        "Deployment" | "StatefulSet" => "apps/v1",
         "NetworkPolicy" => "networking.k8s.io/v1",
         "PriorityClass" => "scheduling.k8s.io/v1",
         _ => "v1",

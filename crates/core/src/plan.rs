@@ -50,6 +50,8 @@ pub struct Settings {
     pub default_channel: String,
     /// Modules that only Kymas selected by their ModuleReleaseMeta may use.
     pub restricted_modules: BTreeSet<String>,
+    /// The Secret with which the images of modules are pulled in runtimes.
+    pub pull_secret: Option<String>,
 }
 
 /// Who selects the modules of a runtime.
@@ -198,7 +200,7 @@ pub const RESERVED_CHANNEL: &str = "none";
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { default_channel: "regular".to_owned(), restricted_modules: BTreeSet::new() }
+        Settings { default_channel: "regular".to_owned(), restricted_modules: BTreeSet::new(), pull_secret: None }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod certificate;
+mod inject;
 pub mod live;
 pub mod offline;
 mod reporting;
@@ -35,6 +36,7 @@ mod shared;
 mod trial;
 
 pub use certificate::{certificate, certificate_labels};
+pub use inject::{InjectError, Injection};
 pub use reporting::{
     Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
 };

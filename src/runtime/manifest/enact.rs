@@ -1,12 +1,14 @@
 //! The requests of a pass over a Manifest. `decide` says which requests, and what follows from the answers.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Pruned};
 use tidegate_core::{
-    api::Manifest,
+    api::{Manifest, names::KCP_NAMESPACE},
     changes::Prune,
+    content::ContentId,
     health::{self, Health},
     landscape,
     name::Key,
@@ -20,13 +22,14 @@ use tidegate_process::ambient;
 use super::{
     ApplyTarget, decide,
     decide::{ModuleResource, Note, PruneReport, Work, Workload},
+    inject,
     ownership::{Conflicts, Ownership},
 };
 use crate::{
     components::{Objects, Waiting},
     controller::status_body,
-    runtime::objects::{Applied, LiveObjects, concerns_all},
-    stores::kyma_of,
+    runtime::objects::{self, Applied, Failed, LiveObjects, concerns_all},
+    stores::{kyma_of, secret::SourceSecret},
 };
 
 /// The objects of a Manifest, which runtimes share.
@@ -42,14 +45,73 @@ pub(super) enum ReadObjects {
         /// Whether they are read again without this pass, whose runtime is then woken.
         is_retried: bool,
     },
+    /// They have been read, but what the landscape puts into them is missing, or does not fit. Contains the reason.
+    Refused(String),
 }
 
-/// Reads the objects of a Manifest. Waits for no server.
+/// Reads the objects of a Manifest, and puts into them what the landscape adds. Waits for no registry and no git server.
 pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> ReadObjects {
+    match InstallSource::try_from(&manifest.spec.install.source) {
+        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false },
+        Ok(source) => {
+            let content = source.content(&manifest.spec.localized_images);
+            match read_source(target, manifest, source).await {
+                ReadObjects::Ready(module) => match inject(target, manifest, content, &module).await {
+                    Ok(module) => ReadObjects::Ready(module),
+                    Err(message) => ReadObjects::Refused(message),
+                },
+                other => other,
+            }
+        }
+    }
+}
+
+/// Puts into the objects of a Manifest what the landscape adds. Fails with one sentence.
+async fn inject(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    content: ContentId,
+    module: &CompleteModule,
+) -> Result<CompleteModule, String> {
     let context = target.context;
-    let (source, path, tree) = match InstallSource::try_from(&manifest.spec.install.source) {
-        Err(error) => return ReadObjects::Failed { message: error.to_string(), is_retried: false },
-        Ok(InstallSource::Oci(source)) => {
+    let settings = context.settings.plan;
+    let mut versions = BTreeMap::new();
+    for name in inject::sources(settings, manifest, module) {
+        let found = find_source(target, name).await;
+        versions.insert(name.to_owned(), inject::version(name, found)?);
+    }
+    let injection = inject::injection(settings, manifest, versions);
+    context.shared.modules.injected(content, injection, module).map_err(|error| error.to_string())
+}
+
+/// A Secret in KCP whose data a Secret of a module gets. Sends a request only if the watch does not show it: it is gone,
+/// or has lost its label.
+async fn find_source(target: &ApplyTarget<'_>, name: &str) -> Result<Option<SourceSecret>, String> {
+    if let Some(known) = target.context.stores.source_secret(name) {
+        return Ok(Some(SourceSecret::clone(&known)));
+    }
+    let key = Key::new(KCP_NAMESPACE, name);
+    let found = target.context.kcp.get_metadata(&Kind::namespaced::<Secret>(), &key).await;
+    match found {
+        Ok(found) => Ok(found.map(|found| inject::source_of(&found))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Applies objects. Returns those that were not applied.
+pub(super) async fn apply(
+    target: &ApplyTarget<'_>,
+    owner: &Key,
+    applied: &mut Applied,
+    indices: &[usize],
+) -> Result<Vec<Failed>, Error> {
+    objects::apply(target.cluster, target.cause, target.filling(owner), applied, indices).await
+}
+
+async fn read_source(target: &ApplyTarget<'_>, manifest: &Manifest, source: InstallSource) -> ReadObjects {
+    let context = target.context;
+    let (source, path, tree) = match source {
+        InstallSource::Oci(source) => {
             let kyma = kyma_of(&manifest.metadata).unwrap_or_else(|| landscape::key(&manifest.metadata));
             let images = manifest.spec.localized_images.as_slice();
             let waiting = Waiting { kyma: &kyma, trigger: decide::pending_trigger(target.checks()) };
@@ -59,7 +121,7 @@ pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) 
                 Objects::Failed(message) => ReadObjects::Failed { message, is_retried: true },
             };
         }
-        Ok(InstallSource::Git { source, path, tree }) => (source, path, tree),
+        InstallSource::Git { source, path, tree } => (source, path, tree),
     };
     if let Some(objects) = context.shared.modules.get(tree.into()) {
         return ReadObjects::Ready(objects);

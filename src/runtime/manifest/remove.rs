@@ -76,7 +76,7 @@ async fn keep(
 ) -> Result<ManifestReport, Error> {
     match enact::read_objects(target, manifest).await {
         ReadObjects::Ready(module) => super::apply(target, manifest, &module, known, Purpose::Keep(waiting)).await,
-        ReadObjects::Pending | ReadObjects::Failed { .. } => {
+        ReadObjects::Pending | ReadObjects::Failed { .. } | ReadObjects::Refused(_) => {
             wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await
         }
     }

@@ -1,14 +1,17 @@
 //! Which shared objects are read and applied, and what follows from the answers. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use tidegate_cluster::{Effect, Error, Outcome, Target, Task};
 use tidegate_core::{
+    api::names::{DEPLOYER, label},
     changes::covers,
+    landscape::label as label_value,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    render::SharedObjects,
+    render::{SharedObject, SharedObjects},
 };
 
 use super::state::{Applied, Failed, LiveObjects, Seen, Version};
@@ -24,6 +27,18 @@ pub(super) enum Read<'a> {
 
 /// More objects than this of one kind and namespace are listed, not read one by one.
 const READ_ONE_BY_ONE_MAX: usize = 3;
+
+// === impl Bodies ===
+
+impl Bodies<'_> {
+    /// The body of an object; `None` if its data are gone.
+    fn of(self, object: &SharedObject) -> Option<Vec<u8>> {
+        match &object.data_from {
+            None => Some(object.body(self.owner)),
+            Some(source) => Some(object.body_with(self.owner, self.data.get(&**source)?)),
+        }
+    }
+}
 
 // === impl Read ===
 
@@ -52,18 +67,58 @@ pub(super) fn reads<'a>(objects: &'a SharedObjects, suspects: &[usize]) -> Vec<R
     reads.collect()
 }
 
+/// The data of Secrets in KCP that objects get. Must not outlive the requests that need them.
+pub(super) type Data = BTreeMap<Key, Value>;
+
+/// What bodies are filled with.
+#[derive(Clone, Copy)]
+pub(super) struct Bodies<'a> {
+    /// The owner that the objects name.
+    pub(super) owner: &'a Key,
+    /// The data of Secrets in KCP.
+    pub(super) data: &'a Data,
+}
+
+/// The Secrets in KCP whose data the objects at `indices` get.
+pub(super) fn data_sources(objects: &SharedObjects, indices: &[usize]) -> BTreeSet<Key> {
+    let sources = indices.iter().filter_map(|&index| objects.objects[index].data_from.as_deref());
+    sources.cloned().collect()
+}
+
+/// The data of a Secret in KCP; `None` if it is gone, or is no longer meant for modules.
+pub(super) fn data_of(secret: Option<Secret>) -> Option<Value> {
+    let secret = secret.filter(|secret| label_value(&secret.metadata, label::MODULE_NAME) == Some(DEPLOYER))?;
+    serde_json::to_value(secret.data.unwrap_or_default()).ok()
+}
+
+/// The indices whose objects can be sent, and the objects whose data are gone since the pass began.
+pub(super) fn complete(applied: &Applied, indices: &[usize], data: &Data) -> (Vec<usize>, Vec<Failed>) {
+    let source = |index: usize| applied.objects.objects[index].data_from.as_deref();
+    let (complete, failed): (Vec<usize>, Vec<usize>) =
+        indices.iter().partition(|&&index| source(index).is_none_or(|source| data.contains_key(source)));
+    let failed = failed.into_iter().map(|index| {
+        let id = applied.objects.objects[index].id.clone();
+        let message = format!("the Secret in KCP whose data {id} gets has just changed");
+        Failed { id, error: None, message }
+    });
+    (complete, failed.collect())
+}
+
 /// Notes which of the objects at `suspects` are as desired, given their `content`.
 pub(super) fn compare(
     applied: &mut Applied,
     suspects: Vec<usize>,
-    owner: &Key,
+    bodies: Bodies<'_>,
     live: &LiveObjects,
     content: &BTreeMap<ObjectId, Object>,
 ) {
     for index in suspects {
         let object = &applied.objects.objects[index];
-        let desired: Value = serde_json::from_slice(&object.body(owner)).unwrap_or_default();
-        let is_as_desired = content.get(&object.id).is_some_and(|content| covers(&desired, content.value()));
+        // What cannot be filled in is reported when the object is applied.
+        let desired: Option<Value> = bodies.of(object).and_then(|body| serde_json::from_slice(&body).ok());
+        let is_as_desired = content
+            .get(&object.id)
+            .is_some_and(|content| desired.is_some_and(|desired| covers(&desired, content.value())));
         applied.seen[index] = match live.get(&object.id) {
             Some(metadata) if is_as_desired => Seen::At(Version::from_metadata(metadata)),
             Some(_) | None => Seen::Missing,
@@ -72,9 +127,13 @@ pub(super) fn compare(
 }
 
 /// The applies of the objects at `indices`, in this order.
-pub(super) fn tasks(applied: &Applied, owner: &Key, indices: &[usize]) -> Vec<Task> {
+pub(super) fn tasks(applied: &Applied, bodies: Bodies<'_>, indices: &[usize]) -> Vec<Task> {
     let objects = indices.iter().map(|&index| &applied.objects.objects[index]);
-    objects.map(|object| Task::forced(object.gvk.clone(), object.id.clone(), object.body(owner).into())).collect()
+    let task = |object: &SharedObject| {
+        let body = bodies.of(object).expect("objects without their data have been left out");
+        Task::forced(object.gvk.clone(), object.id.clone(), body.into())
+    };
+    objects.map(task).collect()
 }
 
 /// Notes the outcomes of applies, one for each of `indices`. Returns the objects that were not applied: first those

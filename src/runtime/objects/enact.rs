@@ -1,6 +1,7 @@
-//! Reading the content of shared objects in a runtime. Decides nothing.
+//! Reading the content of shared objects in a runtime, and what they get from the control plane. Decides nothing.
 
-use tidegate_cluster::{Cluster, Error};
+use k8s_openapi::api::core::v1::Secret;
+use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{name::Key, object::Object};
 
 use super::decide::Read;
@@ -15,4 +16,9 @@ pub(super) async fn read(cluster: &Cluster, read: &Read<'_>) -> Result<Vec<Objec
         }
         Read::All { namespace, .. } => cluster.list(&kind, Some(namespace), None).await,
     }
+}
+
+/// Reads a Secret in KCP.
+pub(super) async fn read_secret(kcp: &Cluster, key: &Key) -> Result<Option<Secret>, Error> {
+    kcp.get_as(&Kind::namespaced::<Secret>(), key).await
 }

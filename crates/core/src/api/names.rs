@@ -106,6 +106,8 @@ pub mod annotation {
     /// ModuleTemplates, separated by commas, to which a module may be downgraded; on the
     /// ModuleReleaseMeta or the Kyma.
     pub const ALLOW_DOWNGRADE: &str = "tidegate.dev/allow-downgrade";
+    /// `true` on a Secret of the module [`DEPLOYER`](super::DEPLOYER): its data come from a Secret in KCP.
+    pub const INJECT_DATA_FROM_KCP: &str = "operator.kyma-project.io/inject-data-from-kcp";
     /// The digest of the layer whose objects a Manifest installs, once they could be read. Upstream uses the bare key.
     pub const SYNC_OCI_REF: &str = "sync-oci-ref";
     /// The digest of what the tag of a Manifest's component named when it was looked up.
@@ -159,6 +161,10 @@ pub const SKR_WEBHOOK_POLICIES: [&str; 4] = [
     "kyma-project.io--metrics-to-watcher",
     "kyma-project.io--watcher-to-dns",
 ];
+/// The module whose Secrets get data from KCP, if it is restricted.
+pub const DEPLOYER: &str = "deployer";
+/// The environment variable that names the image pull Secret to a module's manager.
+pub const PULL_SECRET_VARIABLE: &str = "SKR_IMG_PULL_SECRET";
 /// `spec.install.name` of every Manifest.
 pub const RAW_MANIFEST: &str = "raw-manifest";
 /// Value of [`label::MANAGED_BY`] in KCP.

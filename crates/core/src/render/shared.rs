@@ -5,7 +5,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::scope;
+use serde_json::Value;
+
+use super::{InjectError, Injection, scope};
 use crate::{
     api::names::{self, annotation, label},
     definition::{ModuleObjects, SourceObject},
@@ -51,6 +53,10 @@ pub struct SharedObject {
     pub adopt: bool,
     /// Its position in the input.
     pub index: usize,
+    /// Whether its definition asks for data of the Secret in KCP that has its name.
+    pub asks_for_data: bool,
+    /// The Secret in KCP whose data it has when it is sent. They are not part of the body.
+    pub data_from: Option<Arc<Key>>,
     body: Arc<[Piece]>,
 }
 
@@ -126,6 +132,16 @@ impl CompleteModule {
     pub fn objects(&self) -> &Arc<SharedObjects> {
         &self.0
     }
+
+    /// The same objects, with what a landscape puts into them. Those that stay as they are stay shared.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an object is not as the injection needs it.
+    pub fn with(&self, injection: &Injection) -> Result<CompleteModule, InjectError> {
+        let objects = self.0.objects.iter().map(|object| injection.put_into(object));
+        Ok(CompleteModule(Arc::new(SharedObjects::sorted(objects.collect::<Result<_, _>>()?))))
+    }
 }
 
 // === impl SharedObject ===
@@ -148,7 +164,28 @@ impl SharedObject {
         let text = object.value().to_string();
         let body = pieces(&text, &owner, &owner_name);
         let adopt = object.annotation(annotation::ADOPT) == Some("true");
-        SharedObject { id: object.id(), gvk, digest, adopt, index, body: body.into() }
+        let asks_for_data = (&*gvk.group, &*gvk.kind) == ("", "Secret")
+            && object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
+        let id = object.id();
+        SharedObject { id, gvk, digest, adopt, index, asks_for_data, data_from: None, body: body.into() }
+    }
+
+    /// The same object after a change that keeps its identity, labels and annotations. Fails if the change does.
+    pub(super) fn changed<E>(&self, change: impl FnOnce(&mut Value) -> Result<(), E>) -> Result<SharedObject, E> {
+        let text: String = self.body.iter().map(|piece| piece.text("", "")).collect();
+        let [owner, owner_name] = placeholders(&text);
+        let text: String = self.body.iter().map(|piece| piece.text(&owner, &owner_name)).collect();
+        let mut value = serde_json::from_str(&text).expect("it was serialised from an object");
+        change(&mut value)?;
+        let (digest, text) = (Digest::from_value(&value), value.to_string());
+        Ok(SharedObject { digest, body: pieces(&text, &owner, &owner_name).into(), ..self.clone() })
+    }
+
+    /// The JSON for one owner, with the `data` of a Secret in place of its own.
+    pub fn body_with(&self, owner: &Key, data: &Value) -> Vec<u8> {
+        let mut object = self.object(owner);
+        object.map_mut().insert("data".to_owned(), data.clone());
+        object.into_value().to_string().into_bytes()
     }
 
     /// The JSON for one owner: the Kyma or the Manifest in KCP.
@@ -169,6 +206,18 @@ impl SharedObject {
     pub fn object(&self, owner: &Key) -> Object {
         let value = serde_json::from_slice(&self.body(owner)).expect("names need no escape in JSON");
         Object::new(value).expect("it was serialised from an object")
+    }
+}
+
+// === impl Piece ===
+
+impl Piece {
+    fn text<'a>(&'a self, owner: &'a str, owner_name: &'a str) -> &'a str {
+        match self {
+            Piece::Bytes(bytes) => std::str::from_utf8(bytes).expect("it is a part of JSON, cut at a placeholder"),
+            Piece::Owner => owner,
+            Piece::OwnerName => owner_name,
+        }
     }
 }
 

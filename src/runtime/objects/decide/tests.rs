@@ -10,6 +10,10 @@ fn owner() -> Key {
     Key::new("kcp-system", "one")
 }
 
+fn bodies<'a>(owner: &'a Key, data: &'a Data) -> Bodies<'a> {
+    Bodies { owner, data }
+}
+
 /// ConfigMaps of one namespace by name.
 fn config_maps(names: &[&str]) -> Arc<SharedObjects> {
     shared(&names.iter().map(|&name| ("v1", "ConfigMap", "n", name)).collect::<Vec<_>>())
@@ -76,7 +80,7 @@ fn an_object_is_as_desired_if_it_exists_and_its_content_covers_ours() {
         let mut applied = applied(&["a"], Seen::Recorded);
         let live = live(is_live.then(|| metadata(&id("a"), "7")));
         let content: BTreeMap<_, _> = content.into_iter().map(|object| (object.id(), object)).collect();
-        compare(&mut applied, vec![0], &owner(), &live, &content);
+        compare(&mut applied, vec![0], bodies(&owner(), &Data::new()), &live, &content);
         assert_eq!(*applied.seen, [expected], "{is_live}");
     }
 }
@@ -125,8 +129,52 @@ fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
 #[test]
 fn objects_are_applied_in_the_given_order_with_their_owner() {
     let applied = applied(&["a", "b", "c"], Seen::Missing);
-    let tasks = tasks(&applied, &owner(), &[2, 0]);
+    let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[2, 0]);
     let names: Vec<&str> = tasks.iter().map(|task| &*task.id.name).collect();
     assert_eq!(names, ["c", "a"]);
     assert!(tasks.iter().all(|task| String::from_utf8_lossy(&task.body).contains("kcp-system/one")));
+}
+
+#[test]
+fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
+    let key = Key::new("kcp-system", "pull");
+    let mut objects = SharedObjects::clone(&config_maps(&["a", "b"]));
+    objects.objects[1].data_from = Some(Arc::new(key.clone()));
+    let objects = Arc::new(objects);
+    assert_eq!(data_sources(&objects, &[0]), BTreeSet::new());
+    assert_eq!(data_sources(&objects, &[0, 1]), BTreeSet::from([key.clone()]));
+
+    let missing = Applied { objects: Arc::clone(&objects), seen: vec![Seen::Missing; 2].into() };
+    let (ready, failed) = complete(&missing, &[0, 1], &Data::new());
+    assert_eq!(ready, [0], "the Secret is gone since the pass began");
+    assert_eq!(failed[0].message, "the Secret in KCP whose data ConfigMap n/b gets has just changed");
+    let data = Data::from([(key, json!({"text": "b25l"}))]);
+    let (ready, failed) = complete(&missing, &[0, 1], &data);
+    assert!(ready == [0, 1] && failed.is_empty());
+    let tasks = tasks(&missing, bodies(&owner(), &data), &[0, 1]);
+    let has_data = |task: &Task| String::from_utf8_lossy(&task.body).contains(r#""data":{"text":"b25l"}"#);
+    assert_eq!(tasks.iter().map(has_data).collect::<Vec<_>>(), [false, true]);
+
+    let mut live_object = objects.objects[1].object(&owner());
+    for (text, is_as_desired) in [("b25l", true), ("dHdv", false)] {
+        live_object.map_mut().insert("data".to_owned(), json!({"text": text}));
+        let content = BTreeMap::from([(id("b"), live_object.clone())]);
+        let mut applied = Applied { objects: Arc::clone(&objects), seen: vec![Seen::Recorded; 2].into() };
+        compare(&mut applied, vec![1], bodies(&owner(), &data), &live([metadata(&id("b"), "7")]), &content);
+        assert_eq!(applied.seen[1] != Seen::Missing, is_as_desired, "{text}");
+    }
+}
+
+#[test]
+fn only_a_secret_that_is_meant_for_the_deployer_has_data() {
+    for (labels, is_meant) in [
+        (json!({"operator.kyma-project.io/module-name": "deployer"}), true),
+        (json!({"operator.kyma-project.io/module-name": "keda"}), false),
+        (json!({}), false),
+    ] {
+        let secret = json!({"metadata": {"name": "pull", "labels": labels}, "data": {"text": "b25l"}});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        assert_eq!(data_of(Some(secret)), is_meant.then(|| json!({"text": "b25l"})), "{labels}");
+    }
+    assert_eq!(data_of(None), None);
 }
