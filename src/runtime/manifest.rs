@@ -314,7 +314,9 @@ impl ManifestPass<'_> {
             Some(judgement) => judgement,
             None => {
                 let workloads = decide::workloads(manifest, &installed.applied.objects);
-                decide::judge_workloads(enact::check_workloads(target, workloads).await?, &pruned)
+                let health = enact::check_workloads(target, workloads).await?;
+                enact::publish(target, manifest, decide::workload_note(&health));
+                decide::judge_workloads(&health, &pruned)
             }
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));

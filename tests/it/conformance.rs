@@ -5,5 +5,6 @@ mod inject;
 mod maintenance;
 mod mandatory;
 pub(crate) mod oci;
+mod readiness;
 mod removal;
 mod texts;

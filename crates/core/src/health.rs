@@ -1,7 +1,8 @@
 //! The health of an object, from its status: the kstatus rules, with Lifecycle Manager's rules for
 //! workloads, and `status.state` of the Kyma kinds.
 //!
-//! Uses only the given object. A status for an older generation is ignored, and a workload without
+//! Uses only the given object; that of a StatefulSet whose pods are not ready says too little, so its pods are asked for
+//! (see [`pods_of`]). A status for an older generation is ignored, and a workload without
 //! conditions was just created. Both mean "in progress".
 
 use std::fmt;
@@ -78,6 +79,22 @@ pub fn of_object(object: &Value) -> Health {
     match condition(object, "Ready").map(|condition| (condition["status"].as_str(), message_of(condition))) {
         None | Some((Some("True"), _)) => Health::ready(),
         Some((_, message)) => Health::processing(message),
+    }
+}
+
+/// The label selector of the pods that must be known to tell the health of an object; `None` if the object suffices.
+pub fn pods_of(object: &Value) -> Option<String> {
+    let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
+    let is_stateful_set = group == Some("apps") && object["kind"] == "StatefulSet";
+    let is_going = !object.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null);
+    if is_stateful_set && !is_going { workload::pods_of_stateful_set(object) } else { None }
+}
+
+/// The health of an object whose pods, which [`pods_of`] selects, are these.
+pub fn of_object_with_pods(object: &Value, pods: &[Value]) -> Health {
+    match pods_of(object) {
+        Some(_) => workload::of_pods(pods),
+        None => of_object(object),
     }
 }
 

@@ -639,6 +639,8 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
 pub const INSTALLED: &str = "installation is ready and resources can be used";
 /// The message of a Manifest whose workloads are starting.
 pub const WAITING_FOR_RESOURCES: &str = "waiting for resources to become ready";
+/// The message of a Manifest with a workload that failed.
+pub const WORKLOAD_FAILED: &str = "manager is in error state";
 /// The message of a Manifest while users' custom resources block its removal.
 pub const WAITING_FOR_MODULE_RESOURCES: &str = "waiting for module crs deletion";
 

@@ -7,6 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tidegate_cluster::{Error, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
@@ -117,8 +118,8 @@ pub(super) enum Workload<'a> {
     NotServed,
     /// The workload does not exist.
     Absent,
-    /// The workload exists.
-    Live(&'a Object),
+    /// The workload exists. Contains its pods as well, if [`health::pods_of`] asks for them.
+    Live(&'a Object, &'a [Value]),
 }
 
 /// The content of an Event.
@@ -323,12 +324,15 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
 }
 
 /// The result of a pass that has applied everything.
-pub(super) fn judge_workloads(health: Health, pruned: &PruneReport) -> Judgement {
+pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgement {
     match health.state {
         State::Ready | State::Warning => {
             Judgement { outcome: ManifestOutcome::Ready, class: (!pruned.is_finished()).then_some(Class::Waiting) }
         }
-        State::Error => Judgement { outcome: ManifestOutcome::Failed(health.message), class: Some(Class::Waiting) },
+        State::Error => Judgement {
+            outcome: ManifestOutcome::Failed(status::WORKLOAD_FAILED.to_owned()),
+            class: Some(Class::Waiting),
+        },
         State::Processing | State::Deleting | State::Unknown | State::Unmanaged => Judgement {
             outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
             class: Some(Class::Waiting),
@@ -358,7 +362,7 @@ pub(super) fn workload_health(gvk: &Gvk, key: &Key, workload: Workload<'_>) -> (
     let health = match workload {
         Workload::NotServed => Health::processing(format!("{gvk} is not served yet")),
         Workload::Absent => Health::processing(format!("{name} does not exist yet")),
-        Workload::Live(object) => health::of_object(object.value()),
+        Workload::Live(object, pods) => health::of_object_with_pods(object.value(), pods),
     };
     (name, health)
 }
@@ -412,6 +416,17 @@ pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
     let (id, whose) = conflicts.iter().next()?;
     let text = format!("{id} exists and is not ours: {whose}");
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
+}
+
+/// The note about workloads that failed. The status has Lifecycle Manager's text, which says neither which nor why.
+pub(super) fn workload_note(health: &Health) -> Option<Note> {
+    let text = health.message.clone();
+    (health.state == State::Error).then_some(Note {
+        severity: Severity::Warning,
+        reason: reason::MODULE_FAILED,
+        action: "Check",
+        text,
+    })
 }
 
 /// The note about objects of a module that is being removed and that cannot be repaired.

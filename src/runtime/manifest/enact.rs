@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Secret;
+use serde_json::Value;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Pruned};
 use tidegate_core::{
     api::{Manifest, names::KCP_NAMESPACE},
@@ -12,7 +13,7 @@ use tidegate_core::{
     health::{self, Health},
     landscape,
     name::Key,
-    object::Gvk,
+    object::{Gvk, Object},
     plan::InstallSource,
     render::{CompleteModule, SharedObjects},
     status::ManifestFacts,
@@ -215,14 +216,25 @@ pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gv
             Some(kind) => target.cluster.get(kind, &key).await?,
             None => None,
         };
+        let pods = match live.as_ref().and_then(|object| health::pods_of(object.value())) {
+            Some(selector) => list_pods(target.cluster, key.namespace(), &selector).await?,
+            None => Vec::new(),
+        };
         let workload = match (&kind, &live) {
             (None, _) => Workload::NotServed,
             (Some(_), None) => Workload::Absent,
-            (Some(_), Some(object)) => Workload::Live(object),
+            (Some(_), Some(object)) => Workload::Live(object, &pods),
         };
         all.push(decide::workload_health(&gvk, &key, workload));
     }
     Ok(health::worst(all.iter().map(|(name, health)| (name.as_str(), health))))
+}
+
+/// Lists the pods with these labels.
+async fn list_pods(cluster: &Cluster, namespace: &str, selector: &str) -> Result<Vec<Value>, Error> {
+    let kind = Kind::new(Gvk::new("", "v1", "Pod"), "pods", true);
+    let pods = cluster.list(&kind, Some(namespace), Some(selector)).await?;
+    Ok(pods.into_iter().map(Object::into_value).collect())
 }
 
 /// Writes the status if it differs. Returns the Manifest with it.

@@ -94,6 +94,60 @@ fn other_kinds_by_their_own_rules() {
 }
 
 #[test]
+fn stateful_sets_without_ready_replicas_are_as_their_pods() {
+    let set = |ready: i64, observed: Option<i64>| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a", "generation": 2},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a", "tier": "b"}}},
+            "status": {"readyReplicas": ready, "observedGeneration": observed},
+        })
+    };
+    for (object, selector) in [
+        (set(1, Some(2)), Some("app=a,tier=b")),
+        (set(2, Some(2)), None),
+        (set(0, Some(1)), None),
+        (json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {}}), None),
+        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}}), None),
+    ] {
+        assert_eq!(pods_of(&object).as_deref(), selector, "{object}");
+    }
+    let pod = |name: &str, container: Value| {
+        json!({"metadata": {"name": name}, "status": {"containerStatuses": [container, {"started": false}]}})
+    };
+    let running = |started: Value, ready: bool| json!({"started": started, "ready": ready, "state": {"running": {}}});
+    let waiting = |reason: &str| json!({"started": false, "ready": false, "state": {"waiting": {"reason": reason}}});
+    let good = pod("a-0", running(json!(true), true));
+    let unscheduled = |status: &str| {
+        let scheduled = json!({"type": "PodScheduled", "status": status, "message": "0/3 nodes are available"});
+        json!({"metadata": {"name": "a-0"}, "status": {"conditions": [scheduled]}})
+    };
+    let (processing, error) = (State::Processing, State::Error);
+    for (pods, expected, message) in [
+        (vec![], error, "it has no pods"),
+        (vec![good.clone()], processing, "not all replicas are ready yet"),
+        (vec![pod("a-0", running(json!(true), false))], processing, "not all replicas are ready yet"),
+        (vec![pod("a-0", running(json!(false), false))], error, "its container has not started"),
+        (vec![pod("a-0", running(Value::Null, false))], error, "its container has not started"),
+        (vec![pod("a-0", waiting("ErrImagePull"))], error, "its container is waiting: ErrImagePull"),
+        (vec![pod("a-0", waiting("ContainerCreating"))], processing, "its pod is being created"),
+        // The first pod by name speaks, whatever the order of the list, unless it is ready.
+        (vec![pod("a-1", waiting("ErrImagePull")), good.clone()], error, "its container is waiting: ErrImagePull"),
+        (
+            vec![pod("a-1", waiting("ErrImagePull")), pod("a-0", waiting("PodInitializing"))],
+            processing,
+            "its pod is being created",
+        ),
+        (vec![unscheduled("True")], processing, "its pod is being created"),
+        (vec![unscheduled("False")], error, "0/3 nodes are available"),
+    ] {
+        let health = of_object_with_pods(&set(1, Some(2)), &pods);
+        assert_eq!((health.state, health.message.as_str()), (expected, message), "{pods:?}");
+    }
+    assert_eq!(of_object_with_pods(&set(2, Some(2)), &[]).state, State::Ready, "its pods do not matter");
+    assert_eq!(of_object_with_pods(&set(0, Some(1)), &[]).state, processing, "its controller has not seen it");
+}
+
+#[test]
 fn kyma_kinds_by_their_state() {
     for (state, expected) in [
         ("Ready", State::Ready),

@@ -75,6 +75,47 @@ fn stateful_set(object: &Value) -> Health {
     Health::ready()
 }
 
+/// The selector of the pods of a StatefulSet that is observed and lacks ready replicas.
+pub(super) fn pods_of_stateful_set(object: &Value) -> Option<String> {
+    let is_observed = object.pointer("/status/observedGeneration").is_some() && !is_stale(object);
+    let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    if !is_observed || number(object, "readyReplicas") >= desired {
+        return None;
+    }
+    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object)?;
+    let pairs: Vec<String> =
+        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    (!pairs.is_empty()).then(|| pairs.join(","))
+}
+
+/// The health of a StatefulSet that lacks ready replicas, by the first container of its pods that is not ready. As
+/// Lifecycle Manager reads it: a container that has started is waited for, one that does not start is an error.
+///
+/// Unlike there, a pod that is ready does not speak for the others, and a pod that is only being created is no error.
+pub(super) fn of_pods(pods: &[Value]) -> Health {
+    let mut pods: Vec<&Value> = pods.iter().collect();
+    pods.sort_by_key(|pod| pod.pointer("/metadata/name").and_then(Value::as_str));
+    let first_container = |pod: &&Value| pod.pointer("/status/containerStatuses/0").cloned();
+    let is = |container: &Value, field: &str| container[field] == Value::Bool(true);
+    let statuses: Vec<Value> = pods.iter().filter_map(first_container).collect();
+    let Some(container) = statuses.iter().find(|container| !(is(container, "started") && is(container, "ready"))) else {
+        return match (pods.first(), statuses.is_empty()) {
+            (None, _) => Health::error("it has no pods"),
+            (Some(_), false) => Health::processing("not all replicas are ready yet"),
+            (Some(pod), true) => match condition(pod, "PodScheduled") {
+                Some(scheduled) if scheduled["status"] == "False" => Health::error(message_of(scheduled)),
+                _ => Health::processing("its pod is being created"),
+            },
+        };
+    };
+    match waiting_reason(container) {
+        _ if is(container, "started") => Health::processing("not all replicas are ready yet"),
+        "ContainerCreating" | "PodInitializing" => Health::processing("its pod is being created"),
+        "" => Health::error("its container has not started"),
+        reason => Health::error(format!("its container is waiting: {reason}")),
+    }
+}
+
 /// Waiting reasons of containers that need intervention.
 fn waiting_for_good(container: &Value) -> bool {
     const REASONS: [&str; 6] = [

@@ -288,11 +288,13 @@ fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_no
         (State::Ready, &finished, ManifestOutcome::Ready, None),
         (State::Warning, &finished, ManifestOutcome::Ready, None),
         (State::Ready, &is_left, ManifestOutcome::Ready, Some(Class::Waiting)),
-        (State::Error, &finished, ManifestOutcome::Failed("because".to_owned()), Some(Class::Waiting)),
+        (State::Error, &finished, ManifestOutcome::Failed("manager is in error state".to_owned()), Some(Class::Waiting)),
         (State::Processing, &finished, waits.clone(), Some(Class::Waiting)),
         (State::Deleting, &finished, waits, Some(Class::Waiting)),
     ] {
-        assert_eq!(judge_workloads(health(state), pruned), Judgement { outcome, class }, "{state}");
+        assert_eq!(judge_workloads(&health(state), pruned), Judgement { outcome, class }, "{state}");
+        let note = workload_note(&health(state)).map(|note| note.text);
+        assert_eq!(note.as_deref(), (state == State::Error).then_some("because"), "the Event says which and why");
     }
 }
 
@@ -317,7 +319,7 @@ fn a_workload_that_is_not_there_is_under_way() {
     for (workload, state, message) in [
         (Workload::NotServed, State::Processing, format!("{gvk} is not served yet")),
         (Workload::Absent, State::Processing, "Deployment x/m does not exist yet".to_owned()),
-        (Workload::Live(&live), State::Ready, String::new()),
+        (Workload::Live(&live, &[]), State::Ready, String::new()),
     ] {
         let (name, health) = workload_health(&gvk, &key, workload);
         assert_eq!((name.as_str(), health), ("Deployment x/m", Health { state, message }));
