@@ -34,7 +34,9 @@ use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
     name::Key,
+    object::Object,
     plan::{certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway},
+    render::RuntimeCrds,
 };
 use tidegate_process::lock::Mutex;
 
@@ -88,6 +90,8 @@ pub enum Table {
     PullSecret,
     /// The Secrets whose data Secrets of modules get; metadata only.
     SourceSecrets,
+    /// The CRDs that runtimes get.
+    RuntimeCrds,
     /// The Secrets with credentials of OCI registries. Their content is not kept here.
     RegistrySecret,
 }
@@ -120,6 +124,7 @@ pub struct Tables {
     pull_secret: Option<String>,
     /// By name; all are in one namespace.
     source_secrets: BTreeMap<String, Arc<SourceSecret>>,
+    runtime_crds: Arc<RuntimeCrds>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
     /// Sources whose definitions may refer to what changed in a catalog.
@@ -383,6 +388,11 @@ impl Stores {
         self.tables().source_secrets.get(name).cloned()
     }
 
+    /// The CRDs that runtimes get.
+    pub(crate) fn runtime_crds(&self) -> Arc<RuntimeCrds> {
+        Arc::clone(&self.tables().runtime_crds)
+    }
+
     // --- sources of the command line ---
 
     /// Adds a GitSource that exists only in this process.
@@ -506,6 +516,16 @@ impl Stores {
         let before = put(&mut tables.source_secrets, name, secret);
         if before != after {
             self.wake(&mut tables, &Change::SourceSecret);
+        }
+    }
+
+    /// Stores a CRD that runtimes get. One that is gone stays as it was: runtimes keep it.
+    pub(crate) fn set_runtime_crd(&self, crd: &Arc<Object>) {
+        let mut tables = self.tables();
+        let after = tables.runtime_crds.with(crd);
+        if *tables.runtime_crds != after {
+            tables.runtime_crds = Arc::new(after);
+            self.wake(&mut tables, &Change::RuntimeCrds);
         }
     }
 
@@ -680,6 +700,7 @@ impl Table {
             Table::CertificateSecrets => "Secrets with certificates",
             Table::PullSecret => "the agent's image pull Secret",
             Table::SourceSecrets => "the Secrets for modules",
+            Table::RuntimeCrds => "the CustomResourceDefinitions of runtimes",
             Table::RegistrySecret => "the Secrets of OCI registries",
         }
     }
@@ -694,6 +715,7 @@ impl Table {
             Table::Releases => "ModuleReleaseMeta",
             Table::Watchers => "Watcher",
             Table::Gateways => "Gateway",
+            Table::RuntimeCrds => "CustomResourceDefinition",
             Table::Certificates => "Certificate",
             Table::Access
             | Table::GatewaySecret
@@ -722,6 +744,7 @@ impl Table {
             | Table::CertificateSecrets
             | Table::PullSecret
             | Table::SourceSecrets
+            | Table::RuntimeCrds
             | Table::RegistrySecret => None,
         }
     }
@@ -734,6 +757,7 @@ impl Table {
                 "operator.kyma-project.io/v1beta2"
             }
             Table::Gateways => "networking.istio.io/v1beta1",
+            Table::RuntimeCrds => "apiextensions.k8s.io/v1",
             // The group depends on the issuer; the kind and the name are enough to find it.
             Table::Certificates => "",
             Table::Access
@@ -800,8 +824,8 @@ impl Tables {
             Table::CertificateSecrets => self.certificate_secrets.contains_key(key.name()),
             Table::PullSecret => self.pull_secret.is_some(),
             Table::SourceSecrets => self.source_secrets.contains_key(key.name()),
-            // Its content is elsewhere.
-            Table::RegistrySecret => false,
+            // Those that cannot be read stay as they were; the content of the others is elsewhere.
+            Table::RuntimeCrds | Table::RegistrySecret => false,
         }
     }
 

@@ -81,6 +81,7 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::CertificateSecrets
         | Table::PullSecret
         | Table::SourceSecrets
+        | Table::RuntimeCrds
         | Table::RegistrySecret => None,
     }
 }

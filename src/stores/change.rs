@@ -66,6 +66,8 @@ pub enum Change {
     PullSecret,
     /// A Secret whose data Secrets of a module get changed.
     SourceSecret,
+    /// A CRD that runtimes get changed.
+    RuntimeCrds,
     /// An object with this metadata has become unreadable, or is no longer.
     Unreadable(Table, Box<ObjectMeta>),
 }
@@ -139,7 +141,7 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         Change::Certificate(kymas) => {
             wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Changed)));
         }
-        Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Changed)),
+        Change::CaBundle | Change::PullSecret | Change::RuntimeCrds => wakes.push(Wake::Runtimes(Trigger::Changed)),
         Change::SourceSecret => wakes.push(Wake::Module(names::DEPLOYER.to_owned(), Trigger::Changed)),
         Change::Unreadable(table, metadata) => wakes.extend(unreadable::wakes(*table, metadata, tables)),
     }

@@ -28,6 +28,7 @@ use tidegate_core::{
     name::Key,
     object::Gvk,
     plan::{certificate, reporting::Gateway},
+    render::{self, RuntimeCrds},
 };
 
 use crate::{
@@ -47,7 +48,7 @@ struct Feed<'a> {
     events: &'a Recorder,
 }
 
-/// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
+/// All watches: the CRDs that runtimes get, custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
 /// namespace of the agents' gateway, and certificates. Nothing is requested before they are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
@@ -72,6 +73,7 @@ pub fn feed(
             feed.virtual_services(namespace),
         ]);
     }
+    watches.extend(RuntimeCrds::names().map(|name| feed.runtime_crd(name)));
     if !namespaces.contains(gateway_namespace) {
         watches.push(feed.gateways(gateway_namespace));
     }
@@ -213,6 +215,25 @@ impl Feed<'_> {
         };
         let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
+    }
+
+    /// Watches a CRD that runtimes get. Each has a watch of its own, because the daemon may read no others.
+    fn runtime_crd(&self, name: &str) -> Watch {
+        let crds = Options::all(Kind::new(
+            Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+            "customresourcedefinitions",
+            false,
+        ));
+        self.watch(
+            Table::RuntimeCrds,
+            crds.fields(&format!("metadata.name={name}")),
+            |crd: DynamicObject| render::runtime_crd(&serde_json::to_value(crd).ok()?),
+            |stores, _, crd| {
+                if let Some(crd) = crd {
+                    stores.set_runtime_crd(&crd);
+                }
+            },
+        )
     }
 
     fn gateway_secret(&self, namespace: &str) -> Watch {

@@ -157,7 +157,11 @@ pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec
             .into_iter()
             .collect(),
         Table::SourceSecrets => vec![Wake::Module(DEPLOYER.to_owned(), trigger)],
-        Table::Certificates | Table::CertificateSecrets | Table::PullSecret | Table::RegistrySecret => Vec::new(),
+        Table::Certificates
+        | Table::CertificateSecrets
+        | Table::PullSecret
+        | Table::RuntimeCrds
+        | Table::RegistrySecret => Vec::new(),
     };
     // Its source must know that it is there.
     let owner = SourceName::from_metadata(metadata);

@@ -1,5 +1,6 @@
 //! What the upstream systems do, as facts about us: each file one part of their behaviour.
 
+mod catalog;
 mod crds;
 mod inject;
 mod maintenance;

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod certificate;
+mod crds;
 mod inject;
 pub mod live;
 pub mod offline;
@@ -36,6 +37,7 @@ mod shared;
 mod trial;
 
 pub use certificate::{certificate, certificate_labels};
+pub use crds::{RuntimeCrds, runtime_crd};
 pub use inject::{InjectError, Injection};
 pub use reporting::{
     Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
@@ -135,26 +137,16 @@ pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
     templates.render(Template::Namespace, &context, &stamp, "the namespace of runtimes")
 }
 
-/// The CRDs of every runtime. They are generated from Tidegate's types and not from a template: a changed schema would
-/// break users.
+/// The CRDs that Tidegate is built with. Commands without a cluster show them.
 ///
 /// Generated once per process.
 pub fn runtime_crds() -> &'static [Object] {
-    static CRDS: LazyLock<Vec<Object>> = LazyLock::new(make_runtime_crds);
+    static CRDS: LazyLock<Vec<Object>> = LazyLock::new(|| {
+        let crds = RUNTIME_KINDS.into_iter().filter_map(api::crd);
+        crds.map(|crd| runtime_crd(&serde_json::to_value(crd).expect("a CRD is JSON")).expect("a CRD is an object"))
+            .collect()
+    });
     &CRDS
-}
-
-fn make_runtime_crds() -> Vec<Object> {
-    let crds = RUNTIME_KINDS.into_iter().filter_map(api::crd);
-    crds.map(|crd| {
-        let value = serde_json::to_value(crd).expect("a CRD is JSON");
-        let mut object = Object::new(value).expect("a CRD is an object");
-        // Only the API server sets these fields; applying them would only cause conflicts.
-        object.map_mut().shift_remove("status");
-        object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
-        object
-    })
-    .collect()
 }
 
 /// The Kyma of one runtime, with its desired spec. Fails if the template fails.

@@ -8,7 +8,7 @@ use tidegate_core::{
     landscape::{Landscape, SourceName},
     object::Digest,
     plan::{self, Class, Settings},
-    render::{self, Mark, SharedObjects},
+    render::{self, Mark, RuntimeCrds, SharedObjects},
     template::Library,
 };
 
@@ -32,6 +32,7 @@ struct Kin {
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
+    crds: Arc<RuntimeCrds>,
 }
 
 // === impl Bases ===
@@ -45,12 +46,14 @@ impl Bases {
         class: &Class,
     ) -> Arc<Base> {
         let context = pass.context;
-        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.templates.library() };
+        let crds = context.stores.runtime_crds();
+        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.templates.library(), crds };
         let overriding = inputs.library.overriding(&pass.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
         let make = async {
             let (landscape, kin, settings) = (Arc::clone(landscape), kin.clone(), context.settings.plan.clone());
-            let render = move |library: &Library| render_base(&settings, &landscape, library, &kin);
+            let crds = Arc::clone(&inputs.crds);
+            let render = move |library: &Library| render_base(&settings, &landscape, &crds, library, &kin);
             context.templates.renderer.with_library(&inputs.library, render).await
         };
         self.0.get(kin.clone(), inputs.clone(), make).await
@@ -61,11 +64,13 @@ impl Bases {
 
 impl PartialEq for Inputs {
     fn eq(&self, other: &Inputs) -> bool {
-        Arc::ptr_eq(&self.landscape, &other.landscape) && Arc::ptr_eq(&self.library, &other.library)
+        Arc::ptr_eq(&self.landscape, &other.landscape)
+            && Arc::ptr_eq(&self.library, &other.library)
+            && Arc::ptr_eq(&self.crds, &other.crds)
     }
 }
 
-fn render_base(settings: &Settings, landscape: &Landscape, library: &Library, kin: &Kin) -> Base {
+fn render_base(settings: &Settings, landscape: &Landscape, crds: &RuntimeCrds, library: &Library, kin: &Kin) -> Base {
     let catalog = plan::catalog(landscape, &kin.class, settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -74,7 +79,7 @@ fn render_base(settings: &Settings, landscape: &Landscape, library: &Library, ki
         Err(error) => problems.push(error.to_string()),
     }
     // The catalog's kinds are namespaced: their CRDs are among the objects.
-    let objects = objects.iter().chain(render::runtime_crds());
+    let objects = objects.iter().chain(crds.objects());
     let objects = Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None));
     let digest = Digest::all([&objects.digest, &generations(landscape, &catalog)]);
     Base { objects, digest, problems }

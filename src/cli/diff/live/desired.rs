@@ -70,7 +70,7 @@ fn base(baseline: &Baseline<'_>, class: &Class) -> Base {
             Err(error) => problems.push(error.diagnostic()),
         }
     }
-    let objects = objects.iter().chain(render::runtime_crds());
+    let objects = objects.iter().chain(baseline.world.crds.objects());
     Base { objects: SharedObjects::new(objects, Mark::Runtime, &|_| None), problems }
 }
 

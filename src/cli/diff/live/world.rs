@@ -18,6 +18,7 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object},
     plan::{reporting, selector},
+    render::{self, RuntimeCrds},
 };
 
 /// The objects of the control plane.
@@ -33,6 +34,8 @@ pub(super) struct World {
     gateways: Vec<(reporting::Gateway, BTreeMap<String, String>)>,
     /// The CA that runtimes trust.
     pub(super) trusted: Trusted,
+    /// The CRDs that runtimes get.
+    pub(super) crds: RuntimeCrds,
 }
 
 /// The CA that the API servers of runtimes trust when they call the webhook.
@@ -86,13 +89,14 @@ impl World {
             Ok::<_, Error>(objects)
         };
         let gateway = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "Gateway"), "gateways", true);
-        let (objects, manifests, sources, gateways, access, trusted) = futures::try_join!(
+        let (objects, manifests, sources, gateways, access, trusted, crds) = futures::try_join!(
             definitions,
             lists(Kind::namespaced::<Manifest>()),
             lists(Kind::namespaced::<GitSource>()),
             lists(gateway),
             access(&kcp, namespaces),
             trusted(&kcp, istio),
+            crds(&kcp),
         )?;
         Ok(World {
             objects,
@@ -104,6 +108,7 @@ impl World {
             access,
             gateways: gateways.iter().map(gateway_of).collect(),
             trusted,
+            crds,
             kcp,
         })
     }
@@ -173,6 +178,25 @@ async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
     // Decoded and encoded again, as in the daemon, because it is compared as text.
     let bundle = secret.and_then(|mut secret| secret.data.remove(CA)).and_then(|data| STANDARD.decode(data).ok());
     Ok(bundle.map_or(Trusted::Nothing, |bundle| Trusted::Bundle(STANDARD.encode(bundle))))
+}
+
+/// The CRDs that runtimes get. Those that the caller may not read are the ones that Tidegate is built with.
+async fn crds(kcp: &Cluster) -> Result<RuntimeCrds, Error> {
+    let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let kind = Kind::new(gvk, "customresourcedefinitions", false);
+    let mut crds = RuntimeCrds::default();
+    for name in RuntimeCrds::names() {
+        match kcp.get(&kind, &Key::new("", name)).await {
+            Ok(Some(live)) => {
+                if let Some(crd) = render::runtime_crd(live.value()) {
+                    crds = crds.with(&Arc::new(crd));
+                }
+            }
+            Ok(None) | Err(Error::Forbidden { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(crds)
 }
 
 /// The parts of a Gateway that Watchers need.
