@@ -395,7 +395,11 @@ impl RuntimePass<'_> {
         let landscape = self.landscape;
         let scope = self.check_webhooks(&cluster, known).await?;
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
+        let former = known.counterpart.live().cloned();
         counterpart::refresh(&cluster, &mut known.counterpart, must_read).await.map_err(outcome::Failed::of_runtime)?;
+        if let (Some(before), Some(after)) = (former, known.counterpart.live()) {
+            known.left_unmanaged.changed(before.spec.modules.iter(), after.spec.modules.iter());
+        }
         known.access = Some(access);
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
@@ -409,7 +413,10 @@ impl RuntimePass<'_> {
         let left = live.as_ref().filter(|_| is_resumed);
         let base = base::reconcile(self, &cluster, landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
-        let modules = manifests::reconcile(self, &plan, &leaving, manifests).await?;
+        let left = self.context.stores.left_unmanaged(self.key);
+        let left = left.that_count(&known.left_unmanaged, plan::modules_from(self.kyma));
+        let wanted = manifests::Wanted { plan: &plan, leaving: &leaving, left_unmanaged: &left };
+        let modules = manifests::reconcile(self, &wanted, manifests).await?;
         let PassedManifests { passed, again, is_waiting } =
             self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =

@@ -35,7 +35,7 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Object,
-    plan::{certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway},
+    plan::{LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway},
     render::RuntimeCrds,
 };
 use tidegate_process::lock::Mutex;
@@ -104,6 +104,8 @@ pub struct Tables {
     local_sources: BTreeMap<Key, Arc<GitSource>>,
     kymas: BTreeMap<Key, Arc<Kyma>>,
     kymas_by_runtime: BTreeMap<String, BTreeSet<Key>>,
+    /// The modules that Kymas released before they dropped them. Most have none.
+    left_unmanaged: BTreeMap<Key, LeftUnmanaged>,
     manifests: BTreeMap<Key, Arc<Manifest>>,
     manifests_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
@@ -268,6 +270,11 @@ impl Stores {
     /// A Kyma.
     pub fn kyma(&self, key: &Key) -> Option<Arc<Kyma>> {
         self.tables().kymas.get(key).cloned()
+    }
+
+    /// The modules that a Kyma released before it dropped them, as far as this process has seen it.
+    pub(crate) fn left_unmanaged(&self, kyma: &Key) -> LeftUnmanaged {
+        self.tables().left_unmanaged.get(kyma).cloned().unwrap_or_default()
     }
 
     /// All Kymas, by key.
@@ -916,6 +923,13 @@ impl Stored for Kyma {
             (!id.is_empty()).then(|| id.to_owned())
         };
         let after = object.as_ref().and_then(id);
+        let mut left = tables.left_unmanaged.remove(key).unwrap_or_default();
+        if let (Some(before), Some(after)) = (tables.kymas.get(key), &object) {
+            left.changed(before.spec.modules.iter(), after.spec.modules.iter());
+            if !left.is_empty() {
+                tables.left_unmanaged.insert(key.clone(), left);
+            }
+        }
         let before = put(&mut tables.kymas, key, object);
         reindex(&mut tables.kymas_by_runtime, key, before.as_ref().and_then(id), after);
         before

@@ -3,7 +3,7 @@
 //! `state` is what is known of them, `decide` what each module needs and what follows from the answers, `enact` sends
 //! one request an act. This file only joins them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tidegate_cluster::Cause;
 use tidegate_core::{
@@ -27,15 +27,25 @@ pub(super) use state::{Modules, module_of, selected_module_of};
 use decide::{Act, ModuleStep, Orphan, Rendered, UNREFERENCED};
 use state::LiveManifests;
 
-/// Applies and deletes the Manifests of a Kyma. `leaving` are the present versions of modules whose removal waits.
+/// What the Manifests of a Kyma follow from.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The modules of the runtime.
+    pub(super) plan: &'a RuntimePlan,
+    /// The present versions of modules whose removal waits.
+    pub(super) leaving: &'a [Installation],
+    /// The modules that the Kyma released before it dropped them.
+    pub(super) left_unmanaged: &'a BTreeSet<String>,
+}
+
+/// Applies and deletes the Manifests of a Kyma.
 ///
 /// # Errors
 ///
 /// The error of a request, or that a rendered object is not a valid Manifest.
 pub(super) async fn reconcile(
     pass: &RuntimePass<'_>,
-    plan: &RuntimePlan,
-    leaving: &[Installation],
+    &Wanted { plan, leaving, left_unmanaged }: &Wanted<'_>,
     manifests: &[Arc<Manifest>],
 ) -> Result<Modules, Failed> {
     let live = LiveManifests::new(manifests);
@@ -45,7 +55,7 @@ pub(super) async fn reconcile(
     for installation in decide::to_render(plan, &live, &unreadable, owner).into_iter().chain(leaving) {
         rendered.insert(installation.module.clone(), render(pass, installation).await);
     }
-    let decision = decide::decide(plan, &live, &rendered, &unreadable, pass.kyma);
+    let decision = decide::decide((plan, left_unmanaged), &live, &rendered, &unreadable, pass.kyma);
     let mut modules = Modules::new(decision.problems);
     for ModuleStep { name, role, act } in decision.steps {
         modules.push(name, role, enact(pass, act).await?);

@@ -10,6 +10,7 @@ use tidegate_core::{
     api::{Kyma, Manifest, kyma::KymaStatus},
     landscape,
     name::Key,
+    plan::LeftUnmanaged,
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -49,6 +50,8 @@ pub(super) struct KnownRuntime {
     pub(super) unreadable: UnreadableObjects,
     /// What a user has requested by an annotation of the Kyma, until it is handled.
     pub(super) request: Option<Request>,
+    /// The modules that the Kyma in the runtime released before it dropped them.
+    pub(super) left_unmanaged: LeftUnmanaged,
     /// What its removal waits for.
     pub(super) removal: RemovalWait,
 }

@@ -8,11 +8,16 @@
 //! * While an upgrade waits for a maintenance window, the Manifest stays as the installed version says.
 //! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
+//! * If the Kyma released the module before it dropped it, its objects stay, whether or not a pass has seen that.
 //! * A Manifest that cannot be read stays as it is.
 //! * A mandatory module decides about its Manifest, whether or not the Kyma selects a module of the same name. If its
 //!   release gets channels, or the reverse, the Manifest gets other labels and its objects stay.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -139,9 +144,9 @@ pub(super) fn to_render<'a>(
         .collect()
 }
 
-/// Decides what each Manifest needs.
+/// Decides what each Manifest needs. `left_unmanaged` are the modules that the Kyma released before it dropped them.
 pub(super) fn decide(
-    plan: &RuntimePlan,
+    (plan, left_unmanaged): (&RuntimePlan, &BTreeSet<String>),
     live: &LiveManifests<'_>,
     rendered: &Rendered,
     unreadable: &Unreadable<'_>,
@@ -188,6 +193,9 @@ pub(super) fn decide(
         let is_mandatory = plan::is_mandatory(&live.metadata);
         let role = if is_mandatory { Role::Mandatory { refused: None } } else { Role::Selected(Planned::Removing) };
         let act = match rendered.get(name) {
+            _ if !is_mandatory && left_unmanaged.contains(name) && live.metadata.deletion_timestamp.is_none() => {
+                unmanage(live)
+            }
             Some(Ok(desired)) => upgrade(desired, live),
             Some(Err(_)) | None => deletion(live),
         };

@@ -12,6 +12,7 @@ use crate::{
 };
 
 scenarios! {
+    row_65_a_module_that_is_released_and_dropped_between_two_passes_leaves_its_objects,
     row_68_an_orphan_stays_and_says_so,
     ;
     on real servers:
@@ -252,6 +253,25 @@ async fn e22_an_unmanaged_module_leaves_its_objects() {
         })
         .await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "disabling it removes nothing");
+}
+
+/// Row 65: a Kyma makes a module unmanaged and drops it before any pass: the objects stay, without the ownership label.
+async fn row_65_a_module_that_is_released_and_dropped_between_two_passes_leaves_its_objects() {
+    let stage = stage().await;
+    suspend(&stage).await;
+    let label = |value: Value| json!({"metadata": {"labels": {SKIP: value}}});
+    let change = async |patch: Value| merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", patch).await;
+    change(label(json!("true"))).await;
+    change(json!({"spec": {"modules": [{"name": "cache", "managed": false}]}})).await;
+    change(json!({"spec": {"modules": []}})).await;
+    change(label(Value::Null)).await;
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
+    let skr = &stage.skrs[0];
+    let map = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
+    assert!(map["metadata"]["labels"]["operator.kyma-project.io/managed-by"].is_null(), "{map}");
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_some());
+    stage.rests().await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
 }
 
 /// E29: a finalizer of others on a Manifest holds the Kyma until the access Secret is gone.

@@ -75,6 +75,11 @@ fn installation() -> Box<Installation> {
     })
 }
 
+/// No module was released before it was dropped.
+fn none() -> BTreeSet<String> {
+    BTreeSet::new()
+}
+
 fn refusal(keep: bool) -> Refusal {
     Refusal { reason: "NoChannel", state: State::Error, message: "no channel".to_owned(), hint: None, keep }
 }
@@ -176,7 +181,7 @@ fn each_module_needs_one_act() {
             .iter()
             .map(|found| (found.module.clone(), desired()))
             .collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma());
+        let decision = decide((&plan, &none()), &live, &rendered, &Unreadable::new(), &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, [expected], "{:?}", plan.modules);
         assert!(decision.steps.iter().all(|step| matches!(step.role, Role::Selected(_))));
@@ -191,7 +196,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     for (manifests, expected) in
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -250,7 +255,7 @@ fn a_mandatory_module_decides_about_its_manifest_and_no_status_lists_it() {
         let rendered = to_render(&plan, &live, &Unreadable::new(), None);
         let rendered: Rendered =
             rendered.iter().map(|found| (found.module.clone(), Ok(Object::new(self::rendered()).unwrap()))).collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma());
+        let decision = decide((&plan, &none()), &live, &rendered, &Unreadable::new(), &kyma());
         let [step] = decision.steps.as_slice() else { panic!("{decision:?}") };
         assert_eq!(name(&step.act), expected);
         assert_eq!(step.role, Role::Mandatory { refused });
@@ -265,7 +270,7 @@ fn a_kyma_that_selects_a_mandatory_module_leaves_its_manifest_alone() {
     );
     let manifests = [live(|_| {})];
     let rendered: Rendered = [("cache".to_owned(), Ok(Object::new(rendered()).unwrap()))].into();
-    let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+    let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
     let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
     assert_eq!(acts, ["keep", "absent"]);
     let expected = Planned::Refused { state: State::Warning, message: "no channel".to_owned(), hint: None };
@@ -279,7 +284,7 @@ fn a_mandatory_manifest_that_cannot_be_rendered_or_read_is_no_problem_of_the_kym
     let rendered: Rendered = [("cache".to_owned(), Err("broken".to_owned()))].into();
     let unreadable = Unreadable::from([("cache", "broken".to_owned())]);
     for unreadable in [Unreadable::new(), unreadable] {
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &unreadable, &kyma());
+        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &unreadable, &kyma());
         assert_eq!(decision.problems, Vec::<String>::new());
         assert_eq!(name(&decision.steps[0].act), "keep");
         let refused = Some((State::Error, "broken".to_owned()));
@@ -337,7 +342,7 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
             .iter()
             .map(|found| (found.module.clone(), Ok(desired.clone())))
             .collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), &kyma_with_uid("present"));
+        let decision = decide((&plan, &none()), &live, &rendered, &Unreadable::new(), &kyma_with_uid("present"));
         assert_eq!(name(&decision.steps[0].act), expected);
     }
     let synced = json!([{"group": "", "version": "v1", "kind": "ConfigMap", "name": "old", "namespace": "a"}]);
@@ -361,7 +366,7 @@ fn a_manifest_that_cannot_be_read_stays_as_it_is() {
     for outcome in [Some(ModuleOutcome::Install(installation())), None] {
         let plan = plan(outcome);
         assert!(to_render(&plan, &live, &unreadable, None).is_empty());
-        let decision = decide(&plan, &live, &Rendered::new(), &unreadable, &kyma());
+        let decision = decide((&plan, &none()), &live, &Rendered::new(), &unreadable, &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, ["keep"]);
     }
@@ -385,7 +390,7 @@ fn e24_a_new_version_reaches_a_manifest_whose_removal_waits() {
     for outcome in [None, Some(ModuleOutcome::Install(installation()))] {
         let manifests = [old(|_| {})];
         let plan = plan(outcome);
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
         let Act::Upgrade { desired, live } = &decision.steps[0].act else { panic!("{:?}", decision.steps) };
         assert_eq!(desired.value()["spec"]["version"], "1.0.0");
         assert_eq!(desired.value()["spec"]["customResourcePolicy"], "Ignore", "the removal depends on it");
@@ -422,7 +427,7 @@ fn a_manifest_that_nothing_references_is_an_orphan() {
     ] {
         let manifests = [Arc::clone(manifest)];
         let decision =
-            decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma);
+            decide((&plan(None), &none()), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma);
         assert_eq!(decision.steps.iter().map(|step| name(&step.act)).collect::<Vec<_>>(), expected);
         assert_eq!(decision.unreferenced.len(), usize::from(expected.is_empty()));
     }
@@ -441,5 +446,22 @@ fn a_manifest_that_nothing_references_is_an_orphan() {
         (Some(managed(FIELD_MANAGER, "status")), 300, Orphan::Old),
     ] {
         assert_eq!(orphan(&of_others, managed.as_ref(), after(seconds)), expected);
+    }
+}
+
+#[test]
+fn a_module_that_was_released_before_it_was_dropped_leaves_its_objects() {
+    let left = BTreeSet::from(["cache".to_owned()]);
+    let (ours, deleting) = (live(|_| {}), deleting());
+    for (left, live, expected) in [
+        (&left, &ours, Act::Unmanage(Arc::clone(&ours))),
+        (&left, &unmanaged(), Act::Delete(unmanaged())),
+        (&left, &deleting, Act::Keep(Some(Arc::clone(&deleting)))),
+        (&none(), &ours, Act::Delete(Arc::clone(&ours))),
+    ] {
+        let manifests = [Arc::clone(live)];
+        let live = LiveManifests::new(&manifests);
+        let decision = decide((&plan(None), left), &live, &Rendered::new(), &Unreadable::new(), &kyma());
+        assert_eq!(decision.steps[0].act, expected);
     }
 }
