@@ -1,6 +1,7 @@
 //! Checks one document by itself: its kind, its schema, and the rules that the schema cannot
 //! express.
 
+mod effect;
 mod kind;
 mod metadata;
 
@@ -156,6 +157,7 @@ impl Check<'_> {
         let known: BTreeSet<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
         let before = self.out.len();
         self.rules(kind, value);
+        self.effects(kind, value);
         if self.out[..before].iter().any(|found| found.severity == Severity::Error) {
             let more = self.out.split_off(before);
             self.out.extend(

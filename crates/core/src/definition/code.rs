@@ -100,6 +100,8 @@ pub const ANNOTATION: &str = "annotation";
 pub const NAME_RULE: &str = "name-rule";
 /// The channel `none`.
 pub const RESERVED_CHANNEL: &str = "reserved-channel";
+/// A field with a value that nothing reads.
+pub const NO_EFFECT: &str = "no-effect";
 /// A selector that is malformed or can never match.
 pub const SELECTOR: &str = "selector";
 /// An invalid port.

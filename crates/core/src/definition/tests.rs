@@ -121,6 +121,25 @@ fn a_broken_template_withholds_its_release_and_no_kyma() {
     );
 }
 
+#[test]
+fn a_field_without_an_effect_is_a_warning_at_its_line() {
+    let all = &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"];
+    let of_template = format!("{TEMPLATE}  customStateCheck: [{{jsonPath: a, value: b, mappedState: Ready}}]\n");
+    check(&with("modules/cache/template.yaml", &of_template), all, &[], &["modules/cache/template.yaml:10 no-effect"]);
+    let of_release = format!("{RELEASE}  beta: true\n  internal: false\n");
+    check(&with("modules/cache/release.yaml", &of_release), all, &[], &["modules/cache/release.yaml:9 no-effect"]);
+    let of_kyma = kyma("dev", "regular").replace("{name: cache}", "{name: cache, remoteModuleTemplateRef: x}");
+    check(&with("kymas/dev.yaml", &of_kyma), all, &[], &["kymas/dev.yaml:6 no-effect"]);
+    for (descriptor, codes) in [
+        ("{component: {version: 1.0.0}}", &[][..]),
+        ("{component: {version: 1.0.1}}", &["modules/cache/template.yaml:10 no-effect"]),
+        ("{metadata: {version: 1.0.1}}", &["modules/cache/template.yaml:10 no-effect"]),
+    ] {
+        let text = format!("{TEMPLATE}  descriptor: {descriptor}\n");
+        check(&with("modules/cache/template.yaml", &text), all, &[], codes);
+    }
+}
+
 /// What is not whole has no [`ModuleObjects`], and only these can be pruned by: see `changes`.
 #[test]
 fn a_large_module_is_checked_as_a_small_one() {
