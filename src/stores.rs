@@ -35,7 +35,9 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Object,
-    plan::{LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway},
+    plan::{
+        LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway,
+    },
     render::RuntimeCrds,
 };
 use tidegate_process::lock::Mutex;
@@ -798,9 +800,8 @@ impl Tables {
 
     /// The Kymas with a Manifest of a module, in order.
     fn with_module(&self, module: &str) -> BTreeSet<Key> {
-        let is_of = |manifest: &&Arc<Manifest>| {
-            landscape::label(&manifest.metadata, names::label::MODULE_NAME) == Some(module)
-        };
+        let is_of =
+            |manifest: &&Arc<Manifest>| landscape::label(&manifest.metadata, names::label::MODULE_NAME) == Some(module);
         self.manifests.values().filter(is_of).filter_map(|manifest| kyma_of(&manifest.metadata)).collect()
     }
 

@@ -19,11 +19,7 @@ use tidegate_core::{
 use crate::stores::secret::SourceSecret;
 
 /// The names of the Secrets in KCP whose data objects of a Manifest get.
-pub(super) fn sources<'a>(
-    settings: &Settings,
-    manifest: &Manifest,
-    module: &'a CompleteModule,
-) -> BTreeSet<&'a str> {
+pub(super) fn sources<'a>(settings: &Settings, manifest: &Manifest, module: &'a CompleteModule) -> BTreeSet<&'a str> {
     let is_deployer = landscape::label(&manifest.metadata, label::MODULE_NAME) == Some(DEPLOYER);
     if !is_deployer || !settings.restricted_modules.contains(DEPLOYER) {
         return BTreeSet::new();

@@ -82,7 +82,5 @@ async fn i05_the_crds_of_runtimes_are_those_of_the_control_plane() {
     .await;
     request(&stage, "2").await;
     until_described(templates, "changed").await;
-    stage
-        .until("the catalog is back", &stage.skrs[0], "ModuleTemplate", "kyma-system", "cache-1.0.0", |_| true)
-        .await;
+    stage.until("the catalog is back", &stage.skrs[0], "ModuleTemplate", "kyma-system", "cache-1.0.0", |_| true).await;
 }

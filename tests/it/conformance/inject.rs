@@ -97,8 +97,10 @@ async fn e03_secrets_of_the_deployer_get_their_data_from_kcp_and_e02_no_others()
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
 
-    let named = format!("{failed}kcp source secret {LABEL} label does not match the manifest module: secret={name} \
-                         expected=deployer actual=keda");
+    let named = format!(
+        "{failed}kcp source secret {LABEL} label does not match the manifest module: secret={name} \
+                         expected=deployer actual=keda"
+    );
     let unlabelled = format!("{failed}kcp source secret is missing the required {LABEL} label: secret={name}");
     for (labels, message) in [(json!({LABEL: "keda"}), &named), (json!({LABEL: null}), &unlabelled)] {
         let secrets = harness::api_of(&stage.kcp, &source(name, json!({}), "")).await.unwrap();
@@ -118,9 +120,12 @@ async fn e03_secrets_of_the_deployer_get_their_data_from_kcp_and_e02_no_others()
     // A user's edit is repaired with the data of the Secret.
     apply(&stage.kcp, &source(name, right, "hidden-two")).await;
     stage.kyma_in("one", "Ready").await;
-    let in_runtime = harness::api_of(&stage.skrs[0], &json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kyma-system"},
-    }));
+    let in_runtime = harness::api_of(
+        &stage.skrs[0],
+        &json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kyma-system"},
+        }),
+    );
     let patch = Patch::Merge(json!({"data": {"text": STANDARD.encode("edited")}}));
     in_runtime.await.unwrap().patch(name, &PatchParams::default(), &patch).await.unwrap();
     let kymas = json!({

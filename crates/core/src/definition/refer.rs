@@ -18,6 +18,7 @@ use super::{
     near,
 };
 use crate::{
+    api::names::{DEPLOYER, annotation},
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
@@ -89,6 +90,7 @@ pub(super) fn resolve(
     work.declare(candidates);
     let modules = work.modules(snapshot, cache, sources);
     work.custom_resources(&modules.reads);
+    work.injections(&modules.reads);
     let modules = modules.objects;
     work.releases();
     work.kymas();
@@ -330,6 +332,30 @@ impl<'a> Work<'a> {
         !kinds.is_empty() && !kinds.iter().any(|allowed| allowed == kind.as_str())
     }
 
+    /// Warns of Secrets that ask for data and are of a module that gets none.
+    fn injections(&mut self, reads: &[TemplateObjects]) {
+        // Several versions may share their objects.
+        let mut told = HashSet::new();
+        for read in reads.iter().filter(|read| read.module != DEPLOYER) {
+            let secrets = read
+                .objects
+                .objects()
+                .iter()
+                .filter(|source| (&*source.id().group, &*source.id().kind) == ("", "Secret"));
+            for source in secrets {
+                let asks = || source.object().annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
+                if told.contains(&source.place) || !asks() {
+                    continue;
+                }
+                told.insert(source.place.clone());
+                let message = format!("annotation `{}` has no effect here", annotation::INJECT_DATA_FROM_KCP);
+                let hint = format!("remove it; only Secrets of the module `{DEPLOYER}` get data of Secrets in KCP");
+                let diagnostic = Diagnostic::warning(code::NO_EFFECT, message).hint(hint);
+                self.diagnostics.push(diagnostic.at(source.place.clone()));
+            }
+        }
+    }
+
     /// Checks that every version that a ModuleReleaseMeta offers has its ModuleTemplate.
     fn releases(&mut self) {
         if self.is_elsewhere(Kind::ModuleTemplate) {
@@ -341,6 +367,7 @@ impl<'a> Work<'a> {
             let module = value.pointer("/spec/moduleName").and_then(Value::as_str).unwrap_or_default();
             for (path, what, version) in offers(value) {
                 let template = (Kind::ModuleTemplate, template_key(&definition, module, &version));
+                self.selectable(&definition, &path, &template);
                 if !self.declared.contains_key(&template) {
                     self.outside.insert(template);
                 }
@@ -349,6 +376,19 @@ impl<'a> Work<'a> {
                 }
             }
         }
+    }
+
+    /// Warns of a channel whose version no Kyma can select.
+    fn selectable(&mut self, release: &Definition, path: &[PathPart], template: &(Kind, Key)) {
+        let is_channel = path.get(1) == Some(&PathPart::from("channels"));
+        let found = self.good.get(template).filter(|_| is_channel);
+        let is_mandatory =
+            |found: &&Arc<Definition>| found.object.value().pointer("/spec/mandatory") == Some(&Value::Bool(true));
+        let Some(found) = found.filter(is_mandatory) else { return };
+        let name = yaml::short(found.key.name());
+        let message = format!("no Kyma can select ModuleTemplate `{name}`, because its `spec.mandatory` is true");
+        let hint = format!("remove that at {}, or make the module mandatory in the ModuleReleaseMeta", found.place);
+        self.diagnostics.push(Diagnostic::warning(code::MANDATORY_MODULE, message).hint(hint).at(at(release, path)));
     }
 
     fn offer(

@@ -140,6 +140,42 @@ fn a_field_without_an_effect_is_a_warning_at_its_line() {
     }
 }
 
+#[test]
+fn a_secret_that_asks_for_data_and_gets_none_is_a_warning() {
+    let all = &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"];
+    for (kind, value, codes) in [
+        ("Secret", "true", &["modules/cache/objects/config.yaml:1 no-effect"][..]),
+        ("Secret", "false", &[]),
+        ("ConfigMap", "true", &[]),
+    ] {
+        let object = format!(
+            "apiVersion: v1\nkind: {kind}\nmetadata:\n  name: a\n  namespace: b\n  annotations: \
+             {{operator.kyma-project.io/inject-data-from-kcp: '{value}'}}\n"
+        );
+        check(&with("modules/cache/objects/config.yaml", &object), all, &[], codes);
+    }
+}
+
+#[test]
+fn a_channel_whose_version_no_kyma_can_select_is_a_warning() {
+    let all = &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"];
+    let template = format!("{TEMPLATE}  mandatory: true\n");
+    check(
+        &with("modules/cache/template.yaml", &template),
+        all,
+        &[],
+        &["modules/cache/release.yaml:8 mandatory-module"],
+    );
+    let release = RELEASE.replace("channels:\n  - {channel: regular, version: 1.0.0}", "mandatory: {version: 1.0.0}");
+    let both = good().into_iter().filter_map(|(path, text)| match path {
+        "modules/cache/template.yaml" => Some((path, template.clone())),
+        "modules/cache/release.yaml" => Some((path, release.clone())),
+        "kymas/dev.yaml" => None,
+        _ => Some((path, text)),
+    });
+    check(&snapshot(both), &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"], &[], &[]);
+}
+
 /// What is not whole has no [`ModuleObjects`], and only these can be pruned by: see `changes`.
 #[test]
 fn a_large_module_is_checked_as_a_small_one() {

@@ -111,9 +111,7 @@ fn stateful_sets_without_ready_replicas_are_as_their_pods() {
     ] {
         assert_eq!(pods_of(&object).as_deref(), selector, "{object}");
     }
-    let pod = |name: &str, container: Value| {
-        json!({"metadata": {"name": name}, "status": {"containerStatuses": [container, {"started": false}]}})
-    };
+    let pod = |name: &str, container: Value| json!({"metadata": {"name": name}, "status": {"containerStatuses": [container, {"started": false}]}});
     let running = |started: Value, ready: bool| json!({"started": started, "ready": ready, "state": {"running": {}}});
     let waiting = |reason: &str| json!({"started": false, "ready": false, "state": {"waiting": {"reason": reason}}});
     let good = pod("a-0", running(json!(true), true));

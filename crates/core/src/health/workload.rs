@@ -98,7 +98,8 @@ pub(super) fn of_pods(pods: &[Value]) -> Health {
     let first_container = |pod: &&Value| pod.pointer("/status/containerStatuses/0").cloned();
     let is = |container: &Value, field: &str| container[field] == Value::Bool(true);
     let statuses: Vec<Value> = pods.iter().filter_map(first_container).collect();
-    let Some(container) = statuses.iter().find(|container| !(is(container, "started") && is(container, "ready"))) else {
+    let Some(container) = statuses.iter().find(|container| !(is(container, "started") && is(container, "ready")))
+    else {
         return match (pods.first(), statuses.is_empty()) {
             (None, _) => Health::error("it has no pods"),
             (Some(_), false) => Health::processing("not all replicas are ready yet"),

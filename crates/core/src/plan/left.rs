@@ -76,11 +76,9 @@ mod tests {
             left.changed(&modules(&json!([{"name": name, "managed": false}])), []);
             left
         };
-        for (from, expected) in [
-            (ModulesFrom::Git, &["kcp"][..]),
-            (ModulesFrom::Runtime, &["skr"]),
-            (ModulesFrom::Merge, &["kcp", "skr"]),
-        ] {
+        for (from, expected) in
+            [(ModulesFrom::Git, &["kcp"][..]), (ModulesFrom::Runtime, &["skr"]), (ModulesFrom::Merge, &["kcp", "skr"])]
+        {
             let names = left("kcp").that_count(&left("skr"), from);
             assert!(names.iter().eq(expected), "{from:?}: {names:?}");
         }

@@ -288,7 +288,12 @@ fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_no
         (State::Ready, &finished, ManifestOutcome::Ready, None),
         (State::Warning, &finished, ManifestOutcome::Ready, None),
         (State::Ready, &is_left, ManifestOutcome::Ready, Some(Class::Waiting)),
-        (State::Error, &finished, ManifestOutcome::Failed("manager is in error state".to_owned()), Some(Class::Waiting)),
+        (
+            State::Error,
+            &finished,
+            ManifestOutcome::Failed("manager is in error state".to_owned()),
+            Some(Class::Waiting),
+        ),
         (State::Processing, &finished, waits.clone(), Some(Class::Waiting)),
         (State::Deleting, &finished, waits, Some(Class::Waiting)),
     ] {

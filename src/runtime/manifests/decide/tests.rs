@@ -196,7 +196,8 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     for (manifests, expected) in
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
-        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+        let decision =
+            decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -390,7 +391,8 @@ fn e24_a_new_version_reaches_a_manifest_whose_removal_waits() {
     for outcome in [None, Some(ModuleOutcome::Install(installation()))] {
         let manifests = [old(|_| {})];
         let plan = plan(outcome);
-        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+        let decision =
+            decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
         let Act::Upgrade { desired, live } = &decision.steps[0].act else { panic!("{:?}", decision.steps) };
         assert_eq!(desired.value()["spec"]["version"], "1.0.0");
         assert_eq!(desired.value()["spec"]["customResourcePolicy"], "Ignore", "the removal depends on it");
@@ -426,8 +428,13 @@ fn a_manifest_that_nothing_references_is_an_orphan() {
         (Kyma::default(), &unknown, &[]),
     ] {
         let manifests = [Arc::clone(manifest)];
-        let decision =
-            decide((&plan(None), &none()), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), &kyma);
+        let decision = decide(
+            (&plan(None), &none()),
+            &LiveManifests::new(&manifests),
+            &Rendered::new(),
+            &Unreadable::new(),
+            &kyma,
+        );
         assert_eq!(decision.steps.iter().map(|step| name(&step.act)).collect::<Vec<_>>(), expected);
         assert_eq!(decision.unreferenced.len(), usize::from(expected.is_empty()));
     }

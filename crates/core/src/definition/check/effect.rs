@@ -126,9 +126,8 @@ fn asked(value: &Value, field: &str) -> Vec<Vec<PathPart>> {
             .flat_map(|(path, value)| {
                 let path: Vec<PathPart> = path.into_iter().chain([key.into()]).collect();
                 let items = value[key].as_array().filter(|_| is_list).into_iter().flatten().enumerate();
-                let items = items.map(|(index, item)| {
-                    (path.iter().cloned().chain([index.into()]).collect::<Vec<PathPart>>(), item)
-                });
+                let items = items
+                    .map(|(index, item)| (path.iter().cloned().chain([index.into()]).collect::<Vec<PathPart>>(), item));
                 let items: Vec<_> = items.collect();
                 if is_list { items } else { vec![(path, &value[key])] }
             })

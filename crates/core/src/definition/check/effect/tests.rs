@@ -36,7 +36,8 @@ fn every_field_of_every_kind_has_a_row() {
             let is_covered = |row: &str| {
                 let rest = |short: &str, long: &str| long.strip_prefix(short).map(str::to_owned);
                 let is_within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-                rest(row, field).is_some_and(|rest| is_within(&rest)) || rest(field, row).is_some_and(|rest| is_within(&rest))
+                rest(row, field).is_some_and(|rest| is_within(&rest))
+                    || rest(field, row).is_some_and(|rest| is_within(&rest))
             };
             assert!(rows(kind).iter().any(|(row, _)| is_covered(row)), "say what {field} of {kind} does");
         }
