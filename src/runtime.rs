@@ -413,9 +413,9 @@ impl RuntimePass<'_> {
         let left = live.as_ref().filter(|_| is_resumed);
         let base = base::reconcile(self, &cluster, landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
-        let left = self.context.stores.left_unmanaged(self.key);
-        let left = left.that_count(&known.left_unmanaged, plan::modules_from(self.kyma));
-        let wanted = manifests::Wanted { plan: &plan, leaving: &leaving, left_unmanaged: &left };
+        let released = self.context.stores.left_unmanaged(self.key);
+        let released = released.that_count(&known.left_unmanaged, plan::modules_from(self.kyma));
+        let wanted = manifests::Wanted { plan: &plan, leaving: &leaving, left_unmanaged: &released };
         let modules = manifests::reconcile(self, &wanted, manifests).await?;
         let PassedManifests { passed, again, is_waiting } =
             self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;

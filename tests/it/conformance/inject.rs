@@ -120,14 +120,12 @@ async fn e03_secrets_of_the_deployer_get_their_data_from_kcp_and_e02_no_others()
     // A user's edit is repaired with the data of the Secret.
     apply(&stage.kcp, &source(name, right, "hidden-two")).await;
     stage.kyma_in("one", "Ready").await;
-    let in_runtime = harness::api_of(
-        &stage.skrs[0],
-        &json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kyma-system"},
-        }),
-    );
+    let sample = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kyma-system"},
+    });
+    let in_runtime = harness::api_of(&stage.skrs[0], &sample).await.unwrap();
     let patch = Patch::Merge(json!({"data": {"text": STANDARD.encode("edited")}}));
-    in_runtime.await.unwrap().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    in_runtime.patch(name, &PatchParams::default(), &patch).await.unwrap();
     let kymas = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
         "metadata": {"name": "one", "namespace": "kcp-system"},

@@ -21,8 +21,13 @@ scenarios! {
     e19_custom_resources_of_users_in_any_version_hold_the_removal,
     e20_a_module_enabled_in_another_channel_is_upgraded_while_its_removal_waits,
     e22_an_unmanaged_module_leaves_its_objects,
+    e22_a_module_without_a_default_resource_becomes_unmanaged_and_managed_again,
     e29_without_its_secret_a_kyma_ends_despite_the_finalizers_of_others,
     e37_without_rights_manifests_are_in_error_until_access_is_back,
+    row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is_stripped,
+    row_31_a_kyma_is_removed_in_the_order_of_upstream,
+    row_62_the_default_resource_is_created_once_and_a_new_policy_counts,
+    row_63_with_ignore_a_custom_resource_of_a_user_holds_the_removal,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -253,6 +258,161 @@ async fn e22_an_unmanaged_module_leaves_its_objects() {
         })
         .await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "disabling it removes nothing");
+}
+
+/// Kyma `one` with module `cache` under this policy.
+fn with_policy(policy: &str) -> String {
+    stage::kyma("one", &["cache"]).replace("name: cache,", &format!("name: cache, customResourcePolicy: {policy},"))
+}
+
+/// E22: with policy `Ignore`, there is no default custom resource; a user's own stays with the objects when the module
+/// becomes unmanaged, and is taken as it is when the module is managed again.
+async fn e22_a_module_without_a_default_resource_becomes_unmanaged_and_managed_again() {
+    let stage = stage().await;
+    let skr = &stage.skrs[0];
+    stage.commit("kymas/one.yaml", &kyma_without_modules());
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
+    stage.commit("kymas/one.yaml", &with_policy("Ignore"));
+    manifest(&stage, "it is ready", |manifest| manifest["status"]["state"] == "Ready").await;
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_none());
+    let users = json!({"apiVersion": THING, "kind": "Thing", "metadata": {"name": "users", "namespace": "default"}});
+    apply(skr, &users).await;
+    stage.commit("kymas/one.yaml", &with_policy("Ignore").replace("managed: true", "managed: false"));
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
+    let released = |map: &Value| map["metadata"]["labels"]["operator.kyma-project.io/managed-by"].is_null();
+    stage.until("it has no owner", skr, "ConfigMap", "kyma-system", "cache-a", released).await;
+    assert!(read(skr, "Thing", "default", "users").await.is_some());
+    stage.commit("kymas/one.yaml", &with_policy("Ignore"));
+    manifest(&stage, "it is ready again", |manifest| manifest["status"]["state"] == "Ready").await;
+    assert!(read(skr, "Thing", "default", "users").await.is_some());
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_none());
+}
+
+/// Row 62: the default custom resource is created once: an edit stays, and deleted it stays away. A policy that becomes
+/// `CreateAndDelete` later is followed, and one that becomes `Ignore` leaves the resource alone.
+async fn row_62_the_default_resource_is_created_once_and_a_new_policy_counts() {
+    let stage = stage().await;
+    let skr = &stage.skrs[0];
+    let things = api(skr, (THING, "Thing"), "kyma-system").await;
+    let edit = json!({"spec": {"size": 7}});
+    merge(skr, (THING, "Thing"), "kyma-system", "cache-default", edit).await;
+    let request = async |value: &str| {
+        let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": value}}});
+        merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", request).await;
+        stage
+            .until("the request is handled", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+                let mut all = kyma["status"]["conditions"].as_array().into_iter().flatten();
+                all.any(|one| one["type"] == "tidegate.dev/ReconcileRequested" && one["message"] == value)
+            })
+            .await;
+    };
+    request("1").await;
+    assert_eq!(things.get("cache-default").await.unwrap().data["spec"]["size"], 7, "a user's edit stays");
+    delete(skr, (THING, "Thing"), "kyma-system", "cache-default").await;
+    request("2").await;
+    assert!(things.get_opt("cache-default").await.unwrap().is_none(), "it is created once");
+
+    stage.commit("kymas/one.yaml", &kyma_without_modules());
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
+    stage.commit("kymas/one.yaml", &with_policy("Ignore"));
+    let is_under = |policy: &str| {
+        let policy = policy.to_owned();
+        move |manifest: &Value| {
+            manifest["spec"]["customResourcePolicy"] == *policy && manifest["status"]["state"] == "Ready"
+        }
+    };
+    manifest(&stage, "it is ready under Ignore", is_under("Ignore")).await;
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_none(), "it is not created");
+    stage.commit("kymas/one.yaml", &with_policy("CreateAndDelete"));
+    stage.until("the new policy creates it", skr, "Thing", "kyma-system", "cache-default", |_| true).await;
+    let created = manifest(&stage, "it is ready", is_under("CreateAndDelete")).await;
+    assert!(created["metadata"]["finalizers"].to_string().contains("resource.kyma-project.io/finalizer"));
+    stage.commit("kymas/one.yaml", &with_policy("Ignore"));
+    manifest(&stage, "it is ready under Ignore again", is_under("Ignore")).await;
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_some(), "it is the user's now");
+}
+
+/// Row 63: under `Ignore`, the custom resource with the name of the default one is a user's: it holds the removal.
+async fn row_63_with_ignore_a_custom_resource_of_a_user_holds_the_removal() {
+    let stage = stage().await;
+    stage.commit("kymas/one.yaml", &with_policy("Ignore"));
+    manifest(&stage, "the policy is Ignore", |manifest| {
+        manifest["spec"]["customResourcePolicy"] == "Ignore" && manifest["status"]["state"] == "Ready"
+    })
+    .await;
+    stage.commit("kymas/one.yaml", &kyma_without_modules());
+    manifest(&stage, "the custom resource is waited for", |manifest| {
+        let said = manifest["status"]["lastOperation"]["operation"].as_str().unwrap_or_default();
+        manifest["status"]["state"] == "Deleting" && said.starts_with(WAITING)
+    })
+    .await;
+    let skr = &stage.skrs[0];
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "the module stays until then");
+    delete(skr, (THING, "Thing"), "kyma-system", "cache-default").await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
+}
+
+/// Row 15, §2.3: the Kyma has upstream's finalizer, its Manifests have upstream's three, and the Kyma in the runtime has
+/// none. The purge finalizer of an older Lifecycle Manager goes, and that of others stays until they remove it.
+async fn row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is_stripped() {
+    let stage = stage().await;
+    let of = |object: &Value| object["metadata"]["finalizers"].clone();
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap();
+    assert_eq!(of(&kyma), json!(["operator.kyma-project.io/Kyma"]));
+    assert_eq!(of(&read(&stage.skrs[0], "Kyma", "kyma-system", "default").await.unwrap()), Value::Null);
+    let manifest = read(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await.unwrap();
+    let expected =
+        ["declarative.kyma-project.io/finalizer", "label-removal-finalizer", "resource.kyma-project.io/finalizer"];
+    assert_eq!(of(&manifest), json!(expected));
+    suspend(&stage).await;
+    let (purge, theirs) =
+        ("operator.kyma-project.io/purge-finalizer", "operator.kyma-project.io/runtime-monitoring-finalizer");
+    let finalizers = json!(["operator.kyma-project.io/Kyma", purge, theirs]);
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", json!({"metadata": {"finalizers": finalizers}})).await;
+    delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
+    stage
+        .until("only theirs is left", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| of(kyma) == json!([theirs]))
+        .await;
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_none(), "all else is done");
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", json!({"metadata": {"finalizers": []}})).await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+}
+
+/// Row 31, §3.5: the runtime loses what reports changes, the catalog's CRDs, its Kyma and the CRD of that, in this order.
+/// A custom resource of a user holds the Kyma in the control plane, with its finalizer.
+async fn row_31_a_kyma_is_removed_in_the_order_of_upstream() {
+    let stage = stage().await;
+    let skr = &stage.skrs[0];
+    let users = json!({"apiVersion": THING, "kind": "Thing", "metadata": {"name": "users", "namespace": "default"}});
+    apply(skr, &users).await;
+    stage.rests().await;
+    suspend(&stage).await;
+    let marks = stage.marks();
+    delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
+    manifest(&stage, "the user's custom resource is waited for", |manifest| {
+        let said = manifest["status"]["lastOperation"]["operation"].as_str().unwrap_or_default();
+        manifest["metadata"]["deletionTimestamp"].is_string() && said.starts_with(WAITING)
+    })
+    .await;
+    let kyma = stage.kyma_in("one", "Deleting").await;
+    assert_eq!(kyma["metadata"]["finalizers"], json!(["operator.kyma-project.io/Kyma"]));
+    delete(skr, (THING, "Thing"), "default", "users").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+    let sent: Vec<String> = stage.requests_since(&marks).into_iter().filter(|line| line.contains(" delete ")).collect();
+    let at = |what: &str| {
+        let found = sent.iter().position(|line| line.ends_with(what));
+        found.unwrap_or_else(|| panic!("no delete of {what}: {sent:#?}"))
+    };
+    let group = "operator.kyma-project.io";
+    let order = [
+        at("skr-webhook"),
+        at(&format!("moduletemplates.{group}")),
+        at(&format!("modulereleasemetas.{group}")),
+        at(" default"),
+        at(&format!("kymas.{group}")),
+    ];
+    assert!(order.is_sorted(), "{sent:#?}");
 }
 
 /// Row 65: a Kyma makes a module unmanaged and drops it before any pass: the objects stay, without the ownership label.

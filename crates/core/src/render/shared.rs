@@ -57,11 +57,11 @@ pub struct SharedObject {
     pub asks_for_data: bool,
     /// The Secret in KCP whose data it has when it is sent. They are not part of the body.
     pub data_from: Option<Arc<Key>>,
-    body: Arc<[Piece]>,
+    pub(super) body: Arc<[Piece]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     /// Literal JSON.
     Bytes(Box<[u8]>),
     /// `<namespace>/<name>` of the owner.
