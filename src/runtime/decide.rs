@@ -249,6 +249,28 @@ pub(super) fn deleted_releases(
     releases.filter(is_deleted).cloned().collect()
 }
 
+/// The Manifests of mandatory modules that end although the pass failed: the runtime has no access Secret, and their
+/// ModuleReleaseMetas are being deleted. As with Lifecycle Manager, what is in the runtime stays there.
+pub(super) fn to_abandon(
+    failed: &Failed,
+    landscape: &Landscape,
+    namespace: &str,
+    manifests: &[Arc<Manifest>],
+) -> Vec<Arc<Manifest>> {
+    match failed.kind {
+        FailedKind::NoAccess => {}
+        FailedKind::Wrong | FailedKind::Unreachable | FailedKind::BadAccess | FailedKind::Stale => return Vec::new(),
+    }
+    let is_ended = |manifest: &&Arc<Manifest>| {
+        let module = manifests::module_of(&manifest.metadata).unwrap_or_default();
+        let release = landscape.releases.get(&Key::new(namespace, module));
+        plan::is_mandatory(&manifest.metadata)
+            && !manifest::is_skipped(manifest)
+            && release.is_some_and(|release| release.metadata.deletion_timestamp.is_some())
+    };
+    manifests.iter().filter(is_ended).cloned().collect()
+}
+
 /// A window is open after its begin, not at it.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 /// Longest delay before a pass at the begin of a window. The clock of the machine may be corrected meanwhile.

@@ -45,7 +45,7 @@ mod remove;
 mod state;
 
 pub(crate) use recorded::{is_asked_for, is_released, is_skipped, is_unmanaged};
-pub(crate) use remove::{abandon, release_finalizers};
+pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;
 
 use decide::{Observed, Start, Unavailable, Work};

@@ -172,15 +172,38 @@ impl RuntimePass<'_> {
             self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
         if decide::concerns_manifests(&failed) {
-            self.block_manifests(&failed, known).await.map_err(kcp_failure)?;
+            let abandoned = self.abandon_mandatory(&failed, manifests).await.map_err(kcp_failure)?;
+            self.block_manifests(&failed, &abandoned, known).await.map_err(kcp_failure)?;
         }
         decide::failed_finish(failed)
     }
 
+    /// Ends the Manifests of mandatory modules that are removed from all runtimes, if this one has no access Secret: a
+    /// runtime that nobody can reach does not hold the deletion of a ModuleReleaseMeta. Returns them.
+    async fn abandon_mandatory(
+        &self,
+        failed: &Failed,
+        manifests: &[Arc<Manifest>],
+    ) -> Result<Vec<Arc<Manifest>>, Error> {
+        let ended = decide::to_abandon(failed, self.landscape, self.key.namespace(), manifests);
+        for manifest in &ended {
+            manifest::end(self.context.kcp, self.cause, manifest).await?;
+        }
+        Ok(ended)
+    }
+
     /// Writes into the status of each Manifest why the runtime cannot be accessed. Before it failed, the pass may have
     /// written an inventory that the watch does not show yet: a status without it would lose objects.
-    async fn block_manifests(&self, failed: &Failed, known: &mut KnownRuntime) -> Result<(), Error> {
-        for manifest in latest_manifests(self.context, self.key, known).await? {
+    async fn block_manifests(
+        &self,
+        failed: &Failed,
+        abandoned: &[Arc<Manifest>],
+        known: &mut KnownRuntime,
+    ) -> Result<(), Error> {
+        let is_left = |manifest: &Arc<Manifest>| {
+            !abandoned.iter().any(|abandoned| abandoned.metadata.uid == manifest.metadata.uid)
+        };
+        for manifest in latest_manifests(self.context, self.key, known).await?.into_iter().filter(is_left) {
             let blocked = manifest::block(self.context.kcp, self.cause, &manifest, &failed.message).await?;
             known.writes.written(&blocked, Instant::now());
         }

@@ -178,13 +178,7 @@ async fn abandon(
     known: &mut KnownRuntime,
 ) -> Result<Finish, Error> {
     for manifest in manifests {
-        let kind = Kind::namespaced::<Manifest>();
-        let id = kind.id(&landscape::key(&manifest.metadata));
-        let uid = manifest.metadata.uid.clone().unwrap_or_default();
-        pass.context.kcp.delete_if(pass.cause, &kind, &id, &uid, None, Propagation::Background).await?;
-        let mut latest = Manifest::clone(manifest);
-        latest.metadata.resource_version = None;
-        manifest::abandon(pass.context.kcp, pass.cause, &latest).await?;
+        manifest::end(pass.context.kcp, pass.cause, manifest).await?;
     }
     if !certificates::remove(pass.context.certificates, pass.cause, pass.key).await? {
         return Ok(wait(known, "certificate"));

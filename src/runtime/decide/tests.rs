@@ -392,6 +392,35 @@ fn a_deleted_release_counts_while_its_mandatory_module_is_installed() {
 }
 
 #[test]
+fn a_runtime_without_a_secret_does_not_hold_a_deleted_release() {
+    let manifest = |mandatory: &str, skip: &str| {
+        let mut manifest = Manifest::default();
+        let labels =
+            [(label::MODULE_NAME, "warden"), (label::MANDATORY_MODULE, mandatory), (label::SKIP_RECONCILIATION, skip)];
+        manifest.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        vec![Arc::new(manifest)]
+    };
+    for (kind, manifests, is_deleting, expected) in [
+        (FailedKind::NoAccess, manifest("true", ""), true, 1),
+        (FailedKind::NoAccess, manifest("true", ""), false, 0),
+        (FailedKind::NoAccess, manifest("", ""), true, 0),
+        (FailedKind::NoAccess, manifest("true", "true"), true, 0),
+        (FailedKind::Unreachable, manifest("true", ""), true, 0),
+        (FailedKind::BadAccess, manifest("true", ""), true, 0),
+        (FailedKind::Wrong, manifest("true", ""), true, 0),
+    ] {
+        let mut landscape = Landscape::default();
+        let release = release("warden", true, is_deleting);
+        landscape.releases.insert(landscape::key(&release.metadata), Arc::new(release));
+        let failed = Failed { reason: "R", message: String::new(), class: Class::Waiting, kind };
+        let ended = to_abandon(&failed, &landscape, "kcp-system", &manifests);
+        assert_eq!(ended.len(), expected, "{kind:?} {is_deleting}");
+    }
+    let failed = Failed { reason: "R", message: String::new(), class: Class::Waiting, kind: FailedKind::NoAccess };
+    assert!(to_abandon(&failed, &Landscape::default(), "kcp-system", &manifest("true", "")).is_empty(), "it is gone");
+}
+
+#[test]
 fn a_request_is_handled_when_no_registry_is_waited_for() {
     let (first, later) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(9));
     let request = |value: &str, since| Request { value: value.to_owned(), since };

@@ -14,6 +14,7 @@ use tidegate_core::{
         Manifest,
         names::{finalizer, label},
     },
+    landscape,
     name::Key,
     object::{Object, ObjectId},
     status::ManifestFacts,
@@ -47,6 +48,18 @@ pub(super) async fn reconcile(
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     let kind = Kind::namespaced::<Manifest>();
     finalizers::release_all(kcp, cause, &kind, &manifest.metadata).await
+}
+
+/// Deletes a Manifest and drops all finalizers without requests to the runtime.
+pub(crate) async fn end(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
+    let kind = Kind::namespaced::<Manifest>();
+    let id = kind.id(&landscape::key(&manifest.metadata));
+    let uid = manifest.metadata.uid.clone().unwrap_or_default();
+    kcp.delete_if(cause, &kind, &id, &uid, None, Propagation::Background).await?;
+    let mut latest = manifest.clone();
+    // The deletion has made a new version that is not known.
+    latest.metadata.resource_version = None;
+    abandon(kcp, cause, &latest).await
 }
 
 /// Removes custom resources, then objects; what is not gone yet is waited for.

@@ -277,6 +277,32 @@ async fn i14_a_deleted_release_waits_until_its_manifests_are_gone() {
     manifest(&stage, "cache", "it is installed anew", is_ready).await;
 }
 
+/// #28, #70: a runtime without an access Secret does not hold the deletion: its Manifest ends, and its objects stay. With
+/// a Secret, the module is taken up again if there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_70_a_kyma_without_access_does_not_hold_the_deletion() {
+    let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;
+    manifest(&stage, "cache", "it is ready", is_ready).await;
+    let release = read(&stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache").await.unwrap();
+    let secret = stage::access_secret("one", &stage.landscape.skrs[0]);
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = harness::namespaced(&stage.kcp, "kcp-system");
+    secrets.delete("access-one", &DeleteParams::default()).await.unwrap();
+    stage.kyma_in("one", "Error").await;
+    delete(&stage.kcp, "ModuleReleaseMeta", "cache").await;
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &name_of("one", "cache")).await;
+    // Git declares it again.
+    let uid = &release["metadata"]["uid"];
+    let is_new = |release: &Value| release["metadata"]["uid"] != *uid && !release["metadata"]["finalizers"].is_null();
+    stage.until("there is a new one", &stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache", is_new).await;
+    stage.kyma_in("one", "Error").await;
+    let skr = &stage.skrs[0];
+    let before = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("nobody could remove it");
+    harness::apply(&stage.kcp, &secret).await;
+    manifest(&stage, "cache", "it is taken up", is_ready).await;
+    let after = read(skr, "ConfigMap", "kyma-system", "cache-a").await.unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+}
+
 /// #44: no lower version of a mandatory module, unless a definition allows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_44_a_mandatory_module_is_not_downgraded() {
