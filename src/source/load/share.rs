@@ -1,8 +1,9 @@
 //! The memory that the files of all sources share, and the part of it that each source is sure of.
 //!
-//! Half of it is divided evenly among the active sources: the share of each. The other half is for the sources that
-//! need more than their share, in the order in which they come. So a source with large files keeps no other source
-//! from its share, and one that is alone may use almost everything. Pure.
+//! Half of it is divided evenly among the sources: the share of each, unless larger ones leave less, which those below
+//! their share then divide evenly. A source that needs more than its share gets what the others are not sure of, in the
+//! order in which sources come. A part of the memory is kept for sources that come late: each may take a fraction of
+//! what is left. So whatever the sources before it hold, there is always room for a small one. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, error::Error, fmt};
 
@@ -15,6 +16,11 @@ use super::decide::Purpose;
 pub(super) const SOURCES_BYTES_MAX: u64 = 96 << 20;
 /// The part of it that is divided evenly among the sources.
 const SHARED_BYTES: u64 = SOURCES_BYTES_MAX / 2;
+/// The part of it that stays free however large sources grow, so that new ones find room. The first finds at least
+/// 1 MiB, which the definitions of a thousand runtimes do not need.
+const KEPT_BYTES: u64 = 8 << 20;
+/// Whatever others hold, a source may take this fraction of the memory that is left. So some is always left.
+const FRACTION_OF_REST: u64 = 8;
 /// How many sources a message names.
 const NAMED_MAX: usize = 3;
 
@@ -23,8 +29,8 @@ const NAMED_MAX: usize = 3;
 pub(super) struct NoRoom {
     /// The size of its files.
     own: u64,
-    /// What each active source is sure of.
-    share: u64,
+    /// What the source is sure of.
+    sure: u64,
     /// The sizes of all other sources together.
     others: u64,
     /// The largest of them, with their sizes.
@@ -36,21 +42,19 @@ pub(super) struct NoRoom {
 /// `active` is the size of the source's active revision. `others` are the sizes of all other sources with an active
 /// revision, or with one that is about to be active.
 ///
-/// Guarantees that all sources together never exceed [`SOURCES_BYTES_MAX`], that a revision no larger than the active
-/// one fits, and that a revision of an active source fits if it is no larger than the source's share. The last does
-/// not hold while sources have more than this divides among them, because an earlier process let them: what was active
-/// in an earlier process is active again as long as there is memory.
+/// Guarantees that all sources together never exceed [`SOURCES_BYTES_MAX`], and that a revision fits if it is no larger
+/// than the active one, or than what its source is [`sure`] of, which is never nothing. What was active in an earlier
+/// process is active again as long as there is memory.
 pub(super) fn fits(purpose: Purpose, own: u64, active: Option<u64>, others: &BTreeMap<Key, u64>) -> Result<(), NoRoom> {
     let sum: u64 = others.values().sum();
-    let share = SHARED_BYTES / (others.len() as u64 + 1);
-    // What others are sure of stays free, whether or not they use it now. So does the rest of its own share.
+    let (share, sure) = (share(others), sure(others));
+    // What others are sure of stays free, whether or not they use it now.
     let reserved: u64 = others.values().map(|size| (*size).max(share)).sum();
-    let has_memory = sum.saturating_add(own) <= SOURCES_BYTES_MAX;
     let has_room = match (purpose, active) {
         (_, Some(active)) if own <= active => true,
-        (Purpose::Recall, _) => has_memory,
-        (Purpose::Follow, Some(_)) if own <= share => has_memory,
-        (Purpose::Follow, _) => reserved.saturating_add(own.max(share)) <= SOURCES_BYTES_MAX,
+        _ if own <= sure => true,
+        (Purpose::Recall, _) => sum.saturating_add(own) <= SOURCES_BYTES_MAX,
+        (Purpose::Follow, _) => reserved.saturating_add(own) <= SOURCES_BYTES_MAX - KEPT_BYTES,
     };
     if has_room {
         return Ok(());
@@ -58,7 +62,35 @@ pub(super) fn fits(purpose: Purpose, own: u64, active: Option<u64>, others: &BTr
     let mut largest: Vec<(Key, u64)> = others.iter().map(|(key, size)| (key.clone(), *size)).collect();
     largest.sort_by_key(|(key, size)| (Reverse(*size), key.clone()));
     largest.truncate(NAMED_MAX);
-    Err(NoRoom { own, share, others: sum, largest })
+    Err(NoRoom { own, sure, others: sum, largest })
+}
+
+/// What each source is sure of if none has more.
+fn share(others: &BTreeMap<Key, u64>) -> u64 {
+    SHARED_BYTES / (others.len() as u64 + 1)
+}
+
+/// What a source is sure of beside others of these sizes: its share, unless larger sources leave less, and always a
+/// fraction of the memory that is left.
+fn sure(others: &BTreeMap<Key, u64>) -> u64 {
+    let left = SOURCES_BYTES_MAX.saturating_sub(others.values().sum());
+    share(others).min(level(others)).max(left / FRACTION_OF_REST)
+}
+
+/// What all sources can have at the same time beside those that have more.
+fn level(others: &BTreeMap<Key, u64>) -> u64 {
+    let mut sizes: Vec<u64> = others.values().copied().collect();
+    sizes.sort_unstable_by_key(|size| Reverse(*size));
+    let mut left = SOURCES_BYTES_MAX - KEPT_BYTES;
+    let mut sources = sizes.len() as u64 + 1;
+    for size in sizes {
+        if size <= left / sources {
+            break;
+        }
+        left = left.saturating_sub(size);
+        sources -= 1;
+    }
+    left / sources
 }
 
 // === impl NoRoom ===
@@ -82,7 +114,7 @@ impl fmt::Display for NoRoom {
             f,
             "; this source is sure of its share of {}: name folders without definitions in spec.ignore, or make the \
              largest sources smaller",
-            Mebibytes(self.share)
+            Mebibytes(self.sure)
         )
     }
 }
