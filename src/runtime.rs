@@ -35,7 +35,7 @@ use tidegate_core::{
         shared::ObjectMeta,
     },
     definition,
-    landscape::{self, Landscape},
+    landscape::{self, Landscape, SourceName},
     name::Key,
     plan::{
         self, Installation, InstalledModules, RuntimePlan, RuntimeWindows, Settings, Windows, reporting::Agent, window,
@@ -375,8 +375,12 @@ impl RuntimePass<'_> {
     /// Installs what the Kyma wants, and writes the result to its status.
     async fn install(&self, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
         controller::templates_read(self.context.stores, self.context.sources, &self.kyma.metadata)?;
+        let source = SourceName::from_metadata(&self.kyma.metadata);
+        let failures = source.and_then(|source| self.context.sources.failures(source.key()));
+        let before = failures.as_ref().map_or(0, |failures| failures.count());
         match self.apply(manifests, known).await {
             Ok(InstallReport { cluster, facts, finish }) => {
+                failures.iter().for_each(|failures| failures.passed(self.key, before));
                 self.conclude(&facts, &cluster, known).await?;
                 Ok(finish)
             }

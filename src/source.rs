@@ -14,6 +14,7 @@
 
 mod decide;
 mod enact;
+pub(crate) mod failures;
 #[cfg(test)]
 mod fixtures;
 mod known_objects;
@@ -26,6 +27,7 @@ mod state;
 mod survey;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -35,6 +37,7 @@ use tokio::time::{Duration, Instant};
 use self::{
     decide::Start,
     enact::Enacted,
+    failures::RenderFailures,
     load::Loading,
     state::{Fetching, KeptTrees},
 };
@@ -49,13 +52,14 @@ use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
     api::GitSource,
     definition,
+    diagnostic::Diagnostics,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},
     name::Key,
-    template::{Library, Templates},
+    template::{self, Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
 
@@ -114,7 +118,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
 /// Gives up what a GitSource declared that is gone.
 async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
-    ctx.set_templates(SourceName::new(key.clone()), None);
+    ctx.set_templates(key, None, None);
     for other in ctx.registry.forget(key) {
         ctx.queue.push(Subject::Source(other), Trigger::Changed);
     }
@@ -181,16 +185,32 @@ pub(crate) async fn report_failure(
 
 impl SourceContext<'_> {
     /// Sets or drops the template overrides of a source. If that changes a template, every runtime and Watcher is
-    /// reconciled: their custom resources do not change with it.
-    fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
+    /// reconciled: their custom resources do not change with it. `former` are the last good ones before them, for a
+    /// process that has just started.
+    fn set_templates(&self, source: &Key, templates: Option<Templates>, former: Option<Templates>) {
+        let name = SourceName::new(source.clone());
         {
             let mut library = self.library.write();
-            if library.of_source(Some(&source)) == templates.as_ref().unwrap_or(library.base()) {
+            if library.of_source(Some(&name)) == templates.as_ref().unwrap_or(library.base()) {
                 return;
             }
             match templates {
-                Some(templates) => Arc::make_mut(&mut library).set(source, templates),
-                None => Arc::make_mut(&mut library).remove(&source),
+                Some(templates) => {
+                    let have_failed = self.registry.failures(source).is_some_and(|failures| !failures.is_empty());
+                    let present = library.overrides_of(&name);
+                    let fallbacks = decide::fallbacks(present, have_failed, former, library.base());
+                    let failures = Arc::new(RenderFailures::new(source.clone(), self.queue.clone()));
+                    self.registry.set_failures(source, Some(&failures));
+                    let report = move |template, subject: &str, error: Option<&template::Error>| {
+                        failures.record(template, subject, error);
+                    };
+                    let templates = templates.with_fallback(fallbacks, Box::new(report));
+                    Arc::make_mut(&mut library).set(name, templates);
+                }
+                None => {
+                    self.registry.set_failures(source, None);
+                    Arc::make_mut(&mut library).remove(&name);
+                }
             }
         }
         let landscape = self.stores.landscape();
@@ -262,7 +282,7 @@ impl SourcePass<'_> {
             others: &others,
             installed: &installed,
             policy: &terms.policy,
-            errors: loaded.diagnostics.has_errors() || known.revision.refused().is_some(),
+            errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
             moved: decide::has_moved(self.source, known.history, terms),
         };
         let objects = &mut known.writes.objects;
@@ -284,6 +304,24 @@ impl SourcePass<'_> {
             report::arrived(self.ctx, &loaded.revision);
         }
         Ok((decision, enacted))
+    }
+
+    /// The problems of the active revision, with those of templates that only real objects have shown.
+    fn diagnostics<'l>(&self, loaded: &'l Loaded) -> Cow<'l, Diagnostics> {
+        let failures = self.ctx.registry.failures(self.key).filter(|failures| !failures.is_empty());
+        let Some(failures) = failures else { return Cow::Borrowed(&loaded.diagnostics) };
+        let stores = self.ctx.stores;
+        let landscape = stores.landscape();
+        let exists = |key: &Key| {
+            stores.kyma(key).is_some()
+                || landscape.templates.contains_key(key)
+                || landscape.releases.contains_key(key)
+                || landscape.watchers.contains_key(key)
+        };
+        let failed = failures.diagnostics(exists, &loaded.diagnostics);
+        let mut all = loaded.diagnostics.clone();
+        all.append(failed);
+        Cow::Owned(all)
     }
 
     /// The other sources, with the declarations of those that have been read.

@@ -14,6 +14,7 @@ use tidegate_core::{
     intake::{Id, OtherTool, Terms, status},
     name::Key,
     revision::Oid,
+    template::Templates,
 };
 use tidegate_process::retry::{self, Class};
 use tokio::time::{Duration, Instant};
@@ -77,6 +78,22 @@ pub(super) fn has_moved(source: &GitSource, history: BranchHistory, terms: &Term
     let has_other_scope =
         status::settled_scope(source).is_some_and(|(scope, settled)| !settled || scope != terms.scope());
     is_rewritten || has_other_scope
+}
+
+/// What renders objects for which template overrides fail that become active: the last good ones of the source, then
+/// those of the daemon. `present` are the ones that they replace, and `have_failed` whether these have failed as well.
+/// `former` are the last good ones in git, for a process that has just started.
+pub(super) fn fallbacks(
+    present: Option<&Templates>,
+    have_failed: bool,
+    former: Option<Templates>,
+    base: &Templates,
+) -> Vec<Templates> {
+    match present {
+        None => former.into_iter().chain([base.clone()]).collect(),
+        Some(present) if have_failed => present.fallbacks().to_vec(),
+        Some(present) => vec![present.clone(), base.clone()],
+    }
 }
 
 /// The cause of a write, as the audit log names it.

@@ -37,6 +37,7 @@ use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
     definition::{self, Cache, Channels, Elsewhere, Options},
+    diagnostic::Diagnostics,
     intake::{
         Terms,
         status::{self, Fetched},
@@ -356,6 +357,7 @@ impl SourcePass<'_> {
         let (own, active) = (snapshot.bytes(), before.as_ref().map(|before| before.bytes));
         let fits = |others: &BTreeMap<Key, u64>| share::fits(purpose, own, active, others);
         let _reserved = self.ctx.registry.reserve(self.key, self.slot, own, fits).map_err(Problem::TooLarge)?;
+        let is_first = before.is_none();
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, time).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
             && let Some(active) =
@@ -363,7 +365,11 @@ impl SourcePass<'_> {
         {
             let is_own = loaded.templates.active.as_ref() == Some(&active);
             let origin = if is_own { OverridesOrigin::Own } else { OverridesOrigin::Earlier };
-            loaded.templates = Overrides { active: Some(active), origin };
+            loaded.templates = Overrides { active: Some(active), origin, former: None };
+        }
+        if is_first && let Some(active) = decide::own(&loaded.templates) {
+            let former = self.former_templates(&mirror, terms, &revision, active);
+            loaded.templates.former = time.within(&revision, former).await?;
         }
         let has_errors = loaded.diagnostics.has_errors();
         loaded.diagnostics = loaded.diagnostics.at_most(self.ctx.registry.diagnostics_max(self.key));
@@ -480,7 +486,7 @@ impl SourcePass<'_> {
                 share::fits(Purpose::Recall, snapshot.bytes(), None, &others).map_err(Problem::TooLarge)?;
                 let parse = self.inputs(terms, snapshot, None, time);
                 let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
-                if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own }) = parsed {
+                if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own, .. }) = parsed {
                     tracing::info!(
                         source = %self.key,
                         %revision,
@@ -498,9 +504,45 @@ impl SourcePass<'_> {
         })
     }
 
+    /// The last template overrides on the branch of a revision that are valid and differ from `active`: what the
+    /// process before this one used before those. Their definitions are not read.
+    async fn former_templates(
+        &self,
+        mirror: &Mirror,
+        terms: &Terms,
+        revision: &Revision,
+        active: &Templates,
+    ) -> Option<Templates> {
+        let folder = terms.templates.as_deref()?;
+        let filter = Filter::new(Some(folder)).within(&[folder.to_owned()], &[]);
+        let result = async {
+            for former in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await? {
+                let snapshot = mirror.snapshot(&former, None, &filter, Limits::default()).await?;
+                let (engine, folder) = (self.ctx.renderer.engine().clone(), folder.to_owned());
+                let base = controller::library(self.ctx.library).base().clone();
+                let read = move || {
+                    let mut found = Diagnostics::default();
+                    let read = parse::overrides(&engine, &mut found, &snapshot, &folder, &base);
+                    (!found.has_errors()).then_some(read)
+                };
+                if let Some(Some(read)) = ambient::blocking(read).await
+                    && read != *active
+                {
+                    return Ok(Some(read));
+                }
+            }
+            Ok::<_, git::Error>(None)
+        };
+        result.await.unwrap_or_else(|error| {
+            tracing::warn!(source = %self.key, %error, "cannot read former template overrides");
+            None
+        })
+    }
+
     /// Makes a revision active, for this controller and for the others.
     fn activate(&self, loaded: Loaded) {
-        self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.active.clone());
+        let Overrides { active, former, .. } = &loaded.templates;
+        self.ctx.set_templates(self.key, active.clone(), former.clone());
         for other in self.ctx.registry.publish(self.key, self.slot, Arc::new(loaded)) {
             self.ctx.queue.push(Subject::Source(other), Trigger::Changed);
         }

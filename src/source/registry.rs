@@ -17,6 +17,7 @@ use crate::{
     controller::Queue,
     source::{
         KnownSource,
+        failures::RenderFailures,
         load::{checks::Checks, fetches::Fetches},
         local::LocalRepositories,
     },
@@ -73,6 +74,8 @@ pub struct Overrides {
     pub active: Option<Templates>,
     /// Where they are from.
     pub origin: OverridesOrigin,
+    /// The last good ones before them, as far as a process that has just started finds them in git.
+    pub former: Option<Templates>,
 }
 
 /// The revision of active template overrides.
@@ -148,6 +151,8 @@ struct Published {
     listed: usize,
     /// Whether a pass over the source has ended.
     visited: bool,
+    /// The objects for which its active template overrides fail; `None` without overrides.
+    failures: Option<Arc<RenderFailures>>,
 }
 
 /// The memory for a revision that is checked. Dropping it gives the memory back, unless the revision is active by then.
@@ -195,6 +200,18 @@ impl SourceRegistry {
     pub(crate) fn is_visited(&self, source: &Key) -> bool {
         let slot = self.slots.lock().get(source).cloned();
         slot.is_some_and(|slot| slot.published.lock().visited)
+    }
+
+    /// The objects for which the active template overrides of a source fail; `None` without overrides.
+    pub(crate) fn failures(&self, source: &Key) -> Option<Arc<RenderFailures>> {
+        let slot = self.slots.lock().get(source).cloned()?;
+        slot.published.lock().failures.clone()
+    }
+
+    /// Replaces the objects for which template overrides fail, because others are active.
+    pub(crate) fn set_failures(&self, source: &Key, failures: Option<&Arc<RenderFailures>>) {
+        let slot = self.slots.lock().get(source).cloned();
+        slot.into_iter().for_each(|slot| slot.published.lock().failures = failures.cloned());
     }
 
     /// The objects of a module in git, by the id of its tree or file. Makes no request.

@@ -1,5 +1,7 @@
 //! The status of a GitSource, its Events, and the metric of the time from commit to apply.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 
 use super::{
@@ -9,7 +11,6 @@ use super::{
 use tidegate_cluster::{self as cluster, Cause, Metadata};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
-    diagnostic::Diagnostics,
     intake::{
         Decision, Terms, Why,
         status::{self, Fetched},
@@ -102,7 +103,7 @@ impl SourcePass<'_> {
         enacted: &Enacted,
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
-        let none = Diagnostics::default();
+        let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let pass = status::Pass {
@@ -112,11 +113,7 @@ impl SourcePass<'_> {
             refused: refused.is_some(),
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
-            diagnostics: match (refused, decided) {
-                (Some(refused), _) => &refused.diagnostics,
-                (None, Some((loaded, _))) => &loaded.diagnostics,
-                (None, None) => &none,
-            },
+            diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
             failures: &enacted.failures,
             handled: known.handled.as_deref(),
             scope: &scope,

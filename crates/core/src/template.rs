@@ -58,6 +58,27 @@ pub struct Templates {
     broken: Arc<BTreeMap<String, Error>>,
     /// Digest of all overrides.
     digest: Digest,
+    /// What renders objects for which an override fails.
+    fallback: Option<Arc<Fallback>>,
+}
+
+/// Receives what became of each object that was rendered with an override: the template, the object, and the error
+/// for which another template has rendered it.
+pub type Report = dyn Fn(Template, &str, Option<&Error>) + Send + Sync;
+
+/// What renders objects for which an override fails, although it became active.
+struct Fallback {
+    /// The last good templates first.
+    templates: Vec<Templates>,
+    report: Box<Report>,
+}
+
+/// Whose fault it is that an object cannot be rendered.
+enum Fault {
+    /// The template's.
+    Template(Error),
+    /// The engine's: it was not reached, or has stopped. Other templates must not replace a good one then.
+    Engine(Error),
 }
 
 /// An override.
@@ -123,7 +144,13 @@ pub const CODE_TEMPLATE_UNKNOWN: &str = "template-unknown";
 impl Templates {
     /// The embedded templates.
     pub fn embedded() -> Templates {
-        Templates { overrides: Arc::default(), set: None, broken: Arc::default(), digest: Digest::of_bytes(&[]) }
+        Templates {
+            overrides: Arc::default(),
+            set: None,
+            broken: Arc::default(),
+            digest: Digest::of_bytes(&[]),
+            fallback: None,
+        }
     }
 
     /// These templates with overrides. A file whose name begins with `_` is a partial template,
@@ -180,7 +207,22 @@ impl Templates {
             }
         }
         broken.extend(unread.into_iter().map(|error| (error.template.clone(), error)));
-        Templates { overrides: overrides.into(), set: Some(Arc::new(set)), broken: broken.into(), digest }
+        let set = Some(Arc::new(set));
+        Templates { overrides: overrides.into(), set, broken: broken.into(), digest, fallback: None }
+    }
+
+    /// These templates, with others that render each object for which one of these overrides fails: what no sample has
+    /// shown must not stop objects that could be rendered before. The first that succeeds renders the object. `report`
+    /// receives what became of each object.
+    #[must_use]
+    pub fn with_fallback(self, templates: Vec<Templates>, report: Box<Report>) -> Templates {
+        let templates = templates.into_iter().map(|templates| Templates { fallback: None, ..templates }).collect();
+        Templates { fallback: Some(Arc::new(Fallback { templates, report })), ..self }
+    }
+
+    /// The templates that render objects for which one of these overrides fails.
+    pub fn fallbacks(&self) -> &[Templates] {
+        self.fallback.as_ref().map(|fallback| fallback.templates.as_slice()).unwrap_or_default()
     }
 
     /// Renders every override with the example of its context, and reports failures. Nothing is
@@ -290,23 +332,66 @@ impl Templates {
     /// Renders the object that `stamp` names. `subject` names the definition in errors. Fails if
     /// the template fails or writes an invalid object.
     pub fn render(&self, template: Template, context: &Value, stamp: &Stamp, subject: &str) -> Result<Object, Error> {
+        self.render_if(template, context, stamp, subject, |_| Ok(()))
+    }
+
+    /// The same. Fails also if `accept` does, with one sentence about the object.
+    pub fn render_if(
+        &self,
+        template: Template,
+        context: &Value,
+        stamp: &Stamp,
+        subject: &str,
+        accept: impl Fn(&Object) -> Result<(), String>,
+    ) -> Result<Object, Error> {
+        let render = |templates: &Templates| {
+            let object = templates.render_alone(template, context, stamp, subject)?;
+            let accepted = accept(&object).map_err(|message| templates.error(template, None, message, subject));
+            accepted.map(|()| object).map_err(Fault::Template)
+        };
+        let fallback = self.fallback.as_ref().filter(|_| self.overrides.contains_key(template.name()));
+        match (render(self), fallback) {
+            (Ok(object), Some(fallback)) => {
+                (fallback.report)(template, subject, None);
+                Ok(object)
+            }
+            (Err(Fault::Template(error)), Some(fallback)) => {
+                (fallback.report)(template, subject, Some(&error));
+                fallback.templates.iter().find_map(|templates| render(templates).ok()).ok_or(error)
+            }
+            (Ok(object), None) => Ok(object),
+            (Err(Fault::Template(error) | Fault::Engine(error)), _) => Err(error),
+        }
+    }
+
+    /// Renders an object without a fallback.
+    fn render_alone(&self, template: Template, context: &Value, stamp: &Stamp, subject: &str) -> Result<Object, Fault> {
         if let Some(error) = self.broken.get(template.name()) {
-            return Err(Error { subject: subject.to_owned(), ..error.clone() });
+            return Err(Fault::Template(Error { subject: subject.to_owned(), ..error.clone() }));
         }
         let text = self.text(template, context, Mode::Plain).map_err(|mistake| {
             let line = if mistake.full { self.template_line(template, context, None) } else { mistake.line };
             let path = self.overrides.get(&mistake.template).map(|found| Arc::clone(&found.path));
-            error(Mistake { line, ..mistake }, subject, path)
+            let fault = if mistake.unanswered { Fault::Engine } else { Fault::Template };
+            fault(error(Mistake { line, ..mistake }, subject, path))
         })?;
         let is_literal = |text: &str| self.is_literal(template, text);
         let written = check::Written { text: &text, is_literal: &is_literal };
-        check::object(template, &written, stamp).map_err(|problem| Error {
+        check::object(template, &written, stamp).map_err(|problem| {
+            let line = problem.line.and_then(|line| self.template_line(template, context, Some(line)));
+            Fault::Template(self.error(template, line, problem.message, subject))
+        })
+    }
+
+    /// An error in one of these templates.
+    fn error(&self, template: Template, line: Option<u32>, message: String, subject: &str) -> Error {
+        Error {
             template: template.name().to_owned(),
-            line: problem.line.and_then(|line| self.template_line(template, context, Some(line))),
-            message: problem.message,
+            line,
+            message,
             subject: subject.to_owned(),
             path: self.overrides.get(template.name()).map(|found| Arc::clone(&found.path)),
-        })
+        }
     }
 
     fn text(&self, template: Template, context: &Value, mode: Mode) -> Result<String, Mistake> {
@@ -448,6 +533,11 @@ impl Library {
         source.and_then(|source| self.sources.get(source)).unwrap_or(&self.base)
     }
 
+    /// The templates of a source, if it overrides any.
+    pub fn overrides_of(&self, source: &SourceName) -> Option<&Templates> {
+        self.sources.get(source)
+    }
+
     /// Whether any of the templates is not the embedded one.
     pub fn has_overrides(&self) -> bool {
         self.base.has_overrides() || self.sources.values().any(Templates::has_overrides)
@@ -479,6 +569,15 @@ impl Error {
             Some(path) => diagnostic.at(Place::at(path, line, 0)),
             None => diagnostic,
         }
+    }
+
+    /// The error as a diagnostic, if it is the first of so many objects for which an active override fails.
+    pub fn diagnostic_of_first(&self, count: usize) -> Diagnostic {
+        let objects = if count == 1 { "1 object".to_owned() } else { format!("{} objects", grouped(count)) };
+        self.diagnostic().hint(format!(
+            "the template fails for {objects}; until it is corrected, Tidegate renders these with the last good \
+             templates of the source, or with the embedded ones"
+        ))
     }
 }
 

@@ -1,7 +1,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_core::{definition::Kind, object::ObjectId};
+use tidegate_core::{
+    definition::Kind,
+    diagnostic::Diagnostics,
+    object::ObjectId,
+    template::{Engine, Template, TemplateFile},
+};
 
 use super::*;
 use crate::source::{
@@ -190,5 +195,28 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         deleting: false,
         is_owned: false,
         unreadable: None,
+    }
+}
+
+#[test]
+fn the_templates_before_those_that_became_active_render_what_these_fail_for() {
+    let file = |label: &str| TemplateFile {
+        name: Template::Namespace.name().to_owned(),
+        path: "templates/skr/namespace.yaml".into(),
+        text: Some(format!("apiVersion: v1\nkind: Namespace\nmetadata: {{labels: {{a: {label}}}}}\n")),
+    };
+    let of =
+        |label: &str| Templates::embedded().with_overrides(&Engine::Local, &mut Diagnostics::default(), [file(label)]);
+    let (base, one, two) = (Templates::embedded(), of("one"), of("two"));
+    let present = two.clone().with_fallback(vec![one.clone(), base.clone()], Box::new(|_, _, _| {}));
+    for (present, have_failed, former, expected) in [
+        (None, false, None, vec![&base]),
+        (None, false, Some(one.clone()), vec![&one, &base]),
+        (Some(&present), false, None, vec![&two, &base]),
+        // What failed itself replaces nothing.
+        (Some(&present), true, None, vec![&one, &base]),
+    ] {
+        let found = fallbacks(present, have_failed, former, &base);
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
 }

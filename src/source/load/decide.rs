@@ -17,6 +17,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     revision::Revision,
+    template::Templates,
 };
 use tidegate_git::{self as git, Reference, Remote};
 use tidegate_process::retry::{self, Class};
@@ -25,6 +26,7 @@ use tokio::time::{Duration, Instant};
 use super::{access::SourceAccess, problem::Problem};
 use crate::{
     queue::{Trigger, Triggers},
+    source::registry::{Overrides, OverridesOrigin},
     source::state::{Fetching, KnownSource, LastFetch, ReadOutcome, RefusedRevision, Remedy, RunningFetch, SeenSecret},
 };
 
@@ -370,6 +372,14 @@ pub(super) fn read(
         (Purpose::Follow, OnError::RefuseRevision) if has_errors => ReadRevision::Refused,
         (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) if last == Some(found) => ReadRevision::Same,
         (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) => ReadRevision::New,
+    }
+}
+
+/// The template overrides of the revision itself, if they are active.
+pub(super) fn own(templates: &Overrides) -> Option<&Templates> {
+    match templates.origin {
+        OverridesOrigin::Own => templates.active.as_ref(),
+        OverridesOrigin::Earlier | OverridesOrigin::Broken => None,
     }
 }
 

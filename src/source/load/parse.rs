@@ -62,7 +62,7 @@ impl Parse {
                 if has_errors {
                     self.last_good(read)
                 } else {
-                    Overrides { active: Some(read), origin: OverridesOrigin::Own }
+                    Overrides { active: Some(read), origin: OverridesOrigin::Own, former: None }
                 }
             }
         };
@@ -106,16 +106,14 @@ impl Parse {
     fn last_good(&self, read: Templates) -> Overrides {
         match self.before.as_ref().map(|before| &before.templates) {
             // They were good when they became active. What is new in this revision is not worth older ones.
-            Some(Overrides { active: Some(active), origin: OverridesOrigin::Own | OverridesOrigin::Earlier })
-                if *active == read =>
-            {
-                Overrides { active: Some(read), origin: OverridesOrigin::Own }
-            }
-            Some(Overrides { active, origin: OverridesOrigin::Own | OverridesOrigin::Earlier }) => {
-                Overrides { active: active.clone(), origin: OverridesOrigin::Earlier }
+            Some(Overrides {
+                active: Some(active), origin: OverridesOrigin::Own | OverridesOrigin::Earlier, ..
+            }) if *active == read => Overrides { active: Some(read), origin: OverridesOrigin::Own, former: None },
+            Some(Overrides { active, origin: OverridesOrigin::Own | OverridesOrigin::Earlier, .. }) => {
+                Overrides { active: active.clone(), origin: OverridesOrigin::Earlier, former: None }
             }
             Some(Overrides { origin: OverridesOrigin::Broken, .. }) | None => {
-                Overrides { active: Some(read), origin: OverridesOrigin::Broken }
+                Overrides { active: Some(read), origin: OverridesOrigin::Broken, former: None }
             }
         }
     }

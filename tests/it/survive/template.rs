@@ -29,6 +29,8 @@ scenarios! {
     a_misspelt_file_name_of_an_override_does_not_bring_back_the_embedded_template,
     an_override_that_only_its_example_satisfies_changes_no_kyma_until_it_is_corrected,
     a_kyma_for_which_the_active_override_fails_does_not_bring_back_an_older_one,
+    an_active_override_that_fails_for_a_real_object_changes_no_kyma,
+    the_first_override_of_a_source_that_fails_for_a_real_object_changes_no_kyma,
 }
 
 async fn a_typo_in_an_override_leaves_the_last_good_templates_active() {
@@ -85,6 +87,113 @@ async fn a_misspelt_file_name_of_an_override_does_not_bring_back_the_embedded_te
     world.attempted("landscape", &commit).await;
     world.daemon().quiet().await;
     assert!(templates(&world) == good);
+}
+
+/// Two runtimes whose Kymas want the same, so that only the first is a sample.
+async fn two_runtimes(files: &[(&str, String)]) -> Stage {
+    let mut all = stage::files(2);
+    all.extend(files.iter().map(|(path, text)| ((*path).to_owned(), text.clone())));
+    let files: Vec<(&str, String)> = all.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    let sample = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let sources = harness::api_of(&stage.kcp, &sample).await.unwrap();
+    let templates = json!({"spec": {"templates": "templates"}});
+    sources.patch("landscape", &PatchParams::default(), &Patch::Merge(templates)).await.unwrap();
+    stage
+}
+
+/// An override with a label that fails for every Kyma but the first and the example.
+fn only_for_the_first(label: &str) -> String {
+    format!("{}# {{{{ {{'one': 1, 'runtime-one': 1}}[kyma.name] }}}}\n", text(label))
+}
+
+/// The label that templates give the Kyma in a runtime.
+async fn generation(stage: &Stage, runtime: usize, expected: Option<&str>) {
+    stage
+        .until("the Kyma has its label", &stage.skrs[runtime], "Kyma", "kyma-system", "default", |kyma| {
+            kyma["metadata"]["labels"]["example.com/generation"].as_str() == expected
+        })
+        .await;
+}
+
+/// Waits until the source reports the override, and nothing else.
+async fn reports_one_object(stage: &Stage) {
+    let is_invalid = |source: &Value| {
+        source["status"]["conditions"].as_array().is_some_and(|all| {
+            all.iter().any(|one| one["type"] == "Ready" && one["status"] == "False" && one["reason"] == "Invalid")
+        })
+    };
+    let source =
+        stage.until("the source is not Ready", &stage.kcp, "GitSource", "kcp-system", "landscape", is_invalid).await;
+    let diagnostics = source["status"]["diagnostics"].as_array().unwrap();
+    let [one] = &diagnostics[..] else { panic!("{diagnostics:?}") };
+    let line = text("1").lines().count() + 1;
+    assert_eq!((one["path"].as_str(), one["line"].as_u64()), (Some(OVERRIDE), Some(line as u64)));
+    let message = one["message"].as_str().unwrap();
+    assert!(message.contains("kcp-system/two") && message.contains("the template fails for 1 object;"), "{message}");
+}
+
+/// Expects that no Kyma is anything but Ready.
+async fn all_stay_ready(stage: &Stage) {
+    holds("all Kymas are Ready", QUIET, async || {
+        for name in ["one", "two"] {
+            let kyma = stage::read(&stage.kcp, "Kyma", "kcp-system", name).await.ok_or("it is gone")?;
+            if kyma["status"]["state"] != "Ready" {
+                return Err(kyma["status"].to_string());
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+async fn an_active_override_that_fails_for_a_real_object_changes_no_kyma() {
+    let stage = two_runtimes(&[(OVERRIDE, text("1"))]).await;
+    stage.start();
+    for (runtime, kyma) in ["one", "two"].into_iter().enumerate() {
+        stage.kyma_in(kyma, "Ready").await;
+        generation(&stage, runtime, Some("1")).await;
+    }
+    stage.commit(OVERRIDE, &only_for_the_first("2"));
+    generation(&stage, 0, Some("2")).await;
+    // While it runs, after a restart, and without its disk.
+    for round in 0..3 {
+        reports_one_object(&stage).await;
+        all_stay_ready(&stage).await;
+        generation(&stage, 0, Some("2")).await;
+        generation(&stage, 1, Some("1")).await;
+        stage.kill().await;
+        if round == 1 {
+            stage.forget();
+        }
+        stage.start();
+    }
+    stage.commit(OVERRIDE, &text("3"));
+    for runtime in 0..2 {
+        generation(&stage, runtime, Some("3")).await;
+    }
+    stage
+        .until("the source is Ready", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["conditions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+        })
+        .await;
+    all_stay_ready(&stage).await;
+}
+
+async fn the_first_override_of_a_source_that_fails_for_a_real_object_changes_no_kyma() {
+    let stage = two_runtimes(&[]).await;
+    stage.start();
+    for kyma in ["one", "two"] {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    stage.commit(OVERRIDE, &only_for_the_first("1"));
+    generation(&stage, 0, Some("1")).await;
+    reports_one_object(&stage).await;
+    generation(&stage, 1, None).await;
+    all_stay_ready(&stage).await;
 }
 
 /// The embedded template of Manifests with a label, and with a comment that reads a value.

@@ -47,8 +47,8 @@ pub fn certificate(
     });
     let stamp = Stamp::new(key.namespace(), key.name()).annotation(annotation::KYMA, &kyma.to_string());
     let subject = format!("the certificate of Kyma {kyma}");
-    Some(templates.render(template, &context, &stamp, &subject).and_then(|object| {
-        // The identity of a certificate and the name of its Secret must not vary.
+    // The identity of a certificate and the name of its Secret must not vary.
+    let is_as_wanted = |object: &Object| {
         let wanted = certificate_labels();
         let is = |pointer: &str, value: &str| object.value().pointer(pointer).and_then(Value::as_str) == Some(value);
         let labelled = object
@@ -57,16 +57,11 @@ pub fn certificate(
             .and_then(Value::as_object)
             .is_some_and(|found| wanted.iter().all(|(key, value)| found.get(key) == Some(value)));
         if is("/spec/commonName", common_name) && is("/spec/secretName", key.name()) && labelled {
-            return Ok(object);
+            return Ok(());
         }
-        Err(Error {
-            template: template.name().to_owned(),
-            line: None,
-            message: "must write `commonName`, `secretName` and the labels of the Secret as in its context".to_owned(),
-            subject,
-            path: None,
-        })
-    }))
+        Err("must write `commonName`, `secretName` and the labels of the Secret as in its context".to_owned())
+    };
+    Some(templates.render_if(template, &context, &stamp, &subject, is_as_wanted))
 }
 
 /// A duration in Go's format, so that objects from Lifecycle Manager do not change.

@@ -225,9 +225,10 @@ pub fn agent_secret<'a>(
     data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Object, Error> {
     let context = json!({ "name": names::SKR_WEBHOOK });
-    let template = Template::AgentSecret;
-    let secret = object(templates, template, names::SKR_NAMESPACE, names::SKR_WEBHOOK_SECRET, &context)?;
-    with_data(templates, template, secret, data)
+    let stamp = Stamp::new(names::SKR_NAMESPACE, names::SKR_WEBHOOK_SECRET);
+    let stamp = stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    let secret = templates.render_if(Template::AgentSecret, &context, &stamp, SUBJECT, without_data)?;
+    Ok(with_data(secret, data))
 }
 
 /// The image pull Secret of a runtime: a copy of the control plane's type, labels and data. Fails
@@ -240,36 +241,26 @@ pub fn agent_pull_secret<'a>(
     data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Object, Error> {
     let context = json!({ "name": name, "type": type_ });
-    let template = Template::AgentPullSecret;
     let stamp =
         labels.iter().fold(Stamp::new(names::SKR_NAMESPACE, name), |stamp, (key, value)| stamp.label(key, value));
     // Tidegate's labels come last, so they win.
     let stamp = stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR);
-    let secret = templates.render(template, &context, &stamp, SUBJECT)?;
-    with_data(templates, template, secret, data)
+    let secret = templates.render_if(Template::AgentPullSecret, &context, &stamp, SUBJECT, without_data)?;
+    Ok(with_data(secret, data))
+}
+
+/// Fails if a template writes the data of a Secret.
+fn without_data(secret: &Object) -> Result<(), String> {
+    let own = ["data", "stringData"].into_iter().find(|field| secret.value().get(field).is_some());
+    own.map_or(Ok(()), |field| Err(format!("writes `{field}`, which Tidegate sets after rendering")))
 }
 
 /// Sets the data of a Secret, which no template may write.
-fn with_data<'a>(
-    templates: &Templates,
-    template: Template,
-    mut secret: Object,
-    data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> Result<Object, Error> {
-    let own = ["data", "stringData"].into_iter().find(|field| secret.value().get(field).is_some());
-    if let Some(field) = own {
-        return Err(Error {
-            template: template.name().to_owned(),
-            line: None,
-            message: format!("writes `{field}`, which Tidegate sets after rendering"),
-            subject: SUBJECT.to_owned(),
-            path: templates.overridden_by(template).map(Into::into),
-        });
-    }
+fn with_data<'a>(mut secret: Object, data: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Object {
     let data: Map<String, Value> =
         data.into_iter().map(|(key, bytes)| (key.to_owned(), STANDARD.encode(bytes).into())).collect();
     secret.map_mut().insert("data".to_owned(), data.into());
-    Ok(secret)
+    secret
 }
 
 /// The subject of errors.

@@ -73,6 +73,9 @@ pub struct Mistake {
     pub message: String,
     /// The output exceeded its limit, and the line is not known yet.
     pub full: bool,
+    /// The engine gave no answer, and the template is not the cause.
+    #[serde(default)]
+    pub unanswered: bool,
 }
 
 /// Why an engine did not answer.
@@ -168,8 +171,9 @@ impl Failure {
 
     /// As a mistake of the template that was to be read or rendered.
     fn mistake(self, template: &str) -> Mistake {
+        let unanswered = !self.met_limit();
         let (at, line) = self.at.map_or_else(|| (template.to_owned(), None), |(at, line)| (at, Some(line)));
-        Mistake { template: at, line, message: self.cause.to_string(), full: false }
+        Mistake { template: at, line, message: self.cause.to_string(), full: false, unanswered }
     }
 }
 
@@ -329,6 +333,7 @@ fn mistake(template: &str, error: &minijinja::Error, overrides: &[(String, Strin
         line,
         message: sentence(innermost, overrides),
         full: error.kind() == ErrorKind::WriteFailure && line.is_none(),
+        unanswered: false,
     }
 }
 

@@ -351,3 +351,53 @@ fn a_folder_of_templates_that_is_a_link_is_told() {
         assert_eq!(codes, [if expected == 1 { "symlink" } else { CODE_TEMPLATES_ABSENT }], "{folder}");
     }
 }
+
+#[test]
+fn an_object_for_which_an_active_override_fails_is_rendered_by_the_last_good_templates() {
+    use std::sync::{Arc, Mutex};
+    let of = |labels: &str| {
+        let text = format!("{HEAD}metadata: {{labels: {{by: {labels}}}}}\n");
+        let file = file(Template::Namespace.name(), &text);
+        Templates::embedded().with_overrides(&Engine::Local, &mut Diagnostics::default(), [file])
+    };
+    let only_a = of("\"{{ {'a': 1}[name] }}\"");
+    let a_and_b = of("\"{{ {'a': 1, 'b': 2}[name] }}\"");
+    let never = of("\"{{ nothing }}\"");
+    for (templates, name, expected, failed) in [
+        (vec![a_and_b.clone(), Templates::embedded()], "a", Some("1"), false),
+        (vec![a_and_b.clone(), Templates::embedded()], "b", Some("2"), true),
+        (vec![a_and_b.clone(), Templates::embedded()], "c", None, true),
+        (vec![never.clone(), a_and_b], "b", Some("2"), true),
+    ] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&told);
+        let report = move |template: Template, subject: &str, error: Option<&Error>| {
+            sink.lock().unwrap().push((template, subject.to_owned(), error.map(ToString::to_string)));
+        };
+        let templates = only_a.clone().with_fallback(templates, Box::new(report));
+        let stamp = Stamp::new("", name);
+        let object = templates.render(Template::Namespace, &json!({ "name": name }), &stamp, "it").unwrap();
+        assert_eq!(object.label("by"), expected, "{name}");
+        let told = told.lock().unwrap();
+        let [(Template::Namespace, subject, error)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((subject.as_str(), error.is_some()), ("it", failed), "{name}: {error:?}");
+    }
+    let alone = only_a.with_fallback(vec![never], Box::new(|_, _, _| {}));
+    let result = alone.render(Template::Namespace, &json!({ "name": "b" }), &Stamp::new("", "b"), "it");
+    assert!(result.unwrap_err().path.is_some(), "the error is that of the active template");
+}
+
+#[test]
+fn an_engine_that_cannot_be_asked_brings_back_no_other_template() {
+    use std::sync::Arc;
+    let ask: Ask = Arc::new(|overrides, request| match request {
+        Request::Read(_) => Ok(Answer::Read(overrides.iter().map(|_| Ok(Vec::new())).collect())),
+        Request::Render { .. } => Err(Failure { cause: Cause::Broken("it is away".to_owned()), at: None }),
+    });
+    let file = file(Template::Namespace.name(), &format!("{HEAD}metadata: {{name: x}}\n"));
+    let templates = Templates::embedded().with_overrides(&Engine::Elsewhere(ask), &mut Diagnostics::default(), [file]);
+    let report = |_: Template, _: &str, _: Option<&Error>| panic!("the template is not the cause");
+    let templates = templates.with_fallback(vec![Templates::embedded()], Box::new(report));
+    let result = templates.render(Template::Namespace, &json!({ "name": "x" }), &Stamp::new("", "x"), "it");
+    assert!(result.unwrap_err().message.contains("it is away"));
+}
