@@ -143,6 +143,7 @@ impl Context {
             events: &self.events,
             registry: &self.sources,
             library: &self.library,
+            agent: self.agent.as_ref(),
             namespaces: &self.namespaces,
             allow_local_sources: self.allow_local_sources,
         }

@@ -59,6 +59,7 @@ use tidegate_core::{
     },
     landscape::{self, SourceName},
     name::Key,
+    plan::reporting::Agent,
     template::{self, Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
@@ -86,6 +87,8 @@ pub struct SourceContext<'a> {
     pub library: &'a RwLock<Arc<Library>>,
     /// The renderer of template overrides.
     pub renderer: &'a Renderer,
+    /// The agent in runtimes; none if none is configured.
+    pub agent: Option<&'a Agent>,
     /// Namespaces in which definitions are valid.
     pub namespaces: &'a BTreeSet<String>,
     /// Whether GitSources in KCP may name local paths.

@@ -14,7 +14,7 @@ use tidegate_core::{
     intake,
     landscape::{Landscape, SourceName},
     name::{self, Key},
-    render::Trial,
+    render::{Trial, sample_agents},
     schema::Schema,
     snapshot::{Filter, Limits, Snapshot},
     template::{self, Library, Templates},
@@ -256,17 +256,24 @@ impl Loaded {
 /// Renders the template overrides of a source for samples of its definitions, as the daemon does before it uses them.
 /// Adds to the errors in them how many objects use them.
 pub(super) fn check_templates(
-    mut diagnostics: Diagnostics,
+    diagnostics: Diagnostics,
     library: &Library,
     source: &SourceName,
     definitions: &Definitions,
 ) -> Diagnostics {
-    let templates = library.of_source(Some(source));
+    let (catalog, installed) = (Landscape::default(), BTreeMap::new());
+    let agents = &sample_agents();
+    let trial = Trial { source, definitions, catalog: &catalog, installed: &installed, agents };
+    try_templates(diagnostics, library, trial)
+}
+
+/// The same, with samples of a control plane as well.
+pub(super) fn try_templates(mut diagnostics: Diagnostics, library: &Library, trial: Trial<'_>) -> Diagnostics {
+    let templates = library.of_source(Some(trial.source));
     if templates.has_overrides() && !diagnostics.has_code(|code| code == template::CODE_TEMPLATE) {
-        let (catalog, installed) = (Landscape::default(), BTreeMap::new());
-        Trial { source, definitions, catalog: &catalog, installed: &installed }.run(&mut diagnostics, templates);
+        trial.run(&mut diagnostics, templates);
     }
-    templates.with_uses(diagnostics, &template::Uses::from_definitions(definitions))
+    templates.with_uses(diagnostics, &template::Uses::from_definitions(trial.definitions))
 }
 
 /// Reads a GitSource and checks it against its schema, as the API server does.

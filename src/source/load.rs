@@ -465,6 +465,7 @@ impl SourcePass<'_> {
             before,
             landscape: self.ctx.stores.landscape(),
             installed: decide::modules_by_kyma(self.installed()),
+            agent: self.ctx.agent.cloned(),
         }
     }
 

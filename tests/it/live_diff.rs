@@ -583,6 +583,34 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_override_is_tried_on_samples_of_the_control_plane_and_its_mistake_is_reported_once() {
+    let stage = reconciled(2).await;
+    // Only the catalog in the control plane says that no module has a manager.
+    let path = "templates/kcp/manifest.yaml";
+    let embedded = include_str!("../../templates/kcp/manifest.yaml");
+    write(&stage, path, &format!("{embedded}# {{{{ manager.kind }}}}\n"));
+    stage.repository.remove("modules").expect("a folder");
+    stage.repository.commit("an override").expect("a commit");
+    let folder = harness::folder();
+    let source = folder.path().join("source.yaml");
+    let text = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: other, namespace: kcp-system}\n\
+                spec: {url: \"https://git.example.com/a\", templates: templates}\n";
+    std::fs::write(&source, text).expect("a file");
+
+    let ran = diff(&stage, &["--source-file", source.to_str().expect("UTF-8")]);
+    let report = ran.report(3);
+    let diagnostics = report["diagnostics"].as_array().expect("diagnostics");
+    let of_template = |one: &&Value| one["code"] == "template";
+    let found: Vec<&Value> = diagnostics.iter().filter(of_template).collect();
+    let [one] = &found[..] else { panic!("{found:#?}") };
+    let line = embedded.lines().count() + 1;
+    let place = &one["place"];
+    assert_eq!((place["path"].as_str(), place["line"].as_u64()), (Some(path), Some(line as u64)), "{one}");
+    assert!(one["message"].as_str().expect("a message").contains("rendering a sample: module "), "{one}");
+    assert!(one["hint"].as_str().expect("a hint").contains("objects use this template"), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_write() {
     // Only real servers evaluate RBAC rules and policies.
     let files = files(1);

@@ -44,7 +44,7 @@ pub use reporting::{
 };
 pub use scope::built_in_scope;
 pub use shared::{CompleteModule, Mark, SharedObject, SharedObjects};
-pub use trial::Trial;
+pub use trial::{Trial, sample_agents};
 
 /// The kinds whose CRDs are installed in runtimes.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];

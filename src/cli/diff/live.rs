@@ -33,7 +33,7 @@ use tidegate_core::{
     landscape::{Landscape, SourceName},
     name::Key,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
-    render::{self, live as placeholder},
+    render::{self, Trial, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
     template::{Library, Template},
@@ -48,7 +48,12 @@ use tidegate_diff::{
     sample::{Stratum, sample},
 };
 
-use crate::cli::{control_plane, modules::Modules, progress::Progress, repository::Loaded};
+use crate::cli::{
+    control_plane,
+    modules::Modules,
+    progress::Progress,
+    repository::{Loaded, try_templates},
+};
 
 mod compare;
 mod desired;
@@ -226,6 +231,11 @@ fn read(
     let options = definition::Options { elsewhere, ..loaded.options };
     let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &options, &mut definition::Cache::default());
+    let catalog = world.catalog();
+    let installed = world.installed();
+    let (source, agents) = (&loaded.source, &render::sample_agents());
+    let trial = Trial { source, definitions: &definitions, catalog: &catalog, installed: &installed, agents };
+    let diagnostics = try_templates(diagnostics, &library, trial);
     let components = modules.read(&loaded.source, &mut [&mut definitions]);
     let commit = match &loaded.snapshot.revision {
         Revision::Commit { commit, .. } => Some(*commit),

@@ -13,6 +13,7 @@ use tidegate_core::{
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::Digest,
+    plan::reporting::Agent,
     render::Trial,
     snapshot::Snapshot,
     template::{self, Engine, Templates, Uses},
@@ -40,6 +41,8 @@ pub(super) struct Parse {
     pub(super) landscape: Arc<Landscape>,
     /// The modules that runtimes have, by Kyma.
     pub(super) installed: BTreeMap<Key, BTreeSet<String>>,
+    /// The agent in runtimes, if the daemon installs one.
+    pub(super) agent: Option<Agent>,
 }
 
 // === impl Parse ===
@@ -98,7 +101,8 @@ impl Parse {
 
     /// The definitions for which overrides are rendered before they become active.
     fn trial<'a>(&'a self, definitions: &'a Definitions) -> Trial<'a> {
-        Trial { source: &self.name, definitions, catalog: &self.landscape, installed: &self.installed }
+        let Parse { name, landscape, installed, agent, .. } = self;
+        Trial { source: name, definitions, catalog: landscape, installed, agents: std::slice::from_ref(agent) }
     }
 
     /// What replaces the overrides of this revision, which have errors: a mistake in one file must not change or stop

@@ -3,8 +3,9 @@
 //! The example of a context shows most mistakes, see [`Templates::check`], but it has fields and entries that a real
 //! definition may lack. A template that fails for each of them would fail once for each runtime.
 //!
-//! Definitions with the same fields are rendered once, and only so many of them: a source may have thousands. Only the
-//! templates whose contexts come from definitions are rendered. The others depend on values that only a cluster knows.
+//! Definitions with the same fields are rendered once, and only so many of them: a source may have thousands. Where a
+//! context has values that only a cluster knows, `cluster` has samples of them: with and without each value that may be
+//! missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,9 +25,15 @@ use crate::{
     diagnostic::Diagnostics,
     landscape::{Landscape, SourceName},
     name::Key,
-    plan::{self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings, Windows},
+    plan::{
+        self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings, Windows, reporting::Agent,
+    },
     template::{Error, Library, Template, Templates},
 };
+
+mod cluster;
+
+pub use cluster::sample_agents;
 
 /// The definitions that templates are rendered for.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,8 @@ pub struct Trial<'a> {
     pub catalog: &'a Landscape,
     /// The modules that runtimes have, by Kyma: users may have chosen them in the runtime.
     pub installed: &'a BTreeMap<Key, BTreeSet<String>>,
+    /// The agents that runtimes may have: the one of the daemon, or [`sample_agents`].
+    pub agents: &'a [Option<Agent>],
 }
 
 /// Maximum number of objects for which one template is rendered. A landscape has some ten different ones.
@@ -52,10 +61,18 @@ impl Trial<'_> {
         let mut library = Library::new(Templates::embedded());
         library.set(self.source.clone(), templates.clone());
         let landscape = self.landscape();
-        let mut run =
-            Run { landscape: &landscape, source: self.source, library: &library, templates, samples: BTreeMap::new() };
+        let mut run = Run {
+            landscape: &landscape,
+            source: self.source,
+            library: &library,
+            templates,
+            agents: self.agents,
+            samples: BTreeMap::new(),
+        };
         run.render_catalog(diagnostics);
         run.render_kymas(diagnostics, self.installed);
+        run.render_watchers(diagnostics);
+        run.render_shared(diagnostics);
     }
 
     /// The definitions with those in the control plane. Of Kymas that want the same, there is one.
@@ -63,8 +80,7 @@ impl Trial<'_> {
         let mut wishes = BTreeSet::new();
         let mut is_new = |((kind, key), definition): &(&(Kind, Key), &Arc<Definition>)| match kind {
             Kind::Kyma => wishes.insert(self.wish(key, definition)),
-            Kind::ModuleTemplate | Kind::ModuleReleaseMeta => true,
-            Kind::Watcher => false,
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => true,
         };
         let good = self.definitions.good.iter().filter(&mut is_new).map(|(id, found)| (id.clone(), Arc::clone(found)));
         let definitions = Definitions { good: good.collect(), ..Definitions::default() };
@@ -76,6 +92,9 @@ impl Trial<'_> {
         }
         for (key, release) in self.catalog.releases.iter().filter(|(_, release)| is_other(&release.metadata)) {
             landscape.releases.entry(key.clone()).or_insert_with(|| Arc::clone(release));
+        }
+        for (key, watcher) in self.catalog.watchers.iter().filter(|(_, watcher)| is_other(&watcher.metadata)) {
+            landscape.watchers.entry(key.clone()).or_insert_with(|| Arc::clone(watcher));
         }
         landscape
     }
@@ -94,6 +113,7 @@ struct Run<'a> {
     source: &'a SourceName,
     library: &'a Library,
     templates: &'a Templates,
+    agents: &'a [Option<Agent>],
     samples: BTreeMap<Template, Samples>,
 }
 
@@ -161,7 +181,9 @@ impl Run<'_> {
 
     fn note<T>(&mut self, diagnostics: &mut Diagnostics, template: Template, result: Result<T, Error>) {
         if let Err(error) = result {
-            self.samples.entry(template).or_default().has_failed = true;
+            if std::mem::replace(&mut self.samples.entry(template).or_default().has_failed, true) {
+                return;
+            }
             let subject = format!("a sample: {}", error.subject);
             diagnostics.push(Error { subject, ..error }.diagnostic());
         }

@@ -2,7 +2,10 @@
 //!
 //! Only the metadata of access Secrets is listed. The Secret with the CA that runtimes trust is read as in the daemon.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -14,7 +17,7 @@ use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
     definition,
     intake::Id,
-    landscape,
+    landscape::{self, Landscape},
     name::Key,
     object::{Gvk, Object},
     plan::{reporting, selector},
@@ -128,6 +131,39 @@ impl World {
             &landscape::key(&watcher.metadata),
             matched.map(|(gateway, _)| gateway.clone()).collect(),
         )
+    }
+
+    /// The catalog and the Watchers.
+    pub(super) fn catalog(&self) -> Landscape {
+        let mut landscape = Landscape::default();
+        for ((kind, key), object) in &self.objects {
+            let (key, value) = (key.clone(), object.value());
+            match kind {
+                definition::Kind::ModuleTemplate => {
+                    landscape.templates.extend(typed(value).map(|template| (key, Arc::new(template))));
+                }
+                definition::Kind::ModuleReleaseMeta => {
+                    landscape.releases.extend(typed(value).map(|release| (key, Arc::new(release))));
+                }
+                definition::Kind::Watcher => {
+                    landscape.watchers.extend(typed(value).map(|watcher| (key, Arc::new(watcher))));
+                }
+                definition::Kind::Kyma => {}
+            }
+        }
+        landscape
+    }
+
+    /// The modules that runtimes have, by Kyma.
+    pub(super) fn installed(&self) -> BTreeMap<Key, BTreeSet<String>> {
+        let mut installed: BTreeMap<Key, BTreeSet<String>> = BTreeMap::new();
+        for manifest in self.manifests.values() {
+            let labels = [names::label::KYMA_NAME, names::label::MODULE_NAME].map(|label| manifest.label(label));
+            if let [Some(kyma), Some(module)] = labels {
+                installed.entry(Key::new(manifest.namespace(), kyma)).or_default().insert(module.to_owned());
+            }
+        }
+        installed
     }
 
     /// The Manifests of a Kyma.

@@ -93,6 +93,7 @@ pub(in crate::source) fn loaded(commit: char, module_template: &str, before: Opt
         before,
         landscape: Arc::default(),
         installed: BTreeMap::new(),
+        agent: None,
     };
     parse.run(Cache::default()).0
 }

@@ -53,7 +53,9 @@ fn definitions(kymas: &[String]) -> Definitions {
         snapshot.files.insert(path.into(), file);
     }
     let mut diagnostics = Diagnostics::default();
-    let definitions = definition::read(&mut diagnostics, &snapshot, &Options::default(), &mut Cache::default());
+    let namespaces = ["kcp-system", "other"].map(str::to_owned).into();
+    let options = Options { namespaces, ..Options::default() };
+    let definitions = definition::read(&mut diagnostics, &snapshot, &options, &mut Cache::default());
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     definitions
 }
@@ -80,8 +82,60 @@ fn run(definitions: &Definitions, installed: &[(&str, &str)], templates: &Templa
     let source = &SourceName::new(Key::new("kcp-system", "landscape"));
     let catalog = &Landscape::default();
     let mut diagnostics = Diagnostics::default();
-    Trial { source, definitions, catalog, installed: &modules }.run(&mut diagnostics, templates);
+    let agents = &sample_agents();
+    Trial { source, definitions, catalog, installed: &modules, agents }.run(&mut diagnostics, templates);
     diagnostics.sorted().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn templates_with_values_of_a_cluster_are_tried_on_samples_of_them() {
+    const WATCHER: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: Watcher
+metadata: {name: watcher, namespace: kcp-system, labels: {operator.kyma-project.io/managed-by: lifecycle-manager}}
+spec:
+  resourceToWatch: {group: operator.kyma-project.io, version: '*', resource: kymas}
+  labelsToWatch: {operator.kyma-project.io/watched-by: kyma}
+  field: spec
+  serviceInfo: {name: events, namespace: kcp-system, port: 8082}
+  gateway: {selector: {matchLabels: {app: gateway}}}
+";
+    let watched = [kyma("a", ""), WATCHER.to_owned()];
+    let elsewhere = [kyma("a", "").replace("kcp-system", "other")];
+    let without = [kyma("a", "")];
+    let annotation = "{'{}': 1}[secret.annotations|tojson]";
+    for (definitions_of, read, expected) in [
+        // The example has each of these values.
+        (&watched[..], (Template::Webhook, "{'LS0tLS1CRUdJTg==': 1}[caBundle]"), Some("the webhook configuration")),
+        (&watched, (Template::Webhook, "drift.name"), Some("the webhook configuration of runtimes")),
+        (&watched, (Template::Webhook, "watches[0].manager"), None),
+        // Without a Watcher of the source, its template is not used.
+        (&without, (Template::Webhook, "drift.name"), None),
+        (&watched, (Template::VirtualService, "{1: 1}[hosts|length]"), Some("Watcher kcp-system/watcher")),
+        (&without, (Template::VirtualService, "{1: 1}[hosts|length]"), None),
+        (&without, (Template::AgentDeployment, "{'runtime-watcher': 1}[agent.program]"), Some("the agent of runtimes")),
+        (&without, (Template::AgentSecret, "{'skr-webhook': 1}[name]"), None),
+        (&without, (Template::AgentPullSecret, "{'registry-credentials': 1}[name]"), Some("the agent of runtimes")),
+        (&without, (Template::Certificate, annotation), None),
+        (&elsewhere, (Template::Certificate, annotation), Some("the certificate of Kyma other/a")),
+        (&without, (Template::GardenerCertificate, "{'kcp-system': 1}[kyma.namespace]"), None),
+        (
+            &elsewhere,
+            (Template::GardenerCertificate, "{'kcp-system': 1}[kyma.namespace]"),
+            Some("the certificate of Kyma other/a"),
+        ),
+    ] {
+        let found = run(&definitions(definitions_of), &[], &overrides(&[read]));
+        match (expected, &found[..]) {
+            (None, []) => {}
+            (Some(subject), [one]) => {
+                let line = read.0.text().lines().count() + 1;
+                assert!(one.starts_with(&format!("templates/{}:{line}", read.0.name())), "{one}");
+                assert!(one.contains(&format!("(rendering a sample: {subject}")), "{one}");
+            }
+            _ => panic!("{read:?}: {found:?}"),
+        }
+    }
 }
 
 #[test]
