@@ -327,6 +327,9 @@ fn validate_render_and_diff_report_a_mistake_in_an_override_once() {
     report_once("kyma.nam", "`kyma.nam` is not in the context");
     // The example has modules, and none of the Kymas does.
     report_once("spec.modules[0].name", "`.modules[0]` is not in the context");
+    // The example takes no memory, and the first Kyma takes all.
+    let bomb = "('%999999999d'|format(1)) if kyma.name == 'k0' else spec|tojson";
+    report_once(bomb, "template skr/kyma.yaml: exceeds 64 MiB of memory: check it for growing strings or lists");
 }
 
 /// Commits an override that reads a value, and expects one diagnostic for all Kymas, which contains a text.

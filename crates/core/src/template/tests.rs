@@ -401,3 +401,39 @@ fn an_engine_that_cannot_be_asked_brings_back_no_other_template() {
     let result = templates.render(Template::Namespace, &json!({ "name": "x" }), &Stamp::new("", "x"), "it");
     assert!(result.unwrap_err().message.contains("it is away"));
 }
+
+#[test]
+fn a_template_that_exceeds_a_limit_is_named_with_the_limit_and_its_line_if_that_is_known() {
+    use std::sync::Arc;
+    let name = Template::Namespace.name();
+    for (cause, at, expected) in [
+        (
+            Cause::Memory(64),
+            Some((name.to_owned(), 3)),
+            "template skr/namespace.yaml:3: exceeds 64 MiB of memory: check it for growing strings or lists",
+        ),
+        (
+            Cause::Memory(64),
+            None,
+            "template skr/namespace.yaml: exceeds 64 MiB of memory: check it for growing strings or lists",
+        ),
+        (
+            Cause::Time(1000),
+            None,
+            "template skr/namespace.yaml: exceeds 1000 ms of CPU time: check it for endless loops",
+        ),
+    ] {
+        let failure = Failure { cause, at };
+        let ask: Ask = Arc::new(move |overrides, request| match request {
+            Request::Read(_) => Ok(Answer::Read(overrides.iter().map(|_| Ok(Vec::new())).collect())),
+            Request::Render { .. } => Err(failure.clone()),
+        });
+        let files = [file(name, HEAD)];
+        let templates =
+            Templates::embedded().with_overrides(&Engine::Elsewhere(ask), &mut Diagnostics::default(), files);
+        let result = templates.render(Template::Namespace, &json!({}), &Stamp::new("", "a"), "a sample: it");
+        let error = result.unwrap_err();
+        assert_eq!(error.to_string(), format!("{expected} (rendering a sample: it)"));
+        assert_eq!(error.path.as_deref(), Some("templates/skr/namespace.yaml"));
+    }
+}
