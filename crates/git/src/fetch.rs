@@ -124,7 +124,8 @@ impl Fetch {
             }),
             is_whole: target.is_new,
         };
-        let Resolved { name, commit, fast_forward } = self.resolved(target, job).await?;
+        let subject = self.remote.reference.to_string();
+        let Resolved { name, commit, fast_forward } = self.resolved(target, subject, job).await?;
         Ok(Tip { name: name.unwrap_or_default(), commit, fast_forward, received_bytes: 0 })
     }
 
@@ -171,7 +172,7 @@ impl Fetch {
         if target.is_new {
             return Ok(Vec::new());
         }
-        match self.run_job(target, Job::Haves).await? {
+        match self.run_job(target, self.subject_of_good(), Job::Haves).await? {
             Answer::Haves(haves) => Ok(haves),
             Answer::Done | Answer::Resolved(_) | Answer::Versions(_) => Err(strange()),
         }
@@ -200,7 +201,8 @@ impl Fetch {
             match downloaded {
                 Ok(()) => {
                     let job = Job::Receive { pack: pack.0.clone() };
-                    self.run_job(target, job).await.inspect_err(|error| self.mirror.remember_refused(wanted, error))?;
+                    let result = self.run_job(target, self.subject(wanted), job).await;
+                    result.inspect_err(|error| self.mirror.remember_refused(wanted, error))?;
                 }
                 // The server does not serve this commit by its id.
                 Err(Error::Refused { .. }) if commit.is_some() && found.found.is_none() && index < last => continue,
@@ -247,7 +249,7 @@ impl Fetch {
             Some(settled) => settled,
             None => {
                 let job = Job::Resolve { id, good, is_whole: target.is_new };
-                let Resolved { commit, fast_forward, .. } = self.resolved(target, job).await?;
+                let Resolved { commit, fast_forward, .. } = self.resolved(target, self.subject(id), job).await?;
                 Settled { id, commit, good, fast_forward }
             }
         };
@@ -256,8 +258,8 @@ impl Fetch {
         Ok(Tip { name, commit, fast_forward, received_bytes })
     }
 
-    async fn resolved(&self, target: &Target, job: Job) -> Result<Resolved, Error> {
-        match self.run_job(target, job).await? {
+    async fn resolved(&self, target: &Target, subject: String, job: Job) -> Result<Resolved, Error> {
+        match self.run_job(target, subject, job).await? {
             Answer::Resolved(resolved) => Ok(resolved),
             Answer::Done | Answer::Haves(_) | Answer::Versions(_) => Err(strange()),
         }
@@ -274,8 +276,9 @@ impl Fetch {
         .await
     }
 
-    async fn run_job(&self, target: &Target, job: Job) -> Result<Answer, Error> {
-        let (verb, subject) = (job.verb(), self.remote.reference.to_string());
+    /// Runs a job in an engine. `subject` names what it works on, for the error if it exceeds a limit.
+    async fn run_job(&self, target: &Target, subject: String, job: Job) -> Result<Answer, Error> {
+        let verb = job.verb();
         let writing = if job.writes() { Some(self.mirror.writing().await) } else { None };
         let hold = (Arc::clone(&self.hold), writing);
         let result = self.mirror.perform(target.path.clone(), job, hold).await?;
@@ -316,6 +319,14 @@ impl Fetch {
         }
     }
 
+    /// What work on the objects of the mirror itself is about.
+    fn subject_of_good(&self) -> String {
+        match self.mirror.last_good().and_then(|good| good.commit()) {
+            Some(good) => self.subject(good),
+            None => self.remote.reference.to_string(),
+        }
+    }
+
     // --- generations ---
 
     /// Builds the next generation from the remote, and copies everything in use from this one.
@@ -337,7 +348,8 @@ impl Fetch {
         let build = Arc::new(self.begin().await?);
         let good = self.mirror.last_good().and_then(|good| good.commit());
         let target = Target { path: self.mirror.path(), is_new: false };
-        self.run_job(&target, Job::Pack { into: build.path().to_owned(), good }).await?;
+        let job = Job::Pack { into: build.path().to_owned(), good };
+        self.run_job(&target, self.subject_of_good(), job).await?;
         self.replace(build).await
     }
 
@@ -355,7 +367,7 @@ impl Fetch {
         if thread::run(move || Ok(mirror.repository().is_ok())).await? {
             let good = self.mirror.last_good().and_then(|good| good.commit());
             let job = Job::Save { into: build.path().to_owned(), good };
-            if let Err(error) = self.run_job(&target, job).await {
+            if let Err(error) = self.run_job(&target, self.subject_of_good(), job).await {
                 tracing::warn!(url = %self.mirror.url, %error, "cannot save objects in use from a mirror");
             }
         }

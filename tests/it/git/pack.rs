@@ -118,6 +118,11 @@ impl Pack {
 }
 
 impl Answers {
+    /// The commit at the tip of the branch.
+    pub(crate) fn tip(&self) -> &str {
+        &self.tip
+    }
+
     /// A server whose `main` is at `tip`, and which sends this pack to every client.
     pub(crate) fn new(tip: impl ToString, pack: Vec<u8>) -> Answers {
         Answers { tip: tip.to_string(), pack }

@@ -110,10 +110,12 @@ async fn a_pack_that_describes_a_gigabyte_is_one_sentence_and_leaves_the_mirror_
     let fixture = Fixture::new(plain(&server, "repo"));
     let good = fixture.update().await.revision;
     for answers in [bomb(), large_commit(), dump(60)] {
+        let commit = answers.tip().to_owned();
         server.behave(move |request| answers.to(request));
         let error = fixture.fetch().await.unwrap_err();
         assert_eq!((error.reason(), error.class()), ("LimitExceeded", tidegate_process::retry::Class::Stalled));
-        let expected = format!("unpacking branch `main` of {} takes more than 96 MiB of memory: ", server.url("repo"));
+        let url = server.url("repo");
+        let expected = format!("unpacking branch `main` ({commit}) of {url} takes more than 96 MiB of memory: ");
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert!(error.to_string().ends_with("or set a larger --git-memory"), "{error}");
         assert_eq!(leftovers(fixture.folder.path()), [""; 0]);
@@ -121,7 +123,8 @@ async fn a_pack_that_describes_a_gigabyte_is_one_sentence_and_leaves_the_mirror_
         // As long as nothing changes it is not downloaded again: each attempt would cost as much.
         let packs = || server.requests().iter().filter(|request| request.is_for_pack()).count();
         let before = packs();
-        assert_eq!(fixture.fetch().await.unwrap_err().reason(), "LimitExceeded");
+        let again = fixture.fetch().await.unwrap_err();
+        assert_eq!((again.reason(), again.to_string()), ("LimitExceeded", error.to_string()));
         assert_eq!(packs(), before);
     }
     // A commit without it helps at once.
@@ -242,6 +245,7 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
     assert!((100 << 10..200 << 10).contains(&zeros.pack_bytes()), "{} bytes", zeros.pack_bytes());
     let hostile = [("bomb", bomb()), ("large", large_commit()), ("zeros", zeros), ("dump", dump(60))];
     let names: Vec<&str> = hostile.iter().map(|(name, _)| *name).collect();
+    let tips: Vec<String> = hostile.iter().map(|(_, answers)| answers.tip().to_owned()).collect();
     for (name, path) in names.iter().map(|name| (*name, *name)).chain([("good", "repo")]) {
         apply(&world.client, &source(&world.namespace, name, &server.url(path), "first")).await;
     }
@@ -266,13 +270,14 @@ async fn a_daemon_in_the_memory_of_its_pod_lives_beside_packs_that_want_a_gigaby
         })
         .await
     };
-    for name in names {
+    for (name, tip) in names.into_iter().zip(tips) {
         let source = until(name, "the limit is reported", &|source| {
             condition(source, "Fetched").is_some_and(|condition| condition["reason"] == "LimitExceeded")
         })
         .await;
         let message = condition(&source, "Fetched").unwrap()["message"].as_str().unwrap().to_owned();
         assert!(message.contains("takes more than 96 MiB of memory: remove large files"), "{message}");
+        assert!(message.contains(&tip), "the commit is named: {message}");
     }
     let second = repository.commit(&[("b.yaml", "")]);
     apply(&world.client, &source(&world.namespace, "good", &server.url("repo"), "second")).await;
