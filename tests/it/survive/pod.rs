@@ -124,7 +124,7 @@ impl fmt::Display for Pod {
         let name = match self {
             Pod::V2(_) => "limited by cgroup v2",
             Pod::V1(_) => "limited by cgroup v1",
-            Pod::PerProcess => "each process limited by itself",
+            Pod::PerProcess => "each process limited by RLIMIT_DATA",
         };
         let peak = self.peak().map_or_else(|| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
         write!(f, "{name} to {} MiB, largest memory with files {peak}", memory_bytes() >> 20)
