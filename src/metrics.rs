@@ -102,6 +102,10 @@ pub struct SourceSeries {
     pub withheld: i64,
     /// Objects in KCP that are no longer in git.
     pub to_prune: i64,
+    /// Size of the files of its active revision.
+    pub bytes: u64,
+    /// Problems that are listed of its active revision, and of a refused one.
+    pub listed: usize,
 }
 
 /// An OCI registry.
@@ -449,10 +453,13 @@ fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {
     let ready = Family::<SourceLabels, Gauge>::default();
     let suspended = Family::<SourceLabels, Gauge>::default();
     let definitions = Family::<SourceStateLabels, Gauge>::default();
+    let (bytes, listed) = (Family::<SourceLabels, Gauge>::default(), Family::<SourceLabels, Gauge>::default());
     for source in sources {
         let labels = SourceLabels { source: source.name.clone() };
         ready.get_or_create(&labels).set(i64::from(source.ready));
         suspended.get_or_create(&labels).set(i64::from(source.suspended));
+        bytes.get_or_create(&labels).set(i64::try_from(source.bytes).unwrap_or(i64::MAX));
+        listed.get_or_create(&labels).set(i64::try_from(source.listed).unwrap_or(i64::MAX));
         let counts = [("applied", source.applied), ("withheld", source.withheld), ("to_prune", source.to_prune)];
         for (state, count) in counts {
             definitions.get_or_create(&SourceStateLabels { source: source.name.clone(), state }).set(count);
@@ -461,6 +468,8 @@ fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {
     registry.register("tidegate_source_ready", "Whether the last revision is completely applied", ready);
     registry.register("tidegate_source_suspended", "Whether the source is suspended", suspended);
     registry.register("tidegate_source_definitions", "Definitions by result", definitions);
+    registry.register("tidegate_source_bytes", "Size of the files of the active revision", bytes);
+    registry.register("tidegate_source_diagnostics", "Problems that the daemon keeps listed", listed);
 }
 
 fn register_registries(registry: &mut Registry, registries: &[RegistrySeries]) {

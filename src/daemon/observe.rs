@@ -19,6 +19,7 @@ use crate::{
     gateway,
     http::metrics::Render,
     metrics::{KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    source::registry::SourceRegistry,
 };
 
 /// The sources of the metrics.
@@ -48,7 +49,7 @@ impl Observer {
             mandatory_modules: u64::try_from(mandatory_modules).unwrap_or(u64::MAX),
             mandatory_states: context.stores.manifests().iter().filter_map(|manifest| mandatory(manifest)).collect(),
             maintenance_policy_read: context.maintenance.is_read(),
-            sources: overview.sources.iter().map(source_series).collect(),
+            sources: overview.sources.iter().map(|source| source_series(&context.sources, source)).collect(),
             queue: QueueSeries {
                 ready: depths.ready,
                 running: depths.running,
@@ -131,7 +132,8 @@ fn unreadable(context: &Context) -> BTreeMap<String, usize> {
     kinds
 }
 
-fn source_series(source: &SourceLine) -> SourceSeries {
+fn source_series(registry: &SourceRegistry, source: &SourceLine) -> SourceSeries {
+    let (bytes, listed) = source.name.parse().map(|key| registry.sizes(&key)).unwrap_or_default();
     SourceSeries {
         name: source.name.clone(),
         ready: source.standing == SubjectState::Well,
@@ -139,5 +141,7 @@ fn source_series(source: &SourceLine) -> SourceSeries {
         applied: source.counts.applied,
         withheld: source.counts.withheld,
         to_prune: source.counts.to_prune,
+        bytes,
+        listed,
     }
 }

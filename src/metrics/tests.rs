@@ -37,6 +37,8 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
             applied: 12,
             withheld: 1,
             to_prune: 2,
+            bytes: 40_960,
+            listed: 3,
         }],
         queue: QueueSeries { ready: 1, running: 2, delayed: 3, failing: 1, oldest: Duration::from_millis(1500) },
         requests: vec![RequestSeries { cluster: "kcp", verb: "apply", count: 7 }],

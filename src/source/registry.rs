@@ -202,6 +202,13 @@ impl SourceRegistry {
         slot.is_some_and(|slot| slot.published.lock().visited)
     }
 
+    /// The size of the files of a source's active revision, and how many diagnostics the source keeps listed.
+    pub(crate) fn sizes(&self, source: &Key) -> (u64, usize) {
+        let Some(slot) = self.slots.lock().get(source).cloned() else { return (0, 0) };
+        let published = slot.published.lock();
+        (published.loaded.as_ref().map_or(0, |loaded| loaded.bytes), published.listed)
+    }
+
     /// The objects for which the active template overrides of a source fail; `None` without overrides.
     pub(crate) fn failures(&self, source: &Key) -> Option<Arc<RenderFailures>> {
         let slot = self.slots.lock().get(source).cloned()?;

@@ -100,3 +100,54 @@ async fn checks_without_end_are_one_sentence_about_their_sources_and_delay_nothi
         assert_eq!(source["status"]["appliedRevision"], format!("main@sha1:{first}"), "the last good revision stays");
     }
 }
+
+/// What a metric says of a source; `None` if the daemon does not know the source.
+async fn metric(stage: &Stage, name: &str, source: &str) -> Option<usize> {
+    let (_, text) = stage.ask("metrics", "/metrics").await.unwrap();
+    let series = format!("{name}{{source=\"kcp-system/{source}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&series)?.trim().parse().ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_lists_ten_thousand_diagnostics_of_all_sources_together() {
+    const SOURCES: usize = 14;
+    let stage = stage().await;
+    let folder = harness::folder();
+    for number in 0..SOURCES {
+        let name = format!("noisy{number:02}");
+        let repository = Repository::init(&folder.path().join(&name)).unwrap();
+        // A file lists fifty, and a source a thousand.
+        for file in 0..25 {
+            repository.write(&format!("{file}.yaml"), &"- 1\n---\n".repeat(100)).unwrap();
+        }
+        repository.commit("noise").unwrap();
+        apply(&stage.kcp, &source(&name, &repository)).await;
+    }
+    stage.start();
+    let (mut all, mut full) = (0, 0);
+    for number in 0..SOURCES {
+        let name = format!("noisy{number:02}");
+        let source = stage
+            .until("the problems are reported", &stage.kcp, "GitSource", "kcp-system", &name, |source| {
+                condition(source, "Ready").is_some_and(|ready| ready["reason"] == "Invalid")
+            })
+            .await;
+        let shown = source["status"]["diagnostics"].as_array().unwrap().len();
+        assert_eq!(shown, 20, "each source shows as many as fit into its status");
+        let listed = metric(&stage, "tidegate_source_diagnostics", &name).await.unwrap();
+        assert!(20 <= listed, "{name} lists {listed}");
+        full += usize::from(1_000 <= listed);
+        all += listed;
+    }
+    // Beside those that fit, each file and each source has one line with the number of the others.
+    println!("{all} diagnostics, {full} sources with all that they may list");
+    assert!((9_000..=10_000 + SOURCES * 80).contains(&all), "{all}");
+    assert!(full < 11, "{full} sources have a thousand");
+    let good = stage.commit("kymas/one.yaml", &kyma("one", &["mailer"]));
+    stage.kyma_in("one", "Ready").await;
+    stage
+        .until("a good source goes on", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["appliedRevision"] == format!("main@sha1:{good}")
+        })
+        .await;
+}
