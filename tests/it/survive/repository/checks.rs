@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tidegate_testbed::{Extent, Repository};
 
 use crate::{
-    harness::{self, apply},
+    harness::{self, SOON, apply, eventually},
     stage::{Stage, kyma, module, release},
 };
 
@@ -150,4 +151,68 @@ async fn a_daemon_lists_ten_thousand_diagnostics_of_all_sources_together() {
             source["status"]["appliedRevision"] == format!("main@sha1:{good}")
         })
         .await;
+}
+
+/// The memory of a process that is its own, in MiB.
+fn resident_mib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_of_a_source_that_is_gone_is_given_back() {
+    const MIB: usize = 39;
+    let stage = stage().await;
+    let folder = harness::folder();
+    let repository = Repository::init(&folder.path().join("large")).unwrap();
+    for (path, text) in files("large") {
+        repository.write(&path, &text).unwrap();
+    }
+    for file in 0..MIB {
+        let mut text = String::new();
+        for number in 0..1_024 {
+            let data = format!("{file:04} {number:04} ").repeat(95);
+            let name = format!("large-{file}-{number}");
+            let head = "apiVersion: v1\nkind: ConfigMap";
+            writeln!(text, "---\n{head}\nmetadata: {{name: {name}, namespace: kyma-system}}\ndata: {{a: {data}}}")
+                .unwrap();
+        }
+        repository.write(&format!("modules/large/1.0.0/objects/{file}.yaml"), &text).unwrap();
+    }
+    let commit = repository.commit("large").unwrap();
+    stage.start();
+    stage
+        .until("the small source is applied", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            condition(source, "Ready").is_some_and(|ready| ready["status"] == "True")
+        })
+        .await;
+    let process = stage.process_id().await;
+    let before = resident_mib(process);
+
+    let mut large = source("large", &repository);
+    large["spec"]["timeout"] = json!("10m");
+    apply(&stage.kcp, &large).await;
+    stage
+        .until("the large source is applied", &stage.kcp, "GitSource", "kcp-system", "large", |source| {
+            source["status"]["appliedRevision"] == format!("main@sha1:{commit}")
+        })
+        .await;
+    let bytes = metric(&stage, "tidegate_source_bytes", "large").await.unwrap();
+    assert!((MIB << 20..(MIB + 3) << 20).contains(&bytes), "{bytes} bytes");
+    // What a check needs is given back a moment after it.
+    let at_most = async |what: &str, limit: u64| {
+        eventually(what, SOON, async || match resident_mib(process) {
+            now if now < limit => Ok(now),
+            now => Err(format!("{now} MiB, {before} MiB before")),
+        })
+        .await
+    };
+    let used = at_most("the daemon has twice the text", before + 2 * MIB as u64 + 32).await;
+    let sources = harness::api_of(&stage.kcp, &large).await.unwrap();
+    sources.delete("large", &DeleteParams::default()).await.unwrap();
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "large").await;
+    let left = at_most("the memory is given back", before + MIB as u64 / 2).await;
+    println!("{before} MiB before, {used} MiB with {MIB} MiB of objects, {left} MiB afterwards");
+    assert_eq!(metric(&stage, "tidegate_source_bytes", "large").await, None);
 }
