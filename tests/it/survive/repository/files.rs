@@ -1,9 +1,15 @@
 //! The files of a repository: diagnostics without end, what lies outside of `paths`, and what other tools write.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, time::Duration};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use tidegate_core::snapshot::{Content, Filter, Limits, Snapshot};
+use tidegate_core::{
+    definition,
+    diagnostic::Diagnostics,
+    revision::Revision,
+    snapshot::{Content, File, Filter, Limits, Snapshot},
+};
 use tidegate_git as git;
 use tidegate_testbed::Repository;
 
@@ -141,6 +147,33 @@ fn sixty_thousand_mistakes_in_a_file_are_fifty_lines_and_their_number() {
     let more = diagnostics.iter().find(|one| one["code"] == "more-problems").unwrap();
     let message = more["message"].as_str().unwrap();
     assert_eq!(message, "and 59,950 more errors in this file, which are not listed");
+}
+
+/// The CPU time of this thread that reading a definition with so many unknown fields takes.
+fn reading(fields: usize) -> Duration {
+    let fields: String = (0..fields).map(|number| format!("  f{number}: 1\n")).collect();
+    let text = format!("{RELEASE}{fields}");
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    let file = File { id: "1".repeat(40).parse().unwrap(), content: Content::Text(text.into_bytes().into()) };
+    snapshot.files.insert("release.yaml".into(), file);
+    let computed = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let begin = computed();
+    let mut diagnostics = Diagnostics::default();
+    definition::read(&mut diagnostics, &snapshot, &definition::Options::default(), &mut definition::Cache::default());
+    let took = computed() - begin;
+    assert!(diagnostics.has_errors());
+    took
+}
+
+#[test]
+fn the_time_for_mistakes_grows_with_their_number_and_not_with_its_square() {
+    const FACTOR: u32 = 8;
+    // The least of three: another process can only make a reading longer.
+    let least = |fields: usize| (0..3).map(|_| reading(fields)).min().unwrap();
+    let (few, many) = (least(7_500), least(7_500 * FACTOR as usize));
+    println!("7,500 mistakes: {few:?}, {FACTOR} times as many: {many:?}");
+    // Eight times as much work, or 64 times as much if each field is looked up in a list of all.
+    assert!(many < few * FACTOR * 3, "{few:?} and {many:?}");
 }
 
 #[test]
