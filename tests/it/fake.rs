@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::Request, http::StatusCode, response::IntoResponse};
+use axum::{Router, body::Body, extract::Request, http::StatusCode, response::IntoResponse};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, follower, lease};
 use tidegate_core::{name::Key, object::Gvk};
+use tidegate_process::retry::BACKOFF_MAX;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::harness::{self, Followed, SOON, eventually};
@@ -77,6 +78,38 @@ async fn a_write_that_waited_for_its_place_does_not_leave_once_leadership_is_los
     let error = write.await.unwrap_err();
     assert!(matches!(error, Error::NotLeading), "{error:?}");
     assert_eq!(*seen.lock().unwrap(), ["GET"]);
+}
+
+#[tokio::test]
+async fn whatever_an_api_server_asks_to_wait_has_a_limit_also_if_its_answer_never_ends() {
+    let kind = Kind::built_in(&Gvk::new("", "v1", "ConfigMap")).unwrap();
+    let limits = Limits { request_timeout: Duration::from_secs(1), ..Limits::default() };
+    for (value, expected) in [
+        ("7", Some(Duration::from_secs(7))),
+        ("86400", Some(BACKOFF_MAX)),
+        ("18446744073709551615", Some(BACKOFF_MAX)),
+        ("99999999999999999999999", Some(BACKOFF_MAX)),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", Some(BACKOFF_MAX)),
+        ("soon", None),
+    ] {
+        let mut tasks = JoinSet::new();
+        let router = Router::new().fallback(async move || {
+            (StatusCode::TOO_MANY_REQUESTS, [("retry-after", value)], "slow down").into_response()
+        });
+        let cluster = serve(&mut tasks, router, limits).await;
+        let error = cluster.get(&kind, &Key::new("default", "a")).await.unwrap_err();
+        assert_eq!(error.retry_after(), expected, "{value}: {error}");
+    }
+    // Only the head of the answer comes.
+    let mut tasks = JoinSet::new();
+    let router = Router::new().fallback(async || {
+        let body = Body::from_stream(futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>());
+        (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "99999999999999999999999")], body).into_response()
+    });
+    let cluster = serve(&mut tasks, router, limits).await;
+    let asked = tokio::time::timeout(SOON, cluster.get(&kind, &Key::new("default", "a"))).await;
+    let error = asked.expect("the request has a limit").unwrap_err();
+    assert!(error.is_unreachable() && error.retry_after().is_none(), "{error}");
 }
 
 /// The answers of the server in the next test.
