@@ -9,5 +9,5 @@ mod objects;
 mod rotation;
 mod take_over;
 mod wire;
-mod world;
+pub(crate) mod world;
 mod zero_loss;

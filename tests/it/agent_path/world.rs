@@ -12,14 +12,14 @@ use crate::{
 pub(super) const KYMA: &str = "operator.kyma-project.io/v1beta2";
 pub(super) const GATEWAY_HOST: &str = "listener.kcp.example.org";
 /// The image of the agent, which is never pulled here.
-pub(super) const AGENT: [&str; 3] = [
+pub(crate) const AGENT: [&str; 3] = [
     "--skr-watcher-image-registry=registry.example.org",
     "--skr-watcher-image-name=agent",
     "--skr-watcher-image-tag=1.0.0",
 ];
 
 /// A Deployment of a module.
-pub(super) const DEPLOYMENT: &str = r#"apiVersion: apps/v1
+pub(crate) const DEPLOYMENT: &str = r#"apiVersion: apps/v1
 kind: Deployment
 metadata: {name: cache, namespace: kyma-system}
 spec:
@@ -87,7 +87,7 @@ async fn prepared(stage: Stage) -> Stage {
 }
 
 /// The Gateway with the host that agents send to.
-pub(super) fn gateway(port: u16) -> Value {
+pub(crate) fn gateway(port: u16) -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
         "metadata": {
