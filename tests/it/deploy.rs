@@ -319,8 +319,9 @@ async fn everything_that_is_deployed_is_accepted() {
     }
 }
 
+/// E31: the rules of the base are all that the daemon needs, and it needs each.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
+async fn e31_a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let mut files = events::files(2);
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();

@@ -24,8 +24,9 @@ async fn every_program_that_the_tests_run_can_be_built() {
     }
 }
 
+/// I27: a control plane and a runtime on this machine, which know nothing of each other.
 #[tokio::test]
-async fn servers_share_an_etcd_and_no_object() {
+async fn i27_servers_share_an_etcd_and_no_object() {
     let (kcp, skr) = tokio::join!(harness::kcp(), harness::skr());
     let (kcp_client, skr_client) = (kcp.client().unwrap(), skr.client().unwrap());
     let name = harness::namespace(&kcp_client, "apart").await;

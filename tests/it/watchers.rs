@@ -13,7 +13,7 @@ scenarios! {
     a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over,
     a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is;
     on real servers:
-    routes_follow_watchers_and_gateways_and_two_do_not_share_a_path,
+    i24_routes_follow_watchers_and_gateways_and_two_do_not_share_a_path,
 }
 
 async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over() {
@@ -63,7 +63,7 @@ async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_
 
 /// I24: a route changes with its Watcher and the Gateway, and is restored after edits and deletions. If two Watchers
 /// want the same path, the older one has it until it is deleted.
-async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
+async fn i24_routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let mut world = World::new("routes").await;
     let (client, namespace) = (world.client.clone(), world.namespace.clone());
     world.server.install_istio(&["gateways", "virtualservices"]).await;

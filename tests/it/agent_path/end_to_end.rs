@@ -113,9 +113,11 @@ fn join(namespace: &str, name: &str) -> String {
 }
 
 /// E39, end to end. Another client changes an object in a runtime. The API server asks the agent, the agent reports
-/// over TLS, and the daemon reverts the change at once. Without the agent, the daemon reverts it after one interval.
+/// over TLS, and the daemon reverts the change at once. A Watcher that selects the status hears of its changes too.
+/// Without the agent, the daemon reverts changes after one interval. I26: the Watcher that is shipped has manager
+/// `lifecycle-manager`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
+async fn e39_i26_a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let listener = free_port();
     let arguments = [
         format!("--events-tls-address=127.0.0.1:{listener}"),
@@ -147,6 +149,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let said = &watcher["status"]["conditions"][0]["message"];
     assert!(said.as_str().unwrap_or_default().starts_with("VirtualService is not needed: "), "{said}");
     assert!(read(&stage.kcp, "VirtualService", "kcp-system", "klm-watcher").await.is_none());
+    assert_eq!(watcher["spec"]["manager"], "lifecycle-manager");
 
     let scene = Scene { stage, agent };
     let skr = &scene.stage.skrs[0];
@@ -200,6 +203,18 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     // The agent does not report the daemon's own writes. Of the last test it reported only the deletion.
     let told = scene.quiet().await.told;
     assert!(told - since.told <= 2.0, "{told} after {}: the deletion is told twice, our own write never", since.told);
+
+    // The Watcher selects the status from now on.
+    merge(&scene.stage.kcp, shipped, json!({"spec": {"field": "status"}})).await;
+    let follows = |found: &Value| found["webhooks"].to_string().contains("kymas/status");
+    let what = "the webhook follows the Watcher";
+    scene.stage.until(what, skr, "ValidatingWebhookConfiguration", "", "skr-webhook", follows).await;
+    let since = scene.quiet().await;
+    let status = kube::api::Patch::Merge(json!({"status": {"state": "Warning"}}));
+    let kymas = harness::api_of(skr, &kyma).await.unwrap();
+    kymas.patch_status("default", &kube::api::PatchParams::default(), &status).await.unwrap();
+    let is_ready = |object: &Value| object["status"]["state"] == "Ready";
+    scene.mended(&since, &kyma, "the status is as in the control plane", "reported", is_ready).await;
 
     // Without the agent, changes are reverted after one interval.
     let Scene { stage, agent } = scene;

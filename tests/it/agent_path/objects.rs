@@ -15,8 +15,8 @@ use crate::{
 scenarios! {
     an_image_that_cannot_be_pulled_is_an_error_of_the_kyma;
     on real servers:
-    an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
-    webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
+    e39_an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
+    i22_webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
 }
 
 fn env(deployment: &Value, name: &str) -> Value {
@@ -50,7 +50,7 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
 
 /// W75, W76, W81, W86, W87, E39, I23. The agent is installed once all inputs exist, recreated after a deletion, and
 /// updated with its inputs. A pass over an unchanged world sends no write, not even after a restart.
-async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
+async fn e39_an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     let arguments = [&AGENT[..], &["--resync=10s", "--skr-image-pull-secret=registry"]].concat();
     let stage = stage(1, Extent::Node, &[], &arguments).await;
     let skr = &stage.skrs[0];
@@ -190,7 +190,7 @@ fn pull_secret(data: &str) -> Value {
 
 /// I22, W82, W85: every runtime has one webhook for each Watcher, at once. W88: all of it, with the certificate, is
 /// deleted with the Kyma.
-async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
+async fn i22_webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     let arguments = [&AGENT[..], &["--skr-image-pull-secret=registry"]].concat();
     let stage = stage(2, Extent::Node, &[], &arguments).await;
     harness::apply(&stage.kcp, &pull_secret("e30=")).await;

@@ -17,7 +17,7 @@ scenarios! {
     ;
     on real servers:
     e15_a_paused_manifest_is_neither_repaired_nor_removed,
-    e17_a_new_version_of_the_module_cr_reaches_a_blocked_removal,
+    e17_e24_a_new_version_of_the_module_cr_reaches_a_blocked_removal,
     e19_custom_resources_of_users_in_any_version_hold_the_removal,
     e20_a_module_enabled_in_another_channel_is_upgraded_while_its_removal_waits,
     e22_an_unmanaged_module_leaves_its_objects,
@@ -145,7 +145,7 @@ async fn suspend(stage: &Stage) {
 
 /// E17, E24, #64: a disabled module whose removal waits gets the new version of its channel, with a new version of its
 /// custom resource; its objects are repaired meanwhile, and then all of it goes.
-async fn e17_a_new_version_of_the_module_cr_reaches_a_blocked_removal() {
+async fn e17_e24_a_new_version_of_the_module_cr_reaches_a_blocked_removal() {
     let stage = stage().await;
     let skr = &stage.skrs[0];
     hold_default(&stage, json!(["example.org/hold"])).await;
