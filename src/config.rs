@@ -8,6 +8,7 @@
 
 mod listen;
 mod registries;
+pub mod upstream;
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +35,7 @@ use tidegate_git::limits::EngineLimits;
 pub use tidegate_process::period::Period;
 
 pub use self::{
-    listen::{Listen, ParseListenError},
+    listen::{Listen, ParseAddressError, ParseListenError},
     registries::{Registries, Registry, RegistryAccess, RegistryOptions},
 };
 pub use tidegate_events::Peers;
@@ -89,10 +90,24 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
     /// Listen on this address for requests to /metrics
-    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8080")]
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        visible_alias = "metrics-bind-address",
+        value_parser = listen::parse_address,
+        default_value = "0.0.0.0:8080"
+    )]
+    #[serde(alias = "metricsBindAddress", deserialize_with = "listen::deserialize_address")]
     pub metrics_address: SocketAddr,
     /// Listen on this address for requests to /healthz and /readyz
-    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8081")]
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        visible_alias = "health-probe-bind-address",
+        value_parser = listen::parse_address,
+        default_value = "0.0.0.0:8081"
+    )]
+    #[serde(alias = "healthProbeBindAddress", deserialize_with = "listen::deserialize_address")]
     pub health_address: SocketAddr,
     /// Listen on this address for runtime events from a gateway that terminates TLS; `off` disables it
     #[arg(
@@ -181,6 +196,10 @@ pub struct Options {
     /// Start an upgrade that requires downtime only if its maintenance window lasts longer than this from then
     #[arg(long, value_name = "DURATION", default_value = "20m")]
     pub min_maintenance_window_size: Period,
+    /// Spread the upgrades of runtimes to a new version of a module evenly over this time; with 0s, all of them begin
+    /// at once
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    pub module_upgrade_rollout_max_delay: Period,
     /// Store the certificates of runtimes, and the CA that they trust, in this namespace
     #[arg(long, value_name = "NAME", default_value = "istio-system")]
     pub istio_namespace: String,
@@ -191,7 +210,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", default_value = names::KCP_NAMESPACE)]
     pub istio_gateway_namespace: String,
     /// Make agents send events to this port, for example 443 [default: the port of the Gateway]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = upstream::parse_port)]
     pub listener_port_overwrite: Option<u16>,
     /// Make agents send events directly to this address, for example `tidegate.example.org:8443` [default: the address
     /// of the Gateway]
@@ -270,20 +289,24 @@ pub struct Options {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        default_value = "true"
+        default_value = "true",
+        value_parser = upstream::parse_switch
     )]
     pub leader_elect: bool,
     /// Keep the Lease in this namespace
     #[arg(long, value_name = "NAME", default_value = names::KCP_NAMESPACE)]
     pub lease_namespace: String,
     /// Let another process lead when the Lease was not renewed for this long
-    #[arg(long, value_name = "DURATION", default_value = "180s")]
+    #[arg(long, value_name = "DURATION", visible_alias = "leader-election-lease-duration", default_value = "180s")]
+    #[serde(alias = "leaderElectionLeaseDuration")]
     pub lease_duration: Period,
     /// Stop writing when the Lease could not be renewed for this long
-    #[arg(long, value_name = "DURATION", default_value = "120s")]
+    #[arg(long, value_name = "DURATION", visible_alias = "leader-election-renew-deadline", default_value = "120s")]
+    #[serde(alias = "leaderElectionRenewDeadline")]
     pub lease_renew_deadline: Period,
     /// Wait this long between two attempts to acquire or renew the Lease
-    #[arg(long, value_name = "DURATION", default_value = "3s")]
+    #[arg(long, value_name = "DURATION", visible_alias = "leader-election-retry-period", default_value = "3s")]
+    #[serde(alias = "leaderElectionRetryPeriod")]
     pub lease_retry_period: Period,
     /// Use this name for the process in the Lease and in Events [default: the name of the pod or machine]
     #[arg(long, value_name = "NAME")]
@@ -426,6 +449,8 @@ pub struct Config {
     pub registries: Registries,
     /// Maintenance windows.
     pub maintenance: Maintenance,
+    /// Over how long upgrades to a new version are spread.
+    pub rollout_delay_max: Duration,
     /// How long the daemon waits for work in progress before it exits.
     pub shutdown_timeout: Duration,
     /// Filter of the logs.
@@ -566,6 +591,11 @@ impl Flags {
         options.update_from_arg_matches(&self.0).expect("the command line is parsed already");
         options
     }
+
+    /// The flags of Lifecycle Manager that are given and have no effect.
+    pub fn ignored(&self) -> Vec<upstream::Ignored> {
+        upstream::ignored(&self.0)
+    }
 }
 
 impl FromArgMatches for Flags {
@@ -588,11 +618,11 @@ impl FromArgMatches for Flags {
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
-        Options::augment_args(command)
+        upstream::augment(Options::augment_args(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Options::augment_args(command)
+        upstream::augment(Options::augment_args(command))
     }
 }
 
@@ -620,7 +650,6 @@ fn message(message: &str) -> String {
             .replace("expected usize", "expected a whole number")
             .replace("expected u64", "expected a whole number")
             .replace("expected u16", "expected a port from 1 to 65535")
-            .replace("invalid socket address syntax", "invalid address: use IP:PORT, for example 0.0.0.0:8080")
             .replace("struct Options", "a mapping of options"),
     }
 }
@@ -647,7 +676,7 @@ impl TryFrom<Options> for Config {
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
             request_timeout: options.request_timeout.0,
             resync: at_least(RESYNC_MIN, "resync", options.resync)?,
-            restricted_modules: names("restrictedDefaultModules", &options.restricted_default_modules)?,
+            restricted_modules: names("restrictedDefaultModules", &given(&options.restricted_default_modules))?,
             istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
             agent: agent(&options, listener.clone())?,
             pull_secret: pull_secret(&options)?,
@@ -659,6 +688,7 @@ impl TryFrom<Options> for Config {
                 policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
                 size_min: options.min_maintenance_window_size.0,
             },
+            rollout_delay_max: options.module_upgrade_rollout_max_delay.0,
             shutdown_timeout: options.shutdown_timeout.0,
             kubeconfig: options.kubeconfig,
             sources: options.sources,
@@ -676,6 +706,11 @@ impl TryFrom<Options> for Config {
             log_format: options.log_format,
         })
     }
+}
+
+/// The names of a list. The flag of an empty list, as Lifecycle Manager's Deployment may have it, is one empty text.
+fn given(names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 fn invalid(option: &'static str, message: impl Into<String>) -> Error {
@@ -737,7 +772,7 @@ fn certificates(options: &Options) -> Result<Rules, Error> {
             Pki::Builtin => Some(Backend::Builtin),
         },
         namespace: checked("istioNamespace", &options.istio_namespace)?,
-        additional_dns_names: options.additional_dns_names.clone(),
+        additional_dns_names: given(&options.additional_dns_names),
         duration: at_least(CERTIFICATE_DURATION_MIN, "selfSignedCertDuration", options.self_signed_cert_duration)?,
         renew_before: options.self_signed_cert_renew_before.0,
         renew_buffer: options.self_signed_cert_renew_buffer.0,
@@ -812,14 +847,12 @@ fn lease(options: &Options) -> Result<Lease, Error> {
 fn listener(options: &Options) -> Result<ListenerSettings, Error> {
     let name = checked("istioGatewayName", &options.istio_gateway_name)?;
     let namespace = checked("istioGatewayNamespace", &options.istio_gateway_namespace)?;
-    if options.listener_port_overwrite == Some(0) {
-        return Err(invalid("listenerPortOverwrite", "0 is out of range: use a port from 1 to 65535"));
-    }
     let address = options.listener_address.as_deref().map(str::parse::<Address>).transpose();
     let address = address.map_err(|error| invalid("listenerAddress", error.to_string()))?;
     Ok(ListenerSettings {
         gateway: Key::new(&namespace, &name),
-        port_overwrite: options.listener_port_overwrite,
+        // Lifecycle Manager's flag is empty if there is none.
+        port_overwrite: options.listener_port_overwrite.filter(|port| *port != 0),
         address,
     })
 }

@@ -67,6 +67,8 @@ pub struct Context {
     pub allow_local_sources: bool,
     /// How often a runtime is compared with its desired state, if nothing reports its changes.
     pub resync: Duration,
+    /// Over how long upgrades to a new version are spread.
+    pub rollout_delay_max: Duration,
     /// Renders overrides of templates.
     pub renderer: Renderer,
     /// The templates: those of the daemon, and the overrides of sources.
@@ -156,7 +158,12 @@ impl Context {
             pool: &self.pool,
             stores: &self.stores,
             events: &self.events,
-            settings: RuntimeSettings { plan: &self.settings, resync: self.resync, agent: self.agent.as_ref() },
+            settings: RuntimeSettings {
+                plan: &self.settings,
+                resync: self.resync,
+                agent: self.agent.as_ref(),
+                rollout_delay_max: self.rollout_delay_max,
+            },
             templates: self.templates(),
             sources: &self.sources,
             runtimes: &self.runtimes,
@@ -164,6 +171,7 @@ impl Context {
             shared: &self.shared,
             components: &self.components,
             maintenance: &self.maintenance,
+            metrics: &self.metrics,
             certificates: CertificatesContext {
                 kcp: &self.kcp,
                 stores: &self.stores,

@@ -200,6 +200,7 @@ impl Daemon {
             namespaces: config.namespaces.clone(),
             allow_local_sources: config.allow_local_sources,
             resync: config.resync,
+            rollout_delay_max: config.rollout_delay_max,
             renderer,
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),

@@ -38,6 +38,7 @@
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
+//! | which runtimes get a new version of a module next | [`tidegate_core::plan::rollout`] |
 //! | one pass over the ModuleReleaseMeta of a mandatory module | [`release`] |
 //! | one pass over a Watcher; events that runtimes report | [`watcher`] |
 //! | certificates of the gateway and of runtimes | [`gateway`] |

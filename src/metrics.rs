@@ -4,6 +4,8 @@
 //! in as a value at every scrape and then dropped, so no series of a deleted Kyma remains. This module only keeps
 //! counters.
 
+pub(crate) mod requeue;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, MutexGuard, atomic::AtomicU64},
@@ -16,9 +18,11 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use tidegate_core::api::shared::State;
+use tidegate_core::{api::shared::State, plan::rollout::LineCounts};
 use tidegate_events::metrics::ListenerMetrics;
 use tidegate_process::lock::Mutex;
+
+use self::requeue::Requeue;
 
 /// The counters. A handle: clones share them.
 #[derive(Clone, Default)]
@@ -35,6 +39,8 @@ pub struct Observed {
     pub mandatory_states: Vec<MandatorySeries>,
     /// Whether the last read of the policy of maintenance windows succeeded.
     pub maintenance_policy_read: bool,
+    /// The versions that spread over runtimes by a policy.
+    pub rollouts: Vec<LineCounts>,
     /// The git sources.
     pub sources: Vec<SourceSeries>,
     /// The queue.
@@ -167,6 +173,7 @@ struct Counted {
     waits: Histograms<KindLabels>,
     commits: Histograms<ArrivalLabels>,
     requeues: Family<RequeueLabels, Counter>,
+    repeats: Family<RepeatLabels, Counter>,
     listener: ListenerMetrics,
     seen: Mutex<Seen>,
 }
@@ -234,8 +241,30 @@ struct ArrivalLabels {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequeueLabels {
-    requeue_reason: String,
+    requeue_reason: &'static str,
     requeue_type: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RepeatLabels {
+    subject: &'static str,
+    reason: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RolloutLabels {
+    module_name: String,
+    channel: String,
+    version: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RolloutStateLabels {
+    module_name: String,
+    channel: String,
+    version: String,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -289,12 +318,16 @@ impl Metrics {
         self.0.waits.get_or_create(&KindLabels { subject }).observe(duration.as_secs_f64());
     }
 
-    /// Counts a requeue, as planned (`intended`) or after a failure. The reason is in snake case, as in Lifecycle
-    /// Manager.
-    pub(crate) fn requeue(&self, reason: &str, intended: bool) {
-        let requeue_type = if intended { "intended" } else { "unexpected" };
-        let labels = RequeueLabels { requeue_reason: snake_case(reason), requeue_type };
-        self.0.requeues.get_or_create(&labels).inc();
+    /// Counts a requeue of a Kyma or a Manifest, as Lifecycle Manager does.
+    pub(crate) fn requeue(&self, requeue: Requeue) {
+        let (requeue_reason, requeue_type) = requeue.labels();
+        self.0.requeues.get_or_create(&RequeueLabels { requeue_reason, requeue_type }).inc();
+    }
+
+    /// Counts a pass that is repeated because it waits or has failed.
+    pub(crate) fn repeat(&self, subject: &'static str, reason: &'static str, ended: Ended) {
+        let labels = RepeatLabels { subject, reason, result: ended.name() };
+        self.0.repeats.get_or_create(&labels).inc();
     }
 
     /// Records when a commit was first seen.
@@ -354,6 +387,7 @@ impl Metrics {
         self.register_counted(&mut registry);
         self.0.listener.register(&mut registry);
         register_kymas(&mut registry, observed);
+        register_rollouts(&mut registry, &observed.rollouts);
         register_sources(&mut registry, &observed.sources);
         register_registries(&mut registry, &observed.registries);
         register_daemon(&mut registry, observed);
@@ -365,7 +399,9 @@ impl Metrics {
 
     fn register_counted(&self, registry: &mut Registry) {
         let counted = &self.0;
-        registry.register("lifecycle_mgr_requeue_reason", "Requeues of subjects, by reason", counted.requeues.clone());
+        let help = "Requeues of Kymas and Manifests, by reason";
+        registry.register("lifecycle_mgr_requeue_reason", help, counted.requeues.clone());
+        registry.register("tidegate_repeated_passes", "Passes that are repeated, by reason", counted.repeats.clone());
         registry.register_with_unit(
             "tidegate_pass_duration",
             "Duration of passes",
@@ -447,6 +483,34 @@ fn register_kymas(registry: &mut Registry, observed: &Observed) {
     }
     let help = "State of each mandatory module: 1 for the current state";
     registry.register("lifecycle_mgr_mandatory_module_state", help, states);
+}
+
+fn register_rollouts(registry: &mut Registry, rollouts: &[LineCounts]) {
+    let (runtimes, halted) =
+        (Family::<RolloutStateLabels, Gauge>::default(), Family::<RolloutLabels, Gauge>::default());
+    for LineCounts { line, version, counts, is_halted } in rollouts {
+        let module_name = || line.release.name().to_owned();
+        let labels =
+            RolloutLabels { module_name: module_name(), channel: line.offer.to_string(), version: version.clone() };
+        halted.get_or_create(&labels).set(i64::from(*is_halted));
+        for (state, count) in [
+            ("pending", counts.pending),
+            ("upgrading", counts.upgrading),
+            ("failed", counts.failed),
+            ("done", counts.done),
+            ("aside", counts.aside),
+        ] {
+            let labels = RolloutStateLabels {
+                module_name: module_name(),
+                channel: line.offer.to_string(),
+                version: version.clone(),
+                state,
+            };
+            runtimes.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+    registry.register("tidegate_rollout_runtimes", "Runtimes by how far the rollout of a version is", runtimes);
+    registry.register("tidegate_rollout_halted", "Whether the rollout of a version is halted by failures", halted);
 }
 
 fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {
@@ -593,17 +657,6 @@ fn name(state: State) -> &'static str {
     }
 }
 
-fn snake_case(reason: &str) -> String {
-    let mut snake = String::with_capacity(reason.len() + 4);
-    for (position, c) in reason.char_indices() {
-        if c.is_ascii_uppercase() && position != 0 {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-    }
-    snake
-}
-
 /// From a pass without work up to the time-outs of a dead runtime.
 fn pass_buckets() -> Histogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
@@ -623,6 +676,7 @@ impl Default for Counted {
             waits: Family::new_with_constructor(pass_buckets),
             commits: Family::new_with_constructor(arrival_buckets),
             requeues: Family::default(),
+            repeats: Family::default(),
             listener: ListenerMetrics::default(),
             seen: Mutex::default(),
         }

@@ -38,7 +38,11 @@ use tidegate_core::{
     landscape::{self, Landscape, SourceName},
     name::Key,
     plan::{
-        self, Installation, InstalledModules, RuntimePlan, RuntimeWindows, Settings, Windows, reporting::Agent, window,
+        self, HeldVersions, Installation, InstalledModules, InstalledVersions, RuntimePlan, RuntimeWindows, Settings,
+        Windows,
+        reporting::Agent,
+        rollout::{self, Verdict},
+        window,
     },
     status::Facts,
 };
@@ -51,10 +55,14 @@ use crate::{
     components::{self, Components},
     controller::{
         self, Failure, Pass,
-        events::{Recorder, Severity},
+        events::{Recorder, Severity, reason},
     },
     gateway::certificates::CertificatesContext,
     maintenance::Maintenance,
+    metrics::{
+        Metrics,
+        requeue::{Reason, Requeue},
+    },
     queue::{Finish, Triggers},
     renderer::CurrentTemplates,
     source::registry::SourceRegistry,
@@ -71,6 +79,7 @@ pub(crate) mod objects;
 mod outcome;
 mod remove;
 mod reporting;
+mod requeue;
 mod shelf;
 mod state;
 mod unreadable;
@@ -79,7 +88,7 @@ pub(crate) use state::KnownRuntimes;
 
 use base::Bases;
 use contacts::Contacts;
-use decide::{Scope, Start};
+use decide::{Scope, Spread, Start};
 use manifest::Modules;
 use objects::LiveObjects;
 use reporting::Reports;
@@ -118,6 +127,8 @@ pub struct RuntimeContext<'a> {
     pub maintenance: &'a Maintenance,
     /// The objects that runtimes share, rendered once.
     pub shared: &'a SharedByRuntimes,
+    /// Counts why passes are repeated.
+    pub metrics: &'a Metrics,
     /// What the certificate of a runtime uses.
     pub certificates: CertificatesContext<'a>,
 }
@@ -131,6 +142,8 @@ pub struct RuntimeSettings<'a> {
     pub resync: Duration,
     /// The agent; none if none is configured.
     pub agent: Option<&'a Agent>,
+    /// Over how long upgrades to a new version are spread.
+    pub rollout_delay_max: Duration,
 }
 
 /// The objects that many runtimes share. Each is rendered and serialised once.
@@ -400,16 +413,22 @@ impl RuntimePass<'_> {
         let scope = self.check_webhooks(&cluster, known).await?;
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
         let former = known.counterpart.live().cloned();
-        counterpart::refresh(&cluster, &mut known.counterpart, must_read).await.map_err(outcome::Failed::of_runtime)?;
+        let refreshed = counterpart::refresh(&cluster, &mut known.counterpart, must_read).await;
+        refreshed.map_err(|error| {
+            self.count(Requeue::Unexpected(Reason::RemoteSpec));
+            outcome::Failed::of_runtime(error)
+        })?;
         if let (Some(before), Some(after)) = (former, known.counterpart.live()) {
             known.left_unmanaged.changed(before.spec.modules.iter(), after.spec.modules.iter());
         }
         known.access = Some(access);
+        self.context.stores.rollouts(|index| index.set_reachable(self.key, true));
         let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
         let WantedModules { plan, leaving, must_wait } = self.plan(landscape, manifests, &spec, known);
         let maintenance = decide::maintenance(&plan, known.counterpart.live().map(|kyma| &kyma.spec));
+        let rollout = decide::rollout(&plan);
         let live = self.survey(&cluster, manifests, scope).await?;
         if let Some(live) = &live {
             known.unreadable = UnreadableObjects::among(live);
@@ -442,6 +461,7 @@ impl RuntimePass<'_> {
             tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, counterpart.reverted())),
             maintenance,
+            rollout,
             failure: modules
                 .failure()
                 .or_else(|| decide::unreadable_counterpart(&known.counterpart))
@@ -471,19 +491,54 @@ impl RuntimePass<'_> {
         let policy = maintenance.policy();
         let installed = window::installed_in_manifests(manifests.iter().map(|manifest| &**manifest));
         let nothing = BTreeMap::new();
-        let windows = Windows::Known(RuntimeWindows {
-            policy: policy.as_deref(),
-            now: self.now,
-            size_min: maintenance.size_min(),
-            labels: self.kyma.metadata.labels.as_ref().unwrap_or(&nothing),
-            installed: &installed,
-        });
-        let plan = plan::runtime(landscape, &seen, self.kyma, spec, settings.plan, &before, windows);
+        let plan = |held: &HeldVersions| {
+            let windows = Windows::Known(RuntimeWindows {
+                policy: policy.as_deref(),
+                now: self.now,
+                size_min: maintenance.size_min(),
+                labels: self.kyma.metadata.labels.as_ref().unwrap_or(&nothing),
+                installed: &installed,
+                held,
+            });
+            plan::runtime(landscape, &seen, self.kyma, spec, settings.plan, &before, windows)
+        };
+        let whole = plan(&HeldVersions::new());
+        let held = self.hold(&whole, &installed);
+        let plan = if held.is_empty() { whole } else { plan(&held) };
         components.wait(self.key, &plan, &seen, waker);
         let leaving = manifests::leaving(&plan, manifests).into_iter().filter_map(|(module, channel)| {
             plan::leaving(landscape, &seen, self.kyma, module, channel, settings.plan).map(|installation| *installation)
         });
         WantedModules { leaving: leaving.collect(), plan, must_wait }
+    }
+
+    /// The versions that a plan would install, and that the runtime does not get yet because they spread step by step.
+    fn hold(&self, plan: &RuntimePlan, installed: &InstalledVersions) -> HeldVersions {
+        let RuntimeContext { stores, settings, events, .. } = self.context;
+        let aside = decide::aside(self.landscape, self.key.namespace(), plan);
+        stores.rollouts(|index| index.set_aside(self.key, &aside));
+        let upgrades = rollout::upgrades(plan, installed).into_iter();
+        let held = upgrades.filter_map(|upgrade| {
+            let spread = decide::spread(self.landscape, self.kyma, upgrade, settings.rollout_delay_max, self.now);
+            let (line, policy, upgrade) = match spread {
+                Spread::Free => return None,
+                Spread::Held(hold) => return Some(decide::held(upgrade, hold)),
+                Spread::Asked(line, policy, upgrade) => (line, policy, upgrade),
+            };
+            let ask = rollout::Ask { kyma: self.key, line: &line, to: upgrade.to, policy: &policy };
+            let hold = match stores.rollouts(|index| index.ask(&ask)) {
+                Verdict::Begin => return None,
+                Verdict::Hold(hold) => hold,
+            };
+            if hold == rollout::Hold::Halted
+                && let Some(release) = self.landscape.releases.get(&line.release)
+            {
+                let note = stores.rollouts(|index| decide::halted_note(&upgrade, &index.failed(&line, upgrade.to)));
+                events.publish(&**release, Severity::Warning, reason::ROLLOUT_HALTED, "Upgrade", note);
+            }
+            Some(decide::held(upgrade, hold))
+        });
+        held.collect()
     }
 
     /// What the pass checks in the runtime, once it knows whether the webhook configurations have changed.
@@ -530,6 +585,7 @@ impl RuntimePass<'_> {
             let key = landscape::key(&manifest.metadata);
             match result {
                 Ok(report) => {
+                    self.count(requeue::of_manifest(&manifest, &report.manifest, report.is_waiting));
                     known.writes.written(&report.manifest, Instant::now());
                     again.extend(report.again);
                     is_waiting |= report.is_waiting;
@@ -549,6 +605,11 @@ impl RuntimePass<'_> {
             Some(error) => Err(error),
             None => Ok(PassedManifests { passed, again: again.into_iter().min(), is_waiting }),
         }
+    }
+
+    /// Counts why this pass is followed by another.
+    fn count(&self, requeue: Requeue) {
+        self.context.metrics.requeue(requeue);
     }
 
     /// Publishes an Event about the Kyma.

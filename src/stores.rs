@@ -37,6 +37,7 @@ use tidegate_core::{
     object::Object,
     plan::{
         LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway,
+        rollout,
     },
     render::RuntimeCrds,
 };
@@ -135,6 +136,8 @@ pub struct Tables {
     referring: BTreeSet<Key>,
     /// Objects that exist and cannot be read.
     unreadable: BTreeMap<(Table, Key), Arc<Unreadable>>,
+    /// How many runtimes have which version of each module.
+    rollouts: rollout::Index,
 }
 
 /// A GitSource and its origin.
@@ -402,6 +405,14 @@ impl Stores {
         Arc::clone(&self.tables().runtime_crds)
     }
 
+    /// Reads or changes the counts of versions, and wakes the runtimes that may go on then.
+    pub(crate) fn rollouts<T>(&self, work: impl FnOnce(&mut rollout::Index) -> T) -> T {
+        let mut tables = self.tables();
+        let result = work(&mut tables.rollouts);
+        self.wake_rollouts(&mut tables);
+        result
+    }
+
     // --- sources of the command line ---
 
     /// Adds a GitSource that exists only in this process.
@@ -645,10 +656,18 @@ impl Stores {
         }
     }
 
+    /// Wakes the runtimes whose turn has come.
+    fn wake_rollouts(&self, tables: &mut Tables) {
+        for kyma in tables.rollouts.take_woken() {
+            self.0.queue.push(Subject::Runtime(kyma), Trigger::Changed);
+        }
+    }
+
     fn wake(&self, tables: &mut Tables, change: &Change) {
         if !tables.started {
             return;
         }
+        self.wake_rollouts(tables);
         for wake in change::wakes(change, tables) {
             match wake {
                 Wake::Subject(subject, trigger) => {
@@ -931,6 +950,7 @@ impl Stored for Kyma {
                 tables.left_unmanaged.insert(key.clone(), left);
             }
         }
+        tables.rollouts.set_kyma(key, object.as_deref().map(rollout::KymaFacts::of));
         let before = put(&mut tables.kymas, key, object);
         reindex(&mut tables.kymas_by_runtime, key, before.as_ref().and_then(id), after);
         before
@@ -946,6 +966,7 @@ impl Stored for Manifest {
 
     fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
         let kyma = object.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
+        tables.rollouts.set_manifest(key, object.as_deref());
         let before = put(&mut tables.manifests, key, object);
         let kyma_before = before.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
         reindex(&mut tables.manifests_by_kyma, key, kyma_before, kyma);

@@ -95,7 +95,7 @@ pub(super) struct Lacks {
 }
 
 /// The field manager, for `managedFields`.
-const MANAGER: &str = "tidegate-cli";
+pub(super) const MANAGER: &str = "tidegate-cli";
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 

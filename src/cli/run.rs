@@ -64,6 +64,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         LogFormat::Text => telemetry::Format::Text,
     };
     telemetry::init(&config.log, format)?;
+    for ignored in arguments.flags.ignored() {
+        tracing::warn!(flag = ignored.flag, why = ignored.why, "flag of Lifecycle Manager ignored");
+    }
     tls::install();
     let mode = if arguments.once { Mode::Once(arguments.timeout.0) } else { Mode::Forever };
     let runtime =

@@ -143,21 +143,27 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    write_waiting(out, overview)?;
+    write_waiting(out, overview, "Waiting for a maintenance window", |runtime| runtime.maintenance.as_deref())?;
+    write_waiting(out, overview, "Waiting for their turn in a rollout", |runtime| runtime.rollout.as_deref())?;
     writeln!(out, "{}", well(overview))
 }
 
-/// The runtimes with upgrades that wait for a maintenance window. They may be healthy otherwise.
-fn write_waiting(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
+/// The runtimes with upgrades that wait. They may be healthy otherwise.
+fn write_waiting(
+    out: &mut dyn Write,
+    overview: &Overview,
+    title: &str,
+    message: impl Fn(&RuntimeLine) -> Option<&str>,
+) -> io::Result<()> {
     let waiting = |runtime: &RuntimeLine| {
-        let message = runtime.maintenance.as_ref().filter(|_| runtime.standing != SubjectState::Stopped)?;
+        let message = message(runtime).filter(|_| runtime.standing != SubjectState::Stopped)?;
         Some(format!("runtime {}  {message}", runtime.name))
     };
     let lines: Vec<String> = overview.runtimes.iter().filter_map(waiting).collect();
     if lines.is_empty() {
         return Ok(());
     }
-    writeln!(out, "{}", format!("Waiting for a maintenance window ({})", lines.len()).bold())?;
+    writeln!(out, "{}", format!("{title} ({})", lines.len()).bold())?;
     for line in lines.iter().take(LINES_MAX) {
         writeln!(out, "  {line}")?;
     }

@@ -18,6 +18,22 @@ pub enum Listen {
 #[error("invalid address `{0}`: use IP:PORT, :PORT or off, for example 0.0.0.0:8082")]
 pub struct ParseListenError(String);
 
+/// A text is not an address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid address `{0}`: use IP:PORT or :PORT, for example 0.0.0.0:8080")]
+pub struct ParseAddressError(String);
+
+/// The address of a server that always runs: `IP:PORT`, or `:PORT` for all addresses of the machine.
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, ParseAddressError> {
+    let listen = text.parse::<Listen>().ok().and_then(Listen::address);
+    listen.ok_or_else(|| ParseAddressError(text.to_owned()))
+}
+
+/// The same, from a configuration file.
+pub(super) fn deserialize_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    parse_address(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
 // === impl Listen ===
 
 impl Listen {

@@ -124,7 +124,8 @@ struct Documented {
 
 fn documented() -> Vec<Documented> {
     let command = <Run as clap::CommandFactory>::command();
-    let options = command.get_arguments().filter(|option| option.get_id() != "help");
+    // Flags of Lifecycle Manager that have no effect are hidden: see `upstream`.
+    let options = command.get_arguments().filter(|option| option.get_id() != "help" && !option.is_hide_set());
     options.map(Documented::from_help).collect()
 }
 

@@ -28,6 +28,8 @@ use crate::{
 
 /// Reason of a pass that panicked, in metrics, logs and statuses.
 const PANICKED: &str = "Panicked";
+/// Reason of a pass that waits for something, in metrics.
+const NOT_FINISHED: &str = "NotFinished";
 /// What users read about a panic. Its own message is only in the log, because it may quote anything.
 const NOTE: &str =
     "the pass panicked, which is a bug in Tidegate; Tidegate retries it. Please report the panic in the log";
@@ -83,14 +85,14 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
     span.in_scope(|| match result {
         Ok(finish) => {
             if ended == Ended::Waiting {
-                context.metrics.requeue(&format!("{}_not_finished", subject.kind()), true);
+                context.metrics.repeat(subject.kind(), NOT_FINISHED, ended);
             }
             tracing::debug!(?finish, milliseconds = duration.as_millis(), "pass ended");
             resync(context, subject, finish);
             finish
         }
         Err(failure) => {
-            context.metrics.requeue(failure.reason, failure.class == Class::Waiting);
+            context.metrics.repeat(subject.kind(), failure.reason, ended);
             log(&failure, work.attempt());
             if ended == Ended::Panicked {
                 context.panicked.insert(subject);

@@ -54,6 +54,12 @@ pub mod reason {
     pub(crate) const MODULE_FAILED: &str = "ModuleFailed";
     /// The deletion of a ModuleReleaseMeta waits until its mandatory module is removed from runtimes.
     pub(crate) const MANDATORY_REMOVAL: &str = "DeletingMandatoryModule";
+    /// A Manifest of a mandatory module whose ModuleReleaseMeta is being deleted cannot be deleted.
+    pub(crate) const MANDATORY_MANIFEST: &str = "DeletingMandatoryModuleManifestError";
+    /// The removal of a Kyma makes no progress.
+    pub(crate) const DELETION_STUCK: &str = "KymaDeletionStuck";
+    /// A new version failed in too many runtimes, so that it does not reach others.
+    pub(crate) const ROLLOUT_HALTED: &str = "RolloutHalted";
     /// The finalizer of a ModuleReleaseMeta with a mandatory module cannot be added.
     pub(crate) const MANDATORY_FINALIZER: &str = "SettingMandatoryModuleTemplateFinalizerError";
     /// A runtime is not in its desired state.

@@ -49,6 +49,7 @@ impl Observer {
             mandatory_modules: u64::try_from(mandatory_modules).unwrap_or(u64::MAX),
             mandatory_states: context.stores.manifests().iter().filter_map(|manifest| mandatory(manifest)).collect(),
             maintenance_policy_read: context.maintenance.is_read(),
+            rollouts: context.stores.rollouts(|index| index.counts()),
             sources: overview.sources.iter().map(|source| source_series(&context.sources, source)).collect(),
             queue: QueueSeries {
                 ready: depths.ready,

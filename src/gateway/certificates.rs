@@ -160,6 +160,15 @@ pub async fn load(context: CertificatesContext<'_>, issued: &Issued) -> Result<O
     }))
 }
 
+/// Whether the certificate of a runtime or its Secret exists, as the stores show.
+pub fn exists(context: CertificatesContext<'_>, kyma: &Key) -> bool {
+    let certificates = context.certificates;
+    let key = certificate::key_of(kyma, &certificates.rules);
+    certificates.is_wanted
+        && context.namespaces.contains(kyma.namespace())
+        && (context.stores.certificate(key.name()).is_some() || context.stores.certificate_secret(key.name()).is_some())
+}
+
 /// Removes the certificate of a runtime and its Secret, if they exist. Returns whether both are gone. Fails if a
 /// request to the control plane fails.
 ///

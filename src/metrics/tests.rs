@@ -1,3 +1,8 @@
+use tidegate_core::{
+    name::Key,
+    plan::{Offer, rollout},
+};
+
 use super::*;
 
 #[test]
@@ -6,7 +11,9 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
     let start = Instant::now();
     metrics.pass("runtime", Ended::Well, Duration::from_millis(3));
     metrics.waited("runtime", Duration::from_millis(3));
-    metrics.requeue("SourceUnavailable", false);
+    metrics.requeue(Requeue::Intended(requeue::Reason::ManifestFinished));
+    metrics.requeue(Requeue::Unexpected(requeue::Reason::CrdsSync));
+    metrics.repeat("source", "FetchFailed", Ended::Failed);
     metrics.seen("c0ffee", start);
     metrics.seen("c0ffee", start + Duration::from_secs(60));
     metrics.arrived("c0ffee", start + Duration::from_millis(200));
@@ -30,6 +37,15 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
             state: State::Ready,
         }],
         maintenance_policy_read: true,
+        rollouts: vec![LineCounts {
+            line: rollout::Line {
+                release: Key::new("kcp-system", "keda"),
+                offer: Offer::Channel("regular".to_owned()),
+            },
+            version: "1.1.0".to_owned(),
+            counts: rollout::WaveCounts { pending: 5, upgrading: 2, failed: 1, done: 3, aside: 1 },
+            is_halted: true,
+        }],
         sources: vec![SourceSeries {
             name: "kcp-system/landscape".to_owned(),
             ready: true,

@@ -1,6 +1,10 @@
 //! What a pass over a runtime does, and what it reports. Pure: it reads and sends nothing.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,8 +20,11 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Gvk,
-    plan::{self, ModuleOutcome, RuntimePlan, Wait},
-    status::{self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned},
+    plan::{
+        self, HeldVersion, ModuleOutcome, RuntimePlan, Wait, WaitFor,
+        rollout::{self, Hold, Line, Policy, Upgrade},
+    },
+    status::{self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned, RolloutFact},
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -276,15 +283,100 @@ const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 /// Longest delay before a pass at the begin of a window. The clock of the machine may be corrected meanwhile.
 const WINDOW_AHEAD_MAX: Duration = Duration::from_secs(3600);
 
-/// The upgrades that wait for a maintenance window.
+/// The upgrades that wait for a maintenance window or for their turn in a rollout.
 fn waits(plan: &RuntimePlan) -> impl Iterator<Item = (&str, &Wait)> {
-    plan.modules.iter().filter_map(|module| match &module.outcome {
+    plan.modules.iter().chain(&plan.mandatory).filter_map(|module| match &module.outcome {
         ModuleOutcome::Wait(wait) => Some((module.name.as_str(), &**wait)),
         ModuleOutcome::Install(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     })
 }
 
-/// When to start the next pass, so that an upgrade begins with its maintenance window.
+/// The upgrades that wait for a maintenance window.
+fn window_waits(plan: &RuntimePlan) -> impl Iterator<Item = (&str, &Wait)> {
+    waits(plan).filter(|(_, wait)| wait.why == WaitFor::Window)
+}
+
+/// The next version of an installed module, and how far it may spread without the answer of others.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Spread<'a> {
+    /// It may be installed.
+    Free,
+    /// It waits, whatever others do.
+    Held(Hold),
+    /// The policy of its ModuleReleaseMeta decides.
+    Asked(Line, Policy, Upgrade<'a>),
+}
+
+/// Whether an upgrade waits, as far as this runtime alone tells. `delay_max` is over how long upgrades are spread.
+pub(super) fn spread<'a>(
+    landscape: &Landscape,
+    kyma: &Kyma,
+    upgrade: Upgrade<'a>,
+    delay_max: Duration,
+    now: Timestamp,
+) -> Spread<'a> {
+    if let Some(until) = rollout::delayed(kyma, upgrade.module, upgrade.to, delay_max, now) {
+        return Spread::Held(Hold::Delay(until));
+    }
+    let release = Key::new(landscape::key(&kyma.metadata).namespace(), upgrade.module);
+    let policy = landscape.releases.get(&release).map(|found| rollout::policy(&found.metadata));
+    match policy {
+        None | Some(Ok(None)) => Spread::Free,
+        Some(Ok(Some(policy))) => Spread::Asked(Line { release, offer: upgrade.offer.clone() }, policy, upgrade),
+        Some(Err(error)) => Spread::Held(Hold::Invalid(error.to_string())),
+    }
+}
+
+/// The versions that this runtime cannot get for a reason of its own, for the index of rollouts.
+pub(super) fn aside(landscape: &Landscape, namespace: &str, plan: &RuntimePlan) -> BTreeMap<Line, String> {
+    let version = |(module, offer): (&str, &plan::Offer)| {
+        let release = Key::new(namespace, module);
+        let found = landscape.releases.get(&release)?;
+        let (_, version) = plan::offers(found).find(|(found, _)| found == offer)?;
+        Some((Line { release, offer: offer.clone() }, version.to_owned()))
+    };
+    rollout::aside(plan).filter_map(version).collect()
+}
+
+/// What the pass remembers of an upgrade that waits for its turn.
+pub(super) fn held(upgrade: Upgrade<'_>, hold: Hold) -> (String, HeldVersion) {
+    (upgrade.module.to_owned(), HeldVersion { version: upgrade.to.to_owned(), hold })
+}
+
+/// The versions that a plan does not install yet because they spread step by step, for the status.
+pub(super) fn rollout(plan: &RuntimePlan) -> RolloutFact {
+    let held = waits(plan).filter_map(|(module, wait)| match &wait.why {
+        WaitFor::Rollout(hold) => Some((module, wait, hold)),
+        WaitFor::Window => None,
+    });
+    let held: Vec<_> = held.collect();
+    let Some((_, _, first)) = held.first() else { return RolloutFact::Nothing };
+    // What a user must do something about comes first.
+    let needs_user = |hold: &&Hold| matches!(hold, Hold::Invalid(_) | Hold::Halted | Hold::Paused);
+    let reason = held.iter().map(|(_, _, hold)| *hold).find(needs_user).unwrap_or(first).reason();
+    let each = held.iter().map(|(module, wait, hold)| format!("{module} {} to {}: {hold}", wait.from, wait.to));
+    RolloutFact::Waiting { reason, message: each.collect::<Vec<_>>().join("; ") }
+}
+
+/// The note of the Event about a halted rollout. It names the first runtimes that failed.
+pub(super) fn halted_note(upgrade: &Upgrade<'_>, failed: &[&Key]) -> String {
+    let named: Vec<&str> = failed.iter().take(FAILED_NAMED_MAX).map(|kyma| kyma.name()).collect();
+    let more = if FAILED_NAMED_MAX < failed.len() { " and others" } else { "" };
+    format!(
+        "the rollout of version {} ({}) is halted, because it failed in the runtimes of {}{more}; the others keep their \
+         version. Fix it with a new version, or run `tidegate resume rollout/{}` to go on despite these \
+         failures",
+        upgrade.to,
+        upgrade.offer,
+        named.join(", "),
+        upgrade.module
+    )
+}
+
+/// How many runtimes the Event about a halted rollout names.
+const FAILED_NAMED_MAX: usize = 3;
+
+/// When to start the next pass, so that an upgrade begins with its maintenance window, or when its delay ends.
 pub(super) fn window_pass(plan: &RuntimePlan, now: Timestamp) -> Option<Duration> {
     let next = waits(plan).filter_map(|(_, wait)| wait.next).min()?;
     let ahead = Duration::try_from(next.duration_since(now)).unwrap_or_default();
@@ -301,8 +393,8 @@ pub(super) fn maintenance(plan: &RuntimePlan, in_runtime: Option<&KymaSpec>) -> 
     let refused: Vec<&str> =
         plan.modules.iter().filter(|module| is_refused(module)).map(|module| module.name.as_str()).collect();
     let waiting: Vec<String> =
-        waits(plan).map(|(module, wait)| format!("{module} {} to {}", wait.from, wait.to)).collect();
-    let next = waits(plan).filter_map(|(_, wait)| wait.next).min();
+        window_waits(plan).map(|(module, wait)| format!("{module} {} to {}", wait.from, wait.to)).collect();
+    let next = window_waits(plan).filter_map(|(_, wait)| wait.next).min();
     let (reason, message) = match (refused.is_empty(), waiting.is_empty(), next) {
         (true, true, _) => return MaintenanceFact::Nothing,
         (false, _, _) => {

@@ -5,16 +5,20 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tidegate_cluster::Cause;
+use tidegate_cluster::{Cause, Error};
 use tidegate_core::{
     api::Manifest,
+    landscape,
     plan::{Installation, RuntimePlan},
     render,
     template::Templates,
 };
 
 use super::{RuntimeContext, RuntimePass, manifest, outcome::Failed};
-use crate::controller::events::{Severity, reason};
+use crate::{
+    controller::events::{Severity, reason},
+    metrics::requeue::{Reason, Requeue},
+};
 
 mod decide;
 mod enact;
@@ -95,6 +99,7 @@ pub(super) async fn report_orphan(
     live: &Arc<Manifest>,
     why: &str,
 ) -> Result<(), Failed> {
+    context.metrics.requeue(Requeue::Unexpected(Reason::ManifestOrphaned));
     let reported = manifest::block(context.kcp, cause, live, &decide::orphan_message(why)).await?;
     if let Some(note) = decide::orphan_note(live, &reported) {
         context.events.publish(&**live, Severity::Warning, reason::ORPHANED, "Reconcile", note);
@@ -115,6 +120,14 @@ pub(super) async fn report_kept(
     Ok(())
 }
 
+/// Reports on the ModuleReleaseMeta that is being deleted that the Manifest of its mandatory module cannot be deleted.
+fn report_undeleted(pass: &RuntimePass<'_>, live: &Manifest, error: &Error) {
+    if let Some(release) = decide::release_of_mandatory(pass.landscape, live) {
+        let note = format!("cannot delete Manifest {}: {error}", landscape::key(&live.metadata));
+        pass.context.events.publish(&*release, Severity::Warning, reason::MANDATORY_MANIFEST, "Delete", note);
+    }
+}
+
 /// Renders the Manifest of a module.
 async fn render(pass: &RuntimePass<'_>, installation: &Installation) -> decide::Rendering {
     let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
@@ -133,6 +146,7 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             Act::Keep(present) => return Ok(present),
             Act::Apply { desired, live } => {
                 let (metadata, is_created) = enact::apply(kcp, cause, &desired).await?;
+                decide::requeues(is_created).into_iter().for_each(|requeue| pass.count(requeue));
                 decide::after_apply(desired, live.as_ref(), &metadata, is_created)?
             }
             Act::Upgrade { desired, live } => {
@@ -142,6 +156,7 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             Act::Read(key) => Act::Keep(enact::read(kcp, &key).await?),
             Act::Unmanage(live) => {
                 enact::unmanage(kcp, cause, &live).await?;
+                pass.count(Requeue::Intended(Reason::ManifestUnmanaged));
                 decide::after_unmanage(&live)
             }
             Act::Release { desired, live } => {
@@ -150,10 +165,11 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             }
             Act::Succeed { desired, former } => {
                 let (metadata, is_created) = enact::apply(kcp, cause, &desired).await?;
+                decide::requeues(is_created).into_iter().for_each(|requeue| pass.count(requeue));
                 decide::after_succession(desired, &former, &metadata, is_created)?
             }
             Act::Delete(live) => {
-                enact::delete(kcp, cause, &live).await?;
+                enact::delete(kcp, cause, &live).await.inspect_err(|error| report_undeleted(pass, &live, error))?;
                 decide::after_delete(&live, pass.now)
             }
         };

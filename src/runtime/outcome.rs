@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     RuntimeContext, RuntimePass, counterpart,
     decide::{self, News},
-    latest_manifests, manifest,
+    latest_manifests, manifest, requeue,
     state::{AccessVersion, KnownRuntime, WrittenStatus},
 };
 use tidegate_cluster::{Cluster, Error, Kind};
@@ -22,6 +22,7 @@ use tidegate_process::{ambient, retry::Class};
 
 use crate::{
     controller::{Failure, Pass, status_body},
+    metrics::requeue::{Reason, Requeue},
     stores::Access,
 };
 
@@ -161,8 +162,9 @@ impl RuntimePass<'_> {
         self.context
             .kcp
             .merge_patch(self.cause, &kind, &kind.id(self.key), None, Bytes::from(patch.to_string()))
-            .await
-            .map(drop)
+            .await?;
+        self.count(Requeue::Intended(Reason::LabelsAndFinalizers));
+        Ok(())
     }
 
     /// Writes to the status why the pass failed. Fails with that failure, or with the error of the request.
@@ -172,6 +174,7 @@ impl RuntimePass<'_> {
             self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
         if decide::concerns_manifests(&failed) {
+            self.context.stores.rollouts(|index| index.set_reachable(self.key, false));
             let abandoned = self.abandon_mandatory(&failed, manifests).await.map_err(kcp_failure)?;
             self.block_manifests(&failed, &abandoned, known).await.map_err(kcp_failure)?;
         }
@@ -204,6 +207,7 @@ impl RuntimePass<'_> {
             !abandoned.iter().any(|abandoned| abandoned.metadata.uid == manifest.metadata.uid)
         };
         for manifest in latest_manifests(self.context, self.key, known).await?.into_iter().filter(is_left) {
+            self.count(requeue::of_blocked_manifest(failed));
             let blocked = manifest::block(self.context.kcp, self.cause, &manifest, &failed.message).await?;
             known.writes.written(&blocked, Instant::now());
         }
@@ -218,7 +222,10 @@ impl RuntimePass<'_> {
         known: &mut KnownRuntime,
     ) -> Result<(), Failure> {
         let status = self.write_status(facts, known).await.map_err(kcp_failure)?;
-        counterpart::show(self, cluster, &status, &mut known.counterpart).await.map_err(kcp_failure)
+        counterpart::show(self, cluster, &status, &mut known.counterpart).await.map_err(|error| {
+            self.count(Requeue::Unexpected(Reason::RemoteStatus));
+            kcp_failure(error)
+        })
     }
 
     /// Writes the status of the Kyma if it differs, and reports new problems. Fails with the error of the request.
@@ -227,6 +234,8 @@ impl RuntimePass<'_> {
         let former = decide::continued(kyma.clone(), known.counterpart.live().map(|live| &**live));
         // The time is that of this moment: the pass may have begun before its findings came to be.
         let next = status::kyma(&former, facts, ambient::now());
+        let before = former.status.as_ref().map(|status| status.state).unwrap_or_default();
+        requeue::of_kyma(before, facts, next.state).into_iter().for_each(|requeue| self.count(requeue));
         if kyma.status.as_ref() == Some(&next) {
             return Ok(next);
         }

@@ -21,10 +21,16 @@ use tidegate_core::{
     plan::certificate,
 };
 use tidegate_process::ambient;
+use tokio::time::Instant;
 
 use crate::{
-    controller::{Failure, Pass, events::Severity, finalizers},
+    controller::{
+        Failure, Pass,
+        events::{Severity, reason},
+        finalizers,
+    },
     gateway::certificates,
+    metrics::requeue::{Reason, Requeue},
     queue::{Finish, Trigger},
     runtime::manifest,
 };
@@ -34,7 +40,7 @@ mod state;
 
 pub(super) use state::RemovalWait;
 
-use decide::{BaseObject, Fate, NoAccess, Progress, Start};
+use decide::{BaseObject, Fate, NoAccess, Progress, Start, Step};
 
 /// Removes a runtime whose Kyma is being deleted.
 ///
@@ -44,7 +50,7 @@ use decide::{BaseObject, Fate, NoAccess, Progress, Start};
 pub(super) async fn reconcile(pass: &RuntimePass<'_>, manifests: Vec<Arc<Manifest>>, known: &mut KnownRuntime) -> Pass {
     if let Some(step) = pass.unreadable.keeps_from_removal() {
         pass.write_status(&decide::facts(&manifests, step.clone()), known).await.map_err(failure)?;
-        return Ok(wait(known, &step));
+        return Ok(wait(pass, known, &step));
     }
     match decide::start(pass.kyma, &manifests) {
         Start::Gone => Ok(Finish::Gone),
@@ -78,23 +84,33 @@ async fn remove_all(
         deleting.extend(manifests::delete(pass, manifest).await?);
     }
     if decide::deletes_modules(manifests) {
-        publish(pass, "DeleteManifests", "deleting the modules");
+        took(pass, Step::Manifests);
     }
     counterpart::refresh(cluster, &mut known.counterpart, false).await?;
     if let Some(facts) = decide::first_facts(pass.kyma, &deleting) {
         pass.conclude(&facts, cluster, known).await.map_err(failed)?;
+        took(pass, Step::KymaState);
+        if known.counterpart.live().is_some() {
+            took(pass, Step::RuntimeKymaState);
+        }
     }
     let PassedManifests { passed, .. } = pass.pass_over(cluster, &deleting, None, known).await?;
     let left = decide::left(passed);
     match decide::progress(remove_base(pass, cluster).await?, &left) {
         Progress::Wait(step) => {
-            let again = wait(known, &step);
+            let again = wait(pass, known, &step);
+            pass.conclude(&decide::facts(&left, step), cluster, known).await.map_err(failed)?;
+            Ok(again)
+        }
+        Progress::WaitForManifests(step) => {
+            took(pass, Step::LastManifests);
+            let again = wait(pass, known, &step);
             pass.conclude(&decide::facts(&left, step), cluster, known).await.map_err(failed)?;
             Ok(again)
         }
         Progress::Gone => {
             drop_finalizer(pass).await?;
-            publish(pass, "DropKymaFinalizer", "everything that the Kyma installed is deleted");
+            took(pass, Step::Finalizer);
             pass.context.pool.forget(pass.key);
             pass.context.contacts.forget(pass.key);
             Ok(Finish::Gone)
@@ -102,14 +118,24 @@ async fn remove_all(
     }
 }
 
-/// Publishes an Event about one step, with Lifecycle Manager's reason.
-fn publish(pass: &RuntimePass<'_>, reason: &'static str, note: &str) {
-    pass.publish(Severity::Normal, reason, "Delete", note);
+/// Publishes an Event about a step, and counts it. A step that takes several passes has one Event.
+fn took(pass: &RuntimePass<'_>, step: Step) {
+    pass.count(step.requeue());
+    pass.publish(Severity::Normal, step.reason(), "Delete", step.note());
 }
 
-/// Notes that the removal waits for `step`.
-fn wait(known: &mut KnownRuntime, step: &str) -> Finish {
-    let (removal, delay) = std::mem::take(&mut known.removal).after(step);
+/// Notes that the removal of a Kyma waits for `step`, and reports it once it has done so for long.
+fn wait(pass: &RuntimePass<'_>, known: &mut KnownRuntime, step: &str) -> Finish {
+    let finish = wait_for(known, step);
+    if let Some(step) = known.removal.stuck(decide::STUCK_AFTER, Instant::now()) {
+        pass.publish(Severity::Warning, reason::DELETION_STUCK, "Delete", decide::stuck_note(step));
+    }
+    finish
+}
+
+/// Notes that a removal waits for `step`.
+fn wait_for(known: &mut KnownRuntime, step: &str) -> Finish {
+    let (removal, delay) = std::mem::take(&mut known.removal).after(step, Instant::now());
     known.removal = removal;
     Finish::After(delay, Trigger::Retry)
 }
@@ -131,7 +157,10 @@ fn failure(error: Error) -> Failure {
 /// Deletes what every runtime has. Returns what the removal waits for; none once all of it is gone.
 async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
     if reporting::remove(pass, cluster).await? != 0 {
-        publish(pass, "DeleteSkrWebhookResources", "deleted the webhook configuration and the agent in the runtime");
+        took(pass, Step::Webhook);
+    }
+    if certificates::exists(pass.context.certificates, pass.key) {
+        took(pass, Step::Certificate);
     }
     // Nothing in the runtime needs the certificate now.
     if !certificates::remove(pass.context.certificates, pass.cause, pass.key).await? {
@@ -154,7 +183,7 @@ async fn remove_object(pass: &RuntimePass<'_>, cluster: &Cluster, object: &BaseO
         Fate::Wait => Ok(false),
         Fate::Delete(metadata) => {
             let deleted = cluster.delete(pass.cause, &kind, metadata, Propagation::Background).await?;
-            publish(pass, object.reason, &format!("deleted {} in the runtime", metadata.id));
+            took(pass, object.step);
             Ok(deleted == Deleted::Gone)
         }
     }
@@ -167,6 +196,8 @@ async fn unreachable(
     manifests: &[Arc<Manifest>],
     known: &mut KnownRuntime,
 ) -> Pass {
+    // The failure has its own delays.
+    wait(pass, known, &failed.message);
     pass.write_status(&decide::failed_facts(failed, manifests), known).await.map_err(failure)?;
     Err(Failure::new(decide::failed_class(failed), failed.reason, failed.message.clone()))
 }
@@ -181,9 +212,12 @@ async fn abandon(
         manifest::end(pass.context.kcp, pass.cause, manifest).await?;
     }
     if !certificates::remove(pass.context.certificates, pass.cause, pass.key).await? {
-        return Ok(wait(known, "certificate"));
+        return Ok(wait(pass, known, decide::WAITING_FOR_CERTIFICATE));
     }
     drop_finalizer(pass).await?;
+    pass.count(Requeue::Intended(Reason::DeletionWithoutAccess));
+    let note = "the runtime has no access Secret any more, so nothing in it is deleted";
+    pass.publish(Severity::Normal, Step::Finalizer.reason(), "Delete", note);
     pass.context.contacts.forget(pass.key);
     Ok(Finish::Gone)
 }
@@ -217,7 +251,7 @@ pub(super) async fn orphans(
         return Ok(Finish::Deferred);
     }
     if !certificates::remove(context.certificates, cause, key).await.map_err(failure)? {
-        return Ok(wait(known, "certificate"));
+        return Ok(wait_for(known, "certificate"));
     }
     let again = report_orphans(context, cause, manifests).await?;
     if deleting.is_empty() {
@@ -228,7 +262,7 @@ pub(super) async fn orphans(
     match outcome::access(context, key).await {
         Ok(cluster) => {
             remove_orphans(context, &cluster, cause, &deleting, known).await.map_err(failure)?;
-            Ok(wait(known, "orphans"))
+            Ok(wait_for(known, "orphans"))
         }
         Err(failed) => match decide::without_access(&failed) {
             NoAccess::Abandon => {

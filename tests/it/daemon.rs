@@ -301,6 +301,21 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     assert_eq!(run(&["suspend", "watcher/landscape"]).await.0, Some(2));
 }
 
+#[test]
+fn a_flag_of_lifecycle_manager_without_effect_is_one_warning() {
+    let folder = harness::folder();
+    let state = format!("--state={}", folder.path().display());
+    let flags =
+        ["run", "--pprof", "--log-level=1", "--leader-elect=True", "--kubeconfig=/nowhere", "--log-format=json"];
+    let ports = ["--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", &state];
+    let program = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate")).args(flags).args(ports).output().unwrap();
+    let log = String::from_utf8_lossy(&program.stderr).into_owned();
+    let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ignored = records.filter(|record| record["msg"] == "flag of Lifecycle Manager ignored");
+    let ignored: Vec<Value> = ignored.map(|record| record["context"]["flag"].clone()).collect();
+    assert_eq!(ignored, [json!("log-level"), json!("pprof")], "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
     let place = TestNamespace::new().await;

@@ -30,6 +30,7 @@ mod pipelines;
 mod planted;
 mod reasons;
 mod removal;
+mod rollout;
 mod runtimes;
 mod sim;
 mod simulation;

@@ -27,6 +27,30 @@ fn each_reason_of_a_gitsource_has_a_row_and_each_row_a_reason() {
     assert!(outdated.is_empty(), "no condition has these reasons of docs/conditions.md: {outdated:?}");
 }
 
+#[test]
+fn each_reason_of_an_event_has_a_row_in_the_documentation() {
+    let source = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let events = source("src/controller/events.rs");
+    let (_, constants) = events.split_once("pub mod reason {").unwrap();
+    let constants = constants.split("\n}\n").next().unwrap();
+    let steps = source("src/runtime/remove/decide.rs");
+    let (_, steps) = steps.split_once("fn reason(self) -> &'static str {").unwrap();
+    let steps = steps.split("\n    }\n").next().unwrap();
+    let word = Regex::new(r#""([A-Z][A-Za-z]+)""#).unwrap();
+    let known: BTreeSet<&str> = [constants, steps]
+        .into_iter()
+        .flat_map(|text| word.captures_iter(text))
+        .map(|found| found.get(1).unwrap().as_str())
+        .collect();
+    let docs = source("docs/events.md");
+    let (docs, _) = docs.split_once("## Reasons of Lifecycle Manager that do not occur").unwrap();
+    let row = Regex::new(r"(?m)^\| `([A-Za-z]+)` \|").unwrap();
+    let documented: Vec<&str> = row.captures_iter(docs).map(|found| found.get(1).unwrap().as_str()).collect();
+    assert!(documented.is_sorted(), "the rows are sorted");
+    assert!(known.len() > 30, "{known:?}");
+    assert_eq!(documented.into_iter().collect::<BTreeSet<_>>(), known);
+}
+
 /// The first cells of the table.
 fn documented() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("docs/conditions.md")).unwrap();

@@ -1066,6 +1066,7 @@ impl Daemon {
             namespaces: namespaces.clone(),
             allow_local_sources: allow_local,
             resync: Duration::from_secs(3600),
+            rollout_delay_max: Duration::ZERO,
             renderer: Renderer::local(),
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(open),

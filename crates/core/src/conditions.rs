@@ -123,6 +123,8 @@ pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";
 pub const SHARED_MANAGER_REASON: &str = "SameManager";
 /// Condition of a Kyma with upgrades that wait for a maintenance window: when the next one begins, and what waits.
 pub const MAINTENANCE_WINDOW: &str = "tidegate.dev/MaintenanceWindow";
+/// Condition of a Kyma with new versions that it does not get yet, because they spread over the runtimes step by step.
+pub const ROLLOUT: &str = "tidegate.dev/Rollout";
 /// Condition that shows whether the runtime is reachable, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
@@ -153,6 +155,22 @@ pub mod maintenance {
     pub const NO_WINDOW: &str = "NoWindow";
     /// No policy is configured.
     pub const NO_POLICY: &str = "NoPolicy";
+}
+
+/// Reasons of [`ROLLOUT`].
+pub mod rollout {
+    /// A user has paused the rollout.
+    pub const PAUSED: &str = "Paused";
+    /// It failed in too many runtimes.
+    pub const HALTED: &str = "Halted";
+    /// An earlier wave is not complete.
+    pub const WAVE: &str = "EarlierWave";
+    /// As many runtimes as allowed are being upgraded.
+    pub const MAX_UNAVAILABLE: &str = "MaxUnavailable";
+    /// Runtimes are upgraded at different times.
+    pub const DELAYED: &str = "Delayed";
+    /// The policy cannot be read.
+    pub const INVALID: &str = "InvalidPolicy";
 }
 
 /// Reasons of [`WATCH`].

@@ -89,6 +89,9 @@ pub struct RuntimeLine {
     /// When its next maintenance window begins, and what waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<String>,
+    /// The new versions that it does not get yet, because they spread step by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<String>,
     /// What a user can do about modules that are not installed as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -301,8 +304,10 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let name = landscape::key(&kyma.metadata).to_string();
     let waits = conditions::find(&status.conditions, conditions::MAINTENANCE_WINDOW);
     let maintenance = waits.map(|condition| condition.message.clone());
+    let rollout = conditions::message(&status.conditions, conditions::ROLLOUT).map(str::to_owned);
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
-    RuntimeLine { name, standing, state: status.state, message, maintenance, hint, modules, mandatory: Vec::new() }
+    let (state, mandatory) = (status.state, Vec::new());
+    RuntimeLine { name, standing, state, message, maintenance, rollout, hint, modules, mandatory }
 }
 
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.

@@ -33,6 +33,7 @@ mod mandatory;
 mod manifest_name;
 mod module;
 pub mod reporting;
+pub mod rollout;
 pub mod selector;
 pub mod window;
 
@@ -43,7 +44,8 @@ pub use left::LeftUnmanaged;
 pub use mandatory::{InstalledModules, is_mandatory, is_mandatory_release};
 pub use manifest_name::manifest_name;
 pub use module::components_named;
-pub use window::{InstalledVersion, InstalledVersions, PolicyAt, RuntimeWindows, Wait, Windows};
+pub use rollout::{HeldVersion, HeldVersions};
+pub use window::{InstalledVersion, InstalledVersions, PolicyAt, RuntimeWindows, Wait, WaitFor, Windows};
 
 /// What a plan depends on besides definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]

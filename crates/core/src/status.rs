@@ -49,10 +49,12 @@ pub enum Planned {
         /// Whether the default custom resource has no namespace.
         is_cluster_scoped: bool,
     },
-    /// The installed version stays until a maintenance window opens.
+    /// The installed version stays for a while.
     Waiting {
         /// How it stays; `None` if its ModuleTemplate is gone.
         kept: Option<Box<Planned>>,
+        /// Whether it stays until a maintenance window opens. Lifecycle Manager's status says nothing of anything else.
+        for_window: bool,
     },
     /// The module is not installed, or stays as it was, for a reason.
     Refused {
@@ -107,6 +109,23 @@ pub enum MaintenanceFact {
         /// One of [`conditions::maintenance`].
         reason: &'static str,
         /// When the next window begins, and what waits for it.
+        message: String,
+    },
+}
+
+/// Whether the runtime does not get new versions yet, because they spread step by step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RolloutFact {
+    /// The pass did not plan.
+    #[default]
+    Unknown,
+    /// It has all versions that it may have.
+    Nothing,
+    /// Some wait.
+    Waiting {
+        /// One of [`conditions::rollout`].
+        reason: &'static str,
+        /// What waits, and for what.
         message: String,
     },
 }
@@ -202,6 +221,8 @@ pub struct Facts {
     pub modules_from: Option<ModulesFromFact>,
     /// What waits for a maintenance window.
     pub maintenance: MaintenanceFact,
+    /// New versions that the runtime does not get yet.
+    pub rollout: RolloutFact,
     /// What blocks the whole runtime.
     pub failure: Option<Failure>,
     /// The Kyma is being deleted. Contains what the deletion waits for.
@@ -335,6 +356,15 @@ fn kyma_conditions(
             conditions::remove(&mut all, conditions::MAINTENANCE_WINDOW);
         }
     }
+    match &facts.rollout {
+        RolloutFact::Unknown => {}
+        RolloutFact::Waiting { reason, message } => {
+            conditions::set(&mut all, conditions::ROLLOUT, Status::False, reason, message, generation, now);
+        }
+        RolloutFact::Nothing => {
+            conditions::remove(&mut all, conditions::ROLLOUT);
+        }
+    }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
@@ -433,11 +463,14 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
                 ..base
             })
         }
-        Planned::Waiting { kept } => {
+        Planned::Waiting { kept, for_window } => {
             let base = match kept {
                 Some(kept) => module(&ModuleFact { planned: Planned::clone(kept), ..fact.clone() }, before)?,
                 None => ModuleStatus { template: previous.and_then(|module| module.template), ..installed? },
             };
+            if !for_window {
+                return Some(base);
+            }
             // What is wrong with the installed version is not hidden.
             let message = match base.state {
                 State::Error | State::Warning | State::Deleting => base.message.clone(),
@@ -511,7 +544,7 @@ fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
 }
 
 /// Whether the status of a Manifest is for an earlier specification.
-fn is_outdated(manifest: &Manifest) -> bool {
+pub fn is_outdated(manifest: &Manifest) -> bool {
     let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let said = conditions::find(conditions, conditions::manifest::Type::Installation.as_str());
     let observed = said.and_then(|condition| condition.observed_generation);

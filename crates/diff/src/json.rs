@@ -283,6 +283,8 @@ enum Why {
     Refused,
     /// The upgrade requires downtime and waits for a maintenance window of the runtime.
     MaintenanceWindow,
+    /// The version spreads over the runtimes step by step.
+    Rollout,
     /// The definition is invalid, or refers to an invalid one.
     Withheld,
     /// It is no longer declared but is not deleted.
@@ -521,6 +523,7 @@ impl<'a> Held<'a> {
                 model::Why::DecidedByRuntime => Why::DecidedByRuntime,
                 model::Why::Refused => Why::Refused,
                 model::Why::Window => Why::MaintenanceWindow,
+                model::Why::Rollout => Why::Rollout,
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
                 model::Why::Conflict => Why::Conflict,

@@ -8,12 +8,12 @@ use std::{
 
 use serde_json::Value;
 use tidegate_core::{
-    api::names::label,
+    api::{ModuleReleaseMeta, names::label},
     diagnostic::{Diagnostic, Place, Severity},
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId},
-    plan::{Wait, window::WAITING},
+    plan::{Wait, WaitFor, rollout, window::WAITING},
     render::live::Unknown,
 };
 
@@ -244,6 +244,8 @@ pub enum Why {
     Refused,
     /// The upgrade requires downtime and waits for a maintenance window of the runtime.
     Window,
+    /// The version spreads over the runtimes step by step, by the policy of its ModuleReleaseMeta.
+    Rollout,
     /// The definition is invalid, or refers to an invalid one: the cluster keeps its last good
     /// version.
     Withheld,
@@ -447,8 +449,33 @@ impl Held {
         }
     }
 
-    /// An upgrade that waits for a maintenance window. The caller adds the runtime and the place.
+    /// An upgrade that reaches this runtime in its turn; `None` if the ModuleReleaseMeta has no valid policy. The caller
+    /// adds the runtime and the place.
+    pub fn rollout(module: &str, from: &str, to: &str, release: &ModuleReleaseMeta) -> Option<Held> {
+        let policy = rollout::policy(&release.metadata).ok().flatten()?;
+        Some(Held {
+            why: Why::Rollout,
+            module: module.to_owned(),
+            runtimes: Arc::default(),
+            message: format!("{from} to {to} spreads step by step: {}", policy.summary()),
+            hint: None,
+            place: None,
+        })
+    }
+
+    /// An upgrade that waits for a maintenance window or for its turn in a rollout. The caller adds the runtime and the
+    /// place.
     pub fn waiting(module: &str, wait: &Wait) -> Held {
+        if let WaitFor::Rollout(hold) = &wait.why {
+            return Held {
+                why: Why::Rollout,
+                module: module.to_owned(),
+                runtimes: Arc::default(),
+                message: format!("{} to {}: {hold}", wait.from, wait.to),
+                hint: None,
+                place: None,
+            };
+        }
         let next = match wait.next {
             Some(next) => format!("the next maintenance window begins at {next}"),
             None => "the policy has no maintenance window left for the runtime".to_owned(),
@@ -483,12 +510,13 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 8] = [
+    pub const ALL: [Why; 9] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
         Why::Refused,
         Why::Window,
+        Why::Rollout,
         Why::Suspended,
         Why::Withheld,
         Why::Kept,
@@ -501,6 +529,7 @@ impl Why {
             Why::DecidedByRuntime => "decided-by-runtime",
             Why::Refused => "refused",
             Why::Window => "maintenance-window",
+            Why::Rollout => "rollout",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
             Why::Conflict => "conflict",

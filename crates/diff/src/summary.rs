@@ -33,6 +33,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::DecidedByRuntime => "decided by the runtime",
         Why::Refused => "rejected",
         Why::Window => "waiting for a maintenance window",
+        Why::Rollout => "spreading step by step",
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",

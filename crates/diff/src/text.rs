@@ -175,7 +175,7 @@ fn module_move(one: &Move) -> Row {
 fn held(one: &Held, shown_max: usize) -> Vec<Row> {
     let tone = match one.why {
         Why::Downgrade | Why::Conflict | Why::Refused | Why::Suspended | Why::Withheld | Why::Kept => Tone::Warning,
-        Why::DecidedByRuntime | Why::Window => Tone::Faint,
+        Why::DecidedByRuntime | Why::Window | Why::Rollout => Tone::Faint,
     };
     let mut rows = vec![
         Row::one(tone, summary::label(one.why))

@@ -42,6 +42,10 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Period, ParsePeriodError> {
         let error = |reason| ParsePeriodError { text: text.to_owned(), reason };
+        // Go's duration flags accept a zero without a unit, and no other number.
+        if text.trim() == "0" {
+            return Ok(Period(Duration::ZERO));
+        }
         let span = PARSER.parse_span(text.trim()).map_err(|_| error(SYNTAX))?;
         if span.is_negative() {
             return Err(error("it must not be negative"));

@@ -35,7 +35,17 @@ fn runtime_line(
     modules: Vec<ModuleLine>,
 ) -> RuntimeLine {
     let (name, message) = (name.to_owned(), message.to_owned());
-    RuntimeLine { name, standing, state, message, maintenance: None, hint: None, modules, mandatory: Vec::new() }
+    RuntimeLine {
+        name,
+        standing,
+        state,
+        message,
+        maintenance: None,
+        rollout: None,
+        hint: None,
+        modules,
+        mandatory: Vec::new(),
+    }
 }
 
 fn module_line(name: &str, standing: SubjectState, state: State, message: Option<&str>) -> ModuleLine {
@@ -128,6 +138,18 @@ fn a_healthy_runtime_whose_upgrade_waits_is_shown() {
     let text = text(&Overview { runtimes, ..Overview::default() });
     let expected = "Waiting for a maintenance window (1)\n  runtime kcp-system/one  the next maintenance window begins at \
                     2026-11-28T20:00:00Z; waiting: cache\n\nHealthy: 0 sources, 1 runtime, 0 modules, 0 watchers\n";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn a_healthy_runtime_whose_turn_in_a_rollout_has_not_come_is_shown() {
+    let line = RuntimeLine {
+        rollout: Some("cache 1.0.0 to 1.1.0: wave 1 of 2 is not complete".to_owned()),
+        ..runtime_line("kcp-system/one", SubjectState::Well, State::Ready, "kyma is ready", Vec::new())
+    };
+    let text = text(&Overview { runtimes: vec![line], ..Overview::default() });
+    let expected = "Waiting for their turn in a rollout (1)\n  runtime kcp-system/one  cache 1.0.0 to 1.1.0: wave 1 of 2 \
+                    is not complete\n\nHealthy: 0 sources, 1 runtime, 0 modules, 0 watchers\n";
     assert!(text.ends_with(expected), "{text}");
 }
 

@@ -440,6 +440,76 @@ fn a_request_is_handled_when_no_registry_is_waited_for() {
     }
 }
 
+#[test]
+fn the_condition_of_a_rollout_names_what_waits_and_first_what_a_user_must_do() {
+    let held = |module: &str, hold: Hold| {
+        let ModuleOutcome::Wait(wait) = waiting(&[(module, None)]).modules.remove(0).outcome else {
+            panic!("it waits")
+        };
+        planned(module, ModuleOutcome::Wait(Box::new(Wait { why: WaitFor::Rollout(hold), ..*wait })))
+    };
+    let said = |modules: Vec<plan::ModulePlan>| match rollout(&plan_of(modules)) {
+        RolloutFact::Unknown => panic!("it is known"),
+        RolloutFact::Nothing => "nothing".to_owned(),
+        RolloutFact::Waiting { reason, message } => format!("{reason}: {message}"),
+    };
+    assert_eq!(said(waiting(&[("a", None)]).modules), "nothing", "a window is no rollout");
+    assert_eq!(
+        said(vec![held("a", Hold::Wave { wave: 1, of: 3 }), held("b", Hold::Halted)]),
+        "Halted: a 1.0.0 to 1.1.0: wave 1 of 3 is not complete; b 1.0.0 to 1.1.0: the rollout is halted, because it \
+         failed in other runtimes"
+    );
+    assert_eq!(
+        said(vec![held("a", Hold::Unavailable), held("b", Hold::Paused)]),
+        "Paused: a 1.0.0 to 1.1.0: as many runtimes as allowed are being upgraded; b 1.0.0 to 1.1.0: the rollout is \
+         paused by annotation tidegate.dev/rollout-paused"
+    );
+    let until = Hold::Delay("2026-11-23T12:00:00Z".parse().unwrap());
+    assert_eq!(said(vec![held("a", until)]), "Delayed: a 1.0.0 to 1.1.0: it begins at 2026-11-23T12:00:00Z");
+    let plan = plan_of(vec![held("a", Hold::Paused)]);
+    assert_eq!(maintenance(&plan, None), MaintenanceFact::Nothing);
+}
+
+#[test]
+fn an_upgrade_is_free_held_or_asked_for() {
+    let release = |annotations: Value| -> Landscape {
+        let release: ModuleReleaseMeta = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+            "metadata": {"namespace": "kcp-system", "name": "a", "annotations": annotations},
+            "spec": {"moduleName": "a", "channels": [{"channel": "regular", "version": "1.1.0"}]},
+        }))
+        .unwrap();
+        let mut landscape = Landscape::default();
+        landscape.releases.insert(Key::new("kcp-system", "a"), Arc::new(release));
+        landscape
+    };
+    let offer = plan::Offer::Channel("regular".to_owned());
+    let upgrade = Upgrade { module: "a", offer: &offer, to: "1.1.0" };
+    let mut kyma = kyma(None, None);
+    kyma.metadata.namespace = Some("kcp-system".to_owned());
+    let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
+    let found =
+        |annotations: Value, delay: u64| spread(&release(annotations), &kyma, upgrade, Duration::from_secs(delay), now);
+    assert_eq!(found(json!({}), 0), Spread::Free);
+    assert!(matches!(found(json!({}), 300), Spread::Held(Hold::Delay(until)) if now < until));
+    let invalid = found(json!({"tidegate.dev/rollout-max-unavailable": "none"}), 0);
+    assert!(matches!(invalid, Spread::Held(Hold::Invalid(message)) if message.contains("rollout-max-unavailable")));
+    let Spread::Asked(line, policy, asked) = found(json!({"tidegate.dev/rollout-max-unavailable": "2"}), 0) else {
+        panic!("others decide");
+    };
+    assert_eq!((line.release.name(), &line.offer, asked.to), ("a", &offer, "1.1.0"));
+    assert_eq!(policy.max_unavailable, Some(plan::rollout::Share::Number(2)));
+    let failed = ["x", "y", "z", "zz"].map(|name| Key::new("kcp-system", name));
+    let note = halted_note(&upgrade, &failed.iter().collect::<Vec<_>>());
+    assert!(
+        note.starts_with(
+            "the rollout of version 1.1.0 (regular) is halted, because it failed in the runtimes of x, y, z and others;"
+        ),
+        "{note}"
+    );
+    assert!(note.contains("`tidegate resume rollout/a`"), "{note}");
+}
+
 /// A plan where these modules wait, each for its window.
 fn waiting(modules: &[(&str, Option<&str>)]) -> RuntimePlan {
     let coming = plan::Refusal {
@@ -451,6 +521,7 @@ fn waiting(modules: &[(&str, Option<&str>)]) -> RuntimePlan {
     };
     let module = |(name, next): &(&str, Option<&str>)| {
         let wait = Wait {
+            why: WaitFor::Window,
             from: "1.0.0".to_owned(),
             to: "1.1.0".to_owned(),
             next: next.map(|next| next.parse().unwrap()),

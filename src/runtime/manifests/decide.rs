@@ -5,7 +5,7 @@
 //! * A Manifest that is being deleted, or is unmanaged, goes before its module is installed again.
 //! * While the removal of a Manifest waits, a new version of its module reaches it: that may complete the removal.
 //! * A Manifest that cannot be rendered stays as it is.
-//! * While an upgrade waits for a maintenance window, the Manifest stays as the installed version says.
+//! * While an upgrade waits for a maintenance window or for its turn in a rollout, the Manifest stays as the installed version says.
 //! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * If the Kyma released the module before it dropped it, its objects stay, whether or not a pass has seen that.
@@ -24,22 +24,26 @@ use serde_json::json;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
-        Kyma, Manifest,
+        Kyma, Manifest, ModuleReleaseMeta,
         manifest::ManifestStatus,
         names::{FIELD_MANAGER, annotation, label},
         shared::{ObjectMeta, State, Time},
     },
-    conditions, landscape,
+    conditions,
+    landscape::{self, Landscape},
     name::Key,
     object::Object,
-    plan::{self, Installation, ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan},
+    plan::{self, Installation, ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan, WaitFor},
     status::Planned,
 };
 
 use super::state::{LiveManifests, Role};
-use crate::runtime::{
-    manifest::{is_released, is_skipped, is_unmanaged},
-    outcome::Failed,
+use crate::{
+    metrics::requeue::{Reason, Requeue},
+    runtime::{
+        manifest::{is_released, is_skipped, is_unmanaged},
+        outcome::Failed,
+    },
 };
 
 /// A rendered Manifest, or why it was not rendered.
@@ -233,6 +237,22 @@ fn act(
         ModuleOutcome::Refuse(refusal) => (refuse(refusal, live), None),
         ModuleOutcome::Unmanage => (live.map_or(Act::Keep(None), unmanage), None),
     }
+}
+
+/// What an applied Manifest counts. It has our finalizers from the beginning.
+pub(super) fn requeues(is_created: bool) -> Vec<Requeue> {
+    if !is_created {
+        return Vec::new();
+    }
+    [Reason::ManifestInitialize, Reason::ManifestFinalizer].map(Requeue::Intended).into()
+}
+
+/// The ModuleReleaseMeta that is being deleted and whose mandatory module a Manifest installs; none for other Manifests.
+pub(super) fn release_of_mandatory(landscape: &Landscape, live: &Manifest) -> Option<Arc<ModuleReleaseMeta>> {
+    let key = landscape::key(&live.metadata);
+    let module = landscape::label(&live.metadata, label::MODULE_NAME).filter(|_| plan::is_mandatory(&live.metadata))?;
+    let release = landscape.releases.get(&Key::new(key.namespace(), module))?;
+    release.metadata.deletion_timestamp.is_some().then(|| Arc::clone(release))
 }
 
 /// Whether an unwanted Manifest is one of this Kyma: its status has the module, or the status of the Manifest is ours.
@@ -439,7 +459,10 @@ fn planned(outcome: &ModuleOutcome, channel: &str) -> Planned {
         ModuleOutcome::Wait(wait) => {
             let kept = wait.kept.as_ref();
             let channel = |kept: &Installation| kept.offer.channel().unwrap_or(channel).to_owned();
-            Planned::Waiting { kept: kept.map(|kept| Box::new(planned_installation(kept, &channel(kept)))) }
+            Planned::Waiting {
+                kept: kept.map(|kept| Box::new(planned_installation(kept, &channel(kept)))),
+                for_window: wait.why == WaitFor::Window,
+            }
         }
         ModuleOutcome::Refuse(refusal) => {
             Planned::Refused { state: refusal.state, message: refusal.message.clone(), hint: refusal.hint.clone() }

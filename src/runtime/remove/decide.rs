@@ -2,7 +2,7 @@
 //!
 //! The reasons of Events are Lifecycle Manager's.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tidegate_cluster::Metadata;
@@ -19,9 +19,12 @@ use tidegate_core::{
 };
 use tidegate_process::retry::Class;
 
-use crate::runtime::{
-    manifest, manifests,
-    outcome::{Failed, FailedKind},
+use crate::{
+    metrics::requeue::{Reason, Requeue},
+    runtime::{
+        manifest, manifests,
+        outcome::{Failed, FailedKind},
+    },
 };
 
 /// What a pass over a Kyma that is being deleted is for.
@@ -49,8 +52,8 @@ pub(super) struct BaseObject {
     pub(super) gvk: Gvk,
     /// Its namespace and name.
     pub(super) key: Key,
-    /// Reason of the Event about its deletion.
-    pub(super) reason: &'static str,
+    /// The step that deletes it.
+    pub(super) step: Step,
     /// The message until it is gone.
     pub(super) waiting: String,
 }
@@ -71,9 +74,41 @@ pub(super) enum Fate<'a> {
 pub(super) enum Progress {
     /// An object still exists. Contains the message.
     Wait(String),
+    /// Only Manifests still exist. Contains the message.
+    WaitForManifests(String),
     /// Everything is gone.
     Gone,
 }
+
+/// A step of the removal, in Lifecycle Manager's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The state of the Kyma becomes Deleting.
+    KymaState,
+    /// The state of the Kyma in the runtime becomes Deleting.
+    RuntimeKymaState,
+    /// The Manifests are deleted.
+    Manifests,
+    /// The certificate of the runtime is deleted.
+    Certificate,
+    /// What reports changes is deleted in the runtime.
+    Webhook,
+    /// The CRD of ModuleTemplates is deleted in the runtime.
+    TemplateCrd,
+    /// The CRD of ModuleReleaseMetas is deleted in the runtime.
+    ReleaseCrd,
+    /// The Kyma in the runtime is deleted.
+    RuntimeKyma,
+    /// The CRD of Kymas is deleted in the runtime.
+    KymaCrd,
+    /// The removal waits for the last Manifests.
+    LastManifests,
+    /// The finalizer is dropped.
+    Finalizer,
+}
+
+/// A removal that has waited this long for the same thing is reported: every step of Tidegate itself takes seconds.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(300);
 
 /// The message while Manifests exist that have none.
 const WAITING_FOR_MODULES: &str = "waiting for modules to be deleted";
@@ -136,22 +171,22 @@ pub(super) fn outlived_definition(
 
 /// The objects that a removal deletes, in order. The Kyma goes between the CRDs of the catalog and its own CRD.
 pub(super) fn base_objects() -> [BaseObject; 4] {
-    let crd = |plural: &str, reason| BaseObject {
+    let crd = |plural: &str, step| BaseObject {
         gvk: Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         key: Key::new("", &format!("{plural}.{KYMA_GROUP}")),
-        reason,
+        step,
         waiting: format!("waiting for the {plural} in the runtime to be deleted"),
     };
     [
-        crd("moduletemplates", "DeleteSkrModuleTemplateCrd"),
-        crd("modulereleasemetas", "DeleteSkrModuleReleaseMetaCrd"),
+        crd("moduletemplates", Step::TemplateCrd),
+        crd("modulereleasemetas", Step::ReleaseCrd),
         BaseObject {
             gvk: Gvk::new(KYMA_GROUP, KYMA_VERSION, "Kyma"),
             key: Key::new(SKR_NAMESPACE, SKR_KYMA),
-            reason: "DeleteSkrKyma",
+            step: Step::RuntimeKyma,
             waiting: "waiting for the Kyma in the runtime to be deleted".to_owned(),
         },
-        crd("kymas", "DeleteSkrKymaCrd"),
+        crd("kymas", Step::KymaCrd),
     ]
 }
 
@@ -174,7 +209,7 @@ pub(super) fn progress(base: Option<String>, left: &[Arc<Manifest>]) -> Progress
         return Progress::Gone;
     }
     let said = left.iter().find_map(|manifest| message(manifest));
-    Progress::Wait(said.unwrap_or_else(|| WAITING_FOR_MODULES.to_owned()))
+    Progress::WaitForManifests(said.unwrap_or_else(|| WAITING_FOR_MODULES.to_owned()))
 }
 
 fn message(manifest: &Manifest) -> Option<String> {
@@ -211,6 +246,61 @@ pub(super) fn failed_facts(failed: &Failed, manifests: &[Arc<Manifest>]) -> Fact
 /// What resolves a failed removal. The deletion of the access Secret always does, so it at least waits.
 pub(super) fn failed_class(failed: &Failed) -> Class {
     failed.class.max(Class::Waiting)
+}
+
+/// The note about a removal that waits for `step` and makes no progress.
+pub(super) fn stuck_note(step: &str) -> String {
+    format!("the deletion has made no progress for {} minutes: {step}", STUCK_AFTER.as_secs() / 60)
+}
+
+// === impl Step ===
+
+impl Step {
+    /// The reason of its Event: Lifecycle Manager's.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Step::KymaState => "SetKcpKymaStateDeleting",
+            Step::RuntimeKymaState => "SetSkrKymaStateDeleting",
+            Step::Manifests => "DeleteManifests",
+            Step::Certificate => "DeleteCertificateSetup",
+            Step::Webhook => "DeleteSkrWebhookResources",
+            Step::TemplateCrd => "DeleteSkrModuleTemplateCrd",
+            Step::ReleaseCrd => "DeleteSkrModuleReleaseMetaCrd",
+            Step::RuntimeKyma => "DeleteSkrKyma",
+            Step::KymaCrd => "DeleteSkrKymaCrd",
+            Step::LastManifests => "EnsureManifestDeletion",
+            Step::Finalizer => "DropKymaFinalizer",
+        }
+    }
+
+    /// The note of its Event.
+    pub(super) fn note(self) -> &'static str {
+        match self {
+            Step::KymaState => "the Kyma is being deleted",
+            Step::RuntimeKymaState => "the Kyma in the runtime shows that it is being deleted",
+            Step::Manifests => "deleting the modules",
+            Step::Certificate => "deleting the certificate of the runtime",
+            Step::Webhook => "deleted the webhook configuration and the agent in the runtime",
+            Step::TemplateCrd => "deleted the module templates in the runtime",
+            Step::ReleaseCrd => "deleted the module releases in the runtime",
+            Step::RuntimeKyma => "deleted the Kyma in the runtime",
+            Step::KymaCrd => "deleted the definition of Kymas in the runtime",
+            Step::LastManifests => "waiting for the last modules to be deleted",
+            Step::Finalizer => "everything that the Kyma installed is deleted",
+        }
+    }
+
+    /// What it counts.
+    pub(super) fn requeue(self) -> Requeue {
+        Requeue::Intended(match self {
+            Step::KymaState => Reason::StateDeleting,
+            Step::RuntimeKymaState => Reason::RemoteStatus,
+            Step::Manifests | Step::LastManifests => Reason::ManifestsCleanup,
+            Step::Certificate | Step::Webhook | Step::KymaCrd | Step::Finalizer => Reason::KymaDeletion,
+            Step::TemplateCrd | Step::ReleaseCrd => Reason::RemoteCatalogDeletion,
+            Step::RuntimeKyma => Reason::RemoteKymaDeletion,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ async fn text_is(stage: &Stage, name: &str, text: &str) {
 /// changes. A Secret that is missing, or meant for another module, is an Error with its own text, and what is installed
 /// stays. Other Secrets stay as shipped, and so do those of other modules.
 #[tokio::test(flavor = "multi_thread")]
-async fn e03_secrets_of_the_deployer_get_their_data_from_kcp_and_e02_no_others() {
+async fn e02_e03_secrets_of_the_deployer_get_their_data_from_kcp_and_no_others() {
     let mut files = module("deployer", "", &secrets("deployer"));
     files.extend(module("keda", "", &secrets("keda")));
     let selector = "  kymaSelector: {matchLabels: {kyma-project.io/global-account-id: a}}\n";

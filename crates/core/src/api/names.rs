@@ -108,6 +108,17 @@ pub mod annotation {
     pub const ALLOW_DOWNGRADE: &str = "tidegate.dev/allow-downgrade";
     /// `true` on a Secret of the module [`DEPLOYER`](super::DEPLOYER): its data come from a Secret in KCP.
     pub const INJECT_DATA_FROM_KCP: &str = "operator.kyma-project.io/inject-data-from-kcp";
+    /// How many runtimes may be upgraded to a new version of a module at once, on the ModuleReleaseMeta: a number or a
+    /// percentage.
+    pub const ROLLOUT_MAX_UNAVAILABLE: &str = "tidegate.dev/rollout-max-unavailable";
+    /// How many runtimes may fail before the rollout of a version halts, on the ModuleReleaseMeta.
+    pub const ROLLOUT_MAX_FAILURES: &str = "tidegate.dev/rollout-max-failures";
+    /// The waves of a rollout, on the ModuleReleaseMeta: selectors of Kymas, separated by semicolons.
+    pub const ROLLOUT_WAVES: &str = "tidegate.dev/rollout-waves";
+    /// `true` pauses the rollout of a new version, on the ModuleReleaseMeta.
+    pub const ROLLOUT_PAUSED: &str = "tidegate.dev/rollout-paused";
+    /// The number of failures of a version that a user has accepted, on the ModuleReleaseMeta, for example `1.1.0=2`.
+    pub const ROLLOUT_RESUMED: &str = "tidegate.dev/rollout-resumed";
     /// The digest of the layer whose objects a Manifest installs, once they could be read. Upstream uses the bare key.
     pub const SYNC_OCI_REF: &str = "sync-oci-ref";
     /// The digest of what the tag of a Manifest's component named when it was looked up.

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{
     Answer, Class, ComponentRecord, Components, InstallSource, Installation, InstalledVersion, ModuleOutcome,
-    ModulePlan, Offer, Published, RESERVED_CHANNEL, Refusal, Settings, Wait, Windows, manifest_name, offers, reason,
+    ModulePlan, Offer, Published, RESERVED_CHANNEL, Refusal, Settings, Wait, WaitFor, Windows, manifest_name, offers,
+    reason, rollout,
     window::{self, Gate},
 };
 use crate::{
@@ -225,7 +226,8 @@ impl Wanted<'_> {
         ModulePlan { name: self.name.to_owned(), offer: self.offer, component, outcome }
     }
 
-    /// Installs what was found, unless that waits for a maintenance window. Mandatory modules wait for none.
+    /// Installs what was found, unless that waits for a maintenance window or for its turn in a rollout. Mandatory
+    /// modules wait for no window.
     fn install_or_wait(&self, inputs: Inputs<'_>, found: &Found<'_>) -> Result<ModuleOutcome, Refusal> {
         let Inputs { components, kyma, .. } = inputs;
         let coming = || installation(components, kyma, self, found);
@@ -233,16 +235,21 @@ impl Wanted<'_> {
             Offer::Channel(_) => inputs.windows,
             Offer::Mandatory => Windows::Unknown,
         };
-        Ok(match window::gate(windows, kyma, self.name, found.template, found.version)? {
-            Gate::Open => ModuleOutcome::Install(Box::new(coming()?)),
-            Gate::Closed { installed, next } => ModuleOutcome::Wait(Box::new(Wait {
-                from: installed.version.clone(),
-                to: found.version.to_owned(),
-                next,
-                kept: self.kept(inputs, found, installed),
-                coming: coming(),
-            })),
-        })
+        let (why, installed, next) = match window::gate(windows, kyma, self.name, found.template, found.version)? {
+            Gate::Open => match rollout::held(inputs.windows, self.name, found.version) {
+                None => return Ok(ModuleOutcome::Install(Box::new(coming()?))),
+                Some((installed, hold)) => (WaitFor::Rollout(hold.clone()), installed, hold.until()),
+            },
+            Gate::Closed { installed, next } => (WaitFor::Window, installed, next),
+        };
+        Ok(ModuleOutcome::Wait(Box::new(Wait {
+            why,
+            from: installed.version.clone(),
+            to: found.version.to_owned(),
+            next,
+            kept: self.kept(inputs, found, installed),
+            coming: coming(),
+        })))
     }
 
     /// The installed version, if its ModuleTemplate still exists and says where its objects are. If a user has edited

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Installation, Refusal, reason};
+use super::{HeldVersions, Installation, Refusal, reason, rollout::Hold};
 use crate::{
     api::{Kyma, Manifest, ModuleTemplate, names::label},
     landscape,
@@ -37,6 +37,8 @@ pub struct RuntimeWindows<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// The installed versions.
     pub installed: &'a InstalledVersions,
+    /// The versions that the runtime does not get yet, because they spread step by step.
+    pub held: &'a HeldVersions,
 }
 
 /// A policy at a time, for a command that compares many runtimes.
@@ -62,18 +64,29 @@ pub struct InstalledVersion {
     pub channel: Option<String>,
 }
 
-/// An upgrade that waits for a maintenance window.
+/// What an upgrade waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A maintenance window of the runtime.
+    Window,
+    /// Other runtimes, or its time: see [`super::rollout`].
+    Rollout(Hold),
+}
+
+/// An upgrade that waits for a maintenance window, or for its turn in a rollout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
+    /// What it waits for.
+    pub why: WaitFor,
     /// The installed version.
     pub from: String,
     /// The version that waits.
     pub to: String,
-    /// When the next window begins; `None` if the policy has no window left for the runtime.
+    /// When it ends, if that is known: when the next window begins, or the delay of the runtime ends.
     pub next: Option<Timestamp>,
     /// The installed version, which stays. `None` if its ModuleTemplate is gone: then its Manifest stays as it is.
     pub kept: Option<Installation>,
-    /// What is installed once a window is open, or why it cannot be.
+    /// What is installed afterwards, or why it cannot be.
     pub coming: Result<Installation, Refusal>,
 }
 
@@ -95,9 +108,13 @@ impl PolicyAt {
         installed: &'a InstalledVersions,
     ) -> Windows<'a> {
         let PolicyAt { policy, now, size_min } = self;
-        Windows::Known(RuntimeWindows { policy: Some(policy), now: *now, size_min: *size_min, labels, installed })
+        let (policy, held) = (Some(policy), &NOTHING_HELD);
+        Windows::Known(RuntimeWindows { policy, now: *now, size_min: *size_min, labels, installed, held })
     }
 }
+
+/// A command that compares many runtimes does not know how far rollouts are.
+static NOTHING_HELD: HeldVersions = HeldVersions::new();
 
 /// Lifecycle Manager's message of a module that waits.
 pub const WAITING: &str = "waiting for next maintenance window to update module version";
@@ -110,7 +127,7 @@ pub(super) fn gate<'a>(
     template: &ModuleTemplate,
     version: &str,
 ) -> Result<Gate<'a>, Refusal> {
-    let Windows::Known(RuntimeWindows { policy, now, size_min, labels, installed }) = windows else {
+    let Windows::Known(RuntimeWindows { policy, now, size_min, labels, installed, held: _ }) = windows else {
         return Ok(Gate::Open);
     };
     if !template.spec.requires_downtime || kyma.spec.skip_maintenance_windows {

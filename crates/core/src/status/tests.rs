@@ -299,7 +299,7 @@ fn an_upgrade_that_waits_leaves_the_state_and_says_so() {
     let waits = |state: &str, is_known: bool| {
         let ModuleFact { planned, name, manifest } = install(state);
         let kept = is_known.then(|| Box::new(planned));
-        ModuleFact { planned: Planned::Waiting { kept }, name, manifest }
+        ModuleFact { planned: Planned::Waiting { kept, for_window: true }, name, manifest }
     };
     let waiting = "waiting for next maintenance window to update module version";
     for (state, expected, message) in [

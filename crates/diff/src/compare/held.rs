@@ -2,6 +2,7 @@
 
 use super::{Comparison, Runtime, Seen};
 use tidegate_core::{
+    api::ModuleReleaseMeta,
     diagnostic::Place,
     object::ObjectId,
     plan::{Refusal, Wait},
@@ -29,6 +30,12 @@ impl HeldBy {
             message: refusal.message.clone(),
             hint: refusal.hint.clone(),
         }
+    }
+
+    /// An upgrade that reaches the runtime in its turn; none if all runtimes get it at once.
+    pub(super) fn spreads(module: &str, from: &str, to: &str, release: &ModuleReleaseMeta) -> Option<HeldBy> {
+        let Held { why, module, message, hint, .. } = Held::rollout(module, from, to, release)?;
+        Some(HeldBy { module, why, message, hint })
     }
 
     /// An upgrade that waits for a maintenance window.

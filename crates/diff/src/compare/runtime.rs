@@ -334,6 +334,9 @@ impl One<'_, '_> {
         };
         match (before, after) {
             (Some(Install(old)), Some(Install(new))) => {
+                if let Some(by) = self.spreads(&old, &new) {
+                    seen.hold(by, &[self.runtime], || self.place());
+                }
                 if *old != *new
                     || self.is_manifest_rerendered()
                     || self.shared.clashes.iter().any(|clash| clash.is_news)
@@ -358,6 +361,15 @@ impl One<'_, '_> {
             // The old side is planned without windows, and those of the new side were taken out.
             (Some(Wait(_)), _) | (_, Some(Wait(_))) => {}
         }
+    }
+
+    /// The rollout of a new version in the same channel; none if there is none, or if all runtimes get it at once.
+    fn spreads(&self, old: &plan::Installation, new: &plan::Installation) -> Option<HeldBy> {
+        if old.version == new.version || old.offer != new.offer {
+            return None;
+        }
+        let release = self.new?.outline.inputs().landscape.releases.get(&self.release())?;
+        HeldBy::spreads(self.name, &old.version, &new.version, release)
     }
 
     fn release(&self) -> Key {

@@ -209,6 +209,19 @@ impl<'a> RuntimeComparison<'a> {
         self.comparer(self.cluster.unwrap_or(&self.baseline.world.kcp), Side::Runtime)
     }
 
+    /// The rollout that brings a new version to this runtime in its turn; none if all runtimes get it at once.
+    fn rollout(&self, installation: &Installation, live: Option<&Object>, place: Option<&Place>) -> Option<Held> {
+        let live: Manifest = typed(live?.value())?;
+        let from = live.spec.version.as_deref().filter(|from| *from != installation.version)?;
+        if landscape::label(&live.metadata, label::CHANNEL) != installation.offer.channel() {
+            return None;
+        }
+        let release = Key::new(self.key.namespace(), &installation.module);
+        let release = self.baseline.intent.after.releases.get(&release)?;
+        let held = Held::rollout(&installation.module, from, &installation.version, release)?;
+        Some(Held { runtimes: [self.key.clone()].into(), place: place.cloned(), ..held })
+    }
+
     /// Reports that the module list in git is not used, if it differs from the one that is used.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
         let inputs = self.baseline.inputs;
@@ -291,6 +304,8 @@ impl<'a> RuntimeComparison<'a> {
             };
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
+                    let held = self.rollout(installation, live, place.as_ref());
+                    self.outcome.held.extend(held);
                     modules.extend(self.install(installation, live, place).await?);
                 }
                 ModuleOutcome::Wait(wait) => {

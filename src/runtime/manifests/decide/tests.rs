@@ -87,7 +87,14 @@ fn refusal(keep: bool) -> Refusal {
 /// An upgrade from 1.0.0 that waits. `kept` is what the old version consists of, if that is known.
 fn wait(kept: Option<Installation>) -> ModuleOutcome {
     let coming = Ok(Installation { version: "1.1.0".to_owned(), ..*installation() });
-    ModuleOutcome::Wait(Box::new(Wait { from: "1.0.0".to_owned(), to: "1.1.0".to_owned(), next: None, kept, coming }))
+    ModuleOutcome::Wait(Box::new(Wait {
+        why: WaitFor::Window,
+        from: "1.0.0".to_owned(),
+        to: "1.1.0".to_owned(),
+        next: None,
+        kept,
+        coming,
+    }))
 }
 
 /// A plan with the module `cache`, or without modules.

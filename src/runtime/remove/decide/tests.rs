@@ -77,7 +77,7 @@ fn the_kyma_says_that_it_is_deleted_before_anything_goes() {
 fn the_kyma_in_the_runtime_goes_between_the_crds_of_the_catalog_and_its_own() {
     let rows: Vec<String> = base_objects()
         .iter()
-        .map(|object| format!("{} {}: {}; {}", object.gvk.kind, object.key, object.reason, object.waiting))
+        .map(|object| format!("{} {}: {}; {}", object.gvk.kind, object.key, object.step.reason(), object.waiting))
         .collect();
     let crd = |plural: &str, reason: &str| {
         let key = Key::new("", &format!("{plural}.operator.kyma-project.io"));
@@ -126,15 +126,51 @@ fn only_what_bears_our_mark_is_deleted_and_only_once() {
 fn the_base_is_waited_for_first_and_then_the_first_module_that_says_anything() {
     let (mute, speaks) = (manifest("mute", None), manifest("cache", Some("users have objects")));
     let wait = |text: &str| Progress::Wait(text.to_owned());
+    let manifests = |text: &str| Progress::WaitForManifests(text.to_owned());
     for (base, left, expected) in [
         (None, vec![], Progress::Gone),
         (Some("the CRDs"), vec![], wait("the CRDs")),
         (Some("the CRDs"), vec![speaks.clone()], wait("the CRDs")),
-        (None, vec![mute.clone(), speaks], wait("module cache: users have objects")),
-        (None, vec![mute], wait("waiting for modules to be deleted")),
+        (None, vec![mute.clone(), speaks], manifests("module cache: users have objects")),
+        (None, vec![mute], manifests("waiting for modules to be deleted")),
     ] {
         assert_eq!(progress(base.map(str::to_owned), &left), expected);
     }
+}
+
+#[test]
+fn the_events_of_the_steps_have_lifecycle_managers_reasons_in_its_order() {
+    let steps = [
+        Step::KymaState,
+        Step::RuntimeKymaState,
+        Step::Manifests,
+        Step::Certificate,
+        Step::Webhook,
+        Step::TemplateCrd,
+        Step::ReleaseCrd,
+        Step::RuntimeKyma,
+        Step::KymaCrd,
+        Step::LastManifests,
+        Step::Finalizer,
+    ];
+    // Upstream's `DeleteMetrics` is no step here: the series of a Kyma go with it.
+    assert_eq!(
+        steps.map(Step::reason),
+        [
+            "SetKcpKymaStateDeleting",
+            "SetSkrKymaStateDeleting",
+            "DeleteManifests",
+            "DeleteCertificateSetup",
+            "DeleteSkrWebhookResources",
+            "DeleteSkrModuleTemplateCrd",
+            "DeleteSkrModuleReleaseMetaCrd",
+            "DeleteSkrKyma",
+            "DeleteSkrKymaCrd",
+            "EnsureManifestDeletion",
+            "DropKymaFinalizer",
+        ]
+    );
+    assert!(stuck_note("why").ends_with("no progress for 5 minutes: why"));
 }
 
 #[test]

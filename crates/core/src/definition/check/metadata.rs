@@ -4,9 +4,13 @@ use serde_json::{Map, Value};
 
 use super::{Check, default_namespace};
 use crate::{
-    api::names::{annotation, label},
+    api::{
+        names::{annotation, label},
+        shared::ObjectMeta,
+    },
     definition::{Kind, code, near},
     diagnostic::Place,
+    plan::rollout,
     yaml,
 };
 
@@ -25,7 +29,7 @@ const SERVER_FIELDS: [&str; 8] = [
 const RESERVED_ANNOTATIONS: [&str; 4] =
     [annotation::PATH, annotation::SOURCE, annotation::DIGEST, annotation::MODULE_TREE];
 /// Our annotations that a definition may have, with their allowed values. Empty for any value.
-const ANNOTATIONS: [(&str, &[&str]); 7] = [
+const ANNOTATIONS: [(&str, &[&str]); 12] = [
     (annotation::MODULE_PATH, &[]),
     (annotation::MODULES_FROM, &["runtime", "git", "merge"]),
     (annotation::RECONCILE_REQUESTED_AT, &[]),
@@ -33,6 +37,19 @@ const ANNOTATIONS: [(&str, &[&str]); 7] = [
     (annotation::ADOPT, &["true", "false"]),
     (annotation::ALLOW_DOWNGRADE, &[]),
     (annotation::CONFIRM_PRUNE, &[]),
+    (annotation::ROLLOUT_MAX_UNAVAILABLE, &[]),
+    (annotation::ROLLOUT_MAX_FAILURES, &[]),
+    (annotation::ROLLOUT_WAVES, &[]),
+    (annotation::ROLLOUT_PAUSED, &["true", "false"]),
+    (annotation::ROLLOUT_RESUMED, &[]),
+];
+/// The annotations that say how the versions of a module spread.
+const ROLLOUT: [&str; 5] = [
+    annotation::ROLLOUT_MAX_UNAVAILABLE,
+    annotation::ROLLOUT_MAX_FAILURES,
+    annotation::ROLLOUT_WAVES,
+    annotation::ROLLOUT_PAUSED,
+    annotation::ROLLOUT_RESUMED,
 ];
 /// The prefix of all our annotations.
 const PREFIX: &str = "tidegate.dev/";
@@ -130,10 +147,33 @@ impl Check<'_> {
                 self.error(self.at(&path), code::ANNOTATION, message, hint);
             }
         }
+        self.rollout(kind, &entries("annotations"));
         if kind != Kind::ModuleTemplate && entries("annotations").contains_key(annotation::MODULE_PATH) {
             let place = self.at_key(&["metadata".into(), "annotations".into(), annotation::MODULE_PATH.into()]);
             let message = format!("the annotation `{}` has no effect on a {kind}", annotation::MODULE_PATH);
             self.warning(place, code::ANNOTATION, message, "put it on the ModuleTemplate");
+        }
+    }
+
+    /// Checks how the versions of a module spread.
+    fn rollout(&mut self, kind: Kind, annotations: &Map<String, Value>) {
+        if kind != Kind::ModuleReleaseMeta {
+            for key in ROLLOUT.into_iter().filter(|key| annotations.contains_key(*key)) {
+                let place = self.at_key(&["metadata".into(), "annotations".into(), key.into()]);
+                let message = format!("the annotation `{key}` has no effect on a {kind}");
+                self.warning(place, code::ANNOTATION, message, "put it on the ModuleReleaseMeta");
+            }
+            return;
+        }
+        let texts = annotations.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let metadata = ObjectMeta { annotations: Some(texts.collect()), ..ObjectMeta::default() };
+        if let Err(rollout::ParsePolicyError { annotation, message }) = rollout::policy(&metadata)
+            // Its values are checked above.
+            && annotation != annotation::ROLLOUT_PAUSED
+        {
+            let place = self.at(&["metadata".into(), "annotations".into(), annotation.into()]);
+            let message = format!("the annotation `{annotation}`: {message}");
+            self.error(place, code::ANNOTATION, message, "docs/rollout.md describes the annotations of a rollout");
         }
     }
 

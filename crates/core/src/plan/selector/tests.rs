@@ -78,3 +78,32 @@ fn what_kubernetes_refuses_matches_nothing() {
         check(expression(operator, values), &[("tier", "gold")], None);
     }
 }
+
+#[test]
+fn selectors_are_read_as_kubectl_reads_them() {
+    let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let canary = labels(&[("stage", "canary"), ("example.org/region", "eu")]);
+    for (text, expected) in [
+        ("stage=canary", true),
+        ("stage == canary", true),
+        ("stage!=canary", false),
+        ("stage in (canary, early)", true),
+        ("stage notin (canary,early)", false),
+        ("stage,example.org/region=eu", true),
+        ("stage,!frozen", true),
+        ("!stage", false),
+        ("stage=canary,example.org/region in (us, ap)", false),
+        ("tier notin (free)", true),
+    ] {
+        assert_eq!(read(text).unwrap().matches(&canary), expected, "{text}");
+    }
+    for text in
+        ["", "stage=", "=canary", "stage in canary", "stage in ()", "stage canary", "!stage=canary", "a=b c", ","]
+    {
+        let read = read(text);
+        // Kubernetes has labels with empty values.
+        assert_eq!(read.is_ok(), text == "stage=" || text == "stage in ()", "{text}: {read:?}");
+    }
+}

@@ -63,6 +63,7 @@ fn decide_by(
         size_min: Duration::from_secs(1200),
         labels: &labels,
         installed,
+        held: &NOTHING_HELD,
     });
     let settings = Settings::default();
     runtime(landscape, &Components::default(), kyma, &kyma.spec, &settings, &InstalledModules::default(), windows)
@@ -209,6 +210,7 @@ fn the_component_of_the_coming_version_is_wanted_while_it_waits() {
         size_min: Duration::ZERO,
         labels: &labels,
         installed: &installed,
+        held: &NOTHING_HELD,
     });
     let components = Components::new(std::sync::Arc::default(), Answer::Failed("away".to_owned()));
     let plan = runtime(&landscape, &components, &kyma, &kyma.spec, &settings, &InstalledModules::default(), windows);
