@@ -676,7 +676,7 @@ impl TryFrom<Options> for Config {
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
             request_timeout: options.request_timeout.0,
             resync: at_least(RESYNC_MIN, "resync", options.resync)?,
-            restricted_modules: names("restrictedDefaultModules", &given(&options.restricted_default_modules))?,
+            restricted_modules: names("restrictedDefaultModules", &listed_names(&options.restricted_default_modules))?,
             istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
             agent: agent(&options, listener.clone())?,
             pull_secret: pull_secret(&options)?,
@@ -709,7 +709,7 @@ impl TryFrom<Options> for Config {
 }
 
 /// The names of a list. The flag of an empty list, as Lifecycle Manager's Deployment may have it, is one empty text.
-fn given(names: &[String]) -> Vec<String> {
+fn listed_names(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
@@ -772,7 +772,7 @@ fn certificates(options: &Options) -> Result<Rules, Error> {
             Pki::Builtin => Some(Backend::Builtin),
         },
         namespace: checked("istioNamespace", &options.istio_namespace)?,
-        additional_dns_names: given(&options.additional_dns_names),
+        additional_dns_names: listed_names(&options.additional_dns_names),
         duration: at_least(CERTIFICATE_DURATION_MIN, "selfSignedCertDuration", options.self_signed_cert_duration)?,
         renew_before: options.self_signed_cert_renew_before.0,
         renew_buffer: options.self_signed_cert_renew_buffer.0,
