@@ -231,7 +231,7 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     pub skr_watcher_program: Option<WatcherProgram>,
     /// Pull the images of modules and of the agent with this Secret, which Tidegate copies from kcp-system to
-    /// kyma-system in each runtime together with the agent [default: none]
+    /// kyma-system in each runtime [default: none]
     #[arg(long, value_name = "NAME")]
     pub skr_image_pull_secret: Option<String>,
     /// Run the agent with this priority class; Tidegate creates `skr-webhook-priority`, any other must exist in the

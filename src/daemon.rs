@@ -31,7 +31,7 @@ use tidegate_core::{
     api::names,
     diagnostic::{Diagnostics, Severity},
     name::Key,
-    plan::{Settings, reporting::Agent},
+    plan::Settings,
     template::{Engine, Library, TemplateFile, Templates},
 };
 use tidegate_git as git;
@@ -374,7 +374,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     let gateway = config.listener.gateway.namespace();
     let mut watches =
         feed::feed(&context.kcp, &context.stores, &context.events, &config.namespaces, gateway, &context.certificates);
-    if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
+    if let Some(name) = &config.pull_secret {
+        let key = Key::new(names::KCP_NAMESPACE, name);
         watches.push(feed::pull_secret(&context.kcp, &context.stores, &context.events, &key));
     }
     // While the module is not restricted, no Secret of it gets data.

@@ -452,7 +452,7 @@ impl RuntimePass<'_> {
             crds: base.crds,
             catalog: base.catalog,
             webhook: reporting.webhook,
-            pull_secret: reporting.pull_secret,
+            pull_secret: base.pull_secret,
             applied: base.applied,
             watch: Some(reporting.watch),
             watch_applied: reporting.applied,
@@ -630,7 +630,8 @@ impl RuntimePass<'_> {
         }
         let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
         let mut found = LiveObjects::new();
-        for gvk in decide::kinds(manifests, self.context.settings.agent.is_some()) {
+        let settings = self.context.settings;
+        for gvk in decide::kinds(manifests, settings.agent.is_some(), settings.plan.pull_secret.is_some()) {
             let Some(kind) = cluster.kind(&gvk).await? else { continue };
             let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
             found.extend(listed.into_iter().map(|metadata| (metadata.id.clone(), metadata)));

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 use self::{
     change::{Change, Edit, Wake},
     definitions::Definitions,
-    secret::{GatewaySecret, LeafSecret, SourceSecret},
+    secret::{GatewaySecret, LeafSecret, PullSecret, SourceSecret},
 };
 use crate::controller::{Queue, Subject};
 use tidegate_cluster::Unreadable;
@@ -89,7 +89,7 @@ pub enum Table {
     Certificates,
     /// The Secrets of these certificates; metadata only.
     CertificateSecrets,
-    /// The image pull Secret of the agent; metadata only.
+    /// The image pull Secret of runtimes. Its data are not kept.
     PullSecret,
     /// The Secrets whose data Secrets of modules get; metadata only.
     SourceSecrets,
@@ -125,8 +125,7 @@ pub struct Tables {
     /// By name; all are in one namespace.
     certificates: BTreeMap<String, Arc<Live>>,
     certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
-    /// The version of that Secret.
-    pull_secret: Option<String>,
+    pull_secret: Option<Arc<PullSecret>>,
     /// By name; all are in one namespace.
     source_secrets: BTreeMap<String, Arc<SourceSecret>>,
     runtime_crds: Arc<RuntimeCrds>,
@@ -390,8 +389,8 @@ impl Stores {
         self.tables().certificate_secrets.get(name).cloned()
     }
 
-    /// The version of the image pull Secret of the agent, if it exists.
-    pub fn pull_secret(&self) -> Option<String> {
+    /// The image pull Secret of runtimes, if it exists.
+    pub(crate) fn pull_secret(&self) -> Option<Arc<PullSecret>> {
         self.tables().pull_secret.clone()
     }
 
@@ -520,11 +519,11 @@ impl Stores {
         }
     }
 
-    /// Stores the version of the agent's image pull Secret; `None` if it is gone.
-    pub(crate) fn set_pull_secret(&self, version: Option<String>) {
+    /// Stores the image pull Secret of runtimes; `None` if it is gone.
+    pub(crate) fn set_pull_secret(&self, secret: Option<Arc<PullSecret>>) {
         let mut tables = self.tables();
-        if tables.pull_secret != version {
-            tables.pull_secret = version;
+        if tables.pull_secret != secret {
+            tables.pull_secret = secret;
             self.wake(&mut tables, &Change::PullSecret);
         }
     }
@@ -726,7 +725,7 @@ impl Table {
             Table::Authority => "the CA's Secret",
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
-            Table::PullSecret => "the agent's image pull Secret",
+            Table::PullSecret => "the image pull Secret",
             Table::SourceSecrets => "the Secrets for modules",
             Table::RuntimeCrds => "the CustomResourceDefinitions of runtimes",
             Table::RegistrySecret => "the Secrets of OCI registries",

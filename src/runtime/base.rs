@@ -1,4 +1,5 @@
-//! The base of a runtime: the system namespace, the CRDs and the module catalog, which every runtime has.
+//! The base of a runtime: the system namespace, the CRDs, the module catalog and the image pull Secret, which every
+//! runtime has.
 //!
 //! Tidegate renders and serialises the base once for all runtimes of a class. The platform reserves the names of these
 //! objects. So Tidegate applies them without checking their owner, as Lifecycle Manager does.

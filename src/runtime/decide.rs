@@ -200,8 +200,8 @@ pub(super) fn unreadable_counterpart(known: &KnownCounterpart) -> Option<status:
 }
 
 /// The kinds of all objects that Tidegate applies in the runtime, each in one version.
-pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool) -> Vec<Gvk> {
-    let mut kinds: Vec<Gvk> = base::kinds();
+pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool, has_pull_secret: bool) -> Vec<Gvk> {
+    let mut kinds: Vec<Gvk> = base::kinds(has_pull_secret);
     kinds.extend(reporting::kinds(has_agent));
     let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
     kinds.extend(synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind)));

@@ -104,9 +104,9 @@ pub(crate) async fn apply(
 /// Reads the data of the Secrets in KCP that the objects at `indices` get.
 async fn load(filling: Filling<'_>, objects: &SharedObjects, indices: &[usize]) -> Result<decide::Data, Error> {
     let mut data = decide::Data::new();
-    for key in decide::data_sources(objects, indices) {
-        let secret = enact::read_secret(filling.kcp, &key).await?;
-        data.extend(decide::data_of(secret).map(|of_key| (key, of_key)));
+    for source in decide::data_sources(objects, indices) {
+        let secret = enact::read_secret(filling.kcp, &source.secret).await?;
+        data.extend(decide::data_of(&source, secret).map(|of_secret| (source, of_secret)));
     }
     Ok(data)
 }

@@ -86,7 +86,7 @@ pub(super) async fn reconcile(
     };
     let prerequisites = match find_prerequisites(pass, agent).await? {
         Ok(prerequisites) => prerequisites,
-        Err(missing) => return Ok(missing.report(agent)),
+        Err(missing) => return Ok(missing.report()),
     };
     let user = match known.user.step(live.is_some(), recorded) {
         UserStep::Use(user) => user,
@@ -126,7 +126,8 @@ async fn find_prerequisites(pass: &RuntimePass<'_>, agent: &Agent) -> Result<Res
         Err(missing) => return Ok(Err(missing)),
     };
     let certificate = certificates::ensure(pass.context.certificates, pass.cause, pass.kyma, pass.now).await?;
-    Ok(decide::prerequisites(agent, address, certificate, stores.ca_bundle(), stores.pull_secret()))
+    let pull_secret = stores.pull_secret().map(|secret| secret.version.clone());
+    Ok(decide::prerequisites(agent, address, certificate, stores.ca_bundle(), pull_secret))
 }
 
 /// A pass over what reports changes in one runtime.
@@ -240,20 +241,13 @@ impl ReportingPass<'_> {
         let RuntimePass { context, .. } = self.pass;
         let Installable { agent, prerequisites, .. } = installable;
         let leaf = certificates::load(context.certificates, &prerequisites.issued).await?;
-        let pull_secret = match agent.pull_secret() {
-            Some(key) => {
-                let secret = enact::read_secret(context.kcp, &key).await?;
-                Some((key, secret))
-            }
-            None => None,
-        };
-        let inputs = match decide::own_inputs(&prerequisites.issued, leaf, pull_secret) {
-            Ok(inputs) => inputs,
+        let leaf = match decide::own_leaf(&prerequisites.issued, leaf) {
+            Ok(leaf) => leaf,
             Err(message) => return Ok(Err(decide::own_failed(message))),
         };
         let (agent, address, bundle) =
             (agent.clone(), prerequisites.address.clone(), Arc::clone(&prerequisites.bundle));
-        let render = move |templates: &Templates| decide::own_objects(templates, &agent, &address, &bundle, inputs);
+        let render = move |templates: &Templates| decide::own_objects(templates, &agent, &address, &bundle, &leaf);
         let objects = context.templates.renderer.with(self.report.templates(), render).await;
         Ok(match objects {
             Ok(objects) => Ok(SharedObjects::new(&objects, Mark::Runtime, &|_| None)),
@@ -273,7 +267,7 @@ impl ReportingPass<'_> {
         known.attempt = attempt;
         let results =
             ApplyResults { failed, problems: &self.report.problems, complete: is_complete.then_some(&total), again };
-        let installed = match decide::end(results, self.agent, known.own.as_ref()) {
+        let installed = match decide::end(results, self.agent) {
             Ok(installed) => installed,
             Err(report) => return Ok(*report),
         };

@@ -62,7 +62,7 @@ pub enum Change {
     Gateway,
     /// The certificates of these runtimes, or their Secrets, changed.
     Certificate(Vec<Key>),
-    /// The agent's image pull Secret changed.
+    /// The image pull Secret of runtimes changed.
     PullSecret,
     /// A Secret whose data Secrets of a module get changed.
     SourceSecret,

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
-    secret::{GatewaySecret, LeafSecret, SourceSecret},
+    secret::{GatewaySecret, LeafSecret, PullSecret, SourceSecret},
     unreadable::Found,
 };
 use tidegate_cluster::{
@@ -87,15 +87,13 @@ pub fn feed(
     watches
 }
 
-/// Watches the agent's image pull Secret. Its content is read when it is written to a runtime.
+/// Watches the image pull Secret of runtimes. Its data are read again when they are written to a runtime.
 pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, key: &Key) -> Watch {
     Feed { kcp, stores, events }.watch(
         Table::PullSecret,
-        named_secret(key.namespace(), key.name()).metadata_only(),
-        |secret: PartialObjectMeta<Secret>| {
-            Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
-        },
-        |stores, _, version| stores.set_pull_secret(version.map(|version| String::clone(&version))),
+        named_secret(key.namespace(), key.name()),
+        PullSecret::from_secret,
+        |stores, _, secret| stores.set_pull_secret(secret),
     )
 }
 

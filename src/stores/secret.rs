@@ -1,6 +1,6 @@
 //! The Secrets with certificates, as far as the stores keep them.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -47,6 +47,17 @@ pub(crate) struct LeafSecret {
     pub issued_for: Option<String>,
 }
 
+/// The image pull Secret of runtimes, without its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PullSecret {
+    /// Changes with every change of the Secret.
+    pub version: String,
+    /// Its type.
+    pub type_: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// A Secret whose data Secrets of a module get, without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceSecret {
@@ -85,6 +96,19 @@ impl GatewaySecret {
 impl fmt::Debug for GatewaySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatewaySecret").field("resource_version", &self.resource_version).finish_non_exhaustive()
+    }
+}
+
+// === impl PullSecret ===
+
+impl PullSecret {
+    pub(super) fn from_secret(secret: Secret) -> Option<PullSecret> {
+        let ObjectMeta { uid, resource_version, labels, .. } = secret.metadata;
+        Some(PullSecret {
+            version: format!("{}/{}", uid.unwrap_or_default(), resource_version?),
+            type_: secret.type_.unwrap_or_default(),
+            labels: labels.unwrap_or_default(),
+        })
     }
 }
 

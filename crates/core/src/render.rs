@@ -43,7 +43,7 @@ pub use reporting::{
     Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
 };
 pub use scope::built_in_scope;
-pub use shared::{CompleteModule, Mark, SharedObject, SharedObjects};
+pub use shared::{CompleteModule, DataSource, Mark, SharedObject, SharedObjects};
 pub use trial::{Trial, sample_agents};
 
 /// The kinds whose CRDs are installed in runtimes.

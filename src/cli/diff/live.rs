@@ -94,6 +94,13 @@ pub(super) struct Clusters {
     /// Read the CA that runtimes trust from a Secret in this namespace
     #[arg(long, value_name = "NAME", requires = "live", default_value = "istio-system")]
     istio_namespace: String,
+    /// Compare as a daemon with this `--skr-image-pull-secret`, whose name is in the workloads of modules [default:
+    /// none]
+    #[arg(long, value_name = "NAME", requires = "live")]
+    skr_image_pull_secret: Option<String>,
+    /// Compare as a daemon with these `--restricted-default-modules`, separated by commas [default: none]
+    #[arg(long, value_name = "NAMES", requires = "live", value_delimiter = ',')]
+    restricted_default_modules: Vec<String>,
 }
 
 /// The revision with its templates.
@@ -177,6 +184,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
     let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world);
+    inputs.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
+    inputs.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
     inputs.numbers = given.numbers;
     inputs.maintenance = given.maintenance;
     shared.meet(&inputs.definitions);

@@ -10,7 +10,7 @@ use tidegate_core::{
     status::Part,
 };
 
-use super::state::{Base, KnownBase};
+use super::state::{Base, Credentials, KnownBase};
 use crate::runtime::{
     delay,
     objects::{Applied, Failed},
@@ -31,6 +31,8 @@ pub(in crate::runtime) struct BaseReport {
     pub(in crate::runtime) crds: Part,
     /// The module catalog.
     pub(in crate::runtime) catalog: Part,
+    /// The image pull Secret, if one is configured.
+    pub(in crate::runtime) pull_secret: Option<Part>,
     /// Digest of the base, once all of it is applied.
     pub(in crate::runtime) applied: Option<Digest>,
     /// When to try again.
@@ -44,14 +46,16 @@ const HELD_RETRY: Duration = Duration::from_secs(10);
 const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// The kinds of which every runtime has objects.
-pub(in crate::runtime) fn kinds() -> Vec<Gvk> {
+pub(in crate::runtime) fn kinds(has_pull_secret: bool) -> Vec<Gvk> {
     let [templates, releases] = catalog_kinds();
-    vec![
+    let mut kinds = vec![
         Gvk::new("", "v1", "Namespace"),
         Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         templates,
         releases,
-    ]
+    ];
+    kinds.extend(has_pull_secret.then(|| Gvk::new("", "v1", "Secret")));
+    kinds
 }
 
 /// The kinds of the catalog, in the order of prune.
@@ -97,6 +101,12 @@ pub(super) fn ending(
     let report = BaseReport {
         crds: part(failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
         catalog: part(failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
+        pull_secret: base.credentials.as_ref().map(|credentials| match credentials {
+            Credentials::Found => part(failed, &[], |id| &*id.kind == "Secret"),
+            Credentials::Missing(key) => {
+                Part::Waiting(format!("there is no Secret {key} to pull images with: create it in the control plane"))
+            }
+        }),
         applied: is_complete.then_some(base.digest),
         again: classes.map(|class| delay(class, attempt)).chain(is_held.then_some(HELD_RETRY)).min(),
     };

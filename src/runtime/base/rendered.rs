@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_core::{
-    api::shared::ObjectMeta,
+    api::{names::KCP_NAMESPACE, shared::ObjectMeta},
     landscape::{Landscape, SourceName},
+    name::Key,
     object::Digest,
     plan::{self, Class, Settings},
-    render::{self, Mark, RuntimeCrds, SharedObjects},
+    render::{self, DataSource, Mark, RuntimeCrds, SharedObjects},
     template::Library,
 };
 
-use super::state::Base;
-use crate::runtime::{RuntimePass, shelf::Shelf};
+use super::state::{Base, Credentials};
+use crate::{
+    runtime::{RuntimePass, shelf::Shelf},
+    stores::secret::PullSecret,
+};
 
 /// The bases of all runtimes, valid for one landscape.
 #[derive(Default)]
@@ -33,6 +37,8 @@ struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
     crds: Arc<RuntimeCrds>,
+    /// The image pull Secret, if one is configured and exists.
+    pull_secret: Option<Arc<PullSecret>>,
 }
 
 // === impl Bases ===
@@ -46,15 +52,19 @@ impl Bases {
         class: &Class,
     ) -> Arc<Base> {
         let context = pass.context;
-        let crds = context.stores.runtime_crds();
-        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.templates.library(), crds };
+        let inputs = Inputs {
+            landscape: Arc::clone(landscape),
+            library: context.templates.library(),
+            crds: context.stores.runtime_crds(),
+            pull_secret: context.stores.pull_secret(),
+        };
         let overriding = inputs.library.overriding(&pass.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
         let make = async {
-            let (landscape, kin, settings) = (Arc::clone(landscape), kin.clone(), context.settings.plan.clone());
-            let crds = Arc::clone(&inputs.crds);
-            let render = move |library: &Library| render_base(&settings, &landscape, &crds, library, &kin);
-            context.templates.renderer.with_library(&inputs.library, render).await
+            let (library, kin, settings) = (Arc::clone(&inputs.library), kin.clone(), context.settings.plan.clone());
+            let inputs = inputs.clone();
+            let render = move |library: &Library| render_base(&settings, &inputs, library, &kin);
+            context.templates.renderer.with_library(&library, render).await
         };
         self.0.get(kin.clone(), inputs.clone(), make).await
     }
@@ -67,10 +77,12 @@ impl PartialEq for Inputs {
         Arc::ptr_eq(&self.landscape, &other.landscape)
             && Arc::ptr_eq(&self.library, &other.library)
             && Arc::ptr_eq(&self.crds, &other.crds)
+            && self.pull_secret == other.pull_secret
     }
 }
 
-fn render_base(settings: &Settings, landscape: &Landscape, crds: &RuntimeCrds, library: &Library, kin: &Kin) -> Base {
+fn render_base(settings: &Settings, inputs: &Inputs, library: &Library, kin: &Kin) -> Base {
+    let Inputs { landscape, crds, pull_secret, library: _ } = inputs;
     let catalog = plan::catalog(landscape, &kin.class, settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -78,11 +90,36 @@ fn render_base(settings: &Settings, landscape: &Landscape, crds: &RuntimeCrds, l
         Ok(object) => objects.push(object),
         Err(error) => problems.push(error.to_string()),
     }
+    let templates = library.of_source(kin.overriding.as_ref());
+    let credentials = match (&settings.pull_secret, pull_secret) {
+        (Some(name), Some(found)) => {
+            match render::agent_pull_secret(templates, name, &found.type_, &found.labels, []) {
+                Ok(object) => {
+                    let credentials = (object.id(), Key::new(KCP_NAMESPACE, name), found.version.as_str());
+                    objects.push(object);
+                    Some(credentials)
+                }
+                Err(error) => {
+                    problems.push(error.to_string());
+                    None
+                }
+            }
+        }
+        (_, None) | (None, Some(_)) => None,
+    };
     // The catalog's kinds are namespaced: their CRDs are among the objects.
     let objects = objects.iter().chain(crds.objects());
-    let objects = Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None));
+    let objects = SharedObjects::new(objects, Mark::Runtime, &|_| None);
+    let objects = Arc::new(match credentials {
+        Some((id, secret, version)) => objects.with_data(&id, &Arc::new(DataSource { secret, module: None }), version),
+        None => objects,
+    });
     let digest = Digest::all([&objects.digest, &generations(landscape, &catalog)]);
-    Base { objects, digest, problems }
+    let credentials = settings.pull_secret.as_ref().map(|name| match pull_secret {
+        Some(_) => Credentials::Found,
+        None => Credentials::Missing(Key::new(KCP_NAMESPACE, name)),
+    });
+    Base { objects, digest, problems, credentials }
 }
 
 /// Digest of the generations of the definitions behind a catalog.

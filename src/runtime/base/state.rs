@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{object::Digest, render::SharedObjects};
+use tidegate_core::{name::Key, object::Digest, render::SharedObjects};
 
 use crate::runtime::objects::Applied;
 
@@ -25,4 +25,15 @@ pub(super) struct Base {
     pub(super) digest: Digest,
     /// Why some objects were not rendered.
     pub(super) problems: Vec<String>,
+    /// The image pull Secret in the control plane, if one is configured.
+    pub(super) credentials: Option<Credentials>,
+}
+
+/// The image pull Secret in the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// It exists.
+    Found,
+    /// It does not exist. What runtimes have stays.
+    Missing(Key),
 }

@@ -176,12 +176,13 @@ fn each_kind_that_we_put_into_a_runtime_is_listed_once() {
         let status = Some(ManifestStatus { synced, ..ManifestStatus::default() });
         Arc::new(Manifest { status, ..Manifest::default() })
     };
-    let base = kinds(&[], false);
+    let base = kinds(&[], false, false);
     assert!(base.is_sorted());
-    assert_eq!(kinds(&[manifest("", "v1", "Namespace")], false), base);
+    assert_eq!(kinds(&[manifest("", "v1", "Namespace")], false, false), base);
     let things = [manifest("x.io", "v1", "Thing"), manifest("x.io", "v1beta1", "Thing")];
-    assert_eq!(kinds(&things, false).len(), base.len() + 1);
-    assert!(base.len() < kinds(&[], true).len());
+    assert_eq!(kinds(&things, false, false).len(), base.len() + 1);
+    assert!(base.len() < kinds(&[], true, false).len());
+    assert_eq!(kinds(&[], false, true).len(), base.len() + 1, "the image pull Secret");
 }
 
 #[test]

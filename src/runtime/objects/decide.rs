@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use tidegate_cluster::{Effect, Error, Outcome, Target, Task};
 use tidegate_core::{
-    api::names::{DEPLOYER, label},
+    api::names::label,
     changes::covers,
     landscape::label as label_value,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    render::{SharedObject, SharedObjects},
+    render::{DataSource, SharedObject, SharedObjects},
 };
 
 use super::state::{Applied, Failed, LiveObjects, Seen, Version};
@@ -68,7 +68,7 @@ pub(super) fn reads<'a>(objects: &'a SharedObjects, suspects: &[usize]) -> Vec<R
 }
 
 /// The data of Secrets in KCP that objects get. Must not outlive the requests that need them.
-pub(super) type Data = BTreeMap<Key, Value>;
+pub(super) type Data = BTreeMap<DataSource, Value>;
 
 /// What bodies are filled with.
 #[derive(Clone, Copy)]
@@ -80,14 +80,17 @@ pub(super) struct Bodies<'a> {
 }
 
 /// The Secrets in KCP whose data the objects at `indices` get.
-pub(super) fn data_sources(objects: &SharedObjects, indices: &[usize]) -> BTreeSet<Key> {
+pub(super) fn data_sources(objects: &SharedObjects, indices: &[usize]) -> BTreeSet<DataSource> {
     let sources = indices.iter().filter_map(|&index| objects.objects[index].data_from.as_deref());
     sources.cloned().collect()
 }
 
-/// The data of a Secret in KCP; `None` if it is gone, or is no longer meant for modules.
-pub(super) fn data_of(secret: Option<Secret>) -> Option<Value> {
-    let secret = secret.filter(|secret| label_value(&secret.metadata, label::MODULE_NAME) == Some(DEPLOYER))?;
+/// The data of a Secret in KCP; `None` if it is gone, or is no longer meant for the module.
+pub(super) fn data_of(source: &DataSource, secret: Option<Secret>) -> Option<Value> {
+    let is_meant = |secret: &Secret| {
+        source.module.is_none_or(|module| label_value(&secret.metadata, label::MODULE_NAME) == Some(module))
+    };
+    let secret = secret.filter(is_meant)?;
     serde_json::to_value(secret.data.unwrap_or_default()).ok()
 }
 

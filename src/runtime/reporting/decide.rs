@@ -9,7 +9,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use tidegate_cluster::{Error, Kind};
 use tidegate_core::{
@@ -98,8 +97,6 @@ pub(super) struct InstalledAgent {
     pub(super) trusts: Option<Digest>,
     /// What to record, once all objects are applied.
     applied: Option<String>,
-    /// The image pull Secret, if one is configured.
-    pull_secret: Option<Part>,
 }
 
 /// What a pass does about the objects of one runtime.
@@ -111,21 +108,11 @@ pub(super) enum OwnStep {
     Apply(OwnObjects),
 }
 
-/// The content of the objects of one runtime, before they are rendered.
-pub(super) struct OwnInputs {
-    /// The certificate.
-    pub(super) leaf: Leaf,
-    /// The image pull Secret in the control plane, if one is configured.
-    pub(super) pull_secret: Option<(Key, Secret)>,
-}
-
 /// Reporting after a pass.
 #[derive(Debug)]
 pub(in crate::runtime) struct ReportingReport {
     /// The webhook configuration and the agent.
     pub(in crate::runtime) webhook: Part,
-    /// The image pull Secret, if one is configured.
-    pub(in crate::runtime) pull_secret: Option<Part>,
     /// Whether Tidegate receives changes.
     pub(in crate::runtime) watch: WatchFact,
     /// What to record, once all objects are applied.
@@ -172,7 +159,7 @@ pub(super) fn drift(manifests: &[Arc<Manifest>]) -> Drift {
     let mut drift = Drift::default();
     let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
     let synced = synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind));
-    for gvk in base::kinds().into_iter().chain(kinds(true)) {
+    for gvk in base::kinds(true).into_iter().chain(kinds(true)) {
         let plural = Kind::built_in(&gvk)
             .map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |kind| kind.plural.to_string());
         drift.insert(&gvk.group, Some(&plural));
@@ -268,20 +255,9 @@ pub(super) fn own_step(own: OwnObjects, live: Option<&LiveObjects>) -> OwnStep {
     if own.is_complete(live) { OwnStep::Keep(own) } else { OwnStep::Apply(own) }
 }
 
-/// The inputs of the runtime's own objects, given what the control plane has. Fails if a Secret is gone or incomplete.
-pub(super) fn own_inputs(
-    issued: &Issued,
-    leaf: Option<Leaf>,
-    pull_secret: Option<(Key, Option<Secret>)>,
-) -> Result<OwnInputs, String> {
-    let lacks_leaf = || format!("Secret {} lacks the runtime's certificate or its key", issued.secret);
-    let leaf = leaf.ok_or_else(lacks_leaf)?;
-    let pull_secret = match pull_secret {
-        None => None,
-        Some((key, Some(secret))) => Some((key, secret)),
-        Some((key, None)) => return Err(format!("Secret {key} is gone")),
-    };
-    Ok(OwnInputs { leaf, pull_secret })
+/// The runtime's certificate, given what the control plane has. Fails if its Secret is gone or incomplete.
+pub(super) fn own_leaf(issued: &Issued, leaf: Option<Leaf>) -> Result<Leaf, String> {
+    leaf.ok_or_else(|| format!("Secret {} lacks the runtime's certificate or its key", issued.secret))
 }
 
 /// None of the runtime's own objects can be applied.
@@ -295,16 +271,10 @@ pub(super) fn own_objects(
     agent: &Agent,
     address: &Address,
     bundle: &[u8],
-    OwnInputs { leaf, pull_secret }: OwnInputs,
+    leaf: &Leaf,
 ) -> Result<Vec<Object>, template::Error> {
     let data = [(CERTIFICATE, &*leaf.certificate), (KEY, &*leaf.key), (CA_BUNDLE, bundle)];
     let mut objects = vec![render::agent_secret(templates, data)?];
-    if let Some((key, secret)) = pull_secret {
-        let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());
-        let data = secret.data.unwrap_or_default();
-        let data = data.iter().map(|(key, bytes)| (key.as_str(), bytes.0.as_slice()));
-        objects.push(render::agent_pull_secret(templates, key.name(), &type_, &labels, data)?);
-    }
     if agent.program.restarts_for_certificates() {
         // Only a new certificate needs a restart, not other changes of its Secret.
         let restart = Digest::of_bytes(&leaf.certificate).to_string();
@@ -315,9 +285,7 @@ pub(super) fn own_objects(
 
 /// The identities of the runtime's own objects, in the order of apply.
 pub(super) fn own_ids(agent: &Agent) -> Vec<ObjectId> {
-    let secret = |name| secret_kind().id(&Key::new(SKR_NAMESPACE, name));
-    let mut ids = vec![secret(SKR_WEBHOOK_SECRET)];
-    ids.extend(agent.pull_secret.as_deref().map(secret));
+    let mut ids = vec![secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET))];
     if agent.program.restarts_for_certificates() {
         ids.push(deployment_kind().id(&deployment_key()));
     }
@@ -336,17 +304,7 @@ fn problem(failed: &[Failed], problems: &[String]) -> Option<String> {
     failed.first().map(|failed| &failed.message).or(problems.first()).cloned()
 }
 
-/// The image pull Secret in the runtime; none if none is configured. `own` are the runtime's own objects.
-fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Failed]) -> Option<Part> {
-    let id = secret_kind().id(&Key::new(SKR_NAMESPACE, agent.pull_secret.as_deref()?));
-    if let Some(failed) = failed.iter().find(|failed| failed.id == id) {
-        return Some(Part::Failed(failed.message.clone()));
-    }
-    let waiting = || Part::Waiting("the image pull Secret of the agent is not applied yet".to_owned());
-    Some(if own.is_some_and(|own| own.has(&id)) { Part::Done } else { waiting() })
-}
-
-/// The agent whose state the pass reports. `own` are the runtime's own objects.
+/// The agent whose state the pass reports.
 ///
 /// # Errors
 ///
@@ -354,18 +312,16 @@ fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Failed]) -> Op
 pub(super) fn end(
     results: ApplyResults<'_>,
     agent: Option<Installable<'_>>,
-    own: Option<&OwnObjects>,
 ) -> Result<InstalledAgent, Box<ReportingReport>> {
-    let pull_secret = agent.and_then(|found| pull_secret(found.agent, own, results.failed));
     if let Some(message) = problem(results.failed, results.problems) {
-        return Err(Box::new(ReportingReport::not_applied(message, pull_secret, results.again)));
+        return Err(Box::new(ReportingReport::not_applied(message, results.again)));
     }
     let applied = results.complete.map(|total| user::record(total, agent.and_then(|found| found.user)));
     let Some(Installable { agent, prerequisites, .. }) = agent else {
         return Err(Box::new(ReportingReport::without_agent(applied)));
     };
     let trusts = applied.is_some().then(|| Digest::of_bytes(&prerequisites.bundle));
-    Ok(InstalledAgent { program: agent.program, trusts, applied, pull_secret })
+    Ok(InstalledAgent { program: agent.program, trusts, applied })
 }
 
 /// The kind of Secrets.
@@ -406,7 +362,7 @@ impl InstalledAgent {
             Found::Starting(message) => Part::Waiting(message),
             Found::Broken(message) => Part::Failed(message),
         };
-        ReportingReport { webhook, pull_secret: self.pull_secret, watch, applied: self.applied, again }
+        ReportingReport { webhook, watch, applied: self.applied, again }
     }
 }
 
@@ -419,14 +375,9 @@ impl Missing {
     }
 
     /// The report. The objects stay as they are, and the prerequisite wakes the runtime when it appears.
-    pub(super) fn report(self, agent: &Agent) -> ReportingReport {
+    pub(super) fn report(self) -> ReportingReport {
         let message = format!("no agent is installed: {}", self.message);
-        let pull_secret = agent.pull_secret.as_ref().map(|_| match self.reason {
-            reason::NO_PULL_SECRET => Part::Waiting(message.clone()),
-            _ => Part::Unknown,
-        });
         ReportingReport {
-            pull_secret,
             webhook: if self.wrong { Part::Failed(message.clone()) } else { Part::Waiting(message.clone()) },
             watch: WatchFact { status: Status::False, reason: self.reason, message },
             applied: None,
@@ -439,10 +390,9 @@ impl Missing {
 
 impl ReportingReport {
     /// Some objects are not as desired.
-    pub(super) fn not_applied(message: String, pull_secret: Option<Part>, again: Option<Duration>) -> ReportingReport {
+    pub(super) fn not_applied(message: String, again: Option<Duration>) -> ReportingReport {
         ReportingReport {
             webhook: Part::Failed(message.clone()),
-            pull_secret,
             watch: WatchFact { status: Status::False, reason: reason::NOT_APPLIED, message },
             applied: None,
             again,
@@ -452,7 +402,7 @@ impl ReportingReport {
     /// The webhook configuration is as desired, and no agent is configured.
     pub(super) fn without_agent(applied: Option<String>) -> ReportingReport {
         let watch = WatchFact::not_configured();
-        ReportingReport { webhook: Part::Done, pull_secret: None, watch, applied, again: None }
+        ReportingReport { webhook: Part::Done, watch, applied, again: None }
     }
 }
 

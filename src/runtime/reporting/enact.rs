@@ -1,6 +1,5 @@
 //! Reading what reporting needs, and deleting its objects: one act, one request. Decides nothing.
 
-use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata, Propagation};
 use tidegate_core::{
     api::names::{MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, label},
@@ -12,11 +11,6 @@ use super::{
     decide::{deployment_key, deployment_kind},
     rhythm,
 };
-
-/// Reads a Secret in KCP.
-pub(super) async fn read_secret(kcp: &Cluster, key: &Key) -> Result<Option<Secret>, Error> {
-    kcp.get_as(&Kind::namespaced::<Secret>(), key).await
-}
 
 /// Lists the metadata of all objects of a kind in the runtime that carry our ownership label.
 pub(super) async fn list_ours(cluster: &Cluster, kind: &Kind) -> Result<Vec<Metadata>, Error> {

@@ -10,7 +10,7 @@ use tidegate_core::{
     },
     name::Key,
     object::{Gvk, ObjectId},
-    plan::reporting::{Agent, PRIORITY_CLASS},
+    plan::reporting::PRIORITY_CLASS,
 };
 
 use super::{decide::kinds, enact};
@@ -22,7 +22,7 @@ use crate::runtime::{RuntimePass, objects::LiveObjects};
 ///
 /// The error of a request.
 pub(in crate::runtime) async fn remove(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<usize, Error> {
-    let names = names(pass.context.settings.agent);
+    let names = names(pass.context.settings.plan.pull_secret.as_deref());
     let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
     let mut deleted = 0;
     for (gvk, metadata) in to_delete(&names, &found) {
@@ -39,7 +39,7 @@ fn to_delete<'a>(names: &'a [(Gvk, ObjectId)], found: &'a LiveObjects) -> Vec<(&
 }
 
 /// All objects that may exist, in the order of deletion.
-fn names(agent: Option<&Agent>) -> Vec<(Gvk, ObjectId)> {
+fn names(pull_secret: Option<&str>) -> Vec<(Gvk, ObjectId)> {
     let gvk = |kind: &str| kinds(true).into_iter().find(|gvk| &*gvk.kind == kind).expect("it is one of ours");
     let mut keys = vec![
         ("ValidatingWebhookConfiguration", Key::new("", SKR_WEBHOOK)),
@@ -49,7 +49,6 @@ fn names(agent: Option<&Agent>) -> Vec<(Gvk, ObjectId)> {
         ("PriorityClass", Key::new("", PRIORITY_CLASS)),
         ("Secret", Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)),
     ];
-    let pull_secret = agent.and_then(|agent| agent.pull_secret.as_deref());
     keys.extend(pull_secret.map(|name| ("Secret", Key::new(SKR_NAMESPACE, name))));
     keys.extend(SKR_WEBHOOK_POLICIES.map(|name| ("NetworkPolicy", Key::new(SKR_NAMESPACE, name))));
     keys.into_iter()

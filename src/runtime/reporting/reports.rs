@@ -1,6 +1,6 @@
 //! The shared objects of reporting, rendered once for all runtimes that get the same objects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -218,12 +218,6 @@ fn own_digests(templates: &Templates, agent: &Agent, address: &Address) -> Resul
     } else {
         None
     };
-    let pull_secret = match &agent.pull_secret {
-        Some(name) => {
-            let secret = render::agent_pull_secret(templates, name, "-", &BTreeMap::new(), [])?;
-            Some(secret.digest().to_string())
-        }
-        None => None,
-    };
-    Ok(json!([secret, deployment, pull_secret]))
+    // An earlier version had a third object here. Without its place, all runtimes would be written once.
+    Ok(json!([secret, deployment, null]))
 }

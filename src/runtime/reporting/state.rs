@@ -103,11 +103,6 @@ impl OwnObjects {
         })
     }
 
-    /// Whether one object is as desired.
-    pub(super) fn has(&self, id: &ObjectId) -> bool {
-        self.objects.iter().any(|(found, seen)| found == id && *seen != Seen::Missing)
-    }
-
     /// The same objects, to be applied with this content.
     pub(super) fn with_content(&self, objects: SharedObjects) -> Applied {
         Applied { objects: Arc::new(objects), seen: self.objects.iter().map(|(_, seen)| *seen).collect() }

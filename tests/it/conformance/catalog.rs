@@ -125,11 +125,12 @@ async fn shows(stage: &Stage, what: &str, templates: &[&str], channels: &[&str])
         let found = list("ModuleTemplate").await?;
         let found: Vec<String> = found.into_iter().filter_map(|one| one.metadata.name).collect();
         let releases = list("ModuleReleaseMeta").await?;
-        let offered: Vec<String> = releases
+        let mut offered: Vec<String> = releases
             .iter()
             .flat_map(|one| one.data["spec"]["channels"].as_array().cloned().unwrap_or_default())
             .filter_map(|entry| Some(entry["channel"].as_str()?.to_owned()))
             .collect();
+        offered.sort();
         let is_right = found == templates && offered == channels && releases.is_empty() == channels.is_empty();
         if is_right { Ok(()) } else { Err(format!("{found:?} in {offered:?}")) }
     })

@@ -201,4 +201,43 @@ async fn e36_workloads_of_modules_name_the_image_pull_secret() {
     assert_eq!(env(&deployment), json!([{"name": "SKR_IMG_PULL_SECRET", "value": "registry"}]));
     assert_eq!(env(&set), Value::Null, "it is not the manager");
     assert!(read(skr, "Deployment", "kyma-system", "mailer").await.is_none());
+
+    // The Secret is copied, and followed, without an agent.
+    let condition = |status: &str| {
+        let status = status.to_owned();
+        move |kyma: &Value| {
+            let mut all = kyma["status"]["conditions"].as_array().into_iter().flatten();
+            all.any(|one| one["type"] == "SKRImagePullSecretSync" && one["status"] == *status)
+        }
+    };
+    let kyma = |status: &str| (format!("the condition is {status}"), condition(status));
+    let (what, is_missing) = kyma("False");
+    stage.until(&what, &stage.kcp, "Kyma", "kcp-system", "one", is_missing).await;
+    for text in ["{}", "{ }"] {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": {"name": "registry", "namespace": "kcp-system", "labels": {"team": "registry"}},
+            "data": {".dockerconfigjson": STANDARD.encode(text)},
+        });
+        apply(&stage.kcp, &secret).await;
+        let is_copied = |copy: &Value| copy["data"] == secret["data"] && copy["type"] == secret["type"];
+        let copy = stage.until("it is copied", skr, "Secret", "kyma-system", "registry", is_copied).await;
+        let labels = json!({"operator.kyma-project.io/managed-by": "kyma", "team": "registry"});
+        assert_eq!(copy["metadata"]["labels"], labels);
+        let (what, is_there) = kyma("True");
+        stage.until(&what, &stage.kcp, "Kyma", "kcp-system", "one", is_there).await;
+    }
+
+    // A comparison that knows the option sees no difference.
+    stage.repository.remove("modules/mailer/1.0.0/objects/more.yaml").unwrap();
+    stage.repository.commit("without the variable").unwrap();
+    let is_ready = |manifest: &Value| manifest["status"]["state"] == "Ready";
+    manifest(&stage, "mailer", "the variable is gone", is_ready).await;
+    stage.rests().await;
+    let path = stage.repository.path().to_str().unwrap();
+    let compare = ["diff", path, "--live", "--skr-image-pull-secret=registry"];
+    let compared = stage.command(&compare).await;
+    assert_eq!(compared.status.code(), Some(0), "{}", String::from_utf8_lossy(&compared.stdout));
+    let compared = stage.command(&compare[..3]).await;
+    assert_eq!(compared.status.code(), Some(1), "{}", String::from_utf8_lossy(&compared.stdout));
 }

@@ -10,14 +10,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::SharedObject;
+use super::{DataSource, SharedObject};
 use crate::{
     api::{
-        names::{KCP_NAMESPACE, PULL_SECRET_VARIABLE},
+        names::{DEPLOYER, KCP_NAMESPACE, PULL_SECRET_VARIABLE},
         shared,
     },
     name::Key,
-    object::Digest,
 };
 
 /// What is put into the objects of a module. Equal injections put the same.
@@ -83,10 +82,8 @@ impl Injection {
     /// The object with what is put into it.
     pub(super) fn put_into(&self, object: &SharedObject) -> Result<SharedObject, InjectError> {
         if let Some(version) = self.data.get(&*object.id.name).filter(|_| object.asks_for_data) {
-            // A new version must be applied, although nothing else of the object has changed.
-            let digest = Digest::all([&object.digest, &Digest::of_bytes(version.as_bytes())]);
-            let data_from = Some(Arc::new(Key::new(KCP_NAMESPACE, &object.id.name)));
-            return Ok(SharedObject { digest, data_from, ..object.clone() });
+            let secret = Key::new(KCP_NAMESPACE, &object.id.name);
+            return Ok(object.clone().with_data(&Arc::new(DataSource { secret, module: Some(DEPLOYER) }), version));
         }
         match &self.pull_secret {
             Some(secret) if is_workload(object) => object.changed(|value| secret.put_into(object, value)),

@@ -55,9 +55,18 @@ pub struct SharedObject {
     pub index: usize,
     /// Whether its definition asks for data of the Secret in KCP that has its name.
     pub asks_for_data: bool,
-    /// The Secret in KCP whose data it has when it is sent. They are not part of the body.
-    pub data_from: Option<Arc<Key>>,
+    /// Where its data are from when it is sent. They are not part of the body.
+    pub data_from: Option<Arc<DataSource>>,
     pub(super) body: Arc<[Piece]>,
+}
+
+/// A Secret in KCP whose data an object has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DataSource {
+    /// The Secret.
+    pub secret: Key,
+    /// The module that its label must name; `None` if it needs no label.
+    pub module: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +119,14 @@ impl SharedObjects {
     pub fn joined<'a>(all: impl IntoIterator<Item = &'a SharedObjects>) -> SharedObjects {
         let objects = all.into_iter().flat_map(|shared| &shared.objects).cloned();
         SharedObjects::sorted(objects.enumerate().map(|(index, object)| SharedObject { index, ..object }).collect())
+    }
+
+    /// The same objects, of which one has the data of a Secret in KCP, in this version of it.
+    #[must_use]
+    pub fn with_data(self, id: &ObjectId, source: &Arc<DataSource>, version: &str) -> SharedObjects {
+        let with_data =
+            |object: SharedObject| if object.id == *id { object.with_data(source, version) } else { object };
+        SharedObjects::sorted(self.objects.into_iter().map(with_data).collect())
     }
 
     fn sorted(mut objects: Vec<SharedObject>) -> SharedObjects {
@@ -179,6 +196,13 @@ impl SharedObject {
         change(&mut value)?;
         let (digest, text) = (Digest::from_value(&value), value.to_string());
         Ok(SharedObject { digest, body: pieces(&text, &owner, &owner_name).into(), ..self.clone() })
+    }
+
+    /// The same object, with data that it gets when it is sent.
+    pub(super) fn with_data(self, source: &Arc<DataSource>, version: &str) -> SharedObject {
+        // A new version must be applied, although nothing else of the object has changed.
+        let digest = Digest::all([&self.digest, &Digest::of_bytes(version.as_bytes())]);
+        SharedObject { digest, data_from: Some(Arc::clone(source)), ..self }
     }
 
     /// The JSON for one owner, with the `data` of a Secret in place of its own.

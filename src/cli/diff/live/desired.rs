@@ -1,6 +1,9 @@
 //! The desired objects of runtimes, rendered once for all runtimes that share them, and their lines in files.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{Inputs, runtime::Baseline, world::Trusted};
 use tidegate_core::{
@@ -12,7 +15,7 @@ use tidegate_core::{
     name::Key,
     object::{ObjectId, PathPart},
     plan::{self, Class, Offer},
-    render::{self, CompleteModule, Mark, Reporting, SharedObjects},
+    render::{self, CompleteModule, Injection, Mark, Reporting, SharedObjects},
     template::Template,
 };
 use tidegate_process::lock::Mutex;
@@ -21,7 +24,7 @@ use tidegate_process::lock::Mutex;
 #[derive(Default)]
 pub(super) struct Bases {
     classes: Mutex<HashMap<Class, Arc<Base>>>,
-    modules: Mutex<HashMap<ContentId, CompleteModule>>,
+    modules: Mutex<BTreeMap<(ContentId, Injection), CompleteModule>>,
 }
 
 /// The objects that every runtime of a class gets.
@@ -40,9 +43,14 @@ impl Bases {
         Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(baseline, class))))
     }
 
-    /// The objects of a module.
-    pub(super) fn module(&self, objects: &ModuleObjects) -> CompleteModule {
-        self.modules.lock().entry(objects.content()).or_insert_with(|| CompleteModule::new(objects)).clone()
+    /// The objects of a module, with what the landscape puts into them. If that does not fit, the daemon says so, and
+    /// the objects are compared as they are.
+    pub(super) fn module(&self, objects: &ModuleObjects, injection: &Injection) -> CompleteModule {
+        let make = || {
+            let module = CompleteModule::new(objects);
+            module.with(injection).unwrap_or(module)
+        };
+        self.modules.lock().entry((objects.content(), injection.clone())).or_insert_with(make).clone()
     }
 }
 

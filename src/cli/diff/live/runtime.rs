@@ -24,7 +24,7 @@ use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
         Kyma, Manifest,
-        names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
+        names::{DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
         shared::CustomResourcePolicy,
     },
     changes::{Desired, Live, Prune, Verdict, prune_annotation},
@@ -40,7 +40,7 @@ use tidegate_core::{
         self, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Windows,
         window,
     },
-    render::{self, CompleteModule, live as placeholder},
+    render::{self, CompleteModule, Injection, live as placeholder},
     template::Template,
 };
 use tidegate_diff::{
@@ -101,6 +101,18 @@ struct Module {
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
+}
+
+/// A wish for a Secret whose data are from the control plane: this comparison does not read them, so they count as they
+/// are.
+fn with_live_data(wish: &Wish, live: &BTreeMap<ObjectId, Object>) -> Wish {
+    let mut wish = wish.clone();
+    let asks = wish.object.annotation(annotation::INJECT_DATA_FROM_KCP) == Some("true");
+    let found = live.get(&wish.object.id()).filter(|_| asks && &*wish.gvk.kind == "Secret");
+    if let Some(data) = found.and_then(|found| found.field("data")) {
+        wish.object.map_mut().insert("data".to_owned(), data.clone());
+    }
+    wish
 }
 
 /// Compares one runtime. `cluster` is `None` for a runtime that is only being created. Fails if a cluster does not
@@ -463,7 +475,11 @@ impl<'a> RuntimeComparison<'a> {
             });
             return None;
         };
-        let complete = self.baseline.bases.module(module);
+        let injection = match &inputs.settings.pull_secret {
+            Some(name) => Injection::default().pull_secret(name, installation.manager.as_ref()),
+            None => Injection::default(),
+        };
+        let complete = self.baseline.bases.module(module, &injection);
         let wish = |one: &render::SharedObject| {
             let place = module.objects().get(one.index).map(|source| source.place.clone());
             let wish = Wish {
@@ -507,12 +523,14 @@ impl<'a> RuntimeComparison<'a> {
             self.resource(module).await?;
         }
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
+        let (restricted, present) = (&self.baseline.inputs.settings.restricted_modules, &live);
         let of_module = modules.iter().flat_map(|module| {
             let wishes = module.wishes.iter().flatten();
-            wishes.map(|(wish, adopt)| {
+            let has_injected = module.name == DEPLOYER && restricted.contains(DEPLOYER);
+            wishes.map(move |(wish, adopt)| {
                 let recorded = *adopt || module.owned.contains(&wish.object.id());
                 let whose = if recorded { Whose::Ours } else { Whose::Manifest(module.manifest.clone()) };
-                (wish.clone(), whose)
+                (if has_injected { with_live_data(wish, present) } else { wish.clone() }, whose)
             })
         });
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tidegate_cluster::Target;
+use tidegate_core::name::Key;
 use tidegate_process::retry::Class;
 
 use super::*;
@@ -20,6 +21,7 @@ fn base(problems: &[&str]) -> Base {
         objects: shared(&[CRD, TEMPLATE]),
         digest: Digest::from_value(&json!("base")),
         problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
+        credentials: None,
     }
 }
 
@@ -113,4 +115,23 @@ fn a_prune_that_is_held_is_tried_again() {
     assert_eq!((report.applied, report.again), (None, Some(HELD_RETRY)));
     let (_, report) = ending(&KnownBase::default(), &base, applied, &[], false);
     assert_eq!((report.applied, report.again), (Some(base.digest), None));
+}
+
+#[test]
+fn the_image_pull_secret_is_reported_by_itself() {
+    let objects = shared(&[("v1", "Secret", "kyma-system", "registry")]);
+    let of = |credentials: Option<Credentials>, fails: bool| {
+        let base = Base { objects: Arc::clone(&objects), credentials, ..base(&[]) };
+        let applied = Applied { objects: Arc::clone(&objects), seen: [Seen::Recorded].into() };
+        let failed: Vec<Failed> = fails.then(|| failed(&base, 0)).into_iter().collect();
+        let (_, report) = ending(&KnownBase::default(), &base, applied, &failed, false);
+        assert_eq!((report.crds, report.catalog), (Part::Done, Part::Done));
+        report.pull_secret
+    };
+    assert_eq!(of(None, false), None, "none is configured");
+    assert_eq!(of(Some(Credentials::Found), false), Some(Part::Done));
+    assert_eq!(of(Some(Credentials::Found), true), Some(Part::Failed("Secret failed".to_owned())));
+    let missing = "there is no Secret kcp-system/registry to pull images with: create it in the control plane";
+    let of_missing = of(Some(Credentials::Missing(Key::new("kcp-system", "registry"))), false);
+    assert_eq!(of_missing, Some(Part::Waiting(missing.to_owned())));
 }

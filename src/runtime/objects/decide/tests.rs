@@ -137,7 +137,7 @@ fn objects_are_applied_in_the_given_order_with_their_owner() {
 
 #[test]
 fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
-    let key = Key::new("kcp-system", "pull");
+    let key = DataSource { secret: Key::new("kcp-system", "pull"), module: None };
     let mut objects = SharedObjects::clone(&config_maps(&["a", "b"]));
     objects.objects[1].data_from = Some(Arc::new(key.clone()));
     let objects = Arc::new(objects);
@@ -166,7 +166,8 @@ fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
 }
 
 #[test]
-fn only_a_secret_that_is_meant_for_the_deployer_has_data() {
+fn only_a_secret_that_is_meant_for_its_module_has_data() {
+    let of_module = |module| DataSource { secret: Key::new("kcp-system", "pull"), module };
     for (labels, is_meant) in [
         (json!({"operator.kyma-project.io/module-name": "deployer"}), true),
         (json!({"operator.kyma-project.io/module-name": "keda"}), false),
@@ -174,7 +175,10 @@ fn only_a_secret_that_is_meant_for_the_deployer_has_data() {
     ] {
         let secret = json!({"metadata": {"name": "pull", "labels": labels}, "data": {"text": "b25l"}});
         let secret: Secret = serde_json::from_value(secret).unwrap();
-        assert_eq!(data_of(Some(secret)), is_meant.then(|| json!({"text": "b25l"})), "{labels}");
+        let data = json!({"text": "b25l"});
+        assert_eq!(data_of(&of_module(None), Some(secret.clone())).as_ref(), Some(&data), "it needs no label");
+        let found = data_of(&of_module(Some("deployer")), Some(secret));
+        assert_eq!(found, is_meant.then_some(data), "{labels}");
     }
-    assert_eq!(data_of(None), None);
+    assert_eq!(data_of(&of_module(None), None), None);
 }

@@ -63,34 +63,24 @@ fn a_runtimes_own_objects_are_its_secret_and_what_starts_anew_with_it() {
     assert_eq!(names(Program::Tidegate), ["Secret kyma-system/skr-webhook-tls"]);
     let own = ["Secret kyma-system/skr-webhook-tls", "Deployment.apps kyma-system/skr-webhook"];
     assert_eq!(names(Program::RuntimeWatcher), own);
-    // What its image is pulled with is there before it.
-    let with =
-        own_ids(&agent(Program::RuntimeWatcher, Some("registry"))).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(with, [own[0], "Secret kyma-system/registry", own[1]]);
 }
 
 #[test]
 fn a_missing_piece_is_waited_for_and_a_wrong_one_is_an_error() {
-    let report =
-        Missing::waiting(reason::NO_ADDRESS, "there is no Gateway".to_owned()).report(&agent(Program::Tidegate, None));
+    let report = Missing::waiting(reason::NO_ADDRESS, "there is no Gateway".to_owned()).report();
     assert_eq!(report.webhook, Part::Waiting("no agent is installed: there is no Gateway".to_owned()));
     assert_eq!((report.watch.status, report.watch.reason), (Status::False, "NoListenerAddress"));
     assert_eq!(report.applied, None);
     let wrong = Missing { reason: reason::NO_CERTIFICATE, message: "no domain".to_owned(), wrong: true };
-    let wrong = wrong.report(&agent(Program::Tidegate, None));
+    let wrong = wrong.report();
     assert_eq!(wrong.webhook, Part::Failed("no agent is installed: no domain".to_owned()));
 }
 
 #[test]
 fn without_the_secret_to_pull_its_image_with_no_agent_is_installed() {
-    let missing = || Missing::waiting(reason::NO_PULL_SECRET, "there is no Secret kcp-system/registry".to_owned());
-    let report = missing().report(&agent(Program::Tidegate, Some("registry")));
+    let missing = Missing::waiting(reason::NO_PULL_SECRET, "there is no Secret kcp-system/registry".to_owned());
     let message = "no agent is installed: there is no Secret kcp-system/registry".to_owned();
-    assert_eq!(report.pull_secret, Some(Part::Waiting(message)));
-    assert_eq!(missing().report(&agent(Program::Tidegate, None)).pull_secret, None, "none is configured");
-    let other = Missing::waiting(reason::NO_ADDRESS, "there is no Gateway".to_owned());
-    let report = other.report(&agent(Program::Tidegate, Some("registry")));
-    assert_eq!(report.pull_secret, Some(Part::Unknown), "it was not looked at");
+    assert_eq!(missing.report().webhook, Part::Waiting(message));
 }
 
 fn issued(version: &str) -> Issued {
@@ -238,30 +228,11 @@ fn the_content_of_own_objects_is_read_only_to_apply_them() {
 }
 
 #[test]
-fn without_its_secrets_an_agent_is_not_applied() {
-    let leaf = || Leaf { certificate: b"c".to_vec(), key: b"k".to_vec() };
-    let key = || Key::new("kcp-system", "registry");
-    let message = |leaf, pull_secret| own_inputs(&issued("1"), leaf, pull_secret).err();
-    assert_eq!(message(Some(leaf()), None), None);
-    assert_eq!(message(Some(leaf()), Some((key(), Some(Secret::default())))), None);
+fn without_its_secret_an_agent_is_not_applied() {
+    let leaf = Leaf { certificate: b"c".to_vec(), key: b"k".to_vec() };
+    assert!(own_leaf(&issued("1"), Some(leaf)).is_ok());
     let lacks = "Secret kcp-system/eu-cert lacks the runtime's certificate or its key";
-    assert_eq!(message(None, None).as_deref(), Some(lacks));
-    assert_eq!(message(Some(leaf()), Some((key(), None))).as_deref(), Some("Secret kcp-system/registry is gone"));
-}
-
-#[test]
-fn the_image_pull_secret_is_reported_by_itself() {
-    let with = agent(Program::Tidegate, Some("registry"));
-    let of = |seen| {
-        let own = OwnObjects::before(None, Digest::from_value(&json!("a")), own_ids(&with), seen);
-        pull_secret(&with, Some(&own), &[])
-    };
-    assert_eq!(of(true), Some(Part::Done));
-    let waiting = Some(Part::Waiting("the image pull Secret of the agent is not applied yet".to_owned()));
-    assert_eq!((of(false), pull_secret(&with, None, &[failed("other", true)])), (waiting.clone(), waiting));
-    let broken = Some(Part::Failed("registry failed".to_owned()));
-    assert_eq!(pull_secret(&with, None, &[failed("registry", true)]), broken);
-    assert_eq!(pull_secret(&agent(Program::Tidegate, None), None, &[]), None);
+    assert_eq!(own_leaf(&issued("1"), None).err().as_deref(), Some(lacks));
 }
 
 #[test]
@@ -273,18 +244,18 @@ fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
     let applied = ApplyResults { failed: &[], problems: &[], complete: Some(&total), again: None };
 
     let not_applied = ApplyResults { failed: &failures, complete: None, ..applied };
-    let report = end(not_applied, Some(installable), None).unwrap_err();
+    let report = end(not_applied, Some(installable)).unwrap_err();
     assert_eq!((report.webhook, report.applied), (Part::Failed("a failed".to_owned()), None));
-    let report = end(applied, None, None).unwrap_err();
+    let report = end(applied, None).unwrap_err();
     assert_eq!((report.webhook, report.applied), (Part::Done, Some(total.to_string())));
 
-    let installed = end(applied, Some(installable), None).unwrap();
+    let installed = end(applied, Some(installable)).unwrap();
     assert_eq!(installed.trusts, Some(Digest::of_bytes(&prerequisites.bundle)));
     let again = Some(Duration::from_secs(1));
     let report = installed.report(Found::Starting("starts".to_owned()), WatchFact::not_configured(), again);
     assert_eq!((report.webhook, report.again), (Part::Waiting("starts".to_owned()), again));
     assert_eq!(report.applied, Some(user::record(&total, Some("admin"))));
-    let incomplete = end(ApplyResults { complete: None, ..applied }, Some(installable), None).unwrap();
+    let incomplete = end(ApplyResults { complete: None, ..applied }, Some(installable)).unwrap();
     assert_eq!(incomplete.trusts, None, "an object is not applied yet");
 }
 

@@ -109,7 +109,8 @@ fn only_secrets_that_ask_get_data_and_only_when_they_are_sent() {
     let one = injection("1").put_into(&secret("pull", "Secret", "true")).unwrap();
     let two = injection("2").put_into(&secret("pull", "Secret", "true")).unwrap();
     assert_ne!(one.digest, two.digest, "a new version is applied");
-    assert_eq!(one.data_from.as_deref(), Some(&Key::new("kcp-system", "pull")));
+    let source = DataSource { secret: Key::new("kcp-system", "pull"), module: Some("deployer") };
+    assert_eq!(one.data_from.as_deref(), Some(&source));
     let owner = Key::new("kcp-system", "one");
     let sent: Value = serde_json::from_slice(&one.body_with(&owner, &json!({"a": "bmV3"}))).unwrap();
     assert_eq!(sent["data"], json!({"a": "bmV3"}));
