@@ -179,12 +179,15 @@ async fn a_version_spreads_in_waves_two_at_a_time_and_a_restart_loses_nothing() 
     for name in MANY {
         stage.kyma_in(name, "Ready").await;
     }
-    let moments = moments.lock().expect("no panic holds it").clone();
-    assert_eq!(course(&moments, "1.1.1"), (2, false), "{moments:#?}");
-    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
     let sample =
         "tidegate_rollout_runtimes{module_name=\"mailer\",channel=\"regular\",version=\"1.1.1\",state=\"done\"} 10";
-    assert!(metrics.contains(sample), "{metrics}");
+    eventually("the metrics say that it is over", SOON, async || {
+        let (_, metrics) = stage.ask("metrics", "/metrics").await?;
+        if metrics.contains(sample) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    let moments = moments.lock().expect("no panic holds it").clone();
+    assert_eq!(course(&moments, "1.1.1"), (2, false), "{moments:#?}");
     for name in MANY {
         let is_over = |kyma: &Value| !kyma["status"]["conditions"].to_string().contains("tidegate.dev/Rollout");
         stage.until("nothing waits", &stage.kcp, "Kyma", "kcp-system", name, is_over).await;

@@ -449,8 +449,8 @@ impl Held {
         }
     }
 
-    /// An upgrade that reaches this runtime in its turn; `None` if the ModuleReleaseMeta has no valid policy. The caller
-    /// adds the runtime and the place.
+    /// An upgrade that reaches this runtime in its turn; `None` if the ModuleReleaseMeta has no valid policy. The
+    /// caller adds the runtime and the place.
     pub fn rollout(module: &str, from: &str, to: &str, release: &ModuleReleaseMeta) -> Option<Held> {
         let policy = rollout::policy(&release.metadata).ok().flatten()?;
         Some(Held {

@@ -5,7 +5,8 @@
 //! * A Manifest that is being deleted, or is unmanaged, goes before its module is installed again.
 //! * While the removal of a Manifest waits, a new version of its module reaches it: that may complete the removal.
 //! * A Manifest that cannot be rendered stays as it is.
-//! * While an upgrade waits for a maintenance window or for its turn in a rollout, the Manifest stays as the installed version says.
+//! * While an upgrade waits for a maintenance window or for its turn in a rollout, the Manifest stays as the installed
+//!   version says.
 //! * A Manifest of a module that is not in the plan is deleted, if the status of the Kyma has the module or if Tidegate
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * If the Kyma released the module before it dropped it, its objects stay, whether or not a pass has seen that.
@@ -247,7 +248,8 @@ pub(super) fn requeues(is_created: bool) -> Vec<Requeue> {
     [Reason::ManifestInitialize, Reason::ManifestFinalizer].map(Requeue::Intended).into()
 }
 
-/// The ModuleReleaseMeta that is being deleted and whose mandatory module a Manifest installs; none for other Manifests.
+/// The ModuleReleaseMeta that is being deleted and whose mandatory module a Manifest installs; none for other
+/// Manifests.
 pub(super) fn release_of_mandatory(landscape: &Landscape, live: &Manifest) -> Option<Arc<ModuleReleaseMeta>> {
     let key = landscape::key(&live.metadata);
     let module = landscape::label(&live.metadata, label::MODULE_NAME).filter(|_| plan::is_mandatory(&live.metadata))?;

@@ -112,7 +112,6 @@ async fn e08_states_and_requeue_reasons_are_metrics_and_a_deleted_kyma_leaves_no
     assert_eq!(samples.get(&module("cache", "Ready")), Some(&1.0));
     assert_eq!(samples.get(&module("mailer", "Unmanaged")), Some(&0.0));
     for (name, kind, at_least) in [
-        ("labels_and_finalizers_update", "intended", 1.0),
         ("initial_state_handling", "intended", 1.0),
         ("manifest_initialize", "intended", 2.0),
         ("manifest_add_finalizer", "intended", 2.0),
