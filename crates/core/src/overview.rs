@@ -304,7 +304,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let name = landscape::key(&kyma.metadata).to_string();
     let waits = conditions::find(&status.conditions, conditions::MAINTENANCE_WINDOW);
     let maintenance = waits.map(|condition| condition.message.clone());
-    let rollout = conditions::message(&status.conditions, conditions::ROLLOUT).map(str::to_owned);
+    let rollout = conditions::find(&status.conditions, conditions::ROLLOUT);
+    let rollout = rollout.map(|condition| condition.message.clone());
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
     let (state, mandatory) = (status.state, Vec::new());
     RuntimeLine { name, standing, state, message, maintenance, rollout, hint, modules, mandatory }
