@@ -44,9 +44,9 @@ async fn says(stage: &Stage, name: &str, state: &str, message: &str) -> Value {
 /// I09: the Manifests and the modules in the status are those of the spec. I11: a Manifest follows its template, is as
 /// before after edits, and keeps a label of others; only its name names a module. I07: channel `none` is an error. E25:
 /// a new version in a channel is installed. E28: a version without a ModuleTemplate is an error with an exact text,
-/// until it is corrected.
+/// until it is corrected. I10: an unknown module is a warning, and the skip label stops all but the removal.
 #[tokio::test(flavor = "multi_thread")]
-async fn e25_e28_i07_i09_i11_a_module_follows_the_spec_its_template_and_its_release() {
+async fn e25_e28_i07_i09_i10_i11_a_module_follows_the_spec_its_template_and_its_release() {
     let stage = declared().await;
     for modules in [&["cache"][..], &["cache", "mailer"], &[], &["cache"]] {
         harness::apply(&stage.kcp, &kyma("one", modules)).await;
@@ -84,6 +84,7 @@ async fn e25_e28_i07_i09_i11_a_module_follows_the_spec_its_template_and_its_rele
     assert_eq!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.unwrap()["data"]["text"], "two");
     harness::apply(&stage.kcp, &release("cache", &[("regular", "1.1.0")])).await;
     one(&stage, "it is Ready again", is_new).await;
+    skipped(&stage).await;
 }
 
 /// I11.
@@ -94,6 +95,7 @@ async fn follows_its_template(stage: &Stage) {
         "spec": {"size": 1},
     });
     assert_eq!((&rendered["spec"]["version"], &rendered["spec"]["resource"]), (&json!("1.0.0"), &resource));
+    assert_eq!(rendered["metadata"]["labels"][label::CHANNEL], "regular", "E15");
     let name = land::name_of("one", "cache");
     let edit = json!({
         "metadata": {"labels": {"example.org/note": "theirs"}},
@@ -126,8 +128,36 @@ async fn only_its_name_names_a_module(stage: &Stage) {
         says(stage, other, "Warning", "no ModuleReleaseMeta found").await;
     }
     assert_eq!(land::manifests(stage).await, ["cache"]);
+    // I10: in the control plane and in the runtime.
+    let is_warned = |kyma: &Value| {
+        let mut all = kyma["status"]["conditions"].as_array().into_iter().flatten();
+        kyma["status"]["state"] == "Warning" && all.any(|one| one["type"] == "Modules" && one["status"] == "False")
+    };
+    one(stage, "the Kyma is in Warning", is_warned).await;
+    let what = "the runtime is shown the Warning";
+    stage.until(what, &stage.skrs[0], "Kyma", "kyma-system", "default", is_warned).await;
     harness::apply(&stage.kcp, &kyma("one", &["cache"])).await;
     stage.kyma_in("one", "Ready").await;
+}
+
+/// I10: under the skip label neither Manifest nor status changes, and a deleted Kyma goes all the same.
+async fn skipped(stage: &Stage) {
+    let skip = json!({"metadata": {"labels": {label::SKIP_RECONCILIATION: "true"}}});
+    land::merge(&stage.kcp, KYMA, "kcp-system", "one", skip).await;
+    stage.rests().await;
+    let before = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap();
+    let edit = json!({"spec": {"version": "1.7.0"}});
+    land::merge(&stage.kcp, MANIFEST, "kcp-system", &land::name_of("one", "cache"), edit).await;
+    harness::apply(&stage.kcp, &release("cache", &[("regular", "1.2.3")])).await;
+    stage.rests().await;
+    let frozen = manifest(stage, "cache", "it is there", |_| true).await;
+    assert_eq!(frozen["spec"]["version"], "1.7.0");
+    let after = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap();
+    assert_eq!(after["status"], before["status"]);
+    land::delete(&stage.kcp, KYMA, "kcp-system", "one").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_none());
+    assert_eq!(land::manifests(stage).await, [""; 0]);
 }
 
 /// I07: a version beside the channel is no field of the API, as upstream; channel `none` is an error of the module.
