@@ -51,6 +51,7 @@ pub(super) async fn reconcile(
     let owner = landscape::key(&pass.kyma.metadata);
     let filling = Filling { owner: &owner, kcp: pass.context.kcp };
 
+    known.follow(&base);
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
     objects::check(cluster, filling, live, &mut applied).await?;
     if let Some(left) = left {
@@ -58,7 +59,8 @@ pub(super) async fn reconcile(
     }
     let catalog = [Table::Templates, Table::Releases];
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
-    let work = decide::work(&base, &applied, recorded, live.is_some(), is_known);
+    let checks = live.is_some() || known.is_unpruned;
+    let work = decide::work(&base, &applied, recorded, checks, is_known);
     let failed = objects::apply(cluster, pass.cause, filling, &mut applied, &work.missing).await?;
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
@@ -76,7 +78,8 @@ pub(super) async fn reconcile(
             enact::delete(cluster, pass.cause, &kind, copy).await?;
         }
     }
+    let is_unpruned = decide::is_unpruned(known, &work, &failed, is_held);
     let (next, report) = decide::ending(known, &base, applied, &failed, is_held);
-    *known = next;
+    *known = KnownBase { is_unpruned, ..next };
     Ok(report)
 }

@@ -9,8 +9,9 @@
 //! refuses to apply an object that exists without our ownership label. It prunes nothing while the objects cannot be
 //! read. It sends nothing to a runtime for a Manifest that is as recorded.
 //!
-//! `state` is what is known between passes, `recorded` what the Manifest in KCP says, and `ownership` who owns an
-//! object, and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests. This file only joins them.
+//! `state` is what is known between passes, `recorded` what the Manifest in KCP says, `ownership` who owns an object,
+//! and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests. This file
+//! only joins them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -48,8 +48,9 @@ struct Feed<'a> {
     events: &'a Recorder,
 }
 
-/// All watches: the CRDs that runtimes get, custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
-/// namespace of the agents' gateway, and certificates. Nothing is requested before they are polled.
+/// All watches: the CRDs that runtimes get; custom resources, access Secrets, Gateways and VirtualServices in each of
+/// `namespaces`; Gateways in the namespace of the agents' gateway; and certificates. Nothing is requested before they
+/// are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
     stores: &Stores,

@@ -1,8 +1,8 @@
 //! The health of an object, from its status: the kstatus rules, with Lifecycle Manager's rules for
 //! workloads, and `status.state` of the Kyma kinds.
 //!
-//! Uses only the given object; that of a StatefulSet whose pods are not ready says too little, so its pods are asked for
-//! (see [`pods_of`]). A status for an older generation is ignored, and a workload without
+//! Uses only the given object; that of a StatefulSet whose pods are not ready says too little, so its pods are asked
+//! for (see [`pods_of`]). A status for an older generation is ignored, and a workload without
 //! conditions was just created. Both mean "in progress".
 
 use std::fmt;

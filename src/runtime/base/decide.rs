@@ -63,7 +63,8 @@ fn catalog_kinds() -> [Gvk; 2] {
     ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
 }
 
-/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime;
+/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime, or
+/// must because it may have some of a former base;
 /// `is_known` is whether every definition of the catalog in the control plane could be read.
 pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, checks: bool, is_known: bool) -> Work {
     let missing = applied.missing();
@@ -75,6 +76,11 @@ pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, check
 /// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.
 pub(super) fn kinds_to_prune(work: &Work, failed: &[Failed]) -> Vec<Gvk> {
     if work.prunes && failed.is_empty() { catalog_kinds().into() } else { Vec::new() }
+}
+
+/// Whether the runtime may still have objects of a former base.
+pub(super) fn is_unpruned(known: &KnownBase, work: &Work, failed: &[Failed], is_held: bool) -> bool {
+    known.is_unpruned && (is_held || kinds_to_prune(work, failed).is_empty())
 }
 
 /// The copies of definitions to delete: this runtime no longer sees them. Objects that users created stay.
@@ -110,7 +116,7 @@ pub(super) fn ending(
         applied: is_complete.then_some(base.digest),
         again: classes.map(|class| delay(class, attempt)).chain(is_held.then_some(HELD_RETRY)).min(),
     };
-    (KnownBase { applied: Some(applied), attempt }, report)
+    (KnownBase { applied: Some(applied), attempt, is_unpruned: known.is_unpruned }, report)
 }
 
 /// Whether the objects that belong to a part are applied, and why not.

@@ -13,6 +13,19 @@ pub(in crate::runtime) struct KnownBase {
     pub(super) applied: Option<Applied>,
     /// Passes in a row in which an object was not applied.
     pub(super) attempt: u32,
+    /// Whether the runtime may have objects of a former base. The status may say otherwise: it is shown late, and an
+    /// earlier base can come back.
+    pub(super) is_unpruned: bool,
+}
+
+// === impl KnownBase ===
+
+impl KnownBase {
+    /// Notes that the runtime gets this base next.
+    pub(super) fn follow(&mut self, base: &Base) {
+        let is_other = |applied: &Applied| applied.objects.digest != base.objects.digest;
+        self.is_unpruned |= self.applied.as_ref().is_some_and(is_other);
+    }
 }
 
 /// The objects of all runtimes that get the same base.

@@ -50,7 +50,8 @@ pub(super) enum ReadObjects {
     Refused(String),
 }
 
-/// Reads the objects of a Manifest, and puts into them what the landscape adds. Waits for no registry and no git server.
+/// Reads the objects of a Manifest, and puts into them what the landscape adds. Waits for no registry and no git
+/// server.
 pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> ReadObjects {
     match InstallSource::try_from(&manifest.spec.install.source) {
         Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false },
@@ -85,8 +86,8 @@ async fn inject(
     context.shared.modules.injected(content, injection, module).map_err(|error| error.to_string())
 }
 
-/// A Secret in KCP whose data a Secret of a module gets. Sends a request only if the watch does not show it: it is gone,
-/// or has lost its label.
+/// A Secret in KCP whose data a Secret of a module gets. Sends a request only if the watch does not show it: it is
+/// gone, or has lost its label.
 async fn find_source(target: &ApplyTarget<'_>, name: &str) -> Result<Option<SourceSecret>, String> {
     if let Some(known) = target.context.stores.source_secret(name) {
         return Ok(Some(SourceSecret::clone(&known)));

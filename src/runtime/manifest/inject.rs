@@ -36,7 +36,8 @@ pub(super) fn source_of(metadata: &Metadata) -> SourceSecret {
     }
 }
 
-/// The version of the Secret `name` in KCP, if its data may be used. `found` is the Secret, or the error of the request.
+/// The version of the Secret `name` in KCP, if its data may be used. `found` is the Secret, or the error of the
+/// request.
 ///
 /// # Errors
 ///

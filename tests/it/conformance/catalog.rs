@@ -226,6 +226,7 @@ async fn e32_restricted_modules_enter_and_leave_the_catalog() {
     shows(&stage, "the Kyma has another label", &[], &[]).await;
     label_kyma(&stage, json!({account: "a"})).await;
     shows(&stage, "the Kyma has its label back", all, channels).await;
+    stage.rests().await;
     stage.kill().await;
     stage.start_with(&["--restricted-default-modules=other"]);
     shows(&stage, "it has a selector and is not restricted", &[], &[]).await;

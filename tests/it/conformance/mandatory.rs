@@ -277,8 +277,8 @@ async fn i14_a_deleted_release_waits_until_its_manifests_are_gone() {
     manifest(&stage, "cache", "it is installed anew", is_ready).await;
 }
 
-/// #28, #70: a runtime without an access Secret does not hold the deletion: its Manifest ends, and its objects stay. With
-/// a Secret, the module is taken up again if there is one.
+/// #28, #70: a runtime without an access Secret does not hold the deletion: its Manifest ends, and its objects stay.
+/// With a Secret, the module is taken up again if there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_70_a_kyma_without_access_does_not_hold_the_deletion() {
     let stage = running(&[&[]], cache(mandatory("cache", "1.0.0", "")), &[]).await;

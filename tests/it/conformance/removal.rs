@@ -353,8 +353,8 @@ async fn row_63_with_ignore_a_custom_resource_of_a_user_holds_the_removal() {
     stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
 }
 
-/// Row 15, §2.3: the Kyma has upstream's finalizer, its Manifests have upstream's three, and the Kyma in the runtime has
-/// none. The purge finalizer of an older Lifecycle Manager goes, and that of others stays until they remove it.
+/// Row 15, §2.3: the Kyma has upstream's finalizer, its Manifests have upstream's three, and the Kyma in the runtime
+/// has none. The purge finalizer of an older Lifecycle Manager goes, and that of others stays until they remove it.
 async fn row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is_stripped() {
     let stage = stage().await;
     let of = |object: &Value| object["metadata"]["finalizers"].clone();
@@ -379,8 +379,8 @@ async fn row_15_finalizers_of_a_kyma_are_those_of_upstream_and_the_legacy_one_is
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
 }
 
-/// Row 31, §3.5: the runtime loses what reports changes, the catalog's CRDs, its Kyma and the CRD of that, in this order.
-/// A custom resource of a user holds the Kyma in the control plane, with its finalizer.
+/// Row 31, §3.5: the runtime loses what reports changes, the catalog's CRDs, its Kyma and the CRD of that, in this
+/// order. A custom resource of a user holds the Kyma in the control plane, with its finalizer.
 async fn row_31_a_kyma_is_removed_in_the_order_of_upstream() {
     let stage = stage().await;
     let skr = &stage.skrs[0];

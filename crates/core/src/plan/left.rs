@@ -32,8 +32,8 @@ impl LeftUnmanaged {
         self.0.is_empty()
     }
 
-    /// The names that count for a Kyma whose list is from `modules_from`: `self` is about the list in the control plane,
-    /// `runtime` about that in the runtime.
+    /// The names that count for a Kyma whose list is from `modules_from`: `self` is about the list in the control
+    /// plane, `runtime` about that in the runtime.
     pub fn that_count(&self, runtime: &LeftUnmanaged, modules_from: ModulesFrom) -> BTreeSet<String> {
         match modules_from {
             ModulesFrom::Runtime => runtime.0.clone(),

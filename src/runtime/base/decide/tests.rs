@@ -100,7 +100,7 @@ fn the_report_names_the_part_that_failed() {
 fn failures_in_a_row_are_counted_until_a_pass_ends_well() {
     let base = base(&[]);
     let attempt = |before: u32, failed: &[Failed]| {
-        let known = KnownBase { applied: None, attempt: before };
+        let known = KnownBase { attempt: before, ..KnownBase::default() };
         ending(&known, &base, applied(&base, [Seen::Recorded; 2]), failed, false).0.attempt
     };
     assert_eq!(attempt(2, &[failed(&base, 1)]), 3);
@@ -134,4 +134,30 @@ fn the_image_pull_secret_is_reported_by_itself() {
     let missing = "there is no Secret kcp-system/registry to pull images with: create it in the control plane";
     let of_missing = of(Some(Credentials::Missing(Key::new("kcp-system", "registry"))), false);
     assert_eq!(of_missing, Some(Part::Waiting(missing.to_owned())));
+}
+
+#[test]
+fn copies_of_a_former_base_are_pruned_whatever_the_status_says() {
+    let (one, other) = (base(&[]), Base { objects: shared(&[CRD]), ..base(&[]) });
+    let mut known = KnownBase::default();
+    known.follow(&one);
+    assert!(!known.is_unpruned, "a new process relies on the status");
+    let settle = |known: &KnownBase, base: &Base, is_held, is_known| {
+        let seen = vec![Seen::Recorded; base.objects.objects.len()].into();
+        let applied = Applied { objects: Arc::clone(&base.objects), seen };
+        let work = work(base, &applied, Some(&base.digest.to_string()), known.is_unpruned, is_known);
+        let is_unpruned = is_unpruned(known, &work, &[], is_held);
+        KnownBase { is_unpruned, ..ending(known, base, applied, &[], is_held).0 }
+    };
+    known = settle(&known, &one, false, true);
+    known.follow(&one);
+    assert!(!known.is_unpruned);
+    known.follow(&other);
+    assert!(known.is_unpruned);
+    for (is_held, is_known) in [(true, true), (false, false)] {
+        known = settle(&known, &other, is_held, is_known);
+        known.follow(&other);
+        assert!(known.is_unpruned, "held: {is_held}, all definitions known: {is_known}");
+    }
+    assert!(!settle(&known, &other, false, true).is_unpruned);
 }
