@@ -8,11 +8,13 @@ use super::*;
 const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Create Exit Expect Export \
                      Fail Generate Give Hold Install Issue Keep Let Limit List Listen Look Make Mask Measure Name \
                      Print Probe Pull Put Read Reconcile Render Renew Report Request Restrict Run Select Send Set \
-                     Show Skip Start Stop Store Treat Use Wait Warn Write";
+                     Show Skip Spread Start Stop Store Treat Use Wait Warn Write";
 
-/// Calls `check` with every option and argument of a command and of its subcommands.
+/// Calls `check` with every option and argument that the help shows, of a command and of its subcommands.
 fn each_option(path: &str, command: &clap::Command, check: &mut dyn FnMut(&str, &clap::Arg)) {
-    let own = command.get_arguments().filter(|option| !["help", "version"].contains(&option.get_id().as_str()));
+    let is_shown =
+        |option: &&clap::Arg| !option.is_hide_set() && !["help", "version"].contains(&option.get_id().as_str());
+    let own = command.get_arguments().filter(is_shown);
     own.for_each(|option| check(&format!("{path}: {}", option.get_id()), option));
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         each_option(&format!("{path} {}", subcommand.get_name()), subcommand, check);
