@@ -21,7 +21,7 @@ use std::{
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
-    api::{Manifest, names::label},
+    api::{Manifest, manifest::SyncedObject, names::label},
     content::ContentId,
     definition, landscape,
     name::Key,
@@ -166,6 +166,20 @@ pub(crate) async fn block(
         Some(facts) => enact::write_status_to(kcp, cause, manifest, &facts).await,
         None => Ok(Arc::clone(manifest)),
     }
+}
+
+/// Writes the inventory of a former Manifest into the status of its successor, and returns that.
+///
+/// # Errors
+///
+/// The error of the request.
+pub(crate) async fn inherit(
+    kcp: &Cluster,
+    cause: &Cause,
+    successor: &Arc<Manifest>,
+    inventory: Vec<SyncedObject>,
+) -> Result<Arc<Manifest>, Error> {
+    enact::write_status_to(kcp, cause, successor, &decide::inherited_facts(inventory)).await
 }
 
 /// The objects cannot be read, so the pass changes nothing in the runtime.

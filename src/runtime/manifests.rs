@@ -168,6 +168,9 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
                 decide::requeues(is_created).into_iter().for_each(|requeue| pass.count(requeue));
                 decide::after_succession(desired, &former, &metadata, is_created)?
             }
+            Act::Inherit { successor, inventory } => {
+                Act::Keep(Some(manifest::inherit(kcp, cause, &successor, inventory).await?))
+            }
             Act::Delete(live) => {
                 enact::delete(kcp, cause, &live).await.inspect_err(|error| report_undeleted(pass, &live, error))?;
                 decide::after_delete(&live, pass.now)

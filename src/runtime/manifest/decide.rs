@@ -10,7 +10,12 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tidegate_cluster::{Error, Pruned};
 use tidegate_core::{
-    api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
+    api::{
+        Manifest,
+        manifest::{ManifestStatus, SyncedObject},
+        names::annotation,
+        shared::State,
+    },
     changes::{Desired, Prune, Verdict},
     health::{self, Health},
     inventory::Inventory,
@@ -185,6 +190,17 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
         module_resource: None,
         requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
     })
+}
+
+/// The first status of a Manifest that follows another one, whose inventory it takes over.
+pub(super) fn inherited_facts(inventory: Vec<SyncedObject>) -> ManifestFacts {
+    ManifestFacts {
+        outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
+        synced: inventory,
+        applied: None,
+        module_resource: None,
+        requested: None,
+    }
 }
 
 /// Digest of everything that a Manifest wants in its runtime.

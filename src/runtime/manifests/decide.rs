@@ -26,7 +26,7 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
-        manifest::ManifestStatus,
+        manifest::SyncedObject,
         names::{FIELD_MANAGER, annotation, label},
         shared::{ObjectMeta, State, Time},
     },
@@ -107,6 +107,8 @@ pub(super) enum Act {
     /// Creates the successor of a Manifest that is gone. It takes over the inventory: objects that the module no longer
     /// has must still be pruned.
     Succeed { desired: Object, former: Arc<Manifest> },
+    /// Writes the inventory into the status of a new Manifest, before anything is written to the runtime.
+    Inherit { successor: Arc<Manifest>, inventory: Vec<SyncedObject> },
     /// Annotates it as unmanaged.
     Unmanage(Arc<Manifest>),
     /// Deletes it.
@@ -413,7 +415,7 @@ pub(super) fn after_release(desired: Object, former: Arc<Manifest>, left: &[Stri
     if left.is_empty() { Act::Succeed { desired, former } } else { Act::Keep(None) }
 }
 
-/// What follows the creation of a successor. The pass over it writes the inventory before it writes to the runtime.
+/// What follows the creation of a successor: it gets the inventory of the former Manifest.
 pub(super) fn after_succession(
     desired: Object,
     former: &Manifest,
@@ -421,10 +423,9 @@ pub(super) fn after_succession(
     is_created: bool,
 ) -> Result<Act, Failed> {
     let act = after_apply(desired, None, metadata, is_created)?;
-    let Act::Keep(Some(manifest)) = act else { return Ok(act) };
-    let synced = former.status.iter().flat_map(|status| status.synced.clone()).collect();
-    let status = Some(ManifestStatus { synced, ..ManifestStatus::default() });
-    Ok(Act::Keep(Some(Arc::new(Manifest { status, ..Manifest::clone(&manifest) }))))
+    let Act::Keep(Some(successor)) = act else { return Ok(act) };
+    let inventory: Vec<SyncedObject> = former.status.iter().flat_map(|status| status.synced.clone()).collect();
+    Ok(if inventory.is_empty() { Act::Keep(Some(successor)) } else { Act::Inherit { successor, inventory } })
 }
 
 /// What follows the annotation as unmanaged: the Manifest is deleted, and its objects stay without the ownership label.
