@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use self::{
     access::SourceAccess,
-    checks::{CheckPlace, CheckTime, UncheckedRevision},
+    checks::{CheckPlace, CheckRoom, CheckTime, UncheckedRevision},
     decide::{FetchEnd, FetchProgress, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
     fetches::{FetchResult, Job},
     parse::Parse,
@@ -352,13 +352,17 @@ impl SourcePass<'_> {
         let mirror = self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         let before = self.ctx.registry.loaded(self.key);
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
-        let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous, time).await?;
+        let active = before.as_ref().map(|before| before.bytes);
+        let _reserved_values =
+            self.ctx.registry.reserve(self.key, self.slot, 0, |_| Ok(())).map_err(Problem::TooLarge)?;
+        let room = CheckRoom::new(self.ctx.registry, self.key, purpose, active);
+        let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous, (time, &room)).await?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
-        let (own, active) = (snapshot.bytes(), before.as_ref().map(|before| before.bytes));
+        let own = snapshot.bytes();
         let fits = |others: &BTreeMap<Key, u64>| share::fits(purpose, own, active, others);
         let _reserved = self.ctx.registry.reserve(self.key, self.slot, own, fits).map_err(Problem::TooLarge)?;
         let is_first = before.is_none();
-        let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, time).await?;
+        let mut loaded = self.parse(&mut known.cache, terms, snapshot, before, (time, &room)).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
             && let Some(active) =
                 time.within(&revision, self.earlier_templates(&mirror, terms, &revision, time)).await?
@@ -406,13 +410,14 @@ impl SourcePass<'_> {
         mirror: &Mirror,
         revision: &Revision,
         previous: Option<Arc<Snapshot>>,
-        time: &CheckTime,
+        (time, room): (&CheckTime, &CheckRoom),
     ) -> Result<Snapshot, Problem> {
         let limits = Limits::default();
         let filter = Filter::new(terms.templates.as_deref()).within(&terms.paths, &terms.ignore);
         let first = time.within(revision, mirror.snapshot(revision, previous, &filter, limits)).await?;
         let first = first.map_err(Problem::Git)?;
-        let options = Options { budget: time.budget.clone(), ..parse::options(terms, self.ctx.namespaces) };
+        let options = parse::options(terms, self.ctx.namespaces);
+        let options = Options { budget: time.budget.clone(), room: room.room.clone(), ..options };
         let mut former = mem::take(cache);
         let find = move || {
             let modules = definition::lacking_modules(&mut former, &first, &options, &limits);
@@ -423,6 +428,8 @@ impl SourcePass<'_> {
         let (modules, first, former) = found.ok_or_else(interrupted)?;
         *cache = former;
         time.complete(revision)?;
+        // What a cache keeps counts only for an active revision.
+        room.complete(revision).inspect_err(|_| *cache = Cache::default())?;
         if modules.is_empty() {
             return Ok(first);
         }
@@ -439,26 +446,38 @@ impl SourcePass<'_> {
         terms: &Terms,
         snapshot: Snapshot,
         before: Option<Arc<Loaded>>,
-        time: &CheckTime,
+        (time, room): (&CheckTime, &CheckRoom),
     ) -> Result<Loaded, Problem> {
         let revision = snapshot.revision.clone();
-        let parse = self.inputs(terms, snapshot, before, time);
+        let parse = self.inputs(terms, snapshot, before, (time, room));
         let former = mem::take(cache);
         let parsed = time.within(&revision, ambient::blocking(move || parse.run(former))).await?;
         let (mut loaded, next) = parsed.ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         *cache = next;
         time.complete(&revision)?;
+        room.complete(&revision).inspect_err(|_| *cache = Cache::default())?;
         self.ctx.registry.share_modules(&mut loaded.definitions, cache);
         Ok(loaded)
     }
 
     /// What a revision is parsed with.
-    fn inputs(&self, terms: &Terms, snapshot: Snapshot, before: Option<Arc<Loaded>>, time: &CheckTime) -> Parse {
+    fn inputs(
+        &self,
+        terms: &Terms,
+        snapshot: Snapshot,
+        before: Option<Arc<Loaded>>,
+        (time, room): (&CheckTime, &CheckRoom),
+    ) -> Parse {
         let options = parse::options(terms, self.ctx.namespaces);
         Parse {
             name: SourceName::new(self.key.clone()),
             snapshot: Arc::new(snapshot),
-            options: Options { elsewhere: Arc::new(self.elsewhere()), budget: time.budget.clone(), ..options },
+            options: Options {
+                elsewhere: Arc::new(self.elsewhere()),
+                budget: time.budget.clone(),
+                room: room.room.clone(),
+                ..options
+            },
             reading: terms.reading(),
             engine: self.ctx.renderer.engine().clone(),
             base: controller::library(self.ctx.library).base().clone(),
@@ -482,10 +501,12 @@ impl SourcePass<'_> {
         let folder = terms.templates.as_deref()?;
         let result = async {
             for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await.map_err(Problem::Git)? {
-                let snapshot = self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None, time).await?;
+                let room = CheckRoom::new(self.ctx.registry, self.key, Purpose::Recall, None);
+                let snapshot =
+                    self.snapshot(&mut Cache::default(), terms, mirror, &earlier, None, (time, &room)).await?;
                 let others = self.ctx.registry.sizes_of_others(self.key);
                 share::fits(Purpose::Recall, snapshot.bytes(), None, &others).map_err(Problem::TooLarge)?;
-                let parse = self.inputs(terms, snapshot, None, time);
+                let parse = self.inputs(terms, snapshot, None, (time, &room));
                 let parsed = ambient::blocking(move || parse.run(Cache::default()).0.templates).await;
                 if let Some(Overrides { active: Some(active), origin: OverridesOrigin::Own, .. }) = parsed {
                     tracing::info!(

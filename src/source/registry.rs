@@ -127,12 +127,15 @@ pub enum Unavailable {
 /// What the daemon has read from git.
 pub struct SourceRegistry {
     state: git::State,
-    slots: Mutex<BTreeMap<Key, Arc<Slot>>>,
+    slots: Slots,
     modules: Mutex<Modules>,
     local: LocalRepositories,
     pub(super) fetches: Fetches,
     pub(super) checks: Checks,
 }
+
+/// What is known of each source.
+type Slots = Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>;
 
 /// What is known of one source.
 pub(crate) struct Slot {
@@ -182,7 +185,7 @@ impl SourceRegistry {
     pub fn new(state: git::State) -> SourceRegistry {
         SourceRegistry {
             state,
-            slots: Mutex::default(),
+            slots: Slots::default(),
             modules: Mutex::default(),
             local: LocalRepositories::default(),
             fetches: Fetches::default(),
@@ -281,8 +284,29 @@ impl SourceRegistry {
     ) -> Result<ReservedBytes<'a>, E> {
         let slots = self.slots.lock();
         fits(&sizes_of_others(&slots, source))?;
-        slot.published.lock().reserved = Some(bytes);
+        slot.published.lock().reserve(bytes);
         Ok(ReservedBytes(slot))
+    }
+
+    /// Reserves more memory for the revision, as a check finds that it needs more, as long as `fits` accepts it.
+    pub(crate) fn reserve_more(
+        &self,
+        source: &Key,
+        fits: impl Fn(u64, &BTreeMap<Key, u64>) -> bool + Send + Sync + 'static,
+    ) -> impl Fn(u64) -> bool + Send + Sync + 'static {
+        let (slots, source) = (Arc::clone(&self.slots), source.clone());
+        move |bytes| {
+            let slots = slots.lock();
+            let Some(slot) = slots.get(&source) else { return false };
+            if slot.published.lock().reserved.is_some_and(|reserved| bytes <= reserved) {
+                return true;
+            }
+            let has_room = fits(bytes, &sizes_of_others(&slots, &source));
+            if has_room {
+                slot.published.lock().reserve(bytes);
+            }
+            has_room
+        }
     }
 
     /// Replaces objects of modules that another source has as well by those of the other source.
@@ -421,6 +445,14 @@ fn sizes_of_others(slots: &BTreeMap<Key, Arc<Slot>>, source: &Key) -> BTreeMap<K
         published.loaded.as_ref().map(|loaded| loaded.bytes).max(published.reserved)
     };
     slots.iter().filter(|(key, _)| *key != source).filter_map(|(key, slot)| Some((key.clone(), size(slot)?))).collect()
+}
+
+// === impl Published ===
+
+impl Published {
+    fn reserve(&mut self, bytes: u64) {
+        self.reserved = self.reserved.max(Some(bytes));
+    }
 }
 
 // === impl ReservedBytes ===

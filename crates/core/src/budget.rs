@@ -1,4 +1,4 @@
-//! The time that a check may take.
+//! The time that a check may take, and the memory that definitions may take.
 //!
 //! What a check costs depends on patterns, CEL rules and the number of combinations of objects and definitions, so no
 //! count of files or bytes bounds it. The core reads no clock: its caller says whether there is time left. Work asks
@@ -12,6 +12,16 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+
+/// Whether there is room for the values of definitions: each takes a multiple of its text in memory. Cheap to clone;
+/// clones share the answer. The default has no end. As with a [`Budget`], a result beyond it is incomplete.
+#[derive(Clone, Default)]
+pub struct Room(Option<Arc<LimitedRoom>>);
+
+struct LimitedRoom {
+    fits: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    was_exceeded: AtomicBool,
+}
 
 /// Whether there is time left. Cheap to clone; clones share the answer. The default has no end.
 #[derive(Clone, Default)]
@@ -59,6 +69,44 @@ impl PartialEq for Budget {
 }
 
 impl Eq for Budget {}
+
+// === impl Room ===
+
+impl Room {
+    /// Room that ends when `fits` returns false for the first time, for a number of values.
+    pub fn new(fits: impl Fn(u64) -> bool + Send + Sync + 'static) -> Room {
+        Room(Some(Arc::new(LimitedRoom { fits: Box::new(fits), was_exceeded: AtomicBool::new(false) })))
+    }
+
+    /// Whether there is room for so many values, together with all that were asked for before.
+    pub fn has(&self, values: u64) -> bool {
+        let Some(limited) = &self.0 else { return true };
+        if !limited.was_exceeded.load(Ordering::Relaxed) && !(limited.fits)(values) {
+            limited.was_exceeded.store(true, Ordering::Relaxed);
+        }
+        !limited.was_exceeded.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was no room for some values.
+    pub fn was_exceeded(&self) -> bool {
+        self.0.as_ref().is_some_and(|limited| limited.was_exceeded.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Room(limited)" } else { "Room(unlimited)" })
+    }
+}
+
+/// All are equal: the result of a check that finds room does not depend on it.
+impl PartialEq for Room {
+    fn eq(&self, _: &Room) -> bool {
+        true
+    }
+}
+
+impl Eq for Room {}
 
 #[cfg(test)]
 mod tests {

@@ -53,7 +53,7 @@ pub use self::{
 };
 use crate::{
     api::git_source,
-    budget::Budget,
+    budget::{Budget, Room},
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
     name::Key,
@@ -133,6 +133,8 @@ pub struct Options {
     pub elsewhere: Arc<Elsewhere>,
     /// The time for all checks together.
     pub budget: Budget,
+    /// The memory for all definitions together.
+    pub room: Room,
 }
 
 /// Definitions that another source or a user created in the control plane.
@@ -287,6 +289,7 @@ impl Default for Options {
             limits: yaml::Limits::default(),
             elsewhere: Arc::default(),
             budget: Budget::default(),
+            room: Room::default(),
         }
     }
 }
@@ -322,7 +325,8 @@ impl Definitions {
 /// The cache makes a pass cheap: unchanged files are not parsed again. The result and the
 /// diagnostics do not depend on it.
 ///
-/// If [`Options::budget`] ends before, the result is incomplete and has an error. The cache keeps what was complete.
+/// If [`Options::budget`] or [`Options::room`] ends before, the result is incomplete and has an error. The cache keeps
+/// what was complete.
 pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     let mut found = Diagnostics::default();
     let mut definitions = read_all(&mut found, snapshot, options, cache);
@@ -380,6 +384,10 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         diagnostics
             .push(Diagnostic::error(code::UNFINISHED, message).hint("give it more time, or split the repository"));
     }
+    if options.room.was_exceeded() {
+        let message = "the definitions take more memory than there is";
+        diagnostics.push(Diagnostic::error(code::UNFINISHED, message).hint("split the repository"));
+    }
     Definitions { files, ..definitions }
 }
 
@@ -427,9 +435,9 @@ pub fn lacking_modules(
     cache.expect(options);
     let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
     let files = Files::selected(snapshot, &selection);
-    let mut module_paths = BTreeSet::new();
+    let (mut module_paths, mut values) = (BTreeSet::new(), 0);
     for (path, file) in &files.naming {
-        if options.budget.is_over() {
+        if options.budget.is_over() || !options.room.has(values) {
             break;
         }
         let read = match cache.known_file(path, file) {
@@ -444,6 +452,7 @@ pub fn lacking_modules(
                 read
             }
         };
+        values += read.values;
         let written = read.candidates.iter().filter_map(|candidate| candidate.module_path.as_ref());
         module_paths.extend(written.filter_map(|(written, _)| normalise(written).ok()));
     }

@@ -6,17 +6,29 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use tidegate_core::{budget::Budget, intake::Terms, name::Key, object::Digest, revision::Revision};
+use tidegate_core::{
+    budget::{Budget, Room},
+    intake::Terms,
+    name::Key,
+    object::Digest,
+    revision::Revision,
+};
 use tidegate_process::{ambient, lock::Mutex};
 use tokio::time::Instant;
 
-use super::problem::Problem;
+use super::{
+    decide::Purpose,
+    problem::Problem,
+    share::{self, NoRoom},
+};
 use crate::{
     controller::{Queue, Subject},
     queue::Trigger,
+    source::registry::SourceRegistry,
 };
 
 /// The checks of all sources.
@@ -59,6 +71,13 @@ pub(super) struct CheckTime {
     limit: Duration,
     /// What the fetch has left of the limit.
     left: Duration,
+}
+
+/// The memory for the definitions of a check.
+pub(super) struct CheckRoom {
+    /// For the work, which ends with it.
+    pub(super) room: Room,
+    problem: Arc<OnceLock<NoRoom>>,
 }
 
 /// A revision that could not be checked in time.
@@ -178,6 +197,36 @@ impl CheckTime {
     /// The error of a check that takes longer.
     pub(super) fn over(&self, revision: &Revision) -> Problem {
         Problem::CheckTime { revision: revision.clone(), limit: self.limit }
+    }
+}
+
+// === impl CheckRoom ===
+
+impl CheckRoom {
+    /// The room beside the other sources, reserved as far as the check needs it. `active` is the size of the source's
+    /// active revision.
+    pub(super) fn new(registry: &SourceRegistry, source: &Key, purpose: Purpose, active: Option<u64>) -> CheckRoom {
+        let problem = Arc::new(OnceLock::new());
+        let found = Arc::clone(&problem);
+        let fits = move |own, others: &BTreeMap<Key, u64>| match share::fits(purpose, own, active, others) {
+            Ok(()) => true,
+            Err(problem) => {
+                // Only the first is asked for.
+                let _ = found.set(problem.of_values(own / share::VALUE_BYTES));
+                false
+            }
+        };
+        let reserve = registry.reserve_more(source, fits);
+        CheckRoom { room: Room::new(move |values| reserve(share::size(0, values))), problem }
+    }
+
+    /// Fails if there was not enough: the result of the work is then incomplete.
+    pub(super) fn complete(&self, revision: &Revision) -> Result<(), Problem> {
+        match self.problem.get() {
+            Some(problem) => Err(Problem::TooLarge(problem.clone())),
+            None if self.room.was_exceeded() => Err(Problem::Interrupted(revision.clone())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use tidegate_core::{
     template::{self, Engine, Templates, Uses},
 };
 
+use super::share;
 use crate::source::registry::{Loaded, Overrides, OverridesOrigin};
 
 /// The inputs for a revision that may become active.
@@ -85,7 +86,7 @@ impl Parse {
             declares: Arc::new(definitions.declared()),
             diagnostics,
             templates,
-            bytes: self.snapshot.bytes(),
+            bytes: share::size(self.snapshot.bytes(), cache.values()),
             snapshot: Arc::new(without_modules(&self.snapshot, &definitions)),
             definitions,
         };

@@ -146,8 +146,7 @@ impl Problem {
             Problem::Url(_) | Problem::Local | Problem::CheckTime { .. } => Class::Stalled,
             // A user can solve these at any time, and no watch reports it.
             Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
-            // Another source may become smaller.
-            Problem::TooLarge(_) => Class::Waiting,
+            Problem::TooLarge(no_room) => no_room.class(),
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
             Problem::Unrecorded(failure) => failure.class,

@@ -7,11 +7,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, error::Error, fmt};
 
-use tidegate_core::name::Key;
+use tidegate_core::{diagnostic::grouped, name::Key};
+use tidegate_process::retry::Class;
 
 use super::decide::Purpose;
 
-/// Maximum size of the files of all sources together. Definitions take up to seven times their size in memory, and
+/// Maximum size of the files of all sources together. Definitions take up to seven times their [`size`] in memory, and
 /// objects of modules twice: with all of it, the Pod stays below the limit in `deploy/`.
 pub(super) const SOURCES_BYTES_MAX: u64 = 96 << 20;
 /// The part of it that is divided evenly among the sources.
@@ -21,6 +22,8 @@ const SHARED_BYTES: u64 = SOURCES_BYTES_MAX / 2;
 const KEPT_BYTES: u64 = 8 << 20;
 /// Whatever others hold, a source may take this fraction of the memory that is left. So some is always left.
 const FRACTION_OF_REST: u64 = 8;
+/// What a value of a definition counts at least: `[1, 1]` takes hundreds of bytes for each of its values.
+pub(super) const VALUE_BYTES: u64 = 128;
 /// How many sources a message names.
 const NAMED_MAX: usize = 3;
 
@@ -35,6 +38,13 @@ pub(super) struct NoRoom {
     others: u64,
     /// The largest of them, with their sizes.
     largest: Vec<(Key, u64)>,
+    /// How many values its definitions have, as far as they were read, if it is these that do not fit.
+    values: Option<u64>,
+}
+
+/// What the files of a revision count: their bytes, or more for the values of definitions.
+pub(super) fn size(bytes: u64, values: u64) -> u64 {
+    bytes.max(values.saturating_mul(VALUE_BYTES))
 }
 
 /// Fails if the files of a revision do not fit beside those of the other sources.
@@ -62,7 +72,7 @@ pub(super) fn fits(purpose: Purpose, own: u64, active: Option<u64>, others: &BTr
     let mut largest: Vec<(Key, u64)> = others.iter().map(|(key, size)| (key.clone(), *size)).collect();
     largest.sort_by_key(|(key, size)| (Reverse(*size), key.clone()));
     largest.truncate(NAMED_MAX);
-    Err(NoRoom { own, sure, others: sum, largest })
+    Err(NoRoom { own, sure, others: sum, largest, values: None })
 }
 
 /// What each source is sure of if none has more.
@@ -95,16 +105,32 @@ fn level(others: &BTreeMap<Key, u64>) -> u64 {
 
 // === impl NoRoom ===
 
+impl NoRoom {
+    /// What resolves it: another source may become smaller. To read the values again costs more than to count bytes.
+    pub(super) fn class(&self) -> Class {
+        if self.values.is_some() { Class::Transient } else { Class::Waiting }
+    }
+
+    /// The same for definitions with so many values.
+    pub(super) fn of_values(self, values: u64) -> NoRoom {
+        NoRoom { values: Some(values), ..self }
+    }
+}
+
 impl Error for NoRoom {}
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the files of this revision have {}, and those of all GitSources together may have {}",
-            Mebibytes(self.own),
-            Mebibytes(SOURCES_BYTES_MAX)
-        )?;
+        match self.values {
+            None => write!(f, "the files of this revision have {}", Mebibytes(self.own))?,
+            Some(values) => write!(
+                f,
+                "the definitions of this revision have {} values or more, which count as {}",
+                grouped(usize::try_from(values).unwrap_or(usize::MAX)),
+                Mebibytes(self.own)
+            )?,
+        }
+        write!(f, ", and those of all GitSources together may have {}", Mebibytes(SOURCES_BYTES_MAX))?;
         let largest: Vec<String> =
             self.largest.iter().map(|(key, size)| format!("{key} with {}", Mebibytes(*size))).collect();
         if !largest.is_empty() {

@@ -3,6 +3,8 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
+use serde_json::Value;
+
 use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check, code, module};
 use crate::{
     budget::Budget,
@@ -27,6 +29,8 @@ pub struct Cache {
     listed: [usize; 2],
     /// How many of them, and of those of modules, the cache keeps.
     kept: usize,
+    /// How many values the definitions of this pass have.
+    values: u64,
 }
 
 /// Maximum number of problems that a cache keeps with its results. The next pass reads files with more of them again:
@@ -47,6 +51,8 @@ pub(super) struct Basis {
 pub(super) struct FileRead {
     pub(super) diagnostics: Diagnostics,
     pub(super) candidates: Vec<Candidate>,
+    /// How many values its definitions have: mappings, lists, and what is in them.
+    pub(super) values: u64,
 }
 
 /// The result of one module's files.
@@ -81,6 +87,11 @@ impl Cache {
         self.parsed
     }
 
+    /// How many values the definitions of the last pass have.
+    pub fn values(&self) -> u64 {
+        self.values
+    }
+
     /// Begins a pass. Results that the pass does not use are dropped when it ends.
     pub(super) fn begin(&mut self, options: &Options) {
         let basis = Basis::from_options(options);
@@ -88,6 +99,7 @@ impl Cache {
         self.modules_before = mem::take(&mut self.modules);
         self.listed = [0; 2];
         self.kept = 0;
+        self.values = 0;
         if self.basis.as_ref() != Some(&basis) {
             self.files_before.clear();
             self.modules_before.clear();
@@ -166,13 +178,17 @@ impl Cache {
         if let Some(read) = self.files.get(&key) {
             return Arc::clone(read);
         }
+        if options.room.was_exceeded() {
+            return Arc::default();
+        }
         let known = self.files_before.remove(&key);
         let read = known.unwrap_or_else(|| {
             self.parsed += 1;
             Arc::new(read(path, &file.content, options))
         });
-        if options.budget.was_exceeded() {
-            // It may be incomplete.
+        self.values += read.values;
+        if options.budget.was_exceeded() || !options.room.has(self.values) {
+            // It may be incomplete, or the last one.
             return read;
         }
         match self.stripped(&read) {
@@ -207,7 +223,7 @@ impl Cache {
             }
             *listed += more;
         }
-        stripped.map(|diagnostics| FileRead { diagnostics, candidates: read.candidates.clone() })
+        stripped.map(|diagnostics| FileRead { diagnostics, candidates: read.candidates.clone(), values: read.values })
     }
 
     /// The result of a module's files; parses them if necessary.
@@ -298,12 +314,24 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
         match document {
             Ok(node) => {
                 let candidate = check::document(&mut read.diagnostics, path, &node, options);
+                if let Some(definition) = candidate.as_ref().and_then(|candidate| candidate.definition.as_ref()) {
+                    read.values += values(definition.object.value());
+                }
                 read.candidates.extend(candidate);
             }
             Err(diagnostic) => read.diagnostics.push(diagnostic),
         }
     }
     read
+}
+
+/// How many values there are in one, with itself.
+fn values(value: &Value) -> u64 {
+    1 + match value {
+        Value::Array(items) => items.iter().map(values).sum(),
+        Value::Object(fields) => fields.values().map(values).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 /// The documents of a file. A document that cannot be parsed is its diagnostic.

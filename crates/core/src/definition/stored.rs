@@ -75,7 +75,7 @@ impl Cache {
             let path: Arc<str> = reader.text()?.into();
             let id = reader.id()?;
             let candidates = (0..reader.number()?).map(|_| reader.candidate(&path)).collect::<Option<_>>()?;
-            let read = FileRead { diagnostics: Diagnostics::default(), candidates };
+            let read = FileRead { diagnostics: Diagnostics::default(), candidates, values: 0 };
             cache.files.insert((path, id), Arc::new(read));
         }
         for _ in 0..reader.number()? {

@@ -355,6 +355,32 @@ fn names_that_are_near_are_suggested() {
     assert_eq!(near::nearest("Serverless", ["Kyma", "Watcher"].into_iter()), None);
 }
 
+#[test]
+fn a_check_ends_with_its_room_and_counts_the_values_of_definitions_alone() {
+    let many = |name: &str| {
+        let modules: String = (0..40).map(|number| format!("{{name: m{number}, managed: true}}, ")).collect();
+        format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {{name: {name}, namespace: kcp-system}}\n\
+             spec: {{channel: regular, modules: [{modules}]}}\n"
+        )
+    };
+    let foreign = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: [{}]\n", "1, ".repeat(1_000));
+    let snapshot = snapshot([("a.yaml", many("a")), ("b.yaml", many("b")), ("c.yaml", many("c")), ("d.yaml", foreign)]);
+    let read = |room: Room| {
+        let (mut diagnostics, mut cache) = (Diagnostics::default(), Cache::default());
+        let options = Options { room, ..Options::default() };
+        let definitions = super::read(&mut diagnostics, &snapshot, &options, &mut cache);
+        (definitions.good.len() + definitions.withheld.len(), cache.values(), diagnostics)
+    };
+    let (all, values, diagnostics) = read(Room::default());
+    assert_eq!(all, 3);
+    assert!((3 * 120..3 * 140).contains(&values), "{values}");
+    assert!(!diagnostics.has_code(|found| found == code::UNFINISHED));
+    let (some, _, diagnostics) = read(Room::new(move |asked| asked < values / 2));
+    assert!(some < 3, "{some}");
+    assert!(diagnostics.has_code(|found| found == code::UNFINISHED));
+}
+
 /// Options whose budget ends after so many questions, and how many were asked.
 fn hurried(asks_max: usize) -> (Options, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));

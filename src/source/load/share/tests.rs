@@ -89,6 +89,30 @@ fn the_message_names_the_largest_sources_and_what_to_do() {
     assert!(message.contains("may have 96.0 MiB; this source is sure of its share of 48.0 MiB: name"), "{message}");
 }
 
+#[test]
+fn short_values_count_more_than_their_text() {
+    for (bytes, values, expected) in [
+        (0, 0, 0),
+        (20 * MIB, 1_000, 20 * MIB),
+        // A list of 1 MiB, `[1, 1, 1]` without spaces.
+        (MIB, 500_000, 64_000_000),
+        // The definitions of ten thousand runtimes.
+        (4 * MIB, 200_000, 25_600_000),
+        (1, u64::MAX, u64::MAX),
+    ] {
+        assert_eq!(size(bytes, values), expected, "{bytes} {values}");
+    }
+    let own = size(MIB, 800_000);
+    let problem = fits(Purpose::Follow, own, None, &BTreeMap::new()).unwrap_err();
+    assert_eq!((problem.class(), problem.clone().of_values(800_000).class()), (Class::Waiting, Class::Transient));
+    assert_eq!(
+        problem.of_values(800_000).to_string(),
+        "the definitions of this revision have 800,000 values or more, which count as 97.7 MiB, and those of all \
+         GitSources together may have 96.0 MiB; this source is sure of its share of 48.0 MiB: name folders without \
+         definitions in spec.ignore, or make the largest sources smaller"
+    );
+}
+
 proptest! {
     /// Whatever sources ask for, in whatever order, and whichever of them are deleted.
     #[test]

@@ -6,6 +6,7 @@ use tidegate_testbed::{Extent, Repository};
 use crate::{
     harness::{self, apply},
     stage::{Stage, kyma, module, release},
+    survive::pod::{self, Pod, Watched},
 };
 
 const MIB: usize = 1 << 20;
@@ -105,4 +106,99 @@ async fn a_source_with_more_than_its_share_waits_and_the_others_do_not() {
             fetched(source).is_some_and(|fetched| fetched["status"] == "True")
         })
         .await;
+}
+
+/// A ModuleTemplate with this field as its data.
+fn with_data(module: &str, patch: usize, data: &str) -> String {
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\n\
+         metadata: {{name: {module}-2.0.{patch}, namespace: kcp-system, annotations: {{tidegate.dev/module-path: \
+         modules/{module}/1.0.0/objects}}}}\n\
+         spec:\n  moduleName: {module}\n  version: 2.0.{patch}\n  data:\n    apiVersion: v1\n    kind: ConfigMap\n    \
+         metadata: {{name: {module}, namespace: kyma-system}}\n    {data}\n"
+    )
+}
+
+/// A daemon with a small source and a runtime, in the memory of its Pod.
+async fn in_its_pod(more: &[&str]) -> (Stage, u32, Pod) {
+    let mut files = module("small", "1.0.0", "one");
+    files.push(("modules/small/release.yaml".to_owned(), release("small", &[("regular", "1.0.0")])));
+    files.push(("kymas/one.yaml".to_owned(), kyma("one", &["small"])));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::with(1, Extent::Controllers, &files, more).await;
+    stage.start();
+    let process = stage.process_id().await;
+    let pod = Pod::of(process);
+    (stage, process, pod)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_as_large_as_all_sources_may_have_fit_into_the_pod() {
+    // A simulated control plane without optimisation takes long for each definition.
+    let lease = ["--lease-duration=10m", "--lease-renew-deadline=9m", "--lease-retry-period=10s"];
+    let (stage, process, pod) = in_its_pod(&lease).await;
+    let watched = Watched::start(process);
+    let folder = harness::folder();
+    let line = format!("a: {}", "text ".repeat(190_000));
+    // Of three sources, two can have no more.
+    let sources = ["large", "next"].map(|name| Source::new(folder.path(), name));
+    let mut commits = Vec::new();
+    for source in &sources {
+        for patch in 0..38 {
+            let text = with_data(source.name, patch, &line);
+            source.repository.write(&format!("modules/{}/{patch}.yaml", source.name), &text).unwrap();
+        }
+        commits.push(source.repository.commit("all").unwrap());
+        let mut object = source.object();
+        object["spec"]["timeout"] = json!("10m");
+        apply(&stage.kcp, &object).await;
+    }
+    for (source, commit) in sources.iter().zip(&commits) {
+        source.is_applied(&stage, commit).await;
+    }
+    stage.kyma_in("one", "Ready").await;
+    // The next revision is checked beside the one that is active.
+    sources[0].repository.write("modules/large/0.yaml", &with_data("large", 100, &line)).unwrap();
+    let next = sources[0].repository.commit("another").unwrap();
+    sources[0].is_applied(&stage, &next).await;
+    println!("{pod}; largest memory: daemon {} MiB", watched.daemon_mib());
+    assert_eq!(stage.process_id().await, process, "it is the same process");
+    stage.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_of_thirty_million_values_are_one_sentence_and_fit_into_the_pod() {
+    let (stage, process, pod) = in_its_pod(&[]).await;
+    stage.kyma_in("one", "Ready").await;
+    let watched = Watched::start(process);
+    let folder = harness::folder();
+    let hostile = Source::new(folder.path(), "hostile");
+    let first = hostile.repository.commit("good").unwrap();
+    apply(&stage.kcp, &hostile.object()).await;
+    hostile.is_applied(&stage, &first).await;
+    // Two bytes each: git compresses all of them to a few KiB.
+    let ones = format!("a: [{}1]", "1,".repeat(490_000));
+    for patch in 0..60 {
+        let text = with_data("hostile", patch, &ones);
+        hostile.repository.write(&format!("modules/hostile/{patch}.yaml"), &text).unwrap();
+    }
+    hostile.repository.commit("hostile").unwrap();
+    let source =
+        stage.until("the limit is reported", &stage.kcp, "GitSource", "kcp-system", "hostile", is_over_the_limit).await;
+    let message = fetched(&source).unwrap()["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("the definitions of this revision have ") && message.contains(" values or more"),
+        "{message}"
+    );
+    assert_eq!(source["status"]["appliedRevision"], format!("main@sha1:{first}"), "the last good one stays");
+    let good = stage.commit("kymas/one.yaml", &kyma("one", &[]));
+    stage
+        .until("a good source goes on", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["appliedRevision"] == format!("main@sha1:{good}")
+        })
+        .await;
+    println!("{pod}; largest memory: daemon {} MiB", watched.daemon_mib());
+    assert!(watched.daemon_mib() < pod::memory_bytes() >> 21, "half of the Pod is for the engines");
+    assert_eq!(stage.process_id().await, process, "it is the same process");
+    stage.kill().await;
 }
