@@ -53,8 +53,8 @@ pub(super) enum Parting {
     Release,
 }
 
-/// Decides how a pass starts, from the last readable state of the GitSource and, if it cannot be read now, its metadata.
-/// `is_held` says whether no deletion in its namespace is acted upon.
+/// Decides how a pass starts, from the last readable state of the GitSource and, if it cannot be read now, its
+/// metadata. `is_held` says whether no deletion in its namespace is acted upon.
 pub(super) fn start(readable: Option<&ObjectMeta>, unreadable: Option<&ObjectMeta>, is_held: bool) -> Start {
     let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
     match (readable, unreadable) {

@@ -63,9 +63,9 @@ fn catalog_kinds() -> [Gvk; 2] {
     ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
 }
 
-/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime, or
-/// must because it may have some of a former base;
-/// `is_known` is whether every definition of the catalog in the control plane could be read.
+/// What to do. `recorded` is the digest in the status. `checks` is whether this pass lists the objects of the runtime,
+/// or must because it may have some of a former base. `is_known` is whether every definition of the catalog in the
+/// control plane could be read.
 pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, checks: bool, is_known: bool) -> Work {
     let missing = applied.missing();
     let is_new = !missing.is_empty() || recorded != Some(base.digest.to_string().as_str());

@@ -250,12 +250,14 @@ fn missing(applied: &Applied, owned: &Inventory) -> Vec<usize> {
     objects.filter(|(index, object)| is_missing(*index, &object.id)).map(|(index, _)| index).collect()
 }
 
-/// Missing objects that the inventory does not have. If they exist, they may have another owner.
-pub(super) fn unrecorded<'a>(applied: &'a Applied, work: &Work) -> Vec<&'a SharedObject> {
+/// Missing objects that the inventory does not have, or that were not applied for this Manifest yet. If they exist, they
+/// may have another owner, or be as desired already.
+pub(super) fn unrecorded<'a>(manifest: &Manifest, applied: &'a Applied, work: &Work) -> Vec<&'a SharedObject> {
+    let was_applied = recorded::was_applied(manifest);
     work.missing
         .iter()
         .map(|&index| &applied.objects.objects[index])
-        .filter(|object| !work.owned.contains(&object.id) && !object.adopt)
+        .filter(|object| !(object.adopt || was_applied && work.owned.contains(&object.id)))
         .collect()
 }
 
@@ -267,7 +269,7 @@ pub(super) fn to_send(applied: &Applied, work: &Work, conflicts: &Conflicts) -> 
 
 /// Whether a Manifest is new, and objects that it wants exist. Those that are as desired need no apply.
 pub(super) fn has_lost_its_record(manifest: &Manifest, found: &LiveObjects) -> bool {
-    manifest.status.is_none() && !found.is_empty()
+    !recorded::was_applied(manifest) && !found.is_empty()
 }
 
 /// Indices of the objects to send: those of `coming` that are not as desired already.

@@ -154,7 +154,7 @@ pub(super) async fn find_conflicts(
 ) -> Result<(Conflicts, LiveObjects), Error> {
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
-    let unrecorded = decide::unrecorded(applied, work);
+    let unrecorded = decide::unrecorded(manifest, applied, work);
     let mut conflicts = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
     let asked = unrecorded.iter().filter(|object| !conflicts.contains_key(&object.id));
     let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;

@@ -21,6 +21,13 @@ pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
     conditions::message(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
 }
 
+/// Whether the status says that all objects were applied once. A Manifest that has just taken over the inventory of
+/// another one does not say so.
+pub(super) fn was_applied(manifest: &Manifest) -> bool {
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::find(conditions, conditions::APPLIED).is_some()
+}
+
 /// Whether the status says that all objects are as `desired`.
 pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
     let Some(status) = &manifest.status else { return false };

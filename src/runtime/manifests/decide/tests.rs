@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 use tidegate_core::{
-    api::shared::{CustomResourcePolicy, State},
+    api::{
+        manifest::ManifestStatus,
+        shared::{CustomResourcePolicy, State},
+    },
     name::Key,
     plan::{Class, ComponentRecord, InstallSource, ModulePlan, Wait},
 };
