@@ -360,6 +360,11 @@ cases! {
     namespace_elsewhere_allowed => good().edit(KYMA, "  namespace: kcp-system\n", "  namespace: team\n").with(&["--namespace", "kcp-system", "--namespace", "team"]);
     annotation_boolean => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/prune: true\n");
     annotation_value => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/modules-from: gti\n");
+    rollout_value => good().edit(RELEASE, "  name: cache\n",
+        "  name: cache\n  annotations:\n    tidegate.dev/rollout-max-unavailable: none\n");
+    rollout_waves => good().edit(RELEASE, "  name: cache\n",
+        "  name: cache\n  annotations:\n    tidegate.dev/rollout-waves: stage=canary;region in eu\n");
+    rollout_on_a_kyma => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/rollout-paused: \"true\"\n");
     annotation_unknown => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/module-from: git\n");
     label_value => good().edit(KYMA, "  name: dev\n", "  name: dev\n  labels: {stage: not a label}\n");
     mark_forged => good().edit(KYMA, "  name: dev\n", "  name: dev\n  labels:\n    tidegate.dev/source: kcp-system.other\n");

@@ -285,6 +285,24 @@ fn a_downgrade_is_held_and_an_allowed_one_is_not() {
 }
 
 #[test]
+fn an_upgrade_that_spreads_step_by_step_is_named_with_its_policy() {
+    let old = world().release("1.1.0", "1.0.0");
+    let new = old.clone().release("1.1.0", "1.1.0");
+    let policy = "{name: cache, namespace: kcp-system, annotations: {tidegate.dev/rollout-waves: stage=canary, \
+                  tidegate.dev/rollout-max-unavailable: 10%}}";
+    let release = new.files[RELEASE].replace("{name: cache, namespace: kcp-system}", policy);
+    let found = report(&old, &new.clone().file(RELEASE, &release));
+    check_held(&found, &[(Why::Rollout, "cache", 1)]);
+    assert_eq!(
+        found.held[0].message,
+        "1.0.0 to 1.1.0 spreads step by step: 2 waves, at most 10 % of the runtimes at once"
+    );
+    // The change itself is shown as it will be.
+    assert!(script(&found).iter().any(|line| line.starts_with("skr change ConfigMap ×1")), "{:?}", script(&found));
+    check_held(&report(&old, &new), &[]);
+}
+
+#[test]
 fn an_upgrade_that_requires_downtime_is_held_until_its_window() {
     let policy = r#"{"rules": [{"match": {"region": "eu"}, "windows": [{"days": ["Sat"], "begin": "20:00:00Z", "end":
         "22:00:00Z"}]}]}"#;
