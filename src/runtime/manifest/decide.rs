@@ -250,8 +250,8 @@ fn missing(applied: &Applied, owned: &Inventory) -> Vec<usize> {
     objects.filter(|(index, object)| is_missing(*index, &object.id)).map(|(index, _)| index).collect()
 }
 
-/// Missing objects that the inventory does not have, or that were not applied for this Manifest yet. If they exist, they
-/// may have another owner, or be as desired already.
+/// Missing objects that the inventory does not have, or that were not applied for this Manifest yet. If they exist,
+/// they may have another owner, or be as desired already.
 pub(super) fn unrecorded<'a>(manifest: &Manifest, applied: &'a Applied, work: &Work) -> Vec<&'a SharedObject> {
     let was_applied = recorded::was_applied(manifest);
     work.missing
