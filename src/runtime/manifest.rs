@@ -21,7 +21,7 @@ use std::{
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
-    api::{Manifest, manifest::SyncedObject, names::label},
+    api::{Manifest, names::label},
     content::ContentId,
     definition, landscape,
     name::Key,
@@ -168,7 +168,7 @@ pub(crate) async fn block(
     }
 }
 
-/// Writes the inventory of a former Manifest into the status of its successor, and returns that.
+/// Writes into the status of a Manifest what the one that it follows has in the runtime, and returns it.
 ///
 /// # Errors
 ///
@@ -177,9 +177,9 @@ pub(crate) async fn inherit(
     kcp: &Cluster,
     cause: &Cause,
     successor: &Arc<Manifest>,
-    inventory: Vec<SyncedObject>,
+    former: &Manifest,
 ) -> Result<Arc<Manifest>, Error> {
-    enact::write_status_to(kcp, cause, successor, &decide::inherited_facts(inventory)).await
+    enact::write_status_to(kcp, cause, successor, &decide::inherited_facts(former)).await
 }
 
 /// The objects cannot be read, so the pass changes nothing in the runtime.
@@ -321,7 +321,7 @@ impl ManifestPass<'_> {
         let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
-        let is_found = !coming.is_empty() && sent.is_empty();
+        let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
         let resource = decide::module_resource(&recorded, is_found && target.has_installed(manifest));
         let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };

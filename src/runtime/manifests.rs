@@ -166,10 +166,10 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             Act::Succeed { desired, former } => {
                 let (metadata, is_created) = enact::apply(kcp, cause, &desired).await?;
                 decide::requeues(is_created).into_iter().for_each(|requeue| pass.count(requeue));
-                decide::after_succession(desired, &former, &metadata, is_created)?
+                decide::after_succession(desired, former, &metadata, is_created)?
             }
-            Act::Inherit { successor, inventory } => {
-                Act::Keep(Some(manifest::inherit(kcp, cause, &successor, inventory).await?))
+            Act::Inherit { successor, former } => {
+                Act::Keep(Some(manifest::inherit(kcp, cause, &successor, &former).await?))
             }
             Act::Delete(live) => {
                 enact::delete(kcp, cause, &live).await.inspect_err(|error| report_undeleted(pass, &live, error))?;

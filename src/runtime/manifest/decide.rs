@@ -10,12 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tidegate_cluster::{Error, Pruned};
 use tidegate_core::{
-    api::{
-        Manifest,
-        manifest::{ManifestStatus, SyncedObject},
-        names::annotation,
-        shared::State,
-    },
+    api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
     changes::{Desired, Prune, Verdict},
     health::{self, Health},
     inventory::Inventory,
@@ -192,13 +187,14 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
     })
 }
 
-/// The first status of a Manifest that follows another one, whose inventory it takes over.
-pub(super) fn inherited_facts(inventory: Vec<SyncedObject>) -> ManifestFacts {
+/// The first status of a Manifest that follows another one: it takes over the inventory, and does not create the default
+/// custom resource a second time.
+pub(super) fn inherited_facts(former: &Manifest) -> ManifestFacts {
     ManifestFacts {
         outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
-        synced: inventory,
+        synced: former.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
-        module_resource: None,
+        module_resource: recorded::is_resource_created(former).then_some(true),
         requested: None,
     }
 }

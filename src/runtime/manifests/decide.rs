@@ -26,7 +26,6 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
-        manifest::SyncedObject,
         names::{FIELD_MANAGER, annotation, label},
         shared::{ObjectMeta, State, Time},
     },
@@ -107,8 +106,9 @@ pub(super) enum Act {
     /// Creates the successor of a Manifest that is gone. It takes over the inventory: objects that the module no longer
     /// has must still be pruned.
     Succeed { desired: Object, former: Arc<Manifest> },
-    /// Writes the inventory into the status of a new Manifest, before anything is written to the runtime.
-    Inherit { successor: Arc<Manifest>, inventory: Vec<SyncedObject> },
+    /// Writes the inventory of the former Manifest into the status of a new one, before anything is written to the
+    /// runtime.
+    Inherit { successor: Arc<Manifest>, former: Arc<Manifest> },
     /// Annotates it as unmanaged.
     Unmanage(Arc<Manifest>),
     /// Deletes it.
@@ -418,14 +418,15 @@ pub(super) fn after_release(desired: Object, former: Arc<Manifest>, left: &[Stri
 /// What follows the creation of a successor: it gets the inventory of the former Manifest.
 pub(super) fn after_succession(
     desired: Object,
-    former: &Manifest,
+    former: Arc<Manifest>,
     metadata: &Metadata,
     is_created: bool,
 ) -> Result<Act, Failed> {
-    let act = after_apply(desired, None, metadata, is_created)?;
-    let Act::Keep(Some(successor)) = act else { return Ok(act) };
-    let inventory: Vec<SyncedObject> = former.status.iter().flat_map(|status| status.synced.clone()).collect();
-    Ok(if inventory.is_empty() { Act::Keep(Some(successor)) } else { Act::Inherit { successor, inventory } })
+    let has_inventory = former.status.as_ref().is_some_and(|status| !status.synced.is_empty());
+    match after_apply(desired, None, metadata, is_created)? {
+        Act::Keep(Some(successor)) if has_inventory => Ok(Act::Inherit { successor, former }),
+        act => Ok(act),
+    }
 }
 
 /// What follows the annotation as unmanaged: the Manifest is deleted, and its objects stay without the ownership label.

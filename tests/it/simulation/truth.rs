@@ -327,6 +327,10 @@ impl Truth {
         let Some(manifest) = self.read(KCP, &format!("{IN_KCP}/manifests/{named}")).await else {
             return Err(format!("Kyma {kyma} says {module}, and there is no Manifest {named}"));
         };
+        // The Manifest has changed since, for example because it is being deleted with a former Kyma of that name.
+        if module["manifest"]["metadata"]["generation"] != manifest["metadata"]["generation"] {
+            return Ok(());
+        }
         let ready = self.state().ready.get(manifest["metadata"]["uid"].as_str().unwrap_or_default()).cloned();
         if ready.as_deref() == module["version"].as_str() {
             return Ok(());

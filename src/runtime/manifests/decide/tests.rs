@@ -364,10 +364,12 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
     assert_eq!(name(&after_release(desired.clone(), former(), &["example.org/other".to_owned()])), "absent");
     // What the former one had, and the module no longer has, must still be pruned.
     let metadata = metadata(&desired.id(), "7");
-    let act = after_succession(desired, &former(), &metadata, true).unwrap();
-    let Act::Inherit { successor, inventory } = act else { panic!("it is there: {act:?}") };
+    let act = after_succession(desired.clone(), former(), &metadata, true).unwrap();
+    let Act::Inherit { successor, former: of } = act else { panic!("it inherits: {act:?}") };
     // Nothing has been written into its status yet, and nothing may be believed of it.
-    assert_eq!((inventory, successor.status.clone()), (status.synced.clone(), None));
+    assert_eq!((of, successor.status.clone()), (former(), None));
+    let act = after_succession(desired, owned("former", true), &metadata, true).unwrap();
+    assert_eq!(name(&act), "keep", "without an inventory, there is nothing to take over");
 }
 
 #[test]
