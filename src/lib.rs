@@ -37,6 +37,7 @@
 //! | read the policy of maintenance windows, again when its file changes | [`maintenance`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
+//! | count which runtimes have which version of a module, so that a pass looks at no other runtime | [`tidegate_core::plan::rollout`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
 //! | which runtimes get a new version of a module next | [`tidegate_core::plan::rollout`] |
 //! | one pass over the ModuleReleaseMeta of a mandatory module | [`release`] |
@@ -102,6 +103,8 @@
 //!   owns an object that both contain. Each Manifest keeps its own back-off.
 //! * After its creation, Tidegate changes the Kyma in a runtime by merge patch, not by server-side apply.
 //!   `spec.modules` is a map list, and an apply cannot remove the entries of other field managers.
+//! * The policy of a rollout is annotations of the ModuleReleaseMeta, not a kind of its own. It stands in git beside
+//!   the versions that it is about, and Lifecycle Manager ignores it. The state of a rollout is what the Manifests say.
 //! * `tidegate-process` is a crate that the design does not list. The agent and the listener need these parts
 //!   too, and must not pull in the core.
 //!

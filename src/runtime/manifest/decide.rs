@@ -187,8 +187,8 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
     })
 }
 
-/// The first status of a Manifest that follows another one: it takes over the inventory, and does not create the default
-/// custom resource a second time.
+/// The first status of a Manifest that follows another one: it takes over the inventory, and does not create the
+/// default custom resource a second time.
 pub(super) fn inherited_facts(former: &Manifest) -> ManifestFacts {
     ManifestFacts {
         outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
