@@ -226,9 +226,10 @@ pub(crate) fn templates_read(stores: &Stores, sources: &SourceRegistry, metadata
     };
     let unread: Vec<Key> =
         stores.sources().iter().filter(|source| is_unread(source)).map(stores::Source::key).collect();
-    // Whether such a source has overrides is not known.
-    let unknown = stores.all_unknown(&[stores::Table::Sources], None);
-    let unread: Vec<Key> = unread.into_iter().chain(unknown.iter().map(|found| found.object.key())).collect();
+    // One that was never readable: as much of it as can be known without its type.
+    let unknown = stores.all_unknown(&[stores::Table::Sources], None).into_iter().map(|found| found.object);
+    let unknown = unknown.filter(|object| object.names_templates).map(|object| object.key());
+    let unread: Vec<Key> = unread.into_iter().chain(unknown).collect();
     if unread.is_empty() {
         return Ok(());
     }

@@ -322,7 +322,8 @@ impl ManifestPass<'_> {
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
         let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
-        let resource = decide::module_resource(&recorded, is_found && target.has_installed(manifest));
+        let resource =
+            decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };
         let judgement = match decide::judge(&observed) {

@@ -137,7 +137,8 @@ mod tests {
             labels: Some([("operator.kyma-project.io/module-name".to_owned(), "cache".to_owned())].into()),
             ..ObjectMeta::default()
         };
-        let object = tidegate_cluster::Unreadable { metadata, problem: "spec: invalid type".to_owned() };
+        let object =
+            tidegate_cluster::Unreadable { metadata, problem: "spec: invalid type".to_owned(), names_templates: false };
         Found { table, object: Arc::new(object) }
     }
 
@@ -189,7 +190,7 @@ mod tests {
             let metadata = Metadata { unreadable: problem.map(Into::into), ..fixtures::metadata(&id, "1") };
             (id, metadata)
         };
-        let problem = Some("metadata.labels: invalid type, expected a map");
+        let problem = Some("metadata.labels: invalid type, expected an object");
         for (live, more) in [
             (vec![object("a", None), object("b", problem)], ""),
             (vec![object("b", problem), object("c", problem), object("d", problem)], " (and 2 more)"),

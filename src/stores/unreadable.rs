@@ -134,7 +134,10 @@ fn tell(events: &Recorder, found: &Found) {
         severity: Severity::Warning,
         reason: reason::UNREADABLE,
         action: "Read",
-        note: format!("{}; Tidegate keeps what it has read before and deletes nothing because of it", found.sentence()),
+        note: format!(
+            "{}; Tidegate uses what it has read of it before, if anything, and deletes nothing because of it",
+            found.sentence()
+        ),
     });
 }
 

@@ -18,6 +18,8 @@ pub struct Unreadable {
     pub metadata: ObjectMeta,
     /// The field and what is wrong with it, for example `spec.channel: invalid type, expected a string`.
     pub problem: String,
+    /// Whether `spec.templates` is set: a GitSource has overrides of templates there.
+    pub names_templates: bool,
 }
 
 /// An item of a list.
@@ -31,6 +33,21 @@ pub(super) enum Item<K> {
 // === impl Unreadable ===
 
 impl Unreadable {
+    fn of(json: &str, metadata: ObjectMeta, problem: String) -> Unreadable {
+        #[derive(Deserialize)]
+        struct Object {
+            spec: Option<Spec>,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            templates: Option<Value>,
+        }
+        let spec = serde_json::from_str(json).ok().and_then(|Object { spec }| spec);
+        let templates = spec.and_then(|spec| spec.templates);
+        let names_templates = templates.is_some_and(|templates| !templates.is_null() && templates != "");
+        Unreadable { metadata, problem, names_templates }
+    }
+
     /// Its namespace and name.
     pub fn key(&self) -> Key {
         tidegate_core::landscape::key(&self.metadata)
@@ -45,11 +62,11 @@ impl Unreadable {
 /// is not an object of an API server.
 pub fn read<K: DeserializeOwned>(json: &str) -> Result<K, Option<Box<Unreadable>>> {
     if let Some(problem) = list_for_object(json) {
-        return Err(metadata(json).map(|metadata| Box::new(Unreadable { metadata, problem })));
+        return Err(metadata(json).map(|metadata| Box::new(Unreadable::of(json, metadata, problem))));
     }
     serde_json::from_str(json).map_err(|_| {
         let metadata = metadata(json)?;
-        Some(Box::new(Unreadable { metadata, problem: problem::<K>(json) }))
+        Some(Box::new(Unreadable::of(json, metadata, problem::<K>(json))))
     })
 }
 
@@ -100,6 +117,10 @@ fn what(message: &str) -> String {
     let kinds = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
     let kind = kinds.into_iter().find(|kind| message.starts_with(kind)).unwrap_or("invalid value");
     match message.rsplit_once(", expected ") {
+        // serde names our types, which users do not know.
+        Some((_, expected)) if expected.starts_with("struct ") => format!("{kind}, expected an object"),
+        Some((_, "a sequence")) => format!("{kind}, expected a list"),
+        Some((_, "a map")) => format!("{kind}, expected an object"),
         Some((_, expected)) => format!("{kind}, expected {expected}"),
         None => kind.to_owned(),
     }
@@ -208,12 +229,27 @@ mod tests {
                 "spec.modules[0].managed: invalid type, expected a boolean",
             ),
             (r#"{"channel": "a", "modules": [{"managed": true}]}"#, "spec.modules[0]: missing field `name`"),
-            (r#"{"channel": "a", "modules": {"secret": 1}}"#, "spec.modules: invalid type, expected a sequence"),
+            (r#"{"channel": "a", "modules": {"secret": 1}}"#, "spec.modules: invalid type, expected a list"),
             ("[]", "spec: invalid type, expected an object"),
             (r#"["regular"]"#, "spec: invalid type, expected an object"),
             (r#"{"channel": "a"}, "status": []"#, "status: invalid type, expected an object"),
         ] {
             assert_eq!(unreadable(&kyma(spec)).problem, expected);
+        }
+    }
+
+    #[test]
+    fn whether_a_source_has_templates_is_known_without_its_type() {
+        for (spec, expected) in [
+            (r#"{"channel": 7}"#, false),
+            (r#"{"channel": 7, "templates": ""}"#, false),
+            (r#"{"channel": 7, "templates": null}"#, false),
+            (r#"{"channel": 7, "templates": "templates"}"#, true),
+            // What it means is not known.
+            (r#"{"channel": 7, "templates": {"path": "templates"}}"#, true),
+            ("[]", false),
+        ] {
+            assert_eq!(unreadable(&kyma(spec)).names_templates, expected, "{spec}");
         }
     }
 

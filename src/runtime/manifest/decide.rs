@@ -87,6 +87,8 @@ pub(super) enum ModuleResource {
     Created,
     /// Tidegate must create it.
     Absent(Object),
+    /// Tidegate must create it, unless it exists.
+    Unknown(Object),
 }
 
 /// The findings of a pass over the objects.
@@ -187,14 +189,13 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
     })
 }
 
-/// The first status of a Manifest that follows another one: it takes over the inventory, and does not create the
-/// default custom resource a second time.
+/// The first status of a Manifest that follows another one: it takes over the inventory.
 pub(super) fn inherited_facts(former: &Manifest) -> ManifestFacts {
     ManifestFacts {
         outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
         synced: former.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
-        module_resource: recorded::is_resource_created(former).then_some(true),
+        module_resource: None,
         requested: None,
     }
 }
@@ -304,11 +305,13 @@ pub(super) fn to_prune<'a>(work: &'a Work, conflicts: &Conflicts, failed: &[Fail
 
 /// What to do about the default custom resource. `was_installed` is whether all objects were found as desired although
 /// the Manifest has no record of them, and the Kyma in the runtime shows the module as installed: then the resource was
-/// created with them, and its user may have deleted it since.
-pub(super) fn module_resource(manifest: &Manifest, was_installed: bool) -> ModuleResource {
+/// created with them, and its user may have deleted it since. `had_inventory` is whether the Manifest had an inventory
+/// before this pass: then the resource may have been created for it, or for the Manifest that it follows.
+pub(super) fn module_resource(manifest: &Manifest, was_installed: bool, had_inventory: bool) -> ModuleResource {
     match recorded::module_resource(manifest) {
         None => ModuleResource::NotOurs,
         Some(_) if was_installed || recorded::is_resource_created(manifest) => ModuleResource::Created,
+        Some(object) if had_inventory => ModuleResource::Unknown(object),
         Some(object) => ModuleResource::Absent(object),
     }
 }

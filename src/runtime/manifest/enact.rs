@@ -189,14 +189,19 @@ pub(super) async fn create_module_resource(
     target: &ApplyTarget<'_>,
     resource: ModuleResource,
 ) -> Result<Option<bool>, Error> {
-    let object = match resource {
+    let (object, may_exist) = match resource {
         ModuleResource::NotOurs => return Ok(None),
         ModuleResource::Created => return Ok(Some(true)),
-        ModuleResource::Absent(object) => object,
+        ModuleResource::Absent(object) => (object, false),
+        ModuleResource::Unknown(object) => (object, true),
     };
     let Some(kind) = target.cluster.kind(&object.gvk()).await? else { return Ok(Some(false)) };
+    let key = Key::new(object.namespace(), object.name());
+    if may_exist && target.cluster.get_metadata(&kind, &key).await?.is_some() {
+        return Ok(Some(true));
+    }
     let body = Bytes::from(object.value().to_string());
-    let id = kind.id(&Key::new(object.namespace(), object.name()));
+    let id = kind.id(&key);
     match target.cluster.create(target.cause, &kind, &id, body).await {
         // A user's own custom resource is as good: Tidegate never updates it.
         Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),

@@ -16,6 +16,7 @@ scenarios! {
     at_start_a_kyma_that_cannot_be_read_is_named_and_all_others_are_reconciled,
     while_running_a_kyma_that_cannot_be_read_keeps_its_last_state_and_its_deletion_waits,
     nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read,
+    at_start_a_source_that_cannot_be_read_holds_up_no_runtime,
     a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready,
     a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
     a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired,
@@ -241,6 +242,21 @@ async fn nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read() {
     .await;
 }
 
+/// Its overrides of templates would concern everything, but it has none: so much can be known.
+async fn at_start_a_source_that_cannot_be_read_holds_up_no_runtime() {
+    let stage = stage::ready(2).await;
+    stage.kill().await;
+    loosen_ours(&stage).await;
+    merge(&stage.kcp, (SOURCE, "GitSource"), "landscape", json!({"spec": {"prune": "maybe"}})).await;
+    let copies = api(&stage.skrs[0], KYMA, "ModuleTemplate", "kyma-system").await;
+    copies.delete("cache-1.0.0", &DeleteParams::default()).await.expect("it is deleted");
+    stage.start();
+    until_ready(&stage).await;
+    let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "now"}}});
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", request).await;
+    stage.until("it is back", &stage.skrs[0], "ModuleTemplate", "kyma-system", "cache-1.0.0", |_| true).await;
+}
+
 async fn a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready() {
     const PROBLEM: &str = "Watcher kcp-system/watcher cannot be read: spec.gateway: ";
     const CONFIGURATION: (&str, &str) = ("ValidatingWebhookConfiguration", "skr-webhook");
@@ -327,8 +343,7 @@ async fn a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_th
 }
 
 async fn an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired() {
-    const PROBLEM: &str =
-        "ConfigMap kyma-system/cache-a in the runtime cannot be read: metadata.labels: invalid type, expected a map";
+    const PROBLEM: &str = "ConfigMap kyma-system/cache-a in the runtime cannot be read: metadata.labels: invalid type, expected an object";
     let stage = stage::ready(1).await;
     let skr = &stage.skrs[0];
     stage.rests().await;

@@ -229,7 +229,7 @@ fn nothing_is_pruned_before_what_takes_its_place_is_there() {
 
 #[test]
 fn the_default_custom_resource_is_created_once_where_it_is_ours() {
-    let with = |policy: &str, is_created: bool| {
+    let with = |policy: &str, is_created: bool, had_inventory: bool| {
         let policy = policy.to_owned();
         let mut manifest = manifest(move |manifest| {
             manifest["spec"]["customResourcePolicy"] = json!(policy);
@@ -241,12 +241,14 @@ fn the_default_custom_resource_is_created_once_where_it_is_ours() {
             conditions::set(&mut status.conditions, "ModuleCR", Status::True, "Ready", "", None, &Time(NOW));
         }
         manifest.status = Some(status);
-        module_resource(&manifest, false)
+        module_resource(&manifest, false, had_inventory)
     };
-    assert!(matches!(module_resource(&manifest(|_| {}), false), ModuleResource::NotOurs));
-    assert!(matches!(with("Ignore", false), ModuleResource::NotOurs));
-    assert!(matches!(with("CreateAndDelete", false), ModuleResource::Absent(object) if object.name() == "default"));
-    assert!(matches!(with("CreateAndDelete", true), ModuleResource::Created));
+    assert!(matches!(module_resource(&manifest(|_| {}), false, false), ModuleResource::NotOurs));
+    assert!(matches!(with("Ignore", false, true), ModuleResource::NotOurs));
+    let absent = with("CreateAndDelete", false, false);
+    assert!(matches!(absent, ModuleResource::Absent(object) if object.name() == "default"));
+    assert!(matches!(with("CreateAndDelete", false, true), ModuleResource::Unknown(_)), "it may be there already");
+    assert!(matches!(with("CreateAndDelete", true, true), ModuleResource::Created));
 }
 
 #[track_caller]

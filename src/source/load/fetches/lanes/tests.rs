@@ -130,6 +130,18 @@ fn many_hosts_that_never_answer_leave_places_for_others() {
 }
 
 #[test]
+fn a_path_on_this_machine_waits_for_no_server() {
+    let mut lanes = Lanes::default();
+    for host in 0..60 {
+        let name = format!("silent{host}/0");
+        lanes.request(key(&name), host_of(&name));
+    }
+    assert_eq!(std::iter::from_fn(|| lanes.start()).count(), NEW_PLACES_MAX);
+    lanes.request(key("local/0"), Host("/srv/repository".to_owned()));
+    assert_eq!(lanes.start(), Some(key("local/0")));
+}
+
+#[test]
 fn all_places_together_have_a_limit() {
     let mut lanes = Lanes::default();
     for host in 0..10 {
