@@ -197,8 +197,8 @@ mod tests {
         ] {
             let found = UnreadableObjects::among(&live.into_iter().collect());
             let expected = format!(
-                "ConfigMap kyma-system/b in the runtime cannot be read: metadata.labels: invalid type, expected a \
-                 map{more}; correct it; until then Tidegate does not delete it"
+                "ConfigMap kyma-system/b in the runtime cannot be read: metadata.labels: invalid type, expected an \
+                 object{more}; correct it; until then Tidegate does not delete it"
             );
             assert_eq!(found.failure().map(|failure| failure.message), Some(expected));
             assert_eq!(found.scope(Scope::Nothing), Scope::Everything);

@@ -266,7 +266,7 @@ mod tests {
         let found = unreadable(r#"{"metadata": {"name": "a", "labels": 7}}"#);
         assert_eq!(
             (found.key(), found.problem.as_str()),
-            (Key::new("", "a"), "metadata.labels: invalid type, expected a map")
+            (Key::new("", "a"), "metadata.labels: invalid type, expected an object")
         );
         let found = unreadable(r#"{"metadata": {"name": "a", "finalizers": {}, "labels": {"l": "v"}}}"#);
         assert_eq!(found.metadata.labels.expect("labels")["l"], "v");

@@ -124,19 +124,12 @@ impl Applied {
         self.seen.iter().all(|seen| *seen != Seen::Missing)
     }
 
-    /// Notes the objects that exist as an earlier process left them, although no record says so. Returns their indices:
-    /// their content must be compared.
-    pub(crate) fn recognize(&mut self, live: &LiveObjects) -> Vec<usize> {
+    /// The indices of the objects that an earlier process left, although no record says so: their content must be
+    /// compared. Until then, they count as missing.
+    pub(crate) fn recognize(&self, live: &LiveObjects) -> Vec<usize> {
         let is_left = |metadata: &Metadata| !metadata.deleting && metadata.has_manager(FIELD_MANAGER);
-        let found: Vec<usize> = self
-            .missing()
-            .into_iter()
-            .filter(|&index| live.get(&self.objects.objects[index].id).is_some_and(is_left))
-            .collect();
-        for &index in &found {
-            self.seen[index] = Seen::Recorded;
-        }
-        found
+        let is_found = |index: &usize| live.get(&self.objects.objects[*index].id).is_some_and(is_left);
+        self.missing().into_iter().filter(is_found).collect()
     }
 
     /// Notes which objects are gone. Returns the indices of the objects whose content must be compared.

@@ -71,3 +71,15 @@ fn a_check_finds_what_is_gone_and_what_changed() {
     assert_eq!(suspects, [1, 3], "another version, and one that was never read");
     assert_eq!(applied.missing(), [2], "the one that is gone");
 }
+
+/// The read of their content may fail, and this pass may be the last one for a long time.
+#[test]
+fn what_an_earlier_process_left_is_missing_until_its_content_is_compared() {
+    let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
+    let ours = |name: &str| Metadata { managers: vec![FIELD_MANAGER.to_owned()], ..live(name, "1") };
+    let found = [ours("a"), Metadata { deleting: true, ..ours("b") }, live("c", "1")];
+    let found: LiveObjects = found.into_iter().map(|metadata| (metadata.id.clone(), metadata)).collect();
+    let applied = Applied::before(&wanted, None, None, &wanted.digest);
+    assert_eq!(applied.recognize(&found), [0], "it is there, not being deleted, and applied by us");
+    assert_eq!(applied.missing(), [0, 1, 2, 3]);
+}
