@@ -203,7 +203,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
     let mut runs: Vec<Vec<Limit>> = phases.iter().map(|_| Vec::new()).collect();
     for time in 1..=times {
         tell!("the bare client applies the same {count} objects, {time} of {times}");
-        let fresh = servers.start(size.runtimes, &format!("limit-{time}")).await?;
+        let fresh = servers.start(size.runtimes, "limit").await?;
         limit::prepare(&fresh[0]).await?;
         let clients = Clients::connect(&fresh)?;
         for ((_, objects), runs) in phases.iter().zip(&mut runs).filter(|((_, objects), _)| objects.count() > 0) {

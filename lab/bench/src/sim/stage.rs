@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Servers {
     skrs: Make,
     /// Only if a server is real.
     ground: Option<Ground>,
+    /// How many fleets of servers were started.
+    fleets: AtomicUsize,
 }
 
 /// The servers, the repository and the daemon of one run.
@@ -79,7 +82,7 @@ impl Servers {
             (Make::Simulated, Make::Simulated) => None,
             (Make::Real, _) | (_, Make::Real) => Some(Ground::prepare(&|line: &str| tell!("{line}"), None).await?),
         };
-        Ok(Servers { kcp, skrs, ground })
+        Ok(Servers { kcp, skrs, ground, fleets: AtomicUsize::new(0) })
     }
 
     /// A description in a few words.
@@ -92,8 +95,10 @@ impl Servers {
         }
     }
 
-    /// Starts the KCP, then the runtimes.
+    /// Starts the KCP, then the runtimes. All of them are empty, whatever was started before.
     pub(super) async fn start(&self, runtimes: usize, prefix: &str) -> anyhow::Result<Vec<Server>> {
+        // Real servers share an etcd, and one with the name of an earlier one would have its objects.
+        let prefix = format!("{prefix}-{}", self.fleets.fetch_add(1, Ordering::Relaxed));
         let mut clusters = Vec::with_capacity(runtimes + 1);
         for index in 0..=runtimes {
             let make = if index == 0 { self.kcp } else { self.skrs };
