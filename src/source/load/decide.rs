@@ -179,9 +179,7 @@ pub(super) fn fetched_so_far(known: &KnownSource, terms: &Terms, progress: Fetch
     let server = terms.url.parse::<git::Url>().map(|url| url.server().to_owned()).unwrap_or_default();
     let message = match progress {
         FetchProgress::Waits => {
-            format!(
-                "the fetch waits until others end: servers that answered last time come first, which {server} did not"
-            )
+            format!("the fetch waits for its turn: servers that answered last time come first, which {server} did not")
         }
         FetchProgress::Asks => format!("{server} has not answered yet"),
         FetchProgress::Ended => {

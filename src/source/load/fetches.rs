@@ -20,10 +20,10 @@ use tidegate_git::{self as git, Mirror};
 use tidegate_process::lock::Mutex;
 use tokio::{
     sync::Notify,
-    time::{Duration, Instant},
+    time::{Duration, Instant, sleep_until},
 };
 
-use self::lanes::{Ended, Host, Lanes};
+use self::lanes::{Ended, Host, Lanes, SILENT_AFTER};
 use super::{
     access::SourceAccess,
     decide::{self, FetchEnd, FetchStep},
@@ -67,10 +67,6 @@ struct State {
     running: BTreeMap<Key, AbortHandle>,
     results: BTreeMap<Key, FetchResult>,
 }
-
-/// A fetch that fails after this time had no answer for long. Refused connections and error answers take far less time
-/// and do not delay other sources.
-const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 // === impl Fetches ===
 
@@ -131,10 +127,12 @@ impl Fetches {
                     end,
                 ));
             }
+            let next_start = self.next_start();
             tokio::select! {
                 // In this order, so that a simulation repeats itself.
                 biased;
                 () = self.wake.notified() => {}
+                () = at(next_start) => {}
                 Some(finished) = running.next() => {
                     // What was given up has no result.
                     let Ok((source, result)) = finished else { continue };
@@ -147,11 +145,16 @@ impl Fetches {
 
     fn start(&self) -> Option<(Key, Job, futures::future::AbortRegistration)> {
         let mut state = self.state.lock();
-        let source = state.lanes.start()?;
+        let source = state.lanes.start(Instant::now())?;
         let job = state.waiting.remove(&source).expect("what has a lane has a job");
         let (handle, registration) = AbortHandle::new_pair();
         state.running.insert(source.clone(), handle);
         Some((source, job, registration))
+    }
+
+    /// When a fetch may start although no other fetch ends.
+    fn next_start(&self) -> Option<Instant> {
+        self.state.lock().lanes.next_start(Instant::now())
     }
 
     fn end(&self, source: &Key, result: FetchResult) {
@@ -159,6 +162,14 @@ impl Fetches {
         state.lanes.end(source, ended(result.0.is_ok(), result.1));
         state.running.remove(source);
         state.results.insert(source.clone(), result);
+    }
+}
+
+/// Ends at this time; never without one.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -152,7 +152,7 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
             Fetching::Pending,
             Some(fetch()),
             FetchProgress::Waits,
-            "the fetch waits until others end: servers that answered last time come first, which git.example.org did not",
+            "the fetch waits for its turn: servers that answered last time come first, which git.example.org did not",
         ),
         // What is known of the last fetch stays.
         (failed, Some(fetch()), FetchProgress::Waits, "spec.url names a path"),

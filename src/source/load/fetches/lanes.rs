@@ -3,10 +3,14 @@
 //! A git server that never answers holds each of its fetches until the time-out. So a fetch that is likely to end like
 //! that, because its host or its source has not answered last time, gets one of a few places, and comes after all
 //! others. A host that answers gets more, and never all.
+//!
+//! After a restart all hosts are new. A fetch from a new host that takes longer than [`SILENT_AFTER`] continues without
+//! its place, which goes to the next new host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::name::Key;
+use tokio::time::{Duration, Instant};
 
 /// Where a repository is: a host of a URL, or a path on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,11 +21,20 @@ pub(super) struct Host(pub(super) String);
 pub(super) struct Lanes {
     /// In the order in which they were requested.
     waiting: Vec<(Key, Host)>,
-    running: BTreeMap<Key, (Host, Rank)>,
+    running: BTreeMap<Key, Running>,
     /// How the last fetch from each host ended; none if no fetch has ended.
     hosts: BTreeMap<Host, Ended>,
     /// Sources whose last fetch was not answered.
     silent: BTreeSet<Key>,
+}
+
+/// A fetch that runs.
+#[derive(Debug)]
+struct Running {
+    host: Host,
+    /// As of its start.
+    rank: Rank,
+    since: Instant,
 }
 
 /// How a fetch ended.
@@ -44,16 +57,22 @@ enum Rank {
     Silent,
 }
 
-/// Fetches at the same time. Each is a thread with a connection, and waits most of the time.
+/// A fetch that takes this long had no answer for long. Refused connections and error answers take far less time and do
+/// not delay other sources.
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// Fetches at the same time, without late ones. Each is a thread with a connection, and waits most of the time.
 const PLACES_MAX: usize = 32;
 /// Fetches from one host that answers: three such hosts that stop answering at the same moment leave places for others.
 const HOST_PLACES_MAX: usize = 8;
 /// Fetches from one host that has not answered yet: two, so that one large repository does not delay the next source.
 const UNPROVEN_HOST_PLACES_MAX: usize = 2;
-/// Fetches of rank [`Rank::New`] together.
+/// Fetches of rank [`Rank::New`] together, without late ones.
 const NEW_PLACES_MAX: usize = 16;
 /// Fetches of rank [`Rank::Silent`] together.
 const SILENT_PLACES_MAX: usize = 8;
+/// Fetches of rank [`Rank::New`] that continue without a place after [`SILENT_AFTER`]. Further ones keep theirs, because
+/// each is a thread with a connection.
+const LATE_MAX: usize = 128;
 /// Hosts to remember. No landscape uses this many; beyond it, hosts without fetches are forgotten.
 const HOSTS_MAX: usize = 1000;
 
@@ -68,21 +87,31 @@ impl Lanes {
     }
 
     /// The fetch to start now, which then runs.
-    pub(super) fn start(&mut self) -> Option<Key> {
+    pub(super) fn start(&mut self, now: Instant) -> Option<Key> {
         let candidates = self.waiting.iter().enumerate().filter_map(|(position, (source, host))| {
             let rank = self.rank(source, host);
-            self.has_place(rank, host).then(|| (rank, self.silent.contains(source), position))
+            self.has_place(rank, host, now).then(|| (rank, self.silent.contains(source), position))
         });
         // A repository that answered goes before one that did not, in the order of the requests.
         let (rank, _, position) = candidates.min()?;
         let (source, host) = self.waiting.remove(position);
-        self.running.insert(source.clone(), (host, rank));
+        self.running.insert(source.clone(), Running { host, rank, since: now });
         Some(source)
+    }
+
+    /// When a fetch that waits may get a place although no other fetch ends; `None` if none can.
+    pub(super) fn next_start(&self, now: Instant) -> Option<Instant> {
+        let is_waiting_for_new = |(source, host): &(Key, Host)| self.rank(source, host) == Rank::New;
+        if !self.waiting.iter().any(is_waiting_for_new) {
+            return None;
+        }
+        let late = self.running.values().filter_map(Running::late_at);
+        late.filter(|at| now < *at).min()
     }
 
     /// A running fetch ended.
     pub(super) fn end(&mut self, source: &Key, ended: Ended) {
-        let Some((host, _)) = self.running.remove(source) else { return };
+        let Some(Running { host, .. }) = self.running.remove(source) else { return };
         match ended {
             Ended::Answered => self.silent.remove(source),
             Ended::Silent => self.silent.insert(source.clone()),
@@ -119,26 +148,41 @@ impl Lanes {
         }
     }
 
-    fn has_place(&self, rank: Rank, host: &Host) -> bool {
-        let count = |matches: &dyn Fn(&Host, Rank) -> bool| {
-            self.running.values().filter(|(host, rank)| matches(host, *rank)).count()
-        };
-        let of_rank = count(&|_, running| running == rank);
-        let of_host = count(&|running, _| running == host);
-        let doubtful_of_host = count(&|running, rank| running == host && rank != Rank::Proven);
-        self.running.len() < PLACES_MAX
+    fn has_place(&self, rank: Rank, host: &Host, now: Instant) -> bool {
+        let count = |matches: &dyn Fn(&Running) -> bool| self.running.values().filter(|one| matches(one)).count();
+        let of_rank = count(&|running| running.rank == rank);
+        let of_host = count(&|running| running.host == *host);
+        let doubtful_of_host = count(&|running| running.host == *host && running.rank != Rank::Proven);
+        let late = count(&|running| running.late_at().is_some_and(|at| at <= now)).min(LATE_MAX);
+        self.running.len() - late < PLACES_MAX
             && match rank {
                 Rank::Proven => of_host < HOST_PLACES_MAX,
-                Rank::New => doubtful_of_host < UNPROVEN_HOST_PLACES_MAX && of_rank < NEW_PLACES_MAX,
+                Rank::New => doubtful_of_host < UNPROVEN_HOST_PLACES_MAX && of_rank - late < NEW_PLACES_MAX,
                 Rank::Silent => doubtful_of_host < UNPROVEN_HOST_PLACES_MAX && of_rank < SILENT_PLACES_MAX,
             }
     }
 
     fn forget_hosts(&mut self) {
         if HOSTS_MAX < self.hosts.len() {
-            let used: BTreeSet<&Host> =
-                self.waiting.iter().map(|(_, host)| host).chain(self.running.values().map(|(host, _)| host)).collect();
+            let used: BTreeSet<&Host> = self
+                .waiting
+                .iter()
+                .map(|(_, host)| host)
+                .chain(self.running.values().map(|running| &running.host))
+                .collect();
             self.hosts.retain(|host, _| used.contains(host));
+        }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// When it gives up its place if it has not ended; `None` if it never does.
+    fn late_at(&self) -> Option<Instant> {
+        match self.rank {
+            Rank::New => Some(self.since + SILENT_AFTER),
+            Rank::Proven | Rank::Silent => None,
         }
     }
 }

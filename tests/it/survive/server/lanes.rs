@@ -10,10 +10,12 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
+    git::server::Server,
     harness::{SOON, apply, eventually},
     stage::{Stage, kyma, module, release},
 };
@@ -22,6 +24,10 @@ use crate::{
 const HANGING: usize = 80;
 /// How many fetches of a server that has not answered yet are in progress at once. The others hold no place.
 const AT_ONCE: usize = 2;
+/// How many fetches of servers that have not answered yet hold a place at once.
+const NEW_AT_ONCE: usize = 16;
+/// Servers that never answer. They need four turns of that many places.
+const SILENT: usize = 60;
 
 /// A server that accepts connections and never answers.
 struct Hole {
@@ -45,16 +51,21 @@ impl Hole {
         Hole { url, connections }
     }
 
-    /// Declares many sources there. Their fetches take longer than any test waits.
+    /// Declares many sources there.
     async fn declare(&self, stage: &Stage) {
         for number in 0..HANGING {
-            let source = json!({
-                "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-                "metadata": {"name": format!("hanging-{number:02}"), "namespace": "kcp-system"},
-                "spec": {"url": self.url, "timeout": "1h", "interval": "10s"},
-            });
-            apply(&stage.kcp, &source).await;
+            self.declare_one(stage, number).await;
         }
+    }
+
+    /// Declares a source there. Its fetch takes longer than any test waits.
+    async fn declare_one(&self, stage: &Stage, number: usize) {
+        let source = json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": format!("hanging-{number:02}"), "namespace": "kcp-system"},
+            "spec": {"url": self.url, "timeout": "1h", "interval": "10s"},
+        });
+        apply(&stage.kcp, &source).await;
     }
 
     /// Waits until the daemon has a connection.
@@ -111,6 +122,43 @@ async fn eighty_sources_on_a_server_that_never_answers_delay_nothing_else() {
     // None of these fetches ends during the test, so all of them are counted.
     let connections = hole.connections.load(Ordering::SeqCst);
     assert!(connections <= AT_ONCE, "{connections} connections");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_servers_that_never_answer_leave_a_place_for_a_new_one() {
+    let stage = stage(&["--workers=8"]).await;
+    let holes: Vec<Hole> = (0..SILENT).map(|_| Hole::open()).collect();
+    for (number, hole) in holes.iter().enumerate() {
+        hole.declare_one(&stage, number).await;
+    }
+    // A daemon that knows no server: each has its first contact.
+    stage.start();
+    eventually("the silent servers hold all places", SOON, async || {
+        let asked = holes.iter().filter(|hole| 0 < hole.connections.load(Ordering::SeqCst)).count();
+        if NEW_AT_ONCE <= asked { Ok(()) } else { Err(format!("{asked} are asked")) }
+    })
+    .await;
+    let server = Server::start(stage.repository.path().parent().expect("a folder"));
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "git", "namespace": "kcp-system"},
+        "data": {"ca.crt": STANDARD.encode(&server.ca)},
+    });
+    apply(&stage.kcp, &secret).await;
+    let name = stage.repository.path().file_name().and_then(|name| name.to_str()).expect("a name");
+    let good = json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "new", "namespace": "kcp-system"},
+        "spec": {"url": server.url(name), "ref": {"branch": "main"}, "secretRef": {"name": "git"}},
+    });
+    apply(&stage.kcp, &good).await;
+    stage
+        .until("the new source has its revision", &stage.kcp, "GitSource", "kcp-system", "new", |source| {
+            source["status"]["conditions"].as_array().is_some_and(|conditions| {
+                conditions.iter().any(|one| one["type"] == "Fetched" && one["status"] == "True")
+            })
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

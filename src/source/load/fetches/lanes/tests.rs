@@ -20,9 +20,13 @@ enum Step {
     AllAnswer(&'static str),
     /// The user changes or deletes these.
     Abandons(&'static [&'static str]),
+    /// So much time passes.
+    Passes(Duration),
+    /// A fetch may start in this time although no other fetch ends.
+    NextStart(Option<Duration>),
 }
 
-use Step::{Abandons, AllAnswer, AllTimeOut, Answers, Asks, Count, Many, Starts, TimesOut};
+use Step::{Abandons, AllAnswer, AllTimeOut, Answers, Asks, Count, Many, NextStart, Passes, Starts, TimesOut};
 
 #[test]
 fn a_host_that_has_not_answered_yet_gets_two_places() {
@@ -110,40 +114,90 @@ fn what_did_not_answer_comes_after_what_has_not_been_tried() {
 
 #[test]
 fn many_hosts_that_never_answer_leave_places_for_others() {
-    let mut lanes = Lanes::default();
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
     for host in 0..40 {
         lanes.request(key(&format!("bad{host}/0")), host_of(&format!("bad{host}/0")));
     }
-    let started: Vec<Key> = std::iter::from_fn(|| lanes.start()).collect();
+    let started: Vec<Key> = std::iter::from_fn(|| lanes.start(now)).collect();
     assert_eq!(started.len(), NEW_PLACES_MAX);
     started.iter().for_each(|source| lanes.end(source, Ended::Silent));
     // The others of the forty take their turn, and those that failed take few places beside them.
     for source in &started {
         lanes.request(source.clone(), host_of(source.name()));
     }
-    let started: Vec<Key> = std::iter::from_fn(|| lanes.start()).collect();
+    let started: Vec<Key> = std::iter::from_fn(|| lanes.start(now)).collect();
     assert_eq!(started.len(), NEW_PLACES_MAX + SILENT_PLACES_MAX);
     lanes.request(key("good/0"), host_of("good/0"));
-    assert_eq!(lanes.start(), None, "the first contact waits for its turn");
+    assert_eq!(lanes.start(now), None, "the first contact waits for its turn");
     lanes.hosts.insert(host_of("good/0"), Ended::Answered);
-    assert_eq!(lanes.start(), Some(key("good/0")), "a host that answers does not");
+    assert_eq!(lanes.start(now), Some(key("good/0")), "a host that answers does not");
+}
+
+#[test]
+fn a_new_host_that_does_not_answer_gives_up_its_place_after_five_seconds() {
+    check(&[
+        // Eight hosts have all places of new hosts.
+        Many("a", 2),
+        Many("b", 2),
+        Many("c", 2),
+        Many("d", 2),
+        Many("e", 2),
+        Many("f", 2),
+        Many("g", 2),
+        Many("h", 2),
+        Count(NEW_PLACES_MAX),
+        NextStart(None),
+        Asks(&["good/0", "a/2"]),
+        Starts(&[]),
+        NextStart(Some(SILENT_AFTER)),
+        Passes(SILENT_AFTER - Duration::from_millis(1)),
+        Starts(&[]),
+        NextStart(Some(Duration::from_millis(1))),
+        Passes(Duration::from_millis(1)),
+        // A host with two fetches that continue without a place gets no third one.
+        Starts(&["good/0"]),
+        NextStart(Some(SILENT_AFTER)),
+        Answers(&["good/0", "a/1"]),
+        Starts(&["a/2"]),
+        NextStart(None),
+    ]);
+}
+
+#[test]
+fn what_fetches_without_a_place_cost_has_a_limit() {
+    let (mut lanes, mut now) = (Lanes::default(), Instant::now());
+    for host in 0..LATE_MAX * 2 {
+        let name = format!("silent{host}/0");
+        lanes.request(key(&name), host_of(&name));
+    }
+    let mut started = 0;
+    for _ in 0..LATE_MAX {
+        started += std::iter::from_fn(|| lanes.start(now)).count();
+        now += SILENT_AFTER;
+    }
+    assert_eq!(started, LATE_MAX + NEW_PLACES_MAX);
+    assert_eq!(lanes.next_start(now), None, "a start needs an end");
+    // They leave the places of other ranks alone.
+    lanes.hosts.insert(host_of("good/0"), Ended::Answered);
+    lanes.request(key("good/0"), host_of("good/0"));
+    assert_eq!(lanes.start(now), Some(key("good/0")));
 }
 
 #[test]
 fn a_path_on_this_machine_waits_for_no_server() {
-    let mut lanes = Lanes::default();
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
     for host in 0..60 {
         let name = format!("silent{host}/0");
         lanes.request(key(&name), host_of(&name));
     }
-    assert_eq!(std::iter::from_fn(|| lanes.start()).count(), NEW_PLACES_MAX);
+    assert_eq!(std::iter::from_fn(|| lanes.start(now)).count(), NEW_PLACES_MAX);
     lanes.request(key("local/0"), Host("/srv/repository".to_owned()));
-    assert_eq!(lanes.start(), Some(key("local/0")));
+    assert_eq!(lanes.start(now), Some(key("local/0")));
 }
 
 #[test]
 fn all_places_together_have_a_limit() {
-    let mut lanes = Lanes::default();
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
     for host in 0..10 {
         lanes.hosts.insert(Host(format!("good{host}")), Ended::Answered);
         for number in 0..HOST_PLACES_MAX {
@@ -151,7 +205,7 @@ fn all_places_together_have_a_limit() {
             lanes.request(key(&name), host_of(&name));
         }
     }
-    assert_eq!(std::iter::from_fn(|| lanes.start()).count(), PLACES_MAX);
+    assert_eq!(std::iter::from_fn(|| lanes.start(now)).count(), PLACES_MAX);
 }
 
 #[test]
@@ -169,11 +223,11 @@ fn an_abandoned_fetch_frees_its_place_and_its_turn() {
 
 #[test]
 fn hosts_without_fetches_are_forgotten_beyond_a_limit() {
-    let mut lanes = Lanes::default();
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
     for host in 0..=HOSTS_MAX {
         let name = format!("host{host}/0");
         lanes.request(key(&name), host_of(&name));
-        let started = lanes.start().unwrap();
+        let started = lanes.start(now).unwrap();
         lanes.end(&started, Ended::Answered);
     }
     assert!(lanes.hosts.len() <= HOSTS_MAX, "{}", lanes.hosts.len());
@@ -181,12 +235,12 @@ fn hosts_without_fetches_are_forgotten_beyond_a_limit() {
 
 #[track_caller]
 fn check(steps: &[Step]) {
-    let mut lanes = Lanes::default();
-    let starts = |lanes: &mut Lanes| -> Vec<String> {
-        std::iter::from_fn(|| lanes.start()).map(|key| key.name().to_owned()).collect()
+    let (mut lanes, mut now) = (Lanes::default(), Instant::now());
+    let starts = |lanes: &mut Lanes, now: Instant| -> Vec<String> {
+        std::iter::from_fn(|| lanes.start(now)).map(|key| key.name().to_owned()).collect()
     };
     let of_host = |lanes: &Lanes, host: &str| -> Vec<Key> {
-        lanes.running.iter().filter(|(_, (running, _))| running.0 == host).map(|(key, _)| key.clone()).collect()
+        lanes.running.iter().filter(|(_, running)| running.host.0 == host).map(|(key, _)| key.clone()).collect()
     };
     for (position, step) in steps.iter().enumerate() {
         match step {
@@ -195,13 +249,18 @@ fn check(steps: &[Step]) {
                 let names = (0..*count).map(|number| format!("{host}/{number}"));
                 names.for_each(|name| lanes.request(key(&name), host_of(&name)));
             }
-            Starts(expected) => assert_eq!(starts(&mut lanes), *expected, "step {position}"),
-            Count(expected) => assert_eq!(starts(&mut lanes).len(), *expected, "step {position}"),
+            Starts(expected) => assert_eq!(starts(&mut lanes, now), *expected, "step {position}"),
+            Count(expected) => assert_eq!(starts(&mut lanes, now).len(), *expected, "step {position}"),
             Answers(names) => names.iter().for_each(|name| lanes.end(&key(name), Ended::Answered)),
             TimesOut(names) => names.iter().for_each(|name| lanes.end(&key(name), Ended::Silent)),
             AllTimeOut(host) => of_host(&lanes, host).iter().for_each(|key| lanes.end(key, Ended::Silent)),
             AllAnswer(host) => of_host(&lanes, host).iter().for_each(|key| lanes.end(key, Ended::Answered)),
             Abandons(names) => names.iter().for_each(|name| lanes.abandon(&key(name))),
+            Passes(time) => now += *time,
+            NextStart(expected) => {
+                let found = lanes.next_start(now).map(|at| at.duration_since(now));
+                assert_eq!(found, *expected, "step {position}");
+            }
         }
     }
 }
