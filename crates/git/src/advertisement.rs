@@ -24,11 +24,19 @@ pub(super) enum Problem {
     Invalid,
     /// Reading failed.
     Read(io::Error),
+    /// The server says in an `ERR` line with this text that there is no such repository.
+    NoRepository(Vec<u8>),
     /// The server refuses the request in an `ERR` line with this text.
     Refused(Vec<u8>),
     /// The repository uses SHA-256 ids.
     Sha256,
 }
+
+/// Words of servers about a repository that does not exist, or that these credentials may not see. `git daemon` says
+/// "access denied or repository not exported", or with `--informative-errors` "no such repository". GitLab says "could
+/// not be found", Azure DevOps "does not exist", others "not found".
+const NOT_FOUND: [&str; 6] =
+    ["access denied", "not exported", "no such repository", "not found", "not be found", "does not exist"];
 
 /// What a fetch needs of an advertisement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +68,7 @@ pub(super) fn read(stream: impl Read, follow: &Reference) -> Result<Advertisemen
     let mut is_first = true;
     while let Packet::Line(line) = packets.next()? {
         if let Some(text) = line.strip_prefix(b"ERR ") {
-            return Err(Problem::Refused(text.to_vec()));
+            return Err(refused(text));
         }
         let line = packet::trimmed(line);
         let zero = line.iter().position(|&byte| byte == 0);
@@ -77,7 +85,7 @@ pub(super) fn read(stream: impl Read, follow: &Reference) -> Result<Advertisemen
 fn service(packets: &mut Packets<impl Read>) -> Result<(), Problem> {
     match packets.next()? {
         Packet::Line(line) if line.starts_with(b"# service=git-upload-pack") => {}
-        Packet::Line(line) if line.starts_with(b"ERR ") => return Err(Problem::Refused(line[4..].to_vec())),
+        Packet::Line(line) if line.starts_with(b"ERR ") => return Err(refused(&line[4..])),
         Packet::Line(_) | Packet::Flush | Packet::Raw(_) => return Err(Problem::Invalid),
     }
     loop {
@@ -86,6 +94,16 @@ fn service(packets: &mut Packets<impl Read>) -> Result<(), Problem> {
             Packet::Line(_) => {}
             Packet::Raw(_) => return Err(Problem::Invalid),
         }
+    }
+}
+
+/// What an `ERR` line means. Only its text tells a repository that does not exist from one that is locked.
+fn refused(text: &[u8]) -> Problem {
+    let lower = String::from_utf8_lossy(text).to_lowercase();
+    if NOT_FOUND.iter().any(|words| lower.contains(words)) {
+        Problem::NoRepository(text.to_vec())
+    } else {
+        Problem::Refused(text.to_vec())
     }
 }
 

@@ -105,8 +105,11 @@ impl Session {
             advertisement::Problem::Cut => self.answer(Flaw::Cut),
             advertisement::Problem::Invalid => self.answer(Flaw::Protocol),
             advertisement::Problem::Read(error) => self.read_error(&error),
-            advertisement::Problem::Refused(text) => {
+            advertisement::Problem::NoRepository(text) => {
                 Error::NoRepository { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
+            }
+            advertisement::Problem::Refused(text) => {
+                Error::Refused { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
             }
             advertisement::Problem::Sha256 => Error::Sha256 { url: self.url() },
         })

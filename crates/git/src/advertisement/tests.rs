@@ -17,6 +17,7 @@ fn check(bytes: &[u8], expected: &str) {
     let found = match read(bytes, &main()) {
         Ok(_) => "valid".to_owned(),
         Err(Problem::Refused(text)) => format!("refused: {}", text.escape_ascii()),
+        Err(Problem::NoRepository(text)) => format!("no repository: {}", text.escape_ascii()),
         Err(problem) => format!("{problem:?}"),
     };
     assert_eq!(found, expected);
@@ -41,10 +42,27 @@ fn an_advertisement_is_service_flush_references_flush() {
     check(&packets(&["", ""]), "Invalid");
     check(&packets(&["# service=git-receive-pack\n", "", ""]), "Invalid");
     check(&packets(&[SERVICE, "", "nothing\n", ""]), "Invalid");
-    check(&packets(&[SERVICE, "", "ERR access denied\n", ""]), "refused: access denied\\n");
-    check(&packets(&["ERR access denied\n"]), "refused: access denied\\n");
+    check(&packets(&[SERVICE, "", "ERR access denied\n", ""]), "no repository: access denied\\n");
+    check(&packets(&["ERR access denied\n"]), "no repository: access denied\\n");
     let sha256 = format!("{} HEAD\0object-format=sha256\n", "0".repeat(64));
     check(&packets(&[SERVICE, "", &sha256, ""]), "Sha256");
+}
+
+#[test]
+fn only_what_says_so_means_that_there_is_no_repository() {
+    for text in [
+        "access denied or repository not exported: /landscape.git",
+        "no such repository: /landscape.git",
+        "Repository not found.",
+        "The project you were looking for could not be found or you don't have permission to view it.",
+        "TF401019: The Git repository with name or identifier landscape does not exist",
+    ] {
+        check(&packets(&[SERVICE, "", &format!("ERR {text}")]), &format!("no repository: {}", text.escape_debug()));
+    }
+    for text in ["repository is locked", "upload-pack: too many connections", "disk quota exceeded", ""] {
+        check(&packets(&[SERVICE, "", &format!("ERR {text}")]), &format!("refused: {text}"));
+        check(&packets(&[&format!("ERR {text}")]), &format!("refused: {text}"));
+    }
 }
 
 #[test]

@@ -121,6 +121,7 @@ const TROUBLE: &[(&str, Answer, &str, &str)] = &[
         "not git's protocol",
     ),
     ("refused", |_| references(&["ERR access denied\n"]), "RepositoryNotFound", "or these credentials have no access"),
+    ("locked", |_| references(&["ERR repository is locked\n"]), "ServerError", "reports an error"),
     ("SHA-256", |_| references(&["x HEAD\0object-format=sha256\n"]), "ObjectFormatNotSupported", "SHA-256 object ids"),
     ("empty", |_| references(&[]), "RepositoryEmpty", "is empty: push a commit to it"),
     (
@@ -253,7 +254,7 @@ async fn each_kind_of_trouble_is_a_sentence_that_says_what_to_do() {
         // The words of the server are for the condition only, and cleaned.
         assert!(!format!("{error} {error:?}").contains("try "), "{kind}: {error:?}");
         if let Some(said) = error.said().map(ToString::to_string) {
-            let expected = ["try *** at https://h/x", "no", "access denied", "disk full"];
+            let expected = ["try *** at https://h/x", "no", "access denied", "repository is locked", "disk full"];
             assert!(expected.contains(&said.as_str()), "{kind}: {said}");
         }
     }
