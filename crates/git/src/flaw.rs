@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustls::{AlertDescription, CertificateError};
+use rustls::{AlertDescription, CertificateError, OtherError};
 
 /// Why a TLS connection is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Distrust {
     NoName,
     /// No known CA has issued it.
     UnknownIssuer,
+    /// The certificate is one of a CA, even if the CA is known.
+    IsCa,
     /// The server wants a certificate of the client.
     ClientCertificate,
     /// Something else.
@@ -61,6 +63,12 @@ pub(super) fn distrust(error: &rustls::Error) -> Option<Distrust> {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Distrust::OtherHost,
             // A CA that was replaced has the name of the new one, and another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Distrust::UnknownIssuer,
+            // rustls has no name of its own for this.
+            CertificateError::Other(OtherError(error))
+                if matches!(error.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
+            {
+                Distrust::IsCa
+            }
             _ => Distrust::Other,
         }),
         rustls::Error::NoCertificatesPresented => Some(Distrust::Other),
@@ -88,6 +96,10 @@ impl fmt::Display for Distrust {
             }
             Distrust::UnknownIssuer => {
                 "has a certificate of an unknown CA: if the CA is private, add its certificate to the Secret as ca.crt"
+            }
+            Distrust::IsCa => {
+                "has a certificate that is for a CA (CA:TRUE): issue one with basicConstraints CA:FALSE, and add its \
+                 CA, or the certificate itself if it signs itself, to the Secret as ca.crt"
             }
             Distrust::ClientCertificate => {
                 "requires a client certificate, which Tidegate does not support: use an address of the git server that \
@@ -130,6 +142,8 @@ impl fmt::Display for Strange {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rustls::pki_types::{ServerName, UnixTime};
 
     use super::*;
@@ -141,6 +155,7 @@ mod tests {
             expected: ServerName::try_from("git.example.com").unwrap(),
             presented: presented.iter().map(|&name| name.to_owned()).collect(),
         };
+        let other = |error| CertificateError::Other(OtherError(Arc::new(error)));
         let certificate = |error| distrust(&rustls::Error::InvalidCertificate(error));
         for (error, expected) in [
             (CertificateError::ExpiredContext { time, not_after: time }, Distrust::Expired),
@@ -149,6 +164,8 @@ mod tests {
             (name(&[]), Distrust::NoName),
             (CertificateError::UnknownIssuer, Distrust::UnknownIssuer),
             (CertificateError::BadSignature, Distrust::UnknownIssuer),
+            (other(webpki::Error::CaUsedAsEndEntity), Distrust::IsCa),
+            (other(webpki::Error::EndEntityUsedAsCa), Distrust::Other),
             (CertificateError::Revoked, Distrust::Other),
         ] {
             assert_eq!(certificate(error), Some(expected));

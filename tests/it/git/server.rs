@@ -154,6 +154,8 @@ pub(crate) enum Fault {
     NotYetValid,
     OtherHost,
     NoName,
+    /// It signs itself, and says that it is for a CA, as `openssl req -x509` makes it.
+    IsCa,
     /// It is fine, and the server wants one of the client.
     WantsClient,
 }
@@ -170,7 +172,7 @@ fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
     let names = match fault {
         Fault::OtherHost => vec!["other.example.com".to_owned()],
         Fault::NoName => Vec::new(),
-        Fault::None | Fault::Expired | Fault::NotYetValid | Fault::WantsClient => {
+        Fault::None | Fault::Expired | Fault::NotYetValid | Fault::IsCa | Fault::WantsClient => {
             vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
         }
     };
@@ -180,9 +182,14 @@ fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
     match fault {
         Fault::Expired => params.not_after = rcgen::date_time_ymd(2020, 1, 1),
         Fault::NotYetValid => params.not_before = rcgen::date_time_ymd(2090, 1, 1),
+        Fault::IsCa => params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained),
         Fault::None | Fault::OtherHost | Fault::NoName | Fault::WantsClient => {}
     }
-    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let certificate = match fault {
+        Fault::IsCa => params.self_signed(&key).unwrap(),
+        _ => params.signed_by(&key, &issuer).unwrap(),
+    };
+    let ca = if fault == Fault::IsCa { certificate.clone() } else { ca };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();

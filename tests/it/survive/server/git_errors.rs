@@ -311,7 +311,7 @@ async fn a_server_that_asks_to_wait_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_tls_failure_says_which_of_six_it_is() {
+async fn a_tls_failure_says_which_of_seven_it_is() {
     let repository = Repository::with(&[("a.yaml", "1")]);
     let unknown = Server::start(&repository.root());
     let check = |error: Error, reason: &str, sentence: &str| {
@@ -323,6 +323,7 @@ async fn a_tls_failure_says_which_of_six_it_is() {
         (Fault::NotYetValid, "CertificateNotTrusted", "is not valid yet: check the clocks"),
         (Fault::OtherHost, "CertificateNotTrusted", "for other hosts: use a host of the certificate"),
         (Fault::NoName, "CertificateNotTrusted", "without a host name: issue one with a subjectAltName"),
+        (Fault::IsCa, "CertificateNotTrusted", "is for a CA (CA:TRUE): issue one with basicConstraints CA:FALSE"),
         (Fault::WantsClient, "ClientCertificateRequired", "requires a client certificate"),
     ] {
         let server = Server::start_with(&repository.root(), fault);
