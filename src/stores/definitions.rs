@@ -396,6 +396,21 @@ impl Guarded {
         format!("; to remove everything from the runtimes, then run `{}` and delete it again", self.command())
     }
 
+    /// How to get back what is being deleted, with nothing removed from the runtimes. A deletion has no way back, so it
+    /// must end first.
+    fn restore(&self) -> String {
+        match self {
+            Guarded::Definition(plural, _) => format!(
+                "to keep everything, save the {plural} that git does not declare, remove the finalizers of all {plural}, \
+                 apply deploy/base, and create the saved ones again"
+            ),
+            Guarded::Namespace(name) => format!(
+                "to keep everything, save the Kymas in it that git does not declare, remove the finalizers of its \
+                 objects, apply deploy/base or create {name}, and create the saved ones and the access Secrets again"
+            ),
+        }
+    }
+
     /// The command that confirms its deletion.
     fn command(&self) -> String {
         match self {
@@ -436,7 +451,9 @@ impl fmt::Display for Hold {
         match self {
             Hold::Terminating(guarded) => write!(
                 f,
-                "{HELD}{guarded} is being deleted in the control plane; to remove everything from the runtimes, run `{}`",
+                "{HELD}{guarded} is being deleted in the control plane; {}; to remove everything from the runtimes \
+                 instead, run `{}`",
+                guarded.restore(),
                 guarded.command()
             ),
             Hold::Absent(guarded) => {

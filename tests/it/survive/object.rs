@@ -24,6 +24,7 @@ scenarios! {
     an_access_secret_that_cannot_be_read_concerns_only_its_runtime,
     secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source,
     deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
+    a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime,
     deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
     deleting_a_namespace_of_kymas_empties_no_runtime,
@@ -521,6 +522,40 @@ async fn deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back
     }
     stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
     stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+/// The way back that the message names, for a Kyma that git does not declare.
+async fn a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime() {
+    let files = stage::files(1);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    let kyma = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "two", "namespace": "kcp-system"},
+        "spec": {"channel": "regular", "modules": [{"name": "mailer"}]}});
+    harness::apply(&stage.kcp, &kyma).await;
+    stage.start();
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    let marks = stage.marks();
+    delete_crd(&stage, "kymas.operator.kyma-project.io").await;
+    until_held(&stage, "to keep everything, save the kymas that git does not declare, remove the finalizers").await;
+    let kymas = api(&stage.kcp, KYMA, "Kyma", "kcp-system").await;
+    let mut saved = kymas.get("two").await.expect("its finalizer keeps it");
+    strip_finalizers(&stage, "Kyma").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "kymas.operator.kyma-project.io").await;
+    harness::install_own_crds(&stage.kcp).await;
+    let metadata = &mut saved.metadata;
+    (metadata.uid, metadata.resource_version, metadata.finalizers, metadata.managed_fields) = (None, None, None, None);
+    metadata.deletion_timestamp = None;
+    saved.data["status"] = Value::Null;
+    let kymas = api(&stage.kcp, KYMA, "Kyma", "kcp-system").await;
+    kymas.create(&Default::default(), &saved).await.expect("a create");
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    until_ready(&stage).await;
+    runtimes_stay(&stage, &marks).await;
 }
 
 async fn deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write() {
