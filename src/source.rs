@@ -399,7 +399,7 @@ impl SourcePass<'_> {
         self.hold(known, terms).await;
         // A resumed source is fetched at once, not at the end of the interval.
         known.fetch = Fetching::Pending;
-        let status = status::suspended(self.source, ambient::now());
+        let status = status::suspended(self.source, self.is_read(), ambient::now());
         self.write(known, status).await?;
         Ok(Finish::Done)
     }

@@ -191,6 +191,7 @@ where
     Ok(tidegate_cluster::unreadable::read::<K>(&text).map_err(|found| UnreadableLine {
         kind: K::kind(&()).into_owned(),
         name: landscape::key(&object.metadata).to_string(),
+        has_templates: found.as_ref().is_some_and(|found| found.names_templates),
         problem: found.map(|found| found.problem).unwrap_or_default(),
     }))
 }

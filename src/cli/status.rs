@@ -15,10 +15,11 @@ use super::{
     Exit,
     control_plane::{self, Access, Lacks},
 };
-use crate::stores::definitions;
+use crate::stores::{self, definitions};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher},
-    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState},
+    intake,
+    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
 };
 
@@ -110,11 +111,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
             line: format!("watcher {}  {}", watcher.name, watcher.message),
             below: Vec::new(),
         }))
-        .chain(overview.unreadable.iter().map(|found| Entry {
-            standing: SubjectState::Wrong,
-            line: found.sentence(),
-            below: vec!["its last readable state stays in use; upgrade Tidegate, or correct the field".to_owned()],
-        }))
+        .chain(overview.unreadable.iter().map(unreadable))
         .collect();
     let sections = [
         (SubjectState::Wrong, "Problems"),
@@ -171,6 +168,17 @@ fn write_waiting(
         writeln!(out, "  and {} more: `tidegate status -o json` lists all", lines.len() - LINES_MAX)?;
     }
     writeln!(out)
+}
+
+fn unreadable(found: &UnreadableLine) -> Entry {
+    let mut below = vec![format!("{}; upgrade Tidegate, or correct the field", stores::unreadable::MAY_STAY)];
+    if found.has_templates {
+        below.push(format!(
+            "if Tidegate has read nothing of it since its start, {}",
+            intake::status::WAIT_FOR_TEMPLATES
+        ));
+    }
+    Entry { standing: SubjectState::Wrong, line: found.sentence(), below }
 }
 
 fn source(source: &SourceLine) -> Entry {

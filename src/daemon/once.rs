@@ -75,5 +75,6 @@ fn overview(stores: &Stores) -> Overview {
         kind: found.table.kind().to_owned(),
         name: found.object.key().to_string(),
         problem: found.object.problem.clone(),
+        has_templates: found.object.names_templates,
     }))
 }

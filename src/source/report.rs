@@ -110,6 +110,7 @@ impl SourcePass<'_> {
             fetched,
             attempted: known.revision.attempted(),
             in_force: decided.map(|(loaded, _)| &loaded.revision),
+            is_read: self.is_read(),
             refused: refused.is_some(),
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
@@ -120,6 +121,11 @@ impl SourcePass<'_> {
             moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
         };
         status::after_pass(&known.writes.status.shown(self.source), &pass, ambient::now())
+    }
+
+    /// Whether this process has read a revision of the source.
+    pub(super) fn is_read(&self) -> bool {
+        self.ctx.registry.loaded(self.key).is_some()
     }
 
     /// Writes the status if it differs from the last one. Fails if KCP does not accept it.

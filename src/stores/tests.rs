@@ -46,6 +46,24 @@ fn remove<K: Stored>(stores: &Stores, key: &Key) {
     stores.set::<K>(key, None);
 }
 
+#[test]
+fn what_an_unreadable_object_is_replaced_with_is_said_as_it_is() {
+    let stores = started();
+    for (table, name, expected) in [
+        (Table::Kymas, "one", "its last readable state stays in use"),
+        (Table::Kymas, "unknown", "Tidegate has no readable state of it"),
+        (Table::RuntimeCrds, "kymas", unreadable::MAY_STAY),
+    ] {
+        let metadata = ObjectMeta {
+            namespace: Some("kcp-system".to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let object = Unreadable { metadata, problem: String::new(), names_templates: false };
+        assert_eq!(stores.effect(&unreadable::Found { table, object: Arc::new(object) }), expected, "{table:?} {name}");
+    }
+}
+
 /// An object whose JSON is overlaid with `overlay`.
 fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, spec: Value, overlay: Value) -> K {
     let mut value = json!({

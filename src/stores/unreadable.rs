@@ -106,21 +106,35 @@ impl Stores {
     /// that do not lead are dropped.
     pub(crate) fn tell_unreadable(&self, events: &Recorder) {
         for found in self.unreadable() {
-            tell(events, &found);
+            tell(events, &found, self.effect(&found));
         }
     }
 
     /// Names an unreadable object in the log and, while this process works, in an Event.
     pub(super) fn report_unreadable(&self, events: &Recorder, found: &Found) {
         let (kind, object, problem) = (found.table.kind(), found.object.key(), &found.object.problem);
-        tracing::warn!(kind, %object, problem, "object cannot be read; its last readable state stays in use");
+        let effect = self.effect(found);
+        tracing::warn!(kind, %object, problem, effect, "object cannot be read");
         if self.tables().started {
-            tell(events, found);
+            tell(events, found, effect);
+        }
+    }
+
+    /// What Tidegate uses instead of an unreadable object.
+    pub(super) fn effect(&self, found: &Found) -> &'static str {
+        match found.table {
+            // Their content is not in the stores.
+            Table::RuntimeCrds | Table::RegistrySecret => MAY_STAY,
+            table if self.tables().has(table, &found.object.key()) => "its last readable state stays in use",
+            _ => "Tidegate has no readable state of it",
         }
     }
 }
 
-fn tell(events: &Recorder, found: &Found) {
+/// What Tidegate uses instead of an unreadable object, if it is not known whether it could be read before.
+pub(crate) const MAY_STAY: &str = "what Tidegate has read of it before, if anything, stays in use";
+
+fn tell(events: &Recorder, found: &Found, effect: &str) {
     let metadata = &found.object.metadata;
     events.publish_event(Event {
         regarding: ObjectReference {
@@ -134,10 +148,7 @@ fn tell(events: &Recorder, found: &Found) {
         severity: Severity::Warning,
         reason: reason::UNREADABLE,
         action: "Read",
-        note: format!(
-            "{}; Tidegate uses what it has read of it before, if anything, and deletes nothing because of it",
-            found.sentence()
-        ),
+        note: format!("{}; {effect}, and nothing is deleted because of it", found.sentence()),
     });
 }
 

@@ -16,7 +16,9 @@ use crate::{
         names::label,
         shared::{Condition, State, is_default},
     },
-    conditions, landscape,
+    conditions,
+    intake::status::WAIT_FOR_TEMPLATES,
+    landscape,
     name::Key,
     plan::is_mandatory,
 };
@@ -145,6 +147,9 @@ pub struct UnreadableLine {
     pub name: String,
     /// The field and what is wrong with it.
     pub problem: String,
+    /// Whether it is a GitSource with overrides of templates, which other objects may wait for.
+    #[serde(rename = "hasTemplates", skip_serializing_if = "is_default")]
+    pub has_templates: bool,
 }
 
 // === impl UnreadableLine ===
@@ -253,7 +258,9 @@ fn source(source: &GitSource) -> SourceLine {
     let status = source.status.as_ref().unwrap_or(&nothing);
     let current = status.observed_generation == source.metadata.generation;
     let ready = condition(&status.conditions, "Ready");
+    let is_waited_for = |ready: &&Condition| ready.message.ends_with(WAIT_FOR_TEMPLATES);
     let (standing, message) = match ready {
+        Some(ready) if source.spec.suspend && is_waited_for(&ready) => (SubjectState::Wrong, ready.message.clone()),
         _ if source.spec.suspend => (SubjectState::Stopped, "suspended: no fetch, apply or prune".to_owned()),
         Some(ready) if current && ready.status == "True" => (SubjectState::Well, ready.message.clone()),
         Some(ready) if current && ready.status == "False" => (SubjectState::Wrong, ready.message.clone()),

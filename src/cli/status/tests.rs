@@ -74,6 +74,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
             kind: "ModuleTemplate".to_owned(),
             name: "kcp-system/cache-1.0.0".to_owned(),
             problem: "spec.version: invalid type, expected a string".to_owned(),
+            has_templates: false,
         }],
         sources: vec![
             source_line("kcp-system/bad", SubjectState::Wrong, "2 definitions are held back", 7),
@@ -126,6 +127,26 @@ fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
         let text = text(&Overview { sources, ..Overview::default() }.with_not_served(not_served));
         assert!(text.starts_with(expected), "{text}");
     }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_says_what_waits_for_its_templates() {
+    let with = |has_templates| {
+        let unreadable = vec![UnreadableLine {
+            kind: "GitSource".to_owned(),
+            name: "kcp-system/landscape".to_owned(),
+            problem: "spec.prune: invalid type, expected a boolean".to_owned(),
+            has_templates,
+        }];
+        text(&Overview { unreadable, ..Overview::default() })
+    };
+    let first = "Problems (1)\n  GitSource kcp-system/landscape cannot be read: spec.prune: invalid type, expected a \
+                 boolean\n      what Tidegate has read of it before, if anything, stays in use; upgrade Tidegate, or \
+                 correct the field\n";
+    let wait = "      if Tidegate has read nothing of it since its start, Kymas and Watchers that may use its templates \
+                (spec.templates) wait for it\n";
+    assert!(with(false).starts_with(&format!("{first}\n")), "{}", with(false));
+    assert!(with(true).starts_with(&format!("{first}{wait}\n")), "{}", with(true));
 }
 
 #[test]

@@ -56,6 +56,9 @@ pub enum Fetched {
     },
 }
 
+/// What a source with overrides of templates holds up until this process has read it.
+pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templates (spec.templates) wait for it";
+
 /// What precedes the words of a git server at the end of a message.
 const QUOTATION: &str = "; the server says: ";
 
@@ -86,6 +89,8 @@ pub struct Pass<'a> {
     pub attempted: Option<&'a Revision>,
     /// The active revision: the last read one, unless it is refused or could not be read.
     pub in_force: Option<&'a Revision>,
+    /// Whether this process has read a revision of the source.
+    pub is_read: bool,
     /// `onError: RefuseRevision`, and there are errors: nothing of the revision is applied.
     pub refused: bool,
     /// The decision; `None` if no revision was ever read.
@@ -115,7 +120,7 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
         attempted_revision: pass.attempted.map(ToString::to_string).or(before.attempted_revision),
         ..GitSourceStatus::default()
     };
-    let fetched = fetched(pass);
+    let fetched = fetched(source, pass);
     let applied = applied(source, pass);
     let mut all = before.conditions;
     let mut set = |type_: &str, verdict: &Verdict| {
@@ -154,8 +159,8 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
 }
 
 /// The status of a suspended source: it keeps what is known, and `Ready` says that the source is
-/// suspended.
-pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
+/// suspended. `is_read` is whether this process has read a revision of it.
+pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     status.observed_generation = generation;
@@ -164,6 +169,7 @@ pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
         Some(revision) => format!("the source is suspended; the objects of {revision} stay applied"),
         None => "the source is suspended".to_owned(),
     };
+    let message = format!("{message}{}", waiting_for_templates(source, is_read));
     let now = Time(seconds(now));
     conditions::set(&mut status.conditions, READY, Status::False, "Suspended", &message, generation, &now);
     conditions::remove(&mut status.conditions, STALLED);
@@ -233,18 +239,27 @@ impl Verdict {
     }
 }
 
-fn fetched(pass: &Pass<'_>) -> Verdict {
+fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
     match (pass.fetched, pass.attempted) {
         (Fetched::Done, Some(revision)) => {
             Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
         }
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
         (Fetched::Failed { reason, message, said, stalled }, _) => {
-            let in_force = pass.in_force.map(|revision| format!("; {revision} stays active")).unwrap_or_default();
+            let in_force = match pass.in_force {
+                Some(revision) => format!("; {revision} stays active"),
+                None => waiting_for_templates(source, pass.is_read),
+            };
             let said = said.as_ref().map(|said| format!("{QUOTATION}{said:?}")).unwrap_or_default();
             Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}{said}") }
         }
     }
+}
+
+/// The end of a sentence about a source that this process has not read: what waits for it.
+fn waiting_for_templates(source: &GitSource, is_read: bool) -> String {
+    let has_templates = source.spec.templates.as_ref().is_some_and(|folder| !folder.is_empty());
+    if has_templates && !is_read { format!("; {WAIT_FOR_TEMPLATES}") } else { String::new() }
 }
 
 /// The most severe problem of the revision; `None` before the first read.

@@ -404,6 +404,41 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
 }
 
 #[test]
+fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
+    let failed =
+        Fetched::Failed { reason: "Unreachable", message: "no connection".to_owned(), said: None, stalled: false };
+    let nothing = Diagnostics::default();
+    let pass = |is_read| Pass {
+        fetched: &failed,
+        attempted: None,
+        in_force: None,
+        is_read,
+        refused: false,
+        decision: None,
+        withheld: &[],
+        diagnostics: &nothing,
+        failures: &[],
+        handled: None,
+        scope: "scope",
+        moved: false,
+    };
+    let wait = "; Kymas and Watchers that may use its templates (spec.templates) wait for it";
+    let now = Timestamp::UNIX_EPOCH;
+    for (templates, is_read, note) in
+        [(None, false, ""), (Some(""), false, ""), (Some("templates"), false, wait), (Some("templates"), true, "")]
+    {
+        let mut source = source();
+        source.spec.templates = templates.map(str::to_owned);
+        let ready = |status: GitSourceStatus| {
+            status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
+        };
+        assert_eq!(ready(status::after_pass(&source, &pass(is_read), now)), format!("no connection{note}"));
+        let suspended = ready(status::suspended(&source, is_read, now));
+        assert_eq!(suspended, format!("the source is suspended{note}"));
+    }
+}
+
+#[test]
 fn a_withheld_definition_keeps_the_applied_revision_behind() {
     let mut world = World::new().withholds(["Kyma/a"]).declares(["Kyma/b"]).ours(["Kyma/b"]);
     world.errors = true;
@@ -452,7 +487,7 @@ fn a_suspended_source_says_so_and_forgets_nothing() {
     let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
     let mut source = source();
     source.status = Some(world.status(&source, &Fetched::Done, "scope"));
-    let status = status::suspended(&source, Timestamp::UNIX_EPOCH);
+    let status = status::suspended(&source, true, Timestamp::UNIX_EPOCH);
     check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=False Suspended"]);
     assert!(status.applied_revision.is_some() && status.counts.is_some());
 }
@@ -593,6 +628,7 @@ impl World {
             fetched,
             attempted: Some(&revision),
             in_force: Some(&revision),
+            is_read: true,
             refused: false,
             decision: Some(&decision),
             withheld: &withheld,

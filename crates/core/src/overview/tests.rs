@@ -49,6 +49,10 @@ fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
     assert_eq!(line(false, status(2, "Unknown")), (SubjectState::Waiting, "m".to_owned()));
     assert_eq!(line(false, status(1, "True")).0, SubjectState::Waiting);
     assert_eq!(line(true, status(2, "True")).0, SubjectState::Stopped);
+    // A user stopped it, and others wait for it.
+    let message = format!("the source is suspended; {WAIT_FOR_TEMPLATES}");
+    let status = json!({"observedGeneration": 2, "conditions": ready("False", &message)});
+    assert_eq!(line(true, status), (SubjectState::Wrong, message));
 }
 
 #[test]
