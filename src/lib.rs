@@ -103,7 +103,7 @@
 //!   owns an object that both contain. Each Manifest keeps its own back-off.
 //! * After its creation, Tidegate changes the Kyma in a runtime by merge patch, not by server-side apply.
 //!   `spec.modules` is a map list, and an apply cannot remove the entries of other field managers.
-//! * The policy of a rollout is annotations of the ModuleReleaseMeta, not a kind of its own. It stands in git beside
+//! * The policy of a rollout is annotations of the ModuleReleaseMeta, not a kind of its own. It is in git beside
 //!   the versions that it is about, and Lifecycle Manager ignores it. The state of a rollout is what the Manifests say.
 //! * `tidegate-process` is a crate that the design does not list. The agent and the listener need these parts
 //!   too, and must not pull in the core.

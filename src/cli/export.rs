@@ -143,7 +143,7 @@ mod tests {
         let kyma: Kyma = serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {"namespace": "kcp-system", "name": "a",
-                "annotations": {"tidegate.dev/modules-from": "git", "note": "for nobody"},
+                "annotations": {"tidegate.dev/modules-from": "git", "note": "internal"},
                 "labels": {label::BETA: "true", label::GLOBAL_ACCOUNT_ID: "customer", "region": "eu", "tier": "1", "wave": "2"}},
             "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}]},
         }))
@@ -161,6 +161,6 @@ mod tests {
             [label::BETA, "region", "tier", "wave"]
         );
         let text = LandscapeFile::new(Time(Timestamp::UNIX_EPOCH), &BTreeSet::new(), vec![known]).to_text();
-        assert!(!text.contains("customer") && !text.contains("for nobody"), "{text}");
+        assert!(!text.contains("customer") && !text.contains("internal"), "{text}");
     }
 }

@@ -182,7 +182,7 @@ impl RuntimePass<'_> {
     }
 
     /// Ends the Manifests of mandatory modules that are removed from all runtimes, if this one has no access Secret: a
-    /// runtime that nobody can reach does not hold the deletion of a ModuleReleaseMeta. Returns them.
+    /// runtime that Tidegate cannot reach does not hold the deletion of a ModuleReleaseMeta. Returns them.
     async fn abandon_mandatory(
         &self,
         failed: &Failed,

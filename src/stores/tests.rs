@@ -185,7 +185,7 @@ fn tidegates_own_status_wakes_no_subject() {
 }
 
 #[test]
-fn the_same_object_again_wakes_nobody() {
+fn the_same_object_again_wakes_nothing() {
     check(|stores| upsert(stores, kyma("one", json!({"metadata": {"resourceVersion": "7"}}))), &[]);
 }
 
@@ -228,7 +228,7 @@ fn what_others_change_in_a_declared_object_wakes_its_source() {
 }
 
 #[test]
-fn how_a_manifest_fares_wakes_its_runtime_and_its_inventory_nobody() {
+fn the_state_of_a_manifest_wakes_its_runtime_and_its_inventory_does_not() {
     check(|stores| upsert(stores, manifest(json!({"status": {"state": "Ready"}}))), &[RUNTIME]);
     let inventory = json!({"status": {"state": "Ready", "synced": [
         {"group": "", "version": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b"}
@@ -335,7 +335,7 @@ fn a_gateway_wakes_watchers_and_runtimes_and_the_ca_the_runtimes() {
 }
 
 #[test]
-fn whoever_looks_after_the_gateway_is_woken_by_all_that_concerns_it() {
+fn the_gateway_is_woken_by_all_that_concerns_it() {
     const GATEWAY: &str = "gateway istio-system/klm-istio-gateway changed";
     let looked_after = || {
         let stores = started();

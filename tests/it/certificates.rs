@@ -1,7 +1,7 @@
 //! Certificates issued by the real cert-manager on a real control plane, or by the daemon itself: from the first one to
 //! the last, and through every change of the CA.
 //!
-//! The daemon of a test has the watches, the queue and the gateway controller of the real one. A value stands for each
+//! The daemon of a test has the watches, the queue and the gateway controller of the real one. A value represents each
 //! runtime: its certificate, and the CAs that it trusts.
 
 use std::{

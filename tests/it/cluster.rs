@@ -200,7 +200,7 @@ async fn dry_run(cluster: &Cluster, object: &Object, on_conflict: OnConflict) ->
 async fn what_exists_before_us_is_found_with_its_managers() {
     let (cluster, namespace) = place("survey").await;
     let mut foreign = config_map(&namespace, "theirs", "x");
-    foreign.set_label(names::label::MANAGED_BY, "somebody");
+    foreign.set_label(names::label::MANAGED_BY, "another");
     harness::apply(&harness::skr().await.client().unwrap(), foreign.value()).await;
     let objects = [config_map(&namespace, "theirs", "y"), config_map(&namespace, "new", "y")];
     let unserved =
@@ -240,7 +240,7 @@ async fn what_lifecycle_manager_applied_is_taken_over_once() {
 }
 
 #[tokio::test]
-async fn nobody_looks_for_strangers_in_a_namespace_that_we_have_just_made() {
+async fn objects_of_others_are_not_looked_up_in_a_namespace_that_is_new() {
     let (cluster, _) = place("fresh").await;
     let namespace = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh-new"}}));
     let ours = config_map("fresh-new", "ours", "1");
@@ -398,7 +398,7 @@ async fn prune_takes_only_what_bears_our_mark_and_custom_resources_first() {
     boat.metadata_mut().insert("finalizers".to_owned(), json!(["test.example/keep"]));
     let ours = config_map(&namespace, "ours", "1");
     let mut foreign = config_map(&namespace, "foreign", "1");
-    foreign.set_label(names::label::MANAGED_BY, "somebody");
+    foreign.set_label(names::label::MANAGED_BY, "another");
     let mut kept = config_map(&namespace, "kept", "1");
     kept.set_annotation(names::annotation::PRUNE, "disabled");
     let all = [&definition, &boat, &ours, &foreign, &kept];
@@ -453,7 +453,7 @@ async fn without_rights_reads_and_writes_are_forbidden_and_the_client_is_worn() 
 }
 
 #[tokio::test]
-async fn nothing_is_written_while_somebody_else_leads() {
+async fn nothing_is_written_while_another_process_leads() {
     let (cluster, namespace) = place("guarded").await;
     let options = lease::Options {
         lease: Key::new(&namespace, "leader"),

@@ -317,7 +317,7 @@ fn a_flag_of_lifecycle_manager_without_effect_is_one_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
+async fn a_process_that_loses_the_lease_ends_and_writes_nothing_more() {
     let place = TestNamespace::new().await;
     let mut daemon = place.start("loses", &[]);
     daemon.until_ready().await;

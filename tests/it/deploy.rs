@@ -376,7 +376,7 @@ async fn tour(stage: &Stage) {
         })
         .await;
     stage.repository.remove("modules/cache/1.0.0").unwrap();
-    stage.repository.commit("nobody uses this version").unwrap();
+    stage.repository.commit("an unused version").unwrap();
     stage.until_gone(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
 
     // Without definitions and workloads a module goes in one pass.

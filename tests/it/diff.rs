@@ -225,7 +225,7 @@ fn an_allowed_version_goes_back() {
 }
 
 #[test]
-fn a_runtime_that_goes_waits_for_somebody() {
+fn a_runtime_that_goes_waits_for_a_confirmation() {
     let stage = Stage::new();
     stage.remove("landscapes/prod/kyma.yaml");
     check("runtime-removed", &stage.text(&[], 1));
@@ -419,7 +419,7 @@ fn a_kind_and_an_object_of_one_commit_are_checked_together() {
     assert!(found["message"].as_str().unwrap().contains("default resource: `spec.memory`"), "{found}");
 }
 
-/// A folder or file stands for its repository, since a part refers to the rest.
+/// A folder or file selects its repository, since a part refers to the rest.
 #[test]
 fn a_part_that_is_named_stands_for_the_whole() {
     let stage = Stage::new();
@@ -577,7 +577,7 @@ fn custom_resources_are_checked_against_every_module() {
     assert!(found.iter().any(|message| message.contains("does not serve this version")), "{found:?}");
 }
 
-/// What could not be said stands in the first line, whatever else differs.
+/// What could not be said is in the first line, whatever else differs.
 #[test]
 fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {
     let stage = Stage::new();

@@ -124,7 +124,7 @@ fn kyma_event() -> String {
 pub(crate) async fn tell(stage: &Stage, header: &str, body: &str) {
     let header = format!("{header}\r\nuser-agent: tidegate-agent/test");
     eventually("the event is taken", harness::SOON, async || {
-        let address = listening(&stage.log(), "events").ok_or("nobody listens")?;
+        let address = listening(&stage.log(), "events").ok_or("no listener")?;
         match client::post(address, &header, body).await {
             reply if reply.status == 200 => Ok(()),
             reply => Err(format!("{reply:?}")),

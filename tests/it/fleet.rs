@@ -315,7 +315,7 @@ async fn a_bench_that_would_be_in_vain_begins_nothing_and_keeps_earlier_numbers(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_somebody_else_stays_as_it_is() {
+async fn a_secret_of_another_client_stays_as_it_is() {
     let of_kyma = json!({"operator.kyma-project.io/kyma-name": "runtime-0002"});
     for (name, labels, said) in [
         ("theirs", of_kyma, "Secret theirs is for another runtime with the same name"),

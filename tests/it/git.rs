@@ -335,7 +335,7 @@ async fn a_server_that_hangs_is_left_when_the_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_in_the_middle_of_a_pack_holds_nobody_else_up() {
+async fn a_server_that_stalls_in_the_middle_of_a_pack_delays_no_other() {
     let repository = Repository::with(&[("a.yaml", "1"), ("big.yaml", &noise(2, 300_000))]);
     let (stalling, healthy) = (Server::start(&repository.root()), Server::start(&repository.root()));
     stalling.behave(|request| if request.is_for_pack() { Action::Stall(100_000) } else { Action::Serve });
@@ -658,7 +658,7 @@ async fn a_mirror_that_is_gone_or_garbage_is_built_anew() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_behind_stops_nobody() {
+async fn what_a_killed_process_left_behind_stops_nothing() {
     let repository = Repository::with(&[("a.yaml", "1")]);
     let server = Server::start(&repository.root());
     let mut fixture = Fixture::new(remote(&server));

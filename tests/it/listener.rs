@@ -98,7 +98,7 @@ async fn our_own_agent_is_known_by_its_name() {
 }
 
 #[tokio::test]
-async fn row_61_a_stream_that_is_full_is_503_and_nobody_waits() {
+async fn row_61_a_stream_that_is_full_is_503_and_no_request_waits() {
     let mut bench = Bench::with(|builder| builder.forwarded(Xfcc::default()), 2).await;
     assert_eq!((bench.post(BODY).await, bench.post(BODY).await), (200, 200));
     let reply = client::post(bench.address, &bench.header("runtime-1"), BODY).await;
@@ -114,7 +114,7 @@ async fn row_61_a_stream_that_is_full_is_503_and_nobody_waits() {
 }
 
 #[tokio::test]
-async fn row_60_whoever_verifies_says_403_and_it_is_counted() {
+async fn row_60_a_verifier_says_403_and_it_is_counted() {
     let refusal = listener::Refusal { reason: "test", message: "not from there" };
     let verify = move |received: &Received| {
         if received.identity.is_named("good.example") { Ok(()) } else { Err(refusal.clone()) }
@@ -189,7 +189,7 @@ async fn row_65_requests_under_way_are_answered_at_the_end_and_new_ones_refused(
     assert_eq!(reply.header("connection"), Some("close"));
     bench.event().await;
     bench.served.await.unwrap();
-    assert!(tokio::net::TcpStream::connect(bench.address).await.is_err(), "nobody listens");
+    assert!(tokio::net::TcpStream::connect(bench.address).await.is_err(), "there is no listener");
 }
 
 #[tokio::test]

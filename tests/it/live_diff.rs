@@ -129,7 +129,7 @@ async fn applied(stage: Stage) -> Stage {
     })
     .await;
     stage
-        .until("the VirtualService stands", &stage.kcp, "Watcher", "kcp-system", "kyma-dev", |watcher| {
+        .until("the VirtualService is there", &stage.kcp, "Watcher", "kcp-system", "kyma-dev", |watcher| {
             watcher["status"]["state"] == "Ready"
         })
         .await;
@@ -230,7 +230,7 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_stopped_is_held_and_what_is_new_is_not_looked_at() {
+async fn what_a_user_stopped_is_held_and_what_is_new_is_not_compared() {
     let stage = reconciled(2).await;
     what_is_suspended_is_held(&stage).await;
     // A new Kyma has no access Secret yet.
@@ -306,7 +306,7 @@ async fn drift(stage: &Stage) {
     config["data"] = json!({"eviction": "random"});
     edit(&stage.skrs[0], config.clone(), &intruder, &Patch::Apply(config)).await;
     // A label of another client is not a difference.
-    let label = Patch::Merge(json!({"metadata": {"labels": {"somebody": "else"}}}));
+    let label = Patch::Merge(json!({"metadata": {"labels": {"owner": "another"}}}));
     edit(&stage.skrs[0], object("v1", "Service", "cache-manager-metrics"), &by_hand, &label).await;
     let report = diff(stage, &[]).report(1);
     let expected = ["runtime change ConfigMap cache-config [one]", "runtime change Deployment mailer-manager [two]"];
@@ -325,7 +325,7 @@ async fn drift(stage: &Stage) {
     assert_eq!((&report["summary"]["runtimesCompared"], &report["summary"]["runtimesTotal"]), (&json!(1), &json!(2)));
     let sampled = diff(stage, &["--sample", "1"]).report(1);
     assert_eq!(sampled["summary"]["runtimesCompared"], 1, "both have the same modules");
-    assert_eq!(diff(stage, &["--runtime", "kcp-system/nobody"]).exit, 2);
+    assert_eq!(diff(stage, &["--runtime", "kcp-system/absent"]).exit, 2);
 }
 
 /// Objects that are added, removed, kept, or owned by others.
@@ -477,7 +477,7 @@ async fn what_is_suspended_is_held(stage: &Stage) {
 }
 
 fn line_of(text: &str, found: &str) -> usize {
-    text.lines().position(|line| line.contains(found)).expect("it stands there") + 1
+    text.lines().position(|line| line.contains(found)).expect("it is there") + 1
 }
 
 /// An object that the API server rejects is an error at its line.
@@ -577,7 +577,7 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
     assert_eq!(withheld.expect("withheld")["runtimes"], json!(["kcp-system/one"]));
     assert!(
         !lines(&report).iter().any(|line| line.contains("delete")),
-        "nothing goes while errors stand: {:#?}",
+        "nothing is deleted while there are errors: {:#?}",
         lines(&report)
     );
 }

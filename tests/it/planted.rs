@@ -8,7 +8,7 @@ use tidegate_testbed::Repository;
 
 use crate::harness;
 
-/// What stands in the repository; each value names its place.
+/// The values in the repository; each names its place.
 const PLANTED: &[&str] = &[
     "hunter2-string-data-old",
     "hunter2-string-data-new",
@@ -169,7 +169,7 @@ fn nothing_leaks(text: &str, whence: &str) {
 fn base64_forms(part: &str) -> Vec<String> {
     let forms = (0..3).map(|offset| {
         let encoded = STANDARD_NO_PAD.encode([&vec![b' '; offset][..], part.as_bytes()].concat());
-        // The first and last characters depend on what stands before and behind.
+        // The first and last characters depend on the text before and behind.
         let start = [0, 2, 3][offset];
         let whole = (offset + part.len()) / 3 * 4;
         encoded[start..whole.max(start)].to_owned()

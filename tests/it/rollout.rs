@@ -44,7 +44,7 @@ fn release(version: &str, annotations: &str) -> String {
 /// Canaries first, two at a time.
 const POLICY: &str = r#"tidegate.dev/rollout-waves: "stage=canary", tidegate.dev/rollout-max-unavailable: "2""#;
 const RELEASE: &str = "modules/mailer/release.yaml";
-/// The versions that have an object which is somebody else's in every runtime, so that they fail.
+/// The versions with an object that another client owns in every runtime, so that they fail.
 const BROKEN: [&str; 2] = ["1.1.0", "1.2.0"];
 
 /// Runtimes with module `mailer` in 1.0.0; the first two are canaries.

@@ -15,7 +15,7 @@ scenarios! {
     of_two_modules_that_bring_one_object_the_first_has_it,
     what_happens_in_a_runtime_is_repaired_kept_or_removed,
     a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alone,
-    a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up,
+    a_runtime_that_cannot_be_reached_says_so_and_delays_no_other,
     killed_at_any_moment_it_converges_after_a_restart,
 }
 
@@ -432,7 +432,7 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
 }
 
-async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
+async fn a_runtime_that_cannot_be_reached_says_so_and_delays_no_other() {
     let stage = stage::ready(2).await;
     stage.landscape.skrs[1].stop().await;
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));

@@ -76,7 +76,7 @@ scenarios! {
     a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed,
     what_a_rewrite_takes_away_is_confirmed_also_after_a_restart_and_what_goes_later_is_not,
     a_rewrite_that_took_nothing_away_is_over_at_once,
-    what_somebody_created_and_the_watch_does_not_show_yet_is_not_applied_over,
+    what_another_client_created_and_the_watch_does_not_show_yet_is_not_applied_over,
     a_secret_that_comes_late_is_found_long_before_the_next_poll,
     mirrors_of_former_urls_and_sources_are_removed,
     a_request_by_annotation_is_handled_once_and_said_so,
@@ -312,7 +312,7 @@ async fn kymas_may_use_modules_of_another_source() {
     world.declare("kymas", json!({"paths": ["kymas"]})).await;
     world.start().await;
     world.attempted("kymas", &commit).await;
-    eventually("nobody declares the module", SOON, async || {
+    eventually("no source declares the module", SOON, async || {
         let ready = ready(&world.source("kymas").await);
         if ready == "False Withheld" { Ok(()) } else { Err(ready) }
     })
@@ -654,7 +654,7 @@ async fn a_rewrite_that_took_nothing_away_is_over_at_once() {
     world.gone::<ModuleTemplate>("mail-2.0.0").await;
 }
 
-async fn what_somebody_created_and_the_watch_does_not_show_yet_is_not_applied_over() {
+async fn what_another_client_created_and_the_watch_does_not_show_yet_is_not_applied_over() {
     let mut world = World::new("late").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.begin(json!({})).await;

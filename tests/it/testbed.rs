@@ -132,7 +132,7 @@ async fn a_webhooks_service_is_reached_without_a_cluster_network() {
     // Without a port calls fail, which this configuration forbids.
     let refused = eventually("the configuration is in force", SOON, async || {
         match harness::try_apply(&client, &map("early")).await {
-            Ok(_) => Err("nobody was asked".to_owned()),
+            Ok(_) => Err("the webhook was not called".to_owned()),
             Err(error) => Ok(error.to_string()),
         }
     })
@@ -141,7 +141,7 @@ async fn a_webhooks_service_is_reached_without_a_cluster_network() {
 
     skr.webhooks().lead_to(Some(hook.port()));
     harness::apply(&client, &map("one")).await;
-    assert_eq!(hook.requests(), ["POST /validate/somebody?timeout=5s HTTP/1.1"]);
+    assert_eq!(hook.requests(), ["POST /validate/sample?timeout=5s HTTP/1.1"]);
     assert!(1 < skr.webhooks().connections());
     skr.webhooks().lead_to(None);
 }

@@ -99,7 +99,7 @@ mod tests {
     use tidegate_core::object::Gvk;
 
     #[test]
-    fn only_what_nobody_has_put_into_a_new_namespace_need_not_be_looked_up() {
+    fn only_an_object_absent_from_a_new_namespace_need_not_be_read() {
         let (fresh, now) = (Fresh::default(), Instant::now());
         let namespaces = Kind::built_in(&Gvk::new("", "v1", "Namespace")).unwrap();
         let config_maps = Kind::built_in(&Gvk::new("", "v1", "ConfigMap")).unwrap();

@@ -118,8 +118,8 @@ fn keep_one(repository: &Repository, id: git2::Oid) -> Result<(), git2::Error> {
         }
         _ => return Ok(()),
     };
-    let nobody = Signature::new("tidegate", "tidegate", &Time::new(0, 0))?;
-    let commit = repository.commit(None, &nobody, &nobody, "in use", &tree, &[])?;
+    let signature = Signature::new("tidegate", "tidegate", &Time::new(0, 0))?;
+    let commit = repository.commit(None, &signature, &signature, "in use", &tree, &[])?;
     repository.reference(&format!("{KEEP}{id}"), commit, true, "keep").map(drop)
 }
 

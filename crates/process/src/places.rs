@@ -1,7 +1,7 @@
 //! Who holds which place on a port, and which connection goes when a place is needed.
 //!
 //! A connection that has not shown who it is costs its peer nothing, so anyone can open thousands of them. Therefore
-//! it stands in one of four stages, and a stage has its own number of places:
+//! it is in one of four stages, and a stage has its own number of places:
 //!
 //! ```text
 //!  accepted ─▶ Opening ── first message is complete ─▶ Unproven ── sender is known ─▶ Busy ◀─▶ Idle
@@ -290,7 +290,7 @@ fn rank(address: IpAddr, connections: &BTreeMap<u64, Number>) -> Option<(usize, 
     connections.first_key_value().map(|(oldest, _)| (connections.len(), Reverse(*oldest), address))
 }
 
-/// The address that stands for a peer.
+/// The address that identifies a peer.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

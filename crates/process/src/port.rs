@@ -154,7 +154,7 @@ impl Held {
             tokio::select! {
                 biased;
                 permit = &mut permit => {
-                    let permit = permit.expect("nobody closes the semaphore");
+                    let permit = permit.expect("the semaphore is never closed");
                     self.port.0.places.lock().begin(self.number, now());
                     return StatePermit(permit);
                 }

@@ -88,7 +88,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         outcome = perform(&folder, &arguments) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
         _ = stop.recv() => Ok(Exit::Ok),
-        // Without standard output nobody can read the tour.
+        // Without standard output the tour cannot be read.
         () = say::lost() => Ok(Exit::Ok),
     };
     // After a failure the user needs the logs.

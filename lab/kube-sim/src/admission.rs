@@ -67,7 +67,7 @@ pub(super) struct Webhook {
 
 const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-/// Webhooks are never called for these resources: otherwise nobody could repair a broken one.
+/// Webhooks are never called for these resources: otherwise a broken one could not be repaired.
 const EXEMPT: [&str; 2] = [MUTATING, VALIDATING];
 
 /// Whether a resource's objects configure webhooks.

@@ -79,9 +79,9 @@ fn allowed(kind: &str, group: &str, spec: &Value) -> Result<Value, Refusal> {
         causes.push(Cause::invalid(field, "null", detail));
     }
     let is_of_self = kind == "SelfSubjectAccessReview";
-    let names_nobody =
+    let names_no_user =
         spec["user"].as_str().unwrap_or_default().is_empty() && spec["groups"].as_array().is_none_or(Vec::is_empty);
-    if !is_of_self && names_nobody {
+    if !is_of_self && names_no_user {
         causes.push(Cause::invalid_text("spec.user", "", "at least one of user or group must be specified"));
     }
     if causes.is_empty() {

@@ -99,8 +99,8 @@ struct State {
     collections: HashMap<Arc<str>, Collection>,
     /// By the UID of an owner: its dependents, as collection and key.
     owned: HashMap<Box<str>, BTreeSet<Spot>>,
-    /// Collections whose kind is not served any more, with the version at that time. Should it be served again, nobody
-    /// can watch from before.
+    /// Collections whose kind is not served any more, with the version at that time. Should it be served again, no
+    /// watch can begin before that.
     forgotten: HashMap<Arc<str>, u64>,
 }
 

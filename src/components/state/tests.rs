@@ -264,7 +264,7 @@ fn a_manifest_with_another_digest_shows_a_moved_tag() {
 }
 
 #[test]
-fn a_layer_is_read_while_somebody_waits_for_it() {
+fn a_layer_is_read_while_a_runtime_waits_for_it() {
     let mut world = World::new(&[]);
     let told = world.state.layer(&kyma("one"), Trigger::Drift, &layer(), world.now);
     assert_eq!(told, Told::Pending);

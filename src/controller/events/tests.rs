@@ -55,7 +55,7 @@ fn an_event_is_what_the_api_server_accepts() {
 }
 
 #[test]
-fn what_nobody_writes_is_counted_and_never_waited_for() {
+fn events_that_are_not_written_are_counted_and_never_waited_for() {
     let (recorder, _writer) = recorder("pod-1");
     for number in 0..WAITING_MAX + 3 {
         recorder.publish_event(event(&format!("kyma-{number}"), reason::UNREACHABLE, "no answer"));

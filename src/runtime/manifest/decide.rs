@@ -155,8 +155,8 @@ pub(super) fn pending_trigger(checks: bool) -> Trigger {
 /// What a pass does if the objects cannot be read. `checks` is whether it checks all objects, `is_expected` whether
 /// this process will read their source.
 pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool) -> Unavailable {
-    let stands = || recorded::digest(manifest).is_some_and(|digest| recorded::stands(manifest, digest));
-    if !checks && stands() {
+    let is_as_desired = || recorded::digest(manifest).is_some_and(|digest| recorded::is_as_desired(manifest, digest));
+    if !checks && is_as_desired() {
         Unavailable::Leave
     } else if is_expected {
         Unavailable::TryAgain(SOURCE_RETRY)
@@ -225,7 +225,7 @@ pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &
     let is_settled = !checks
         && missing.is_empty()
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))
-        && recorded::stands(manifest, &desired.to_string());
+        && recorded::is_as_desired(manifest, &desired.to_string());
     (!is_settled).then_some(Work { missing, owned, prune })
 }
 

@@ -29,7 +29,7 @@ pub(super) fn was_applied(manifest: &Manifest) -> bool {
 }
 
 /// Whether the status says that all objects are as `desired`.
-pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
+pub(super) fn is_as_desired(manifest: &Manifest, desired: &str) -> bool {
     let Some(status) = &manifest.status else { return false };
     status.state == State::Ready
         && digest(manifest) == Some(desired)

@@ -95,7 +95,7 @@ fn a_route_of_others_is_not_applied_over() {
 }
 
 #[test]
-fn a_younger_rival_gives_up_its_route_and_nobody_elses() {
+fn a_younger_rival_gives_up_its_route_and_no_other() {
     let (watcher, key) = (held(), key());
     let remembered = Some(virtual_service().digest());
     let known = Known { rival: Some(Key::new("kcp-system", "older")), remembered, ..known(&watcher, &key) };

@@ -80,7 +80,7 @@ async fn row_41_of_many_changes_of_one_object_one_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_39_nobody_waits_for_a_control_plane_that_refuses() {
+async fn row_39_no_review_waits_for_a_control_plane_that_refuses() {
     let mut stage = Stage::start(QUIET).await;
     stage.control_plane.stop().await;
     for name in ["a", "b", "c"] {
@@ -104,7 +104,7 @@ async fn row_39_nobody_waits_for_a_control_plane_that_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_39_nobody_waits_for_a_control_plane_that_is_silent() {
+async fn row_39_no_review_waits_for_a_control_plane_that_is_silent() {
     let stage = Stage::start(QUIET).await;
     stage.control_plane.reply(Reply::Silence);
     stage.change("a").await;
@@ -183,7 +183,7 @@ async fn row_36_only_200_is_a_yes_and_other_statuses_are_a_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_refusal_the_runtime_is_looked_at_once_somebody_listens_again() {
+async fn after_a_refusal_the_runtime_is_checked_once_the_listener_is_back() {
     let stage = Stage::start(Timing { resync_within: Duration::from_millis(30), ..QUIET }).await;
     // The full check that the start requests.
     let resync = stage.control_plane.wait_for(1).await.remove(0);
@@ -323,7 +323,7 @@ async fn row_43_at_the_end_what_waits_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_43_the_end_waits_for_nobody_for_ever() {
+async fn row_43_the_end_does_not_wait_for_ever() {
     let mut stage = Stage::start(Timing { flush: Duration::from_millis(300), ..QUIET }).await;
     stage.control_plane.stop().await;
     stage.change("default").await;

@@ -156,7 +156,7 @@ async fn a_body_that_ends_early_is_no_review() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_writers_are_given_up_and_hold_up_nobody() {
+async fn slow_writers_are_given_up_and_delay_no_other() {
     let stage = Stage::start(QUIET).await;
     let mut slow = Vec::new();
     for _ in 0..100 {

@@ -166,7 +166,7 @@ async fn row_43_after_a_kill_the_next_process_has_the_runtime_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_idle_connections_hold_up_nobody() {
+async fn ten_thousand_idle_connections_delay_no_other() {
     const CONNECTIONS: u64 = 10_000;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -117,7 +117,7 @@ async fn e39_an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
         object["webhooks"].as_array().is_some_and(|hooks| hooks.len() == 2)
     })
     .await;
-    harness::eventually("whoever reads the Kyma learns of it", harness::SOON, async || {
+    harness::eventually("an Event of the Kyma says so", harness::SOON, async || {
         let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": "kcp-system"}});
         let events = harness::api_of(&stage.kcp, &event).await.unwrap().list(&Default::default()).await.unwrap();
         let is_told = |event: &Value| event["regarding"]["name"] == "one" && event["reason"] == "ReportingChanged";

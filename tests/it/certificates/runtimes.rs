@@ -170,7 +170,7 @@ async fn own_authority_costs_no_request_while_nothing_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_go_with_their_kyma_also_while_nobody_looks() {
+async fn certificates_go_with_their_kyma_also_while_the_daemon_is_away() {
     for backend in [Backend::CertManager, Backend::Builtin] {
         let mut world = match backend {
             Backend::CertManager => with_cert_manager("gone").await,

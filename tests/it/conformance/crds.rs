@@ -769,7 +769,7 @@ fn read(kind: &str, object: &Value) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// Whether everything in `before` stands in `after`: what is absent, empty or false may go, defaults may come.
+/// Whether everything in `before` is in `after`: what is absent, empty or false may go, defaults may come.
 fn covers(after: &Value, before: &Value) -> bool {
     match (after, before) {
         (Value::Object(after), Value::Object(before)) => {

@@ -296,7 +296,7 @@ async fn row_70_a_kyma_without_access_does_not_hold_the_deletion() {
     stage.until("there is a new one", &stage.kcp, "ModuleReleaseMeta", "kcp-system", "cache", is_new).await;
     stage.kyma_in("one", "Error").await;
     let skr = &stage.skrs[0];
-    let before = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("nobody could remove it");
+    let before = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("it could not be removed");
     harness::apply(&stage.kcp, &secret).await;
     manifest(&stage, "cache", "it is taken up", is_ready).await;
     let after = read(skr, "ConfigMap", "kyma-system", "cache-a").await.unwrap();

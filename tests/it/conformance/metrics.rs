@@ -296,7 +296,7 @@ async fn incident_3523_a_namespace_that_never_ends_costs_no_storm() {
     let (marks, before) = (stage.marks(), complaints(&stage));
     const MINUTES: u64 = 30;
     tokio::time::sleep(Duration::from_secs(MINUTES * 60)).await;
-    // Everything that the daemon asks anybody, but its Lease.
+    // All requests of the daemon, but those for its Lease.
     let requests: usize = stage
         .landscape
         .servers()

@@ -143,7 +143,7 @@ async fn a_bundle_that_comes_later_is_believed_at_once() {
     daemon.until_ready().await;
     let certificates = Certificates::new();
     let header = certificates.header("one");
-    assert_eq!(post(&daemon, &header).await.status, 503, "nobody can be believed yet");
+    assert_eq!(post(&daemon, &header).await.status, 503, "no sender can be verified yet");
     certificates.install(&place.client, &place.namespace).await;
     until_answered(&daemon, &header, 200).await;
     // Our own TLS listener is there as well.

@@ -261,7 +261,7 @@ fn line_ends_are_converted_where_git_would() {
 }
 
 #[test]
-fn a_file_that_nobody_reads_counts_in_its_tree_however_large_it_is() {
+fn a_file_that_is_not_read_counts_in_its_tree_however_large_it_is() {
     let repository = Repository::with(&[("a/x.yaml", "x")]);
     repository.write("a/large.bin", "0123456789abcdef".repeat(9 << 16));
     repository.write("a/large.yaml", "0123456789abcdef".repeat(9 << 16));
@@ -377,7 +377,7 @@ fn a_linked_work_tree_and_one_without_commits_can_be_read() {
 }
 
 #[test]
-fn a_pipe_in_the_work_tree_holds_nobody_up() {
+fn a_pipe_in_the_work_tree_delays_nothing() {
     let repository = Repository::with(&[("a.yaml", "1")]);
     let made = std::process::Command::new("mkfifo").arg(repository.path().join("pipe.yaml")).status().unwrap();
     assert!(made.success());

@@ -199,7 +199,7 @@ async fn one_runtime_has_a_share_of_the_requests_and_others_have_theirs() {
 
 /// With ten thousand connections that say nothing, events are taken as if there were none.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_idle_connections_cost_little_and_stop_nobody() {
+async fn ten_thousand_idle_connections_cost_little_and_stop_no_other() {
     let bench = bench(|_| {}).await;
     let before = resident();
     let mut idle = Vec::with_capacity(9_000);
@@ -237,7 +237,7 @@ async fn heads_that_do_not_end_share_a_bounded_memory() {
         cut += usize::from(connection.is_closed().await);
     }
     assert_eq!(cut, 50, "the last ones found no room");
-    assert_eq!(bench.post(BODY).await, 200, "and whoever sends little is served");
+    assert_eq!(bench.post(BODY).await, 200, "and a sender of little is served");
 }
 
 fn resident() -> usize {
@@ -246,7 +246,7 @@ fn resident() -> usize {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_is_503_and_stops_nobody_else() {
+async fn a_receiver_that_hangs_is_503_and_stops_no_other() {
     let authority = client::Authority::new();
     let limits = Limits { receiver: SHORT, ..limits() };
     let hangs = |received: tidegate_events::listener::Received| -> futures::future::BoxFuture<'static, Answer> {

@@ -97,7 +97,7 @@ pub(crate) struct Raw<S = TcpStream> {
 
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Raw {
-        Raw::new(TcpStream::connect(address).await.expect("somebody listens"))
+        Raw::new(TcpStream::connect(address).await.expect("there is a listener"))
     }
 }
 

@@ -123,7 +123,7 @@ async fn what_is_reloaded_counts_for_new_and_for_open_connections() {
     assert_eq!(new.post(bench.address, BODY).await.unwrap().status, 200);
     assert_eq!(bench.event().await, "after");
     open.post("x-test: a", BODY).await;
-    assert_eq!(open.reply().await.status, 401, "nobody stands behind it any more");
+    assert_eq!(open.reply().await.status, 401, "no CA vouches for it any more");
     assert!(old.post(bench.address, BODY).await.is_none());
 
     bench.tls.send_replace(None);

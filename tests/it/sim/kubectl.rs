@@ -83,7 +83,7 @@ involvedObject: {apiVersion: v1, kind: ConfigMap, name: map, namespace: NAMESPAC
 reason: Scaled
 message: scaled up
 type: Normal
-source: {component: somebody, host: here}
+source: {component: tester, host: here}
 firstTimestamp: "2010-03-01T00:00:00Z"
 lastTimestamp: "2011-03-01T00:00:00Z"
 count: 2

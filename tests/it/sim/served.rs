@@ -281,13 +281,13 @@ async fn a_user_is_told_who_he_is() {
     let served = served().await;
     let real = harness::skr().await;
     for (kubeconfig, side) in [
-        (served.kubeconfig_of("somebody", Some("a-group")).unwrap(), "simulated"),
-        (real.kubeconfig_of("somebody", Some("a-group")).unwrap(), "real"),
+        (served.kubeconfig_of("a-user", Some("a-group")).unwrap(), "simulated"),
+        (real.kubeconfig_of("a-user", Some("a-group")).unwrap(), "real"),
     ] {
         let access = cluster::access::parse(kubeconfig.text().as_bytes()).unwrap();
         let cluster = Cluster::new(ClusterName::Kcp, &access.config().unwrap(), Limits::default()).unwrap();
         for _ in 0..2 {
-            assert_eq!(cluster.user().await.unwrap().as_deref(), Some("somebody"), "{side}");
+            assert_eq!(cluster.user().await.unwrap().as_deref(), Some("a-user"), "{side}");
         }
         assert_eq!(cluster.requests().total(), 1, "{side}: he is asked once");
     }

@@ -109,7 +109,7 @@ async fn null_is_the_empty_value_of_its_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_acts_for_somebody_is_that_one() {
+async fn a_client_that_impersonates_a_user_is_that_user() {
     let both = Both::new().await;
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});

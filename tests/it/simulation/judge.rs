@@ -188,7 +188,7 @@ impl Judge {
                 return;
             }
             let past = self.calm.is_some_and(|calm| PROMISED_MAX + world.resync * 2 < calm.elapsed());
-            assert!(!past, "events were taken or wait, and nobody looks: {open:?}");
+            assert!(!past, "events were taken or wait, and no pass follows: {open:?}");
             world.pass(LOOK).await;
         }
     }
@@ -219,7 +219,7 @@ impl Judge {
         let judged = RUNTIMES.into_iter().filter(|kyma| !abandoned.contains(kyma) && !is_between(kyma));
         for kyma in judged.collect::<Vec<_>>() {
             let forgotten = self.forgotten(world, kyma).await;
-            assert!(forgotten.is_empty(), "{forgotten:?} of {kyma} is ours and stands in no inventory");
+            assert!(forgotten.is_empty(), "{forgotten:?} of {kyma} is ours and is in no inventory");
         }
     }
 
@@ -344,7 +344,7 @@ impl Judge {
         for _ in 0..4 {
             world.pass(world.resync / 2).await;
             self.look(world).await;
-            assert!(is_said(world).await, "nobody says any more that mailer of {kyma} is not ready");
+            assert!(is_said(world).await, "it is not said any more that mailer of {kyma} is not ready");
         }
         world.count("stuck Deployment said");
         world.stick(kyma, false).await;
@@ -374,7 +374,7 @@ impl Judge {
             world.pass(LOOK).await;
         }
         world.pass(QUIET).await;
-        assert!(is_said(world).await, "nobody says any more that a file is broken");
+        assert!(is_said(world).await, "it is not said any more that a file is broken");
         world.count("broken file said");
         world.note("git: it is mended");
         world.land.broken = None;
@@ -445,7 +445,7 @@ impl Judge {
     fn settled(&mut self, world: &mut World) {
         self.edited.clear();
         self.steady = world.land.places(&self.edited);
-        // Whoever is back will be cleaned up.
+        // A Kyma that is back will be cleaned up.
         let World { land, released, .. } = world;
         released.retain(|kyma| !land.kymas.contains_key(kyma));
     }

@@ -267,15 +267,15 @@ async fn drift(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     world.wires.truth().touched(kyma, &path);
     match world.dice.below(3) {
         0 => {
-            world.note(format!("{kyma}: somebody deletes {path}"));
+            world.note(format!("{kyma}: a user deletes {path}"));
             world.delete(&server, &path).await;
         }
         1 => {
-            world.note(format!("{kyma}: somebody edits {path}"));
+            world.note(format!("{kyma}: a user edits {path}"));
             world.patch(&server, &path, &edit).await;
         }
         _ => {
-            world.note(format!("{kyma}: somebody takes our mark off {path}"));
+            world.note(format!("{kyma}: a user removes the ownership label of {path}"));
             judge.unmarked(kyma, &path);
             let label = json!({"operator.kyma-project.io/managed-by": null});
             world.patch(&server, &path, &json!({"metadata": {"labels": label}})).await;
@@ -383,7 +383,7 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
                 return delete_kyma(world, judge, kyma).await;
             }
             let path = format!("{IN_KCP}/kymas/{kyma}");
-            world.note(format!("somebody edits Kyma {kyma}"));
+            world.note(format!("a user edits Kyma {kyma}"));
             judge.channel_edited(kyma, &world.land);
             world.wires.truth().touched(KCP, &path);
             // A field that git declares. The daemon keeps entries that a user adds to a list of git's entries.
@@ -403,7 +403,7 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
                 return;
             }
             let name = world.dice.one_of(&found)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            world.note(format!("somebody deletes Manifest {name}"));
+            world.note(format!("a user deletes Manifest {name}"));
             judge.module_may_go(kyma, &name);
             world.delete(&kcp, &format!("{manifests}/{name}")).await;
         }
@@ -426,7 +426,7 @@ async fn poison(world: &mut World, kyma: &str) {
     let object = world.dice.one_of(&found);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{IN_KCP}/{plural}/{name}");
-    world.note(format!("nobody can read {plural} {name}"));
+    world.note(format!("{plural} {name} cannot be read"));
     world.count(&format!("poison {plural}"));
     world.wires.truth().touched(KCP, &path);
     world.patch(&kcp, &path, &json!({"spec": {field: "unheard of"}})).await;
@@ -465,7 +465,7 @@ async fn secret(world: &mut World, judge: &mut Judge) {
 
 async fn delete_kyma(world: &mut World, judge: &mut Judge, kyma: &'static str) {
     let path = format!("{IN_KCP}/kymas/{kyma}");
-    world.note(format!("somebody deletes Kyma {kyma}"));
+    world.note(format!("a user deletes Kyma {kyma}"));
     judge.kyma_may_go(kyma);
     // Noted before and after the deletion, because the daemon may write the Kyma in between.
     world.wires.truth().touched(KCP, &path);

@@ -67,7 +67,7 @@ pub(super) struct World {
     pub(super) secrets: BTreeMap<&'static str, Credentials>,
     /// Runtimes in which a Deployment does not become ready.
     pub(super) stuck: BTreeSet<&'static str>,
-    /// Kymas that an administrator has freed of their finalizers: nobody is left to clean up the base of the runtime.
+    /// Kymas that an administrator has freed of their finalizers: the base of the runtime stays.
     pub(super) released: BTreeSet<&'static str>,
     /// Number of events, by name.
     counts: BTreeMap<String, u64>,

@@ -6,7 +6,7 @@ use tidegate_core::api::Watcher;
 use super::*;
 
 scenarios! {
-    an_object_that_says_so_is_not_pruned_whoever_wrote_that,
+    an_object_that_says_so_is_not_pruned_no_matter_who_wrote_that,
     a_source_that_does_not_prune_leaves_what_git_drops_until_it_does,
     names_that_are_not_allowed_are_withheld,
     a_definition_whose_object_is_terminating_waits_and_is_created_after,
@@ -28,7 +28,7 @@ async fn is_kept(world: &World, name: &str) {
     .await;
 }
 
-async fn an_object_that_says_so_is_not_pruned_whoever_wrote_that() {
+async fn an_object_that_says_so_is_not_pruned_no_matter_who_wrote_that() {
     let mut world = World::new("keep").await;
     world.module("mail", &["1.0.0", "2.0.0", "3.0.0", "4.0.0"], "4.0.0");
     let keep = "metadata: {annotations: {tidegate.dev/prune: disabled}, ";

@@ -94,7 +94,7 @@ pub(super) fn configuration(namespace: &str, authority: &str) -> Value {
             "admissionReviewVersions": ["v1"],
             "clientConfig": {
                 "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
-                "service": {"name": "hook", "namespace": namespace, "path": "/validate/somebody"},
+                "service": {"name": "hook", "namespace": namespace, "path": "/validate/sample"},
             },
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE", "UPDATE"]}],
             "objectSelector": {"matchLabels": {"watched": "yes"}},

@@ -146,7 +146,7 @@ fn what_waits_is_bounded_by_the_length_of_names() {
 }
 
 #[test]
-fn row_22_a_dry_run_tells_nobody() {
+fn row_22_a_dry_run_sends_no_event() {
     for operation in ["CREATE", "UPDATE", "DELETE"] {
         let object = json!({"metadata": {"name": "n", "namespace": "m"}});
         let decision = decided(&json!({"operation": operation, "dryRun": true, "object": object, "oldObject": object}));

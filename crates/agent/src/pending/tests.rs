@@ -143,7 +143,7 @@ fn the_jitter_is_full() {
 }
 
 #[test]
-fn when_nobody_answers_all_wait_for_one_pause() {
+fn without_an_answer_all_wait_for_one_pause() {
     let mut desk = Desk::new();
     for name in ["a", "b", "other/c"] {
         desk.changed(0, name);

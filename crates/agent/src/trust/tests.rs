@@ -92,7 +92,7 @@ fn row_34_a_leaf_is_for_its_host_and_time_only() {
 }
 
 #[test]
-fn an_authority_that_has_ended_vouches_for_nobody() {
+fn an_expired_ca_is_not_trusted() {
     let (old, new) = (ca("ca", (2024, 2025)), ca("ca", NOW_VALID));
     assert!(verdict(&[&old], &leaf(&old, HOST, NOW_VALID), HOST).is_err());
     assert!(verdict(&[&new, &old], &leaf(&old, HOST, NOW_VALID), HOST).is_err());

@@ -39,7 +39,7 @@ async fn a_holder_is_alive_until_its_lease_was_seen_unchanged_for_the_whole_dura
 }
 
 #[tokio::test]
-async fn ours_is_renewed_and_what_nobody_holds_is_taken() {
+async fn ours_is_renewed_and_a_free_one_is_taken() {
     check(Some("tidegate_a"), DURATION * 2, &Move::Renew);
     check(None, Duration::ZERO, &Move::Take);
     check(Some(""), Duration::ZERO, &Move::Take);

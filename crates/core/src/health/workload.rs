@@ -91,7 +91,7 @@ pub(super) fn pods_of_stateful_set(object: &Value) -> Option<String> {
 /// The health of a StatefulSet that lacks ready replicas, by the first container of its pods that is not ready. As
 /// Lifecycle Manager reads it: a container that has started is waited for, one that does not start is an error.
 ///
-/// Unlike there, a pod that is ready does not speak for the others, and a pod that is only being created is no error.
+/// Unlike there, one ready pod does not make its workload ready, and a pod that is only being created is no error.
 pub(super) fn of_pods(pods: &[Value]) -> Health {
     let mut pods: Vec<&Value> = pods.iter().collect();
     pods.sort_by_key(|pod| pod.pointer("/metadata/name").and_then(Value::as_str));

@@ -150,7 +150,7 @@ fn watchers() -> Vec<Watcher> {
         })),
         watcher(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
-            "metadata": {"namespace": "kcp-system", "name": "nobody"},
+            "metadata": {"namespace": "kcp-system", "name": "absent"},
             "spec": {
                 "resourceToWatch": {"group": "", "version": "v1", "resource": "secrets"},
                 "field": "spec", "gateway": gateway,
@@ -164,7 +164,7 @@ fn watchers() -> Vec<Watcher> {
 fn webhooks_are_sorted_and_a_watcher_that_says_nothing_is_left_out() {
     let all = watchers();
     let (watches, errors) = watches(&all);
-    assert_eq!(errors, [plan::reporting::Error::NoManager(Key::new("kcp-system", "nobody"))]);
+    assert_eq!(errors, [plan::reporting::Error::NoManager(Key::new("kcp-system", "absent"))]);
     let object = webhook(&Templates::embedded(), &Reporting::of_watchers(&watches, Some("Y2E="))).unwrap();
     let entry = |name: &str, path: &str, selector: Value, rule: [&str; 3]| {
         json!({

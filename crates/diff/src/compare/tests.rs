@@ -491,7 +491,7 @@ fn deleting_a_runtime_waits_with_all_that_follows() {
 }
 
 #[test]
-fn a_template_that_nobody_uses_goes_at_once() {
+fn an_unused_template_goes_at_once() {
     let old = world().release("1.1.0", "1.1.0");
     let new = old.clone().without("modules/cache/1.0.0/template.yaml").without("modules/cache/1.0.0/objects/a.yaml");
     check(&old, &new, &["kcp delete ModuleTemplate ×1 modules/cache/1.0.0/template.yaml:1"]);

@@ -129,7 +129,7 @@ impl Forms {
         while let Some(head) = text.as_bytes().get(at..).and_then(head) {
             let found = self.by_head.get(&head).filter(|_| text.is_char_boundary(at));
             let found = found.into_iter().flatten().find(|((_, form), known)| {
-                known.value_len >= bytes_min && text[at..].starts_with(form.as_str()) && stands(text, at, form)
+                known.value_len >= bytes_min && text[at..].starts_with(form.as_str()) && is_separate(text, at, form)
             });
             match found {
                 Some(((_, form), known)) => {
@@ -151,7 +151,7 @@ fn head(bytes: &[u8]) -> Option<[u8; HEAD]> {
 }
 
 /// Whether a match is valid: a short one only as a separate word.
-fn stands(text: &str, at: usize, form: &str) -> bool {
+fn is_separate(text: &str, at: usize, form: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     form.len() >= WORD_BYTES_MAX
         || (!is_word(text[..at].chars().next_back()) && !is_word(text[at + form.len()..].chars().next()))

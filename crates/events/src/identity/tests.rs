@@ -161,7 +161,7 @@ fn xfcc_cases() {
 }
 
 #[test]
-fn what_anybody_may_have_put_before_the_gateways_element_is_not_read() {
+fn what_any_client_may_have_put_before_the_gateways_element_is_not_read() {
     let authority = Authority::new();
     let known = known(&authority);
     let own = element(&authority.issue(|_| {}));

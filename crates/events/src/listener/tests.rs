@@ -60,7 +60,7 @@ fn who_sends_many_times_what_others_send_waits_and_the_others_do_not() {
 }
 
 #[test]
-fn a_few_events_are_nobodys_business() {
+fn a_few_events_are_not_reported() {
     let mut bench = Bench::new();
     for _ in 0..3 {
         assert_eq!(bench.second(&[("brisk", 40), ("calm", 1)]), [NONE, NONE]);

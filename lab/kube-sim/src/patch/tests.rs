@@ -196,7 +196,7 @@ fn a_write_that_changes_nothing_but_times_changes_nothing() {
 }
 
 #[test]
-fn managed_fields_that_nobody_could_write_stop_an_apply_and_no_update() {
+fn managed_fields_that_no_client_could_write_stop_an_apply_and_no_update() {
     for entries in [
         json!("text"),
         json!([1]),

@@ -76,7 +76,7 @@ fn news_have_every_change_until_history_forgets_it() {
 }
 
 #[test]
-fn nobody_watches_from_before_the_end_of_a_kind() {
+fn no_watch_begins_before_the_end_of_a_kind() {
     let store = Store::new(8);
     let before = store.put(&maps(), &key("", "a"), None, config_map("a", "1")).unwrap().version;
     store.remove(&maps(), &key("", "a"), before).unwrap();

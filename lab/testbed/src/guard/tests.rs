@@ -44,7 +44,7 @@ async fn a_signal_is_passed_on_and_an_end_is_seen() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_hold_a_child_hears_of_its_end() {
+async fn the_end_of_a_child_is_known_without_holding_it() {
     let folder = Folder::temporary("tidegate-guard-").unwrap();
     let (mut guarded, _) = start(folder.path()).await;
     let pulse = guarded.pulse();

@@ -32,7 +32,7 @@ fn the_issuer_is_the_configured_one_the_one_in_use_or_the_first_that_is_served()
     assert_eq!(find(Some(Gardener), Some("builtin"), &[CertManager]), (Gardener, 0));
     assert_eq!(find(None, Some(Builtin.name()), &[CertManager, Gardener]), (Builtin, 1));
     assert_eq!(find(None, None, &[CertManager, Gardener]), (CertManager, 2));
-    assert_eq!(find(None, Some("of somebody else"), &[Gardener]), (Gardener, 3));
+    assert_eq!(find(None, Some("another program"), &[Gardener]), (Gardener, 3));
     assert_eq!(find(None, None, &[]), (Builtin, 3));
 }
 

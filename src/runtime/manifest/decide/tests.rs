@@ -49,8 +49,8 @@ fn id(kind: &str, name: &str) -> ObjectId {
     ObjectId::new("", kind, "kyma-system", name)
 }
 
-/// A Manifest that stands: `inventory` is recorded, and all that it wants is applied.
-fn standing(inventory: &[&ObjectId]) -> Manifest {
+/// A Manifest that is ready: `inventory` is recorded, and all that it wants is applied.
+fn ready_manifest(inventory: &[&ObjectId]) -> Manifest {
     let before = manifest(|_| {});
     let recorded: Inventory = inventory.iter().map(|&id| (id.clone(), "v1".into())).collect();
     let facts = ManifestFacts {
@@ -105,39 +105,39 @@ fn i10_a_paused_manifest_is_neither_applied_nor_removed() {
 #[test]
 fn what_cannot_be_read_is_reported_unless_it_stands_or_will_be_read() {
     let [one, two] = both();
-    let (stands, new) = (standing(&[&one, &two]), manifest(|_| {}));
+    let (ready, new) = (ready_manifest(&[&one, &two]), manifest(|_| {}));
     for (manifest, checks, is_expected, expected) in [
-        (&stands, false, false, Unavailable::Leave),
-        (&stands, false, true, Unavailable::Leave),
-        (&stands, true, true, Unavailable::TryAgain(SOURCE_RETRY)),
-        (&stands, true, false, Unavailable::Report),
+        (&ready, false, false, Unavailable::Leave),
+        (&ready, false, true, Unavailable::Leave),
+        (&ready, true, true, Unavailable::TryAgain(SOURCE_RETRY)),
+        (&ready, true, false, Unavailable::Report),
         (&new, false, true, Unavailable::TryAgain(SOURCE_RETRY)),
         (&new, false, false, Unavailable::Report),
     ] {
         assert_eq!(unavailable(manifest, checks, is_expected), expected, "checks: {checks}, expected: {is_expected}");
     }
-    let facts = unavailable_facts(&stands, "no such tree");
+    let facts = unavailable_facts(&ready, "no such tree");
     assert_eq!(facts.outcome, ManifestOutcome::SourceUnavailable("no such tree".to_owned()));
-    assert_eq!(facts.synced, stands.status.unwrap().synced, "nothing is touched");
+    assert_eq!(facts.synced, ready.status.unwrap().synced, "nothing is touched");
 }
 
 #[test]
 fn nothing_is_done_for_a_manifest_that_stands_unless_the_pass_looks_for_drift() {
     let [one, two] = both();
-    let stands = standing(&[&one, &two]);
-    let desired = desired_digest(&objects(), &stands);
+    let ready = ready_manifest(&[&one, &two]);
+    let desired = desired_digest(&objects(), &ready);
     let known = |first| installed([first, Seen::Recorded]);
     let is_work = |manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks| {
         work(manifest, installed, desired, checks).is_some()
     };
-    assert!(!is_work(&stands, &known(Seen::Recorded), &desired, false));
-    assert!(is_work(&stands, &known(Seen::Recorded), &desired, true));
-    assert!(is_work(&stands, &known(Seen::Missing), &desired, false));
-    assert!(is_work(&stands, &known(Seen::Recorded), &Digest::of_bytes(b"other"), false));
-    let mut asked = stands.clone();
+    assert!(!is_work(&ready, &known(Seen::Recorded), &desired, false));
+    assert!(is_work(&ready, &known(Seen::Recorded), &desired, true));
+    assert!(is_work(&ready, &known(Seen::Missing), &desired, false));
+    assert!(is_work(&ready, &known(Seen::Recorded), &Digest::of_bytes(b"other"), false));
+    let mut asked = ready.clone();
     asked.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "now".to_owned())].into());
     assert!(is_work(&asked, &known(Seen::Recorded), &desired, false));
-    let mut of_another = stands;
+    let mut of_another = ready;
     of_another.metadata.generation = Some(2);
     assert!(is_work(&of_another, &known(Seen::Recorded), &desired, false), "what is recorded is of another generation");
 }
@@ -145,15 +145,15 @@ fn nothing_is_done_for_a_manifest_that_stands_unless_the_pass_looks_for_drift() 
 #[test]
 fn what_has_left_the_module_is_pruned_once_and_then_kept_in_peace() {
     let ([one, two], left) = (both(), id("Namespace", "left"));
-    let stands = standing(&[&one, &two, &left]);
-    let desired = desired_digest(&objects(), &stands);
+    let ready = ready_manifest(&[&one, &two, &left]);
+    let desired = desired_digest(&objects(), &ready);
     let mut known = installed([Seen::Recorded; 2]);
-    let found = work(&stands, &known, &desired, false).unwrap();
+    let found = work(&ready, &known, &desired, false).unwrap();
     assert_eq!(found.prune.iter().map(|prune| &prune.id).collect::<Vec<_>>(), [&left]);
     assert_eq!(found.missing, Vec::<usize>::new());
     known.kept = [left].into();
-    assert!(work(&stands, &known, &desired, false).is_none());
-    assert!(work(&stands, &known, &desired, true).is_some(), "a check of all objects asks again");
+    assert!(work(&ready, &known, &desired, false).is_none());
+    assert!(work(&ready, &known, &desired, true).is_some(), "a check of all objects asks again");
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn only_an_unrecorded_object_may_have_another_owner_and_is_not_applied_then() {
     };
     let new = find(&manifest(|_| {}));
     assert_eq!(names(&manifest(|_| {})), [one.clone(), two.clone()]);
-    assert_eq!(names(&standing(&[&one])), std::slice::from_ref(&two));
+    assert_eq!(names(&ready_manifest(&[&one])), std::slice::from_ref(&two));
     // What it has taken over from another Manifest may be as desired, and is read before it is sent.
-    let mut heir = standing(&[&one]);
+    let mut heir = ready_manifest(&[&one]);
     heir.status.as_mut().unwrap().conditions.clear();
     assert_eq!(names(&heir), [one.clone(), two.clone()]);
     assert_eq!(to_send(&known.applied, &new, &BTreeMap::new()), [0, 1]);
@@ -188,8 +188,8 @@ fn an_object_is_in_the_inventory_before_it_is_sent() {
     };
     assert_eq!(recorded(&manifest(|_| {}), &[0, 1]), Some(2));
     assert_eq!(recorded(&manifest(|_| {}), &[]), None);
-    assert_eq!(recorded(&standing(&[&one]), &[0, 1]), Some(2));
-    assert_eq!(recorded(&standing(&[&one, &two]), &[0, 1]), None, "both are there already");
+    assert_eq!(recorded(&ready_manifest(&[&one]), &[0, 1]), Some(2));
+    assert_eq!(recorded(&ready_manifest(&[&one, &two]), &[0, 1]), None, "both are there already");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn an_object_that_is_as_desired_gets_into_an_inventory_without_it_and_is_not_sen
         (vec![&two], vec![0], Some(2)),
         (vec![&one, &two], vec![], None),
     ] {
-        let manifest = standing(&owned);
+        let manifest = ready_manifest(&owned);
         let desired = desired_digest(&objects(), &manifest);
         let Some(work) = work(&manifest, &known, &desired, false) else {
             assert_eq!(recorded, None, "{owned:?}");
@@ -221,7 +221,7 @@ fn an_object_that_is_as_desired_gets_into_an_inventory_without_it_and_is_not_sen
 #[test]
 fn nothing_is_pruned_before_what_takes_its_place_is_there() {
     let left = id("ConfigMap", "left");
-    let work = work(&standing(&[&left]), &installed([Seen::Missing; 2]), &Digest::of_bytes(b""), false).unwrap();
+    let work = work(&ready_manifest(&[&left]), &installed([Seen::Missing; 2]), &Digest::of_bytes(b""), false).unwrap();
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[]).len(), 1);
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[failed("no", None)]), []);
     assert_eq!(to_prune(&work, &conflict(&left), &[]), []);
@@ -341,7 +341,7 @@ fn a_workload_that_is_not_there_is_under_way() {
 #[test]
 fn the_inventory_shrinks_only_by_what_is_gone() {
     let ([one, two], left) = (both(), id("ConfigMap", "left"));
-    let recorded = standing(&[&one, &two, &left]);
+    let recorded = ready_manifest(&[&one, &two, &left]);
     let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
         let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: None };
@@ -374,15 +374,15 @@ fn what_became_of_a_pruned_object_says_whether_it_is_gone_kept_or_waited_for() {
 #[test]
 fn a_status_is_written_only_if_it_differs() {
     let [one, two] = both();
-    let stands = standing(&[&one, &two]);
+    let ready = ready_manifest(&[&one, &two]);
     let (conflicts, pruned) = nothing();
     let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: None };
-    let applied = Some(desired_digest(&objects(), &stands));
+    let applied = Some(desired_digest(&objects(), &ready));
     let later = Timestamp::from_second(99).unwrap();
-    let facts = ending_facts(&stands, &observed, ManifestOutcome::Ready, applied);
-    assert_eq!(status_change(&stands, &facts, later), None);
-    let facts = ending_facts(&stands, &observed, ManifestOutcome::Failed("no".to_owned()), applied);
-    assert!(status_change(&stands, &facts, later).is_some());
+    let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied);
+    assert_eq!(status_change(&ready, &facts, later), None);
+    let facts = ending_facts(&ready, &observed, ManifestOutcome::Failed("no".to_owned()), applied);
+    assert!(status_change(&ready, &facts, later).is_some());
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn users_are_told_of_the_first_and_how_many_there_are() {
 fn e20_a_module_whose_removal_waits_is_repaired_and_nothing_of_it_is_pruned() {
     let [one, two] = both();
     let left = id("Secret", "old");
-    let mut deleting = standing(&[&one, &two, &left]);
+    let mut deleting = ready_manifest(&[&one, &two, &left]);
     deleting.metadata.deletion_timestamp = Some(Time(NOW));
     let desired = desired_digest(&objects(), &deleting);
     for (first, desired, expected) in [

@@ -215,7 +215,7 @@ fn what_other_tools_write_is_one_diagnostic_that_says_what_it_is() {
 }
 
 #[test]
-fn a_name_that_occurs_twice_in_a_tree_is_read_by_nobody() {
+fn a_name_that_occurs_twice_in_a_tree_is_not_read() {
     let stage = Stage::new("landscape/objects", "");
     stage.repository.commit("all").unwrap();
     let repository = git2::Repository::open(stage.repository.path()).unwrap();

@@ -29,7 +29,7 @@ impl Source {
 
     /// Commits so many files of one MiB each, a little less in total.
     fn commit(&self, files: usize) -> String {
-        let comment = "# nothing that anybody needs\n".repeat(MIB / 29 - 1_000);
+        let comment = "# nothing that a user needs.\n".repeat(MIB / 29 - 1_000);
         for file in 0..files {
             self.repository.write(&format!("comments/{file}.yaml"), &comment).unwrap();
         }

@@ -90,7 +90,7 @@ fn a_runtime_begins_when_its_wave_and_its_turn_have_come() {
         (two(), [0, 2, 0, 0, 0], rest, 0, full()),
         (two(), [0, 1, 0, 1, 0], rest, 1, wave_one()),
         (two(), [0, 0, 0, 2, 0], rest, 1, begin()),
-        // Canaries that cannot be upgraded hold nobody.
+        // Canaries that cannot be upgraded delay no runtime.
         (two(), [0, 0, 0, 1, 1], rest, 1, begin()),
         // As many at once as allowed.
         (two(), [0, 0, 0, 2, 0], [7, 1, 0, 0, 0], 1, begin()),

@@ -275,7 +275,7 @@ fn what_a_daemons_options_decide_is_taken_from_what_stands() {
     let mut live = webhook(&Templates::embedded(), &reporting).unwrap().value().clone();
     let own = json!({"name": "kcp-system.watcher.operator.kyma-project.io", "timeoutSeconds": 5});
     live["webhooks"].as_array_mut().unwrap().insert(0, own.clone());
-    live["webhooks"].as_array_mut().unwrap().push(json!({"name": "somebody.example.org"}));
+    live["webhooks"].as_array_mut().unwrap().push(json!({"name": "other.example.org"}));
     let mut desired = webhook(&Templates::embedded(), &Reporting::of_watchers(&[], None)).unwrap();
     desired.map_mut().insert("webhooks".to_owned(), json!([{"name": own["name"], "timeoutSeconds": 15}]));
     as_installed(&mut desired, &live);

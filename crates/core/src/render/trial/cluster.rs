@@ -136,7 +136,7 @@ impl Run<'_> {
             results.push(render::agent_pull_secret(self.templates, name, type_, &labels, []));
         }
         for error in results.into_iter().filter_map(Result::err) {
-            // A partial template belongs to several: the first of them stands for all.
+            // A partial template belongs to several: the first of them represents all.
             let template = Template::named(&error.template).unwrap_or(Template::AgentDeployment);
             self.note(diagnostics, template, Err::<(), Error>(error));
         }

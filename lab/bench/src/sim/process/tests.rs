@@ -9,7 +9,7 @@ fn used(pid: u32, parent: u32, ticks: u64) -> Used {
 }
 
 #[test]
-fn a_busy_machine_is_one_that_works_for_anybody() {
+fn a_busy_machine_is_one_that_works_for_any_process() {
     assert_eq!(busy(STAT), Some((ticks(180), 2)));
     assert_eq!(busy(""), None);
 }
@@ -21,7 +21,7 @@ fn what_comes_of_a_process_counts_as_its_own() {
 }
 
 #[test]
-fn others_take_what_neither_we_nor_nobody_took() {
+fn others_take_what_is_neither_ours_nor_idle() {
     let began = Machine { at: Instant::now(), processors: 2, busy: ticks(1_000), ours: ticks(300) };
     let ended = Machine { at: began.at + Duration::from_secs(10), busy: ticks(2_200), ours: ticks(1_000), ..began };
     // Twelve of twenty seconds were used, seven by us.

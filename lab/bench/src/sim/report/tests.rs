@@ -21,7 +21,7 @@ fn phase(work: Work, limit: Option<Limit>) -> Phase {
 }
 
 #[test]
-fn quantiles_are_waits_that_somebody_had() {
+fn quantiles_are_waits_of_runtimes() {
     let waits = |count: u64| (1..=count).rev().map(Duration::from_secs).collect::<Vec<_>>();
     let seconds = |latency: Latency| (latency.p50.as_secs(), latency.p99.as_secs(), latency.runtimes);
     assert_eq!(Latency::from_waits(Vec::new()), None);

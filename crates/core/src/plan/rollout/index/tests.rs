@@ -101,7 +101,7 @@ fn canaries_come_first_then_two_at_a_time_and_each_that_is_ready_wakes_the_next(
     fleet.is("k1", "1.1.0", "Ready");
     assert_eq!(fleet.woken(), ["k2", "k3"]);
     assert_eq!(fleet.ask("k2", "1.1.0", &policy), Verdict::Begin);
-    assert_eq!(fleet.ask("k9", "1.1.0", &policy), Verdict::Begin, "whoever asks first");
+    assert_eq!(fleet.ask("k9", "1.1.0", &policy), Verdict::Begin, "the first that asks, not the first by name");
     assert_eq!(fleet.ask("k3", "1.1.0", &policy), Verdict::Hold(Hold::Unavailable));
     assert_eq!(fleet.counts(), WaveCounts { pending: 6, upgrading: 2, done: 2, ..WaveCounts::default() });
     for (ready, next) in [("k2", "k3"), ("k9", "k4"), ("k3", "k5"), ("k4", "k6"), ("k5", "k7"), ("k6", "k8")] {
@@ -158,7 +158,7 @@ fn a_failure_halts_it_and_a_heal_an_acceptance_or_another_version_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_upgraded_holds_nobody() {
+fn what_cannot_be_upgraded_delays_no_runtime() {
     let policy = two_canaries_first(&[]);
     let begins = |change: &dyn Fn(&mut Fleet)| {
         let mut fleet = Fleet::new();
@@ -228,7 +228,7 @@ fn the_status_of_an_earlier_version_says_nothing() {
 }
 
 #[test]
-fn new_waves_sort_everybody_again_and_whoever_waits_stays_known() {
+fn new_waves_sort_all_runtimes_again_and_those_that_wait_stay_known() {
     let (mut fleet, policy) = (Fleet::new(), two_canaries_first(&[]));
     fleet.begin("1.1.0", &policy);
     let other = two_canaries_first(&[("tidegate.dev/rollout-waves", "stage=all")]);
