@@ -261,7 +261,11 @@ impl<'a> Comparison<'a> {
             total,
             touched: touched(&prepared.old, &prepared.new),
             templates: [changes(None), changes(Some(source))],
-            overlaps: Overlaps::between([from.definitions, &prepared.settled.definitions]),
+            overlaps: Overlaps::between(
+                [from.definitions, &prepared.settled.definitions],
+                [&prepared.old, &prepared.new],
+                components,
+            ),
             request,
             prepared,
             old,

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     api::{Manifest, names::annotation},
     component::{BlobDigest, Component, Layer, Module, Source},
+    content::ContentId,
     landscape,
 };
 
@@ -109,6 +110,16 @@ impl Default for Components {
     fn default() -> Components {
         let why = "its component is in an OCI registry, which this command does not read".to_owned();
         Components::new(Arc::default(), Answer::Unknown(why))
+    }
+}
+
+// === impl Published ===
+
+impl Published {
+    /// What identifies its objects.
+    pub fn content(&self) -> ContentId {
+        let Module { layer, localized_images } = &self.module;
+        ContentId::layer(layer.digest, layer.kind, localized_images)
     }
 }
 

@@ -8,9 +8,10 @@ use tidegate_core::{
     changes::{self, Purpose, Verdict},
     content::ContentId,
     definition::{Definitions, Kind},
+    landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
-    plan::ModuleOutcome,
+    plan::{self, Answer, Components, ModuleOutcome},
 };
 
 /// The objects that several modules of either side contain.
@@ -19,7 +20,12 @@ pub(super) struct Overlaps {
     /// By the content of a module.
     objects: BTreeMap<ContentId, BTreeSet<ObjectId>>,
     modules: BTreeSet<Key>,
+    /// Modules in registries of which some objects are not known.
+    unknown: BTreeSet<Key>,
 }
+
+/// The modules that have a content.
+type Contents = BTreeMap<ContentId, BTreeSet<Key>>;
 
 /// The result for one object that several modules contain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,14 +63,12 @@ pub(super) type Outcomes = BTreeMap<String, ModuleOutcome>;
 // === impl Overlaps ===
 
 impl Overlaps {
-    pub(super) fn between(sides: [&Definitions; 2]) -> Overlaps {
-        let mut contents: BTreeMap<ContentId, BTreeSet<Key>> = BTreeMap::new();
-        for ((kind, key), definition) in sides.iter().flat_map(|side| &side.good) {
-            let (Kind::ModuleTemplate, Some(source)) = (kind, &definition.module) else { continue };
-            let name = definition.object.value().pointer("/spec/moduleName").and_then(serde_json::Value::as_str);
-            if let Some(name) = name {
-                contents.entry(source.tree.into()).or_default().insert(Key::new(key.namespace(), name));
-            }
+    /// `landscapes` are those of `sides`.
+    pub(super) fn between(sides: [&Definitions; 2], landscapes: [&Landscape; 2], components: &Components) -> Overlaps {
+        let (mut contents, mut overlaps) = (Contents::new(), Overlaps::default());
+        sides.iter().for_each(|side| in_git(&mut contents, side));
+        for landscape in landscapes {
+            overlaps.unknown.extend(in_registries(&mut contents, landscape, components));
         }
         let read = |content: &ContentId| sides.iter().find_map(|side| side.modules.get(content));
         let mut brought: HashMap<ObjectId, Vec<ContentId>> = HashMap::new();
@@ -73,7 +77,6 @@ impl Overlaps {
                 brought.entry(source.id().clone()).or_default().push(*content);
             }
         }
-        let mut overlaps = Overlaps::default();
         for (id, holders) in brought.into_iter().filter(|(_, holders)| holders.len() > 1) {
             let modules: BTreeSet<&Key> =
                 holders.iter().filter_map(|content| contents.get(content)).flatten().collect();
@@ -90,6 +93,11 @@ impl Overlaps {
     /// Whether a module shares an object with another one.
     pub(super) fn concern(&self, module: &Key) -> bool {
         self.modules.contains(module)
+    }
+
+    /// Whether a module may share objects that are not known here.
+    pub(super) fn is_unknown(&self, module: &Key) -> bool {
+        self.unknown.contains(module)
     }
 
     fn of_content(&self, content: &ContentId) -> impl Iterator<Item = &ObjectId> {
@@ -135,6 +143,33 @@ impl Overlaps {
         }
         clashes
     }
+}
+
+/// Adds the modules whose objects are in git.
+fn in_git(contents: &mut Contents, side: &Definitions) {
+    for ((kind, key), definition) in &side.good {
+        let (Kind::ModuleTemplate, Some(source)) = (kind, &definition.module) else { continue };
+        let name = definition.object.value().pointer("/spec/moduleName").and_then(serde_json::Value::as_str);
+        if let Some(name) = name {
+            contents.entry(source.tree.into()).or_default().insert(Key::new(key.namespace(), name));
+        }
+    }
+}
+
+/// Adds the modules whose objects are in registries. Returns those of which some objects are not known.
+fn in_registries(contents: &mut Contents, landscape: &Landscape, components: &Components) -> BTreeSet<Key> {
+    let mut unknown = BTreeSet::new();
+    for (component, templates) in plan::components_named(landscape) {
+        let modules = templates.iter().filter_map(|key| {
+            let name = landscape.templates.get(key)?.spec.module_name.as_deref()?;
+            Some(Key::new(key.namespace(), name))
+        });
+        match components.get(&component) {
+            Answer::Found(found) => contents.entry(found.content()).or_default().extend(modules),
+            Answer::Pending | Answer::Failed(_) | Answer::Unknown(_) => unknown.extend(modules),
+        }
+    }
+    unknown
 }
 
 /// `stays` says whether an object stays with a module that no longer contains it.

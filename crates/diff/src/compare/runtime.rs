@@ -6,7 +6,7 @@ use super::{
     Comparison, Found, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
-    overlap::{Clashes, Outcomes},
+    overlap::{Clashes, Outcomes, content},
 };
 use tidegate_core::{
     api::{
@@ -159,15 +159,16 @@ fn modules(
     effect: Effect,
     seen: &mut Seen,
 ) {
-    let wanted = |name: &str| !same || comparison.touched.contains(&Key::new(key.namespace(), name));
+    let may_differ = |name: &str| !same || comparison.touched.contains(&Key::new(key.namespace(), name));
     let halves = || old.into_iter().chain(new);
-    let is_selected = halves().flat_map(|half| &half.spec.modules).any(|module| wanted(&module.name));
-    if !is_selected && !halves().flat_map(|half| half.mandatory(key)).any(&wanted) {
+    let is_selected = halves().flat_map(|half| &half.spec.modules).any(|module| may_differ(&module.name));
+    if !is_selected && !halves().flat_map(|half| half.mandatory(key)).any(&may_differ) {
         return;
     }
+    let overlaps = &comparison.overlaps;
     let wanted = |name: &str| {
         let module = Key::new(key.namespace(), name);
-        wanted(name) || comparison.overlaps.concern(&module) || comparison.is_unfit(&module)
+        may_differ(name) || overlaps.concern(&module) || overlaps.is_unknown(&module) || comparison.is_unfit(&module)
     };
     let old_kyma = old.map(|half| with_installed(comparison, key, half));
     let old_plan = match (old, &old_kyma) {
@@ -193,7 +194,17 @@ fn modules(
     };
     let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
     let waits = take_waits(&mut after);
-    let mut clashes = comparison.overlaps.clashes(&before, &after, &|tree, id| {
+    // Their objects stay as they are, but are not known, and others of the runtime may now contain them as well.
+    let is_unknown = |name: &str, outcome: &ModuleOutcome| !may_differ(name) && is_not_known(outcome);
+    if may_clash(&before, &after) {
+        for (name, _) in after.iter().filter(|(name, outcome)| is_unknown(name, outcome)) {
+            let what = format!("conflicts with objects that are not in git, of module {name}");
+            seen.unknown.entry(what).or_default().push(runtime);
+        }
+    }
+    after.retain(|name, outcome| !is_unknown(name, outcome));
+    before.retain(|name, outcome| !is_unknown(name, outcome));
+    let mut clashes = overlaps.clashes(&before, &after, &|tree, id| {
         let module = comparison.old.module(*tree)?;
         module.objects().objects.iter().find(|object| object.id == *id).map(|object| object.object(key))
     });
@@ -221,6 +232,17 @@ fn modules(
         }
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
+}
+
+/// Whether the plan does not know where the objects of a module are.
+fn is_not_known(outcome: &ModuleOutcome) -> bool {
+    matches!(outcome, ModuleOutcome::Refuse(refusal) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE)
+}
+
+/// Whether some module gets objects that it did not have before, so that they may be those of another module.
+fn may_clash(before: &Outcomes, after: &Outcomes) -> bool {
+    let mut installed = after.iter().filter_map(|(name, outcome)| Some((name, content(outcome)?)));
+    installed.any(|(name, content_after)| before.get(name).and_then(content) != Some(content_after))
 }
 
 /// Takes out the upgrades that wait for a maintenance window. What remains is what they come to then.
@@ -318,7 +340,7 @@ impl One<'_, '_> {
         if is_touched {
             self.count(&before, &after, seen);
         }
-        if matches!(&after, Some(Refuse(refusal)) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE) {
+        if after.as_ref().is_some_and(is_not_known) {
             self.unknown(seen, "objects that are not in git, of");
         }
         let is_installed = old_kyma

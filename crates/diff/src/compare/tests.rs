@@ -2,11 +2,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use tidegate_core::{
+    component::{BlobDigest, Component, Layer, LayerKind, Module},
     definition, maintenance,
     object::Digest,
+    plan::{Answer, ComponentRecord, Published},
     revision::{Oid, Revision},
     snapshot::{Content, File},
     template::{Engine, TemplateFile, Templates},
+    yaml,
 };
 
 use crate::model::{Action, Difference, Why};
@@ -19,14 +22,22 @@ struct World {
     known: Option<&'static str>,
     suspended: bool,
     maintenance: Option<PolicyAt>,
+    /// What the layer of `mailer` contains, if its objects are in a registry.
+    layer: Option<&'static str>,
 }
 
 const RELEASE: &str = "modules/cache/release.yaml";
 const MODULE: &str = "modules/cache/1.1.0/objects/a.yaml";
 
 fn world() -> World {
-    let mut world =
-        World { files: BTreeMap::new(), templates: Vec::new(), known: None, suspended: false, maintenance: None };
+    let mut world = World {
+        files: BTreeMap::new(),
+        templates: Vec::new(),
+        known: None,
+        suspended: false,
+        maintenance: None,
+        layer: None,
+    };
     for version in ["1.0.0", "1.1.0"] {
         world = world
             .file(
@@ -103,6 +114,30 @@ impl World {
         .kyma("one", "channel: regular\n  modules: [{name: cache}, {name: mailer}]")
     }
 
+    /// The same `mailer`, with its objects in a registry.
+    fn mailer_in_registry(self, layer: Option<&'static str>) -> World {
+        let template = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {name: mailer-2.0.0, \
+                        namespace: kcp-system}\nspec: {moduleName: mailer, version: 2.0.0, descriptor: {}}\n";
+        let world = self.mailer("any").file("modules/mailer/template.yaml", template);
+        let world = world.without("modules/mailer/objects/a.yaml").without("modules/mailer/objects/b.yaml");
+        World { layer, ..world }
+    }
+
+    /// What is known of `mailer`, and its objects.
+    fn components(&self) -> (Components, Option<definition::ModuleObjects>) {
+        let Some(text) = self.layer else { return (Components::default(), None) };
+        let layer = Layer { digest: BlobDigest::of(text.as_bytes()), kind: LayerKind::Yaml };
+        let objects = definition::layer_objects(layer, &[], text.as_bytes(), &yaml::Limits::default()).unwrap();
+        let found = Published {
+            repo: "registry.example.org".to_owned(),
+            module: Module { layer, localized_images: Vec::new() },
+            record: ComponentRecord::default(),
+        };
+        let component = Component::new("example.org/module/mailer", "2.0.0").unwrap();
+        let known = BTreeMap::from([(component, Answer::Found(Arc::new(found)))]);
+        (Components::new(Arc::new(known), Answer::Unknown("no channel offers it".to_owned())), Some(objects))
+    }
+
     fn snapshot(&self) -> Snapshot {
         let id = |text: &str| Oid::new(Digest::of_bytes(text.as_bytes()).as_bytes()[..20].try_into().unwrap());
         let mut snapshot = Snapshot::empty(Revision::WorkTree);
@@ -149,10 +184,14 @@ fn report(old: &World, new: &World) -> Report {
         let mut diagnostics = Diagnostics::default();
         let snapshot = world.snapshot();
         let options = definition::Options::default();
-        let definitions = definition::read(&mut diagnostics, &snapshot, &options, &mut definition::Cache::default());
+        let mut definitions =
+            definition::read(&mut diagnostics, &snapshot, &options, &mut definition::Cache::default());
+        let objects = world.components().1;
+        definitions.modules.extend(objects.map(|objects| (objects.content(), Arc::new(objects))));
         (snapshot, definitions, world.library(), diagnostics)
     };
     let (from, to) = (read(old), read(new));
+    let (components, _) = new.components();
     let known = new.known.map(|text| LandscapeFile::parse(text).unwrap());
     let request = Request {
         from: Given { snapshot: &from.0, definitions: &from.1, library: &from.2 },
@@ -164,7 +203,7 @@ fn report(old: &World, new: &World) -> Report {
         target: None,
         assumptions: &Assumptions::default(),
         settings: &Settings::default(),
-        components: &Components::default(),
+        components: &components,
         maintenance: new.maintenance.as_ref(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
@@ -678,4 +717,45 @@ fn a_module_that_is_not_in_git_is_not_known() {
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     let unknown = found.unknown.iter().find(|one| one.value == "objects that are not in git, of module cache").unwrap();
     assert!(unknown.may_hide);
+}
+
+#[test]
+fn an_object_of_a_module_in_a_registry_is_in_conflict_with_that_of_another() {
+    let layer =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shared, namespace: cache}\ndata: {version: of mailer}\n";
+    let old = world().mailer_in_registry(Some(layer));
+    let new = old.clone().file("modules/cache/1.0.0/objects/z.yaml", &config("shared", "of cache"));
+    let of_runtime =
+        |found: &Report| -> Vec<String> { script(found).into_iter().filter(|line| line.starts_with("skr ")).collect() };
+    let found = report(&old, &new);
+    assert_eq!(of_runtime(&found), ["skr conflict! ConfigMap ×1 modules/cache/1.0.0/objects/z.yaml:1"]);
+    check_held(&found, &[(Why::Conflict, "cache", 1)]);
+    assert_eq!(found.held[0].message.split(':').next(), Some("ConfigMap cache/shared belongs to module mailer"));
+    assert!(!found.unknown.iter().any(|one| one.value.contains("mailer")), "{:?}", found.unknown);
+    // The module in the registry comes second.
+    let cache = |world: World| world.kyma("one", "channel: regular\n  modules: [{name: cache}]");
+    let found = report(&cache(new.clone()), &new);
+    check_held(&found, &[(Why::Conflict, "mailer", 1)]);
+}
+
+/// If the objects of a module are not known, neither is whether an object that is new in the runtime is one of them.
+#[test]
+fn conflicts_with_a_module_that_is_not_known_are_not_known() {
+    let old = world().mailer_in_registry(None);
+    let new = old.clone().file("modules/cache/1.0.0/objects/z.yaml", &config("shared", "of cache"));
+    let said = |found: &Report| -> Vec<(String, usize, bool)> {
+        let of_mailer = found.unknown.iter().filter(|one| one.value.contains("mailer"));
+        of_mailer.map(|one| (one.value.clone(), one.occurrences, one.may_hide)).collect()
+    };
+    let what = "conflicts with objects that are not in git, of module mailer".to_owned();
+    assert_eq!(said(&report(&old, &new)), [(what, 1, true)]);
+    // No module of the runtime gets other objects.
+    assert!(said(&report(&old, &old)).is_empty());
+    assert!(said(&report(&old, &old.clone().release("1.0.0", "1.0.0"))).is_empty());
+    // A runtime without the module.
+    let alone = |world: World| world.kyma("one", "channel: regular\n  modules: [{name: cache}]");
+    assert!(said(&report(&alone(old.clone()), &alone(new))).is_empty());
+    // The module itself changes: nothing of it is known.
+    let found = said(&report(&alone(old.clone()), &old));
+    assert_eq!(found, [("objects that are not in git, of module mailer".to_owned(), 1, true)]);
 }
