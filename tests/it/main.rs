@@ -24,6 +24,7 @@ mod harness;
 mod limits;
 mod listener;
 mod live_diff;
+mod monitoring;
 mod oci;
 mod outputs;
 mod pipelines;
