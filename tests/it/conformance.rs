@@ -21,6 +21,7 @@ mod modules;
 pub(crate) mod oci;
 mod readiness;
 mod removal;
+mod take_over;
 mod texts;
 
 /// The rows of the tables: Lifecycle Manager's tests.

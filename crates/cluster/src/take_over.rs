@@ -4,7 +4,8 @@
 //! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
 //! every field that a later version of its module drops. So Tidegate takes over its claims, once for each object, and
 //! the next apply removes the fields that are no longer declared. Claims of other managers, and those on a status,
-//! stay.
+//! stay. So does what `kubectl apply` noted on a definition, which Lifecycle Manager copies to runtimes: a write to
+//! every object of every runtime is not worth it.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,9 @@ const FORMER: [&str; 4] =
 
 /// The field manager of Lifecycle Manager for certificates in the control plane.
 const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager";
+
+/// What `kubectl apply` notes on an object.
+const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 
 /// Whether an object may have claims to take over.
 pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
@@ -47,7 +51,7 @@ fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
     let mut all = ours["fieldsV1"].as_object().cloned().unwrap_or_default();
     let mut more = false;
     for claims in claims {
-        more |= unite(&mut all, claims);
+        more |= unite(&mut all, &without_notes(claims));
     }
     let rest = entries.iter().filter(|entry| !former(entry)).map(|entry| {
         if std::ptr::eq(entry, ours) {
@@ -59,6 +63,20 @@ fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
         }
     });
     Some((rest.collect(), more))
+}
+
+/// Claims without that on what `kubectl apply` noted.
+fn without_notes(claims: &Map<String, Value>) -> Map<String, Value> {
+    let mut claims = claims.clone();
+    if let Some(metadata) = claims.get_mut("f:metadata").and_then(Value::as_object_mut)
+        && let Some(annotations) = metadata.get_mut("f:annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(LAST_APPLIED);
+        if annotations.is_empty() {
+            metadata.remove("f:annotations");
+        }
+    }
+    claims
 }
 
 /// Adds claims to others. Returns whether any was new.
@@ -142,5 +160,20 @@ mod tests {
         assert_eq!(merged(std::slice::from_ref(&ours)), None);
         let same = entry("catalog-sync", "Apply", &json!({"f:data": {"f:a": {}}}));
         assert_eq!(merged(&[same, ours.clone()]), Some((vec![ours], false)));
+    }
+
+    #[test]
+    fn what_kubectl_noted_on_a_definition_stays_on_its_copy() {
+        let labels = json!({"f:team": {}});
+        let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:metadata": {"f:labels": labels}}));
+        let noted = |more: &Value| {
+            let mut annotations = json!({"f:kubectl.kubernetes.io/last-applied-configuration": {}});
+            annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            entry("catalog-sync", "Apply", &json!({"f:metadata": {"f:annotations": annotations, "f:labels": labels}}))
+        };
+        assert_eq!(merged(&[noted(&json!({})), ours.clone()]), Some((vec![ours.clone()], false)));
+        let taken =
+            entry(FIELD_MANAGER, "Apply", &json!({"f:metadata": {"f:labels": labels, "f:annotations": {"f:old": {}}}}));
+        assert_eq!(merged(&[noted(&json!({"f:old": {}})), ours]), Some((vec![taken], true)));
     }
 }

@@ -168,10 +168,20 @@ pub fn runtime_kyma(templates: &Templates, kyma: &Kyma, spec: &KymaSpec) -> Resu
 /// One ModuleTemplate as runtimes see it.
 pub fn catalog_template(library: &Library, landscape: &Landscape, key: &Key) -> Option<Result<Object, Error>> {
     let template = landscape.templates.get(key)?;
-    let context = json!({
-        "template": { "namespace": key.namespace(), "name": key.name() },
-        "spec": template.spec,
-    });
+    let mut spec = json!(template.spec);
+    if let Some(spec) = spec.as_object_mut() {
+        // Lifecycle Manager writes these fields in any case. Its copy is taken over without a change.
+        for (field, absent) in [
+            ("channel", json!("")),
+            ("version", json!("")),
+            ("moduleName", json!("")),
+            ("mandatory", json!(false)),
+            ("requiresDowntime", json!(false)),
+        ] {
+            spec.entry(field).or_insert(absent);
+        }
+    }
+    let context = json!({ "template": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });
     let stamp = copied(&template.metadata);
     let templates = library.for_object(&template.metadata);
     Some(templates.render(Template::ModuleTemplate, &context, &stamp, &format!("ModuleTemplate {key}")))

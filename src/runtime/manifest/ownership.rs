@@ -79,7 +79,7 @@ impl Ownership<'_> {
         if present() || (self.exists)(&key) {
             return Some(format!("it belongs to Manifest {}", key.name()));
         }
-        // Objects that every runtime has name its Kyma. The name of a Manifest begins with the name of its Kyma.
+        // The name of a Manifest begins with the name of its Kyma.
         let kyma = landscape::label(&self.manifest.metadata, label::KYMA_NAME).unwrap_or_default();
         let of_this_runtime = Some(key.namespace()) == self.manifest.metadata.namespace.as_deref()
             && key.name().strip_prefix(kyma).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));

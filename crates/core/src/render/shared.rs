@@ -18,7 +18,7 @@ use crate::{
 /// The labels that objects get, and their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Objects that every runtime has. The owner is its Kyma in KCP.
+    /// Objects that every runtime has. As with Lifecycle Manager, they name no owner.
     Runtime,
     /// Objects of a module. The owner is its Manifest in KCP.
     Module,
@@ -168,10 +168,10 @@ impl SharedObject {
         let before = object.value().to_string();
         let [owner, owner_name] = placeholders(&before);
         object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
-        object.set_annotation(annotation::OWNED_BY, &owner);
         match mark {
             Mark::Runtime => {}
             Mark::Module => {
+                object.set_annotation(annotation::OWNED_BY, &owner);
                 object.set_label(label::COMPONENT, &owner_name);
                 object.set_label(label::PART_OF, "Kyma");
                 object.set_annotation(annotation::DISCLAIMER, annotation::DISCLAIMER_TEXT);
@@ -332,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn what_every_runtime_has_bears_the_kyma_and_no_module() {
+    fn what_every_runtime_has_names_no_owner() {
         let shared = SharedObjects::new([&object("v1", "Namespace", "")], Mark::Runtime, &|_| None);
         let object = shared.objects[0].object(&Key::new("kcp-system", "one"));
-        assert_eq!(object.annotation(annotation::OWNED_BY), Some("kcp-system/one"));
-        assert_eq!(object.label(label::COMPONENT), None);
+        assert_eq!(object.label(label::MANAGED_BY), Some("kyma"));
+        assert_eq!((object.annotation(annotation::OWNED_BY), object.label(label::COMPONENT)), (None, None));
     }
 }

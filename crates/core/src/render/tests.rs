@@ -357,6 +357,12 @@ fn a_catalog_copy_carries_nothing_that_only_concerns_kcp() {
         "annotations": {"operator.kyma-project.io/is-cluster-scoped": "true"},
     });
     assert_eq!(object.value()["metadata"], expected);
+    // Lifecycle Manager writes these three even if the ModuleTemplate has none of them.
+    let expected = json!({
+        "moduleName": "cache", "version": "1.2.0", "descriptor": {}, "channel": "", "mandatory": false,
+        "requiresDowntime": false,
+    });
+    assert_eq!(object.value()["spec"], expected);
 }
 
 #[test]

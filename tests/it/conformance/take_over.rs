@@ -1,0 +1,528 @@
+//! #101: a landscape that Lifecycle Manager wrote is taken up. Every object is as Lifecycle Manager writes it, by its
+//! field managers, with the fields that its Go types always have.
+
+use std::collections::BTreeMap;
+
+use kube::{
+    Client,
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tidegate_core::{
+    api::names::{annotation, finalizer, label},
+    component::BlobDigest,
+};
+use tidegate_testbed::Extent;
+
+use super::land::{self, KYMA, MANIFEST, THING};
+use crate::{
+    conformance::oci::component,
+    harness::{self, SOON, eventually, holds},
+    oci::{
+        artifact::{Artifact, Schema, gzip, tar},
+        server::Server,
+    },
+    stage::{self, QUIET, Stage, read},
+};
+
+const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
+/// Lifecycle Manager's field manager for the objects of modules, and for finalizers and status of Manifests.
+const APPLIER: &str = "declarative.kyma-project.io/applier";
+/// For Manifests, CRDs and the status of Kymas.
+const MANAGER: &str = "lifecycle-manager";
+const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the \
+                          resource is reverted to the original state.";
+/// When Lifecycle Manager was last here.
+const THEN: &str = "2026-08-07T12:00:00Z";
+
+/// The kinds of objects that Lifecycle Manager has in a runtime.
+const KINDS: [land::Kind<'static>; 8] = [
+    ("v1", "Namespace"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    KYMA,
+    ("operator.kyma-project.io/v1beta2", "ModuleTemplate"),
+    ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta"),
+    ("v1", "ConfigMap"),
+    ("apps/v1", "Deployment"),
+    THING,
+];
+
+/// Applies an object as one of Lifecycle Manager's field managers.
+async fn write(client: &Client, manager: &str, object: &Value) -> DynamicObject {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(object)).await.expect("an apply")
+}
+
+/// Applies the status of an object as one of Lifecycle Manager's field managers.
+async fn write_status(client: &Client, manager: &str, object: &Value, status: &Value) {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let (name, metadata) = (object["metadata"]["name"].as_str().expect("a name"), &object["metadata"]);
+    let body = json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"],
+        "metadata": {"name": name, "namespace": metadata["namespace"]}, "status": status,
+    });
+    api.patch_status(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await.expect("a status");
+}
+
+/// Creates an object without server-side apply.
+async fn create(client: &Client, manager: &str, object: &Value) {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let parameters = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+    let object = serde_json::from_value(object.clone()).expect("an object");
+    api.create(&parameters, &object).await.expect("a new object");
+}
+
+/// The objects of a module's layer, before Lifecycle Manager changes them.
+fn layer(module: &str) -> Vec<Value> {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "one"},
+        "metadata": {"name": format!("{module}-a"), "namespace": "kyma-system"},
+    });
+    if module != "keda" {
+        return vec![map];
+    }
+    let crd: Value = serde_yaml::from_str(stage::THING_CRD).expect("a CRD");
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "keda-manager", "namespace": "kyma-system", "labels": {"app": "keda"}},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "keda"}},
+            "template": {
+                "metadata": {"labels": {"app": "keda"}},
+                "spec": {"containers": [{"name": "manager", "image": "registry.example.org/keda:2.0.0"}]},
+            },
+        },
+    });
+    vec![map, crd, deployment]
+}
+
+fn artifact(module: &str) -> Artifact {
+    let documents: Vec<String> = layer(module).iter().map(Value::to_string).collect();
+    let archive = gzip(&tar(&[("raw-manifest.yaml", documents.join("\n---\n").as_bytes())]));
+    Artifact::new(&component(module, "1.0.0"), Schema::V2, archive, "application/x-tar")
+}
+
+/// Sets labels or annotations of an object.
+fn mark(object: &mut Value, field: &str, marks: &Value) {
+    let all = object["metadata"].as_object_mut().expect("metadata").entry(field).or_insert_with(|| json!({}));
+    all.as_object_mut().expect("a mapping").extend(marks.as_object().expect("a mapping").clone());
+}
+
+/// An object of a module as Lifecycle Manager applies it.
+fn transformed(mut object: Value, manifest: &str) -> Value {
+    let labels = json!({
+        label::MANAGED_BY: "kyma", "app.kubernetes.io/component": manifest, "app.kubernetes.io/part-of": "Kyma",
+    });
+    mark(&mut object, "labels", &labels);
+    let annotations = json!({
+        annotation::OWNED_BY: format!("kcp-system/{manifest}"),
+        "operator.kyma-project.io/managed-by-reconciler-disclaimer": DISCLAIMER,
+    });
+    mark(&mut object, "annotations", &annotations);
+    let image = object.pointer_mut("/spec/template/spec/containers/0/image");
+    if let Some(image) = image {
+        // The descriptor names an image of the same name and tag.
+        *image = json!("r.example.com/a/keda:2.0.0");
+    }
+    object
+}
+
+fn condition(kind: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": THEN})
+}
+
+/// A definition as Argo CD puts it into the control plane.
+fn definition(kind: &str, name: &str, spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": KYMA.0, "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "kcp-system", "labels": {"app.kubernetes.io/instance": "modules"}},
+    });
+    let noted = json!({"kubectl.kubernetes.io/last-applied-configuration": object.to_string()});
+    mark(&mut object, "annotations", &noted);
+    object
+}
+
+/// The definitions: `keda` is installed, `mailer` is only offered, `warden` is mandatory.
+fn definitions() -> Vec<Value> {
+    let mut all = Vec::new();
+    for module in ["keda", "mailer", "warden"] {
+        let mut spec = json!({
+            "moduleName": module, "version": "1.0.0", "mandatory": false, "requiresDowntime": false,
+            "descriptor": {"component": {"name": format!("example.org/module/{module}"), "version": "1.0.0"}},
+            "info": {"repository": "https://example.org/r", "documentation": "https://example.org/d"},
+        });
+        let mut release = json!({"moduleName": module, "ocmComponentName": format!("example.org/module/{module}")});
+        match module {
+            "warden" => release["mandatory"] = json!({"version": "1.0.0"}),
+            _ => release["channels"] = json!([{"channel": "regular", "version": "1.0.0"}]),
+        }
+        if module == "keda" {
+            spec["data"] =
+                json!({"apiVersion": THING.0, "kind": THING.1, "metadata": {"name": "default"}, "spec": {"size": 1}});
+        }
+        all.push(definition("ModuleTemplate", &format!("{module}-1.0.0"), spec));
+        all.push(definition("ModuleReleaseMeta", module, release));
+    }
+    all
+}
+
+/// The Kyma in the control plane as the Kyma Environment Broker and Lifecycle Manager leave it. The user selected the
+/// module in the runtime.
+fn kyma() -> Value {
+    json!({
+        "apiVersion": KYMA.0, "kind": KYMA.1,
+        "metadata": {
+            "name": "one", "namespace": "kcp-system", "finalizers": [finalizer::KYMA],
+            "labels": {
+                label::MANAGED_BY: "lifecycle-manager", "kyma-project.io/runtime-id": RUNTIME,
+                "kyma-project.io/instance-id": "i-1", "kyma-project.io/global-account-id": "ga-1",
+                "kyma-project.io/subaccount-id": "sa-1", "kyma-project.io/region": "eu-1",
+            },
+            "annotations": {"skr-domain": "c-1234567.kyma.example.com"},
+        },
+        "spec": {"channel": "regular", "modules": []},
+    })
+}
+
+fn resource() -> Value {
+    json!({
+        "apiVersion": THING.0, "kind": THING.1, "metadata": {"name": "default", "namespace": "kyma-system"},
+        "spec": {"size": 1},
+    })
+}
+
+/// The Manifest of a module.
+fn manifest(module: &str, kyma_uid: &Value, repo: &str, layer: &BlobDigest) -> Value {
+    let component = format!("example.org/module/{module}");
+    let mut manifest = json!({
+        "apiVersion": MANIFEST.0, "kind": MANIFEST.1,
+        "metadata": {
+            "name": land::name_of("one", module), "namespace": "kcp-system",
+            "labels": {
+                label::KYMA_NAME: "one", label::MODULE_NAME: module, label::MANAGED_BY: "lifecycle-manager",
+            },
+            "annotations": {
+                annotation::OCM_COMPONENT_NAME: component, annotation::FQDN: component,
+                annotation::SYNC_OCI_REF: layer.to_string(),
+            },
+            "ownerReferences": [{
+                "apiVersion": KYMA.0, "kind": KYMA.1, "name": "one", "uid": kyma_uid, "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "remote": true, "version": "1.0.0", "customResourcePolicy": "CreateAndDelete",
+            "install": {"name": "raw-manifest", "source": {
+                "repo": repo, "name": component, "ref": layer.to_string(), "type": "oci-dir",
+            }},
+            "localizedImages": ["r.example.com/a/keda:2.0.0"],
+        },
+    });
+    match module {
+        "keda" => {
+            mark(&mut manifest, "labels", &json!({label::CHANNEL: "regular"}));
+            manifest["spec"]["resource"] = resource();
+        }
+        _ => mark(&mut manifest, "labels", &json!({label::MANDATORY_MODULE: "true"})),
+    }
+    manifest
+}
+
+fn manifest_status(module: &str) -> Value {
+    let mut synced: Vec<Value> = layer(module)
+        .iter()
+        .map(|object| {
+            let (group, version) = object["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or_default();
+            let version = if group.is_empty() { "v1" } else { version };
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            json!({
+                "group": group, "version": version, "kind": object["kind"], "name": object["metadata"]["name"],
+                "namespace": namespace,
+            })
+        })
+        .collect();
+    // The order is that in which goroutines end.
+    synced.reverse();
+    let mut conditions = vec![
+        condition("Resources", "ResourcesAvailable", "resources are parsed and ready for use"),
+        condition("Installation", "Ready", "installation is ready and resources can be used"),
+    ];
+    if module == "keda" {
+        conditions.push(condition("ModuleCR", "ModuleCRCreated", "module CR was created"));
+    }
+    json!({
+        "state": "Ready", "conditions": conditions, "synced": synced,
+        "lastOperation": {"operation": "resources are ready", "lastUpdateTime": THEN},
+    })
+}
+
+/// The status of the Kyma in the control plane.
+fn kyma_status(keda: &DynamicObject, template: &DynamicObject) -> Value {
+    let tracked = |object: &DynamicObject, kind: &str| {
+        json!({
+            "apiVersion": KYMA.0, "kind": kind,
+            "metadata": {
+                "name": object.metadata.name, "namespace": "kcp-system", "generation": object.metadata.generation,
+            },
+        })
+    };
+    json!({
+        "state": "Ready", "activeChannel": "regular",
+        "lastOperation": {"operation": "kyma is ready", "lastUpdateTime": THEN},
+        "conditions": [
+            condition("CRDsSync", "Ready", "CRDs are synchronized to the SKR"),
+            condition("Modules", "Ready", "all modules are in ready state"),
+            condition("ModuleCatalog", "Ready", "module templates are synchronized"),
+            condition("SKRWebhook", "Ready", "skrwebhook is synchronized"),
+        ],
+        "modules": [{
+            "name": "keda", "fqdn": "example.org/module/keda", "ocmComponentName": "example.org/module/keda",
+            "channel": "regular", "version": "1.0.0", "state": "Ready", "manifest": tracked(keda, "Manifest"),
+            "template": tracked(template, "ModuleTemplate"),
+            "resource": {
+                "apiVersion": THING.0, "kind": THING.1, "metadata": {"name": "default", "namespace": "kyma-system"},
+            },
+        }],
+    })
+}
+
+/// What every runtime has.
+async fn write_base(stage: &Stage) {
+    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "kyma-system", "labels": {
+            label::MANAGED_BY: "kyma", "istio-injection": "enabled",
+            "namespaces.warden.kyma-project.io/validate": "enabled",
+        }},
+    });
+    write(skr, "kyma-sync-context", &namespace).await;
+    for kind in ["kymas", "moduletemplates", "modulereleasemetas"] {
+        let name = format!("{kind}.operator.kyma-project.io");
+        let mut spec = read(kcp, "CustomResourceDefinition", "", &name).await.expect("a CRD")["spec"].clone();
+        spec["conversion"] = json!({"strategy": "None"});
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec,
+            "metadata": {"name": name, "labels": {label::MANAGED_BY: "kyma"}},
+        });
+        write(skr, MANAGER, &crd).await;
+        let crds = land::api(skr, ("apiextensions.k8s.io/v1", "CustomResourceDefinition"), "").await;
+        eventually("the CRD is served", SOON, async || {
+            let crd = crds.get(&name).await.map_err(|error| error.to_string())?;
+            let conditions = crd.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let is_served = conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True");
+            if is_served { Ok(()) } else { Err(format!("{conditions:?}")) }
+        })
+        .await;
+    }
+}
+
+/// The module catalog: copies of typed objects, with everything that Argo CD put on them.
+async fn write_catalog(stage: &Stage) {
+    for mut copy in definitions() {
+        if copy["metadata"]["name"].as_str().unwrap().starts_with("warden") {
+            continue;
+        }
+        copy["metadata"]["namespace"] = json!("kyma-system");
+        mark(&mut copy, "labels", &json!({label::MANAGED_BY: "kyma"}));
+        let always = match copy["kind"].as_str().unwrap() {
+            "ModuleTemplate" => json!({"channel": ""}),
+            _ => json!({"beta": false, "internal": false}),
+        };
+        copy["spec"].as_object_mut().unwrap().extend(always.as_object().unwrap().clone());
+        write(&stage.skrs[0], "catalog-sync", &copy).await;
+    }
+}
+
+/// The Kyma in the runtime, whose user selected `keda`.
+async fn write_counterpart(stage: &Stage, status: &Value) {
+    let skr = &stage.skrs[0];
+    let mut kyma = json!({
+        "apiVersion": KYMA.0, "kind": KYMA.1, "metadata": {"name": "default", "namespace": "kyma-system"},
+        "spec": {"channel": "regular"},
+    });
+    create(skr, "manager", &kyma).await;
+    let selects = json!({"spec": {"modules": [{"name": "keda"}]}});
+    let api = harness::api_of(skr, &kyma).await.unwrap();
+    let by_user = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    api.patch("default", &by_user, &Patch::Merge(selects)).await.unwrap();
+    kyma.as_object_mut().unwrap().remove("spec");
+    let labels = json!({
+        "operator.kyma-project.io/watched-by": "kyma", label::MANAGED_BY: "kyma",
+        "kyma-project.io/runtime-id": RUNTIME, "kyma-project.io/global-account-id": "ga-1",
+        "kyma-project.io/subaccount-id": "sa-1",
+    });
+    mark(&mut kyma, "labels", &labels);
+    mark(&mut kyma, "annotations", &json!({annotation::OWNED_BY: "kcp-system/one"}));
+    write(skr, "kyma-sync-context", &kyma).await;
+    let mut shown = status.clone();
+    shown["modules"][0].as_object_mut().unwrap().remove("manifest");
+    shown["modules"][0]["template"]["metadata"]["namespace"] = json!("kyma-system");
+    let update = json!({"status": shown});
+    let by_manager = PatchParams { field_manager: Some("manager".to_owned()), ..PatchParams::default() };
+    api.patch_status("default", &by_manager, &Patch::Merge(update)).await.unwrap();
+}
+
+/// The landscape of Lifecycle Manager: control plane and runtime.
+async fn landscape(server: &Server) -> Stage {
+    let host = format!("--oci-registry-host={}", server.address());
+    let files = [("README.md", "No definitions yet.\n".to_owned())];
+    let stage = Stage::real(1, Extent::Node, &files, &[&host]).await;
+    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+    let mut templates = BTreeMap::new();
+    for object in definitions() {
+        create(kcp, "argocd-controller", &object).await;
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let api = harness::api_of(kcp, &object).await.unwrap();
+        templates.insert(name.clone(), api.get(&name).await.unwrap());
+    }
+    let finalizers = json!({"metadata": {"finalizers": [finalizer::MANDATORY_MODULE]}});
+    land::merge(kcp, (KYMA.0, "ModuleReleaseMeta"), "kcp-system", "warden", finalizers).await;
+    create(kcp, "KEB", &kyma()).await;
+    let uid = read(kcp, "Kyma", "kcp-system", "one").await.unwrap()["metadata"]["uid"].clone();
+
+    write_base(&stage).await;
+    write_catalog(&stage).await;
+    let mut written = BTreeMap::new();
+    for module in ["keda", "warden"] {
+        let mut manifest = manifest(module, &uid, &server.host(), &BlobDigest::of(&artifact(module).layer));
+        write(kcp, MANAGER, &manifest).await;
+        let mut finalizers = vec![finalizer::MANIFEST, finalizer::LABEL_REMOVAL];
+        if module == "keda" {
+            finalizers.push(finalizer::MANIFEST_RESOURCE);
+        }
+        manifest["metadata"]["finalizers"] = json!(finalizers);
+        written.insert(module, write(kcp, APPLIER, &manifest).await);
+        for object in layer(module) {
+            write(skr, APPLIER, &transformed(object, &land::name_of("one", module))).await;
+        }
+        write_status(kcp, APPLIER, &manifest, &manifest_status(module)).await;
+    }
+    eventually("the module's kind is served", SOON, async || {
+        harness::api_of(skr, &resource()).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    create(skr, "resource.kyma-project.io/finalizer", &resource()).await;
+    let status = kyma_status(&written["keda"], &templates["keda-1.0.0"]);
+    write_status(kcp, MANAGER, &kyma(), &status).await;
+    write_counterpart(&stage, &status).await;
+    let is_ready = |deployment: &Value| deployment["status"]["readyReplicas"] == 1;
+    stage.until("the module is ready", skr, "Deployment", "kyma-system", "keda-manager", is_ready).await;
+    stage
+}
+
+/// The objects of these kinds in a runtime.
+async fn objects(skr: &Client) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for (version, kind) in KINDS {
+        let found = land::api(skr, (version, kind), "kyma-system").await.list(&ListParams::default()).await.unwrap();
+        for object in found {
+            let name = object.metadata.name.clone().unwrap();
+            all.insert(format!("{kind} {name}"), serde_json::to_value(object).unwrap());
+        }
+    }
+    all
+}
+
+/// The objects without what a write of `managedFields` changes, and without their status.
+fn content(objects: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let mut objects = objects.clone();
+    for object in objects.values_mut() {
+        object.as_object_mut().unwrap().remove("status");
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    objects
+}
+
+/// The field managers that applied an object, without those of its status.
+fn appliers(object: &Value) -> Vec<&str> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let applied = entries.filter(|entry| entry["operation"] == "Apply" && entry["subresource"].is_null());
+    applied.filter_map(|entry| entry["manager"].as_str()).collect()
+}
+
+/// The daemon's writes to the runtime: verb, resource and name.
+fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
+    let is_write = |line: &String| {
+        line.starts_with("skr-1 ") && ![" get ", " list ", " watch "].iter().any(|read| line.contains(read))
+    };
+    stage.requests_since(marks).into_iter().filter(is_write).collect()
+}
+
+/// #101: objects of modules from a registry, of a mandatory module, the catalog, the CRDs and the namespace keep
+/// content and identity: only their field manager changes. A new process then writes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fields_alone() {
+    let server = Server::start(None, None).await;
+    for module in ["keda", "mailer", "warden"] {
+        server.push("", &artifact(module), None);
+    }
+    let stage = landscape(&server).await;
+    let skr = &stage.skrs[0];
+    let before = objects(skr).await;
+    let kcp = async |kind: &str, name: &str| read(&stage.kcp, kind, "kcp-system", name).await.expect("it is there");
+    let names = ["keda", "warden"].map(|module| land::name_of("one", module));
+    let manifests = [kcp("Manifest", &names[0]).await, kcp("Manifest", &names[1]).await];
+    let kyma = kcp("Kyma", "one").await;
+
+    let marks = stage.marks();
+    stage.start();
+    let former = [APPLIER, MANAGER, "catalog-sync"];
+    eventually("all objects are taken over", SOON * 2, async || {
+        let objects = objects(skr).await;
+        let is_left = |object: &&Value| appliers(object).iter().any(|manager| former.contains(manager));
+        match objects.values().find(is_left) {
+            Some(object) => Err(format!("{} {:?}", object["metadata"]["name"], appliers(object))),
+            None => Ok(()),
+        }
+    })
+    .await;
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+
+    let after = objects(skr).await;
+    let (old, new) = (content(&before), content(&after));
+    for (name, object) in &old {
+        assert_eq!(new.get(name), Some(object), "{name}");
+    }
+    assert!(new.keys().eq(old.keys()), "{:?}", new.keys());
+    let of_modules = ["ConfigMap keda-a", "ConfigMap warden-a", "Deployment keda-manager"];
+    let of_all = ["Namespace kyma-system", "ModuleTemplate mailer-1.0.0", "ModuleReleaseMeta keda"];
+    for name in of_modules.iter().chain(&of_all) {
+        assert_eq!(appliers(&after[*name]), ["tidegate"], "{name}");
+    }
+    let written = writes(&stage, &marks);
+    let of_status = "skr-1 patch kymas.operator.kyma-project.io/status default";
+    for line in &written {
+        let is_known = old.keys().any(|name| line.ends_with(&format!(" {}", name.rsplit(' ').next().unwrap())));
+        assert!(line.starts_with("skr-1 patch ") && is_known, "{line}");
+        assert!(line == of_status || !line.starts_with("skr-1 patch kymas."), "{line}");
+        assert!(!line.starts_with("skr-1 patch things."), "{line}");
+    }
+
+    // In the control plane, the Manifests stay the same, and users see the same modules.
+    for (name, manifest) in names.iter().zip(&manifests) {
+        let found = kcp("Manifest", name).await;
+        assert_eq!(found["metadata"]["uid"], manifest["metadata"]["uid"]);
+        assert_eq!(found["spec"], manifest["spec"]);
+        assert_eq!(found["metadata"]["finalizers"], manifest["metadata"]["finalizers"]);
+        assert_eq!(found["status"]["state"], "Ready");
+        assert_eq!(land::synced(&found), land::synced(manifest));
+    }
+    let taken = kcp("Kyma", "one").await;
+    assert_eq!(taken["spec"], kyma["spec"]);
+    assert_eq!(taken["status"]["modules"], kyma["status"]["modules"]);
+    assert_eq!(after["Kyma default"]["status"]["modules"], before["Kyma default"]["status"]["modules"]);
+
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    holds("nothing is written", QUIET, async || {
+        let written = writes(&stage, &marks);
+        if written.is_empty() { Ok(()) } else { Err(format!("{written:?}")) }
+    })
+    .await;
+}
