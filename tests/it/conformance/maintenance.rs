@@ -73,9 +73,10 @@ fn full_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second() + 1).unwrap()
 }
 
-/// Kyma `one` with module `mailer` in 1.0.0. Its version 1.1.0 requires downtime.
+/// Kyma `one` with module `mailer` in 1.0.0. Its version 1.1.0 requires downtime, and 1.0.1 does not.
 fn files(kyma: &str) -> Vec<(String, String)> {
     let mut files = stage::module("mailer", "1.0.0", "one");
+    files.extend(stage::module("mailer", "1.0.1", "one"));
     files.extend(stage::module("mailer", "1.1.0", "two"));
     for (path, text) in &mut files {
         if path.ends_with("1.1.0/module-template.yaml") {
@@ -291,11 +292,14 @@ async fn row_45_without_a_policy_the_upgrade_is_an_error_and_the_module_stays() 
     let stage = simulated(&policy).await;
     stage.start();
     is_in(&stage, "1.0.0").await;
+    stage.commit("modules/mailer/release.yaml", &release("1.0.1"));
+    is_in(&stage, "1.0.1").await;
     stage.commit("modules/mailer/release.yaml", &release("1.1.0"));
     let failed = kyma(&stage, "it is an error", |kyma| module(kyma)["state"] == "Error").await;
     let text = "failed to determine if maintenance window is active: no maintenance window policy configured";
-    assert_eq!((&module(&failed)["message"], &module(&failed)["version"]), (&json!(text), &json!("1.0.0")));
+    assert_eq!((&module(&failed)["message"], &module(&failed)["version"]), (&json!(text), &json!("1.0.1")));
     assert_eq!(condition(&failed).unwrap()["reason"], "NoPolicy");
+    assert_eq!(notes(&stage, "MaintenancePolicy").await.len(), 1);
     text_is(&stage, "one").await;
     policy.set(&window(full_second(ambient::now() - SignedDuration::from_mins(1))));
     is_in(&stage, "1.1.0").await;

@@ -14,7 +14,7 @@ use tidegate_core::component::{BlobDigest, Component};
 use crate::{
     harness::{self, SOON, apply, eventually, holds},
     oci::{
-        artifact::{Artifact, Schema, gzip, tar},
+        artifact::{Artifact, Schema, archive, gzip, tar},
         hostile::{self, answer, serve},
         server::Server,
     },
@@ -490,14 +490,8 @@ async fn whatever_a_registry_sends_is_one_sentence_and_hurts_no_other_module() {
         let text = descriptor.to_string();
         Artifact::with_descriptor(&component, Vec::new(), tar(&[("component-descriptor.yaml", text.as_bytes())]))
     };
-    let link = {
-        let mut builder = ::tar::Builder::new(Vec::new());
-        let mut header = ::tar::Header::new_gnu();
-        header.set_entry_type(::tar::EntryType::Symlink);
-        header.set_size(0);
-        builder.append_link(&mut header, "raw-manifest.yaml", "/etc/passwd").unwrap();
-        builder.into_inner().unwrap()
-    };
+    let link = archive("raw-manifest.yaml", ::tar::EntryType::Symlink, b"");
+    let outside = archive("../raw-manifest.yaml", ::tar::EntryType::Regular, objects("outside", "x").as_bytes());
     let whole = gzip(&tar(&[("raw-manifest.yaml", objects("cut", "x").repeat(50).as_bytes())]));
     let two = format!("{}---\n{}", objects("twice", "x"), objects("twice", "y"));
     let artifacts = vec![
@@ -513,6 +507,7 @@ async fn whatever_a_registry_sends_is_one_sentence_and_hurts_no_other_module() {
             "application/x-yaml",
         ),
         layer("link", link),
+        layer("outside", outside),
         with("nothing", &|_| {}),
         with("homeless", &|descriptor| descriptor["component"]["repositoryContexts"] = json!([])),
         yaml("kindless", "apiVersion: v1\nmetadata: {name: a}\n"),
@@ -527,6 +522,7 @@ async fn whatever_a_registry_sends_is_one_sentence_and_hurts_no_other_module() {
         ("cut", "is truncated or broken gzip data"),
         ("bomb", "has more than 33554432 bytes when it is inflated"),
         ("link", "is a tar archive with a link or a device; use regular files"),
+        ("outside", "is a tar archive with a path that is absolute or contains `..`"),
         ("nothing", "the component descriptor has no resource `raw-manifest`"),
         ("homeless", "the component descriptor has no repository context"),
         ("kindless", "failed to parse manifest objects: raw-manifest.yaml:1:1: this object has no `kind`"),

@@ -482,37 +482,45 @@ fn base64(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// Row 68: a Manifest that neither the Kyma nor Tidegate knows stays. After five minutes it says so, with one Event.
-/// Deleted by a user, it goes.
+/// Row 68: a Manifest that neither the Kyma nor Tidegate knows stays, and so does one whose Kyma does not exist. After
+/// five minutes each says so, with one Event. Deleted by a user, they go.
 async fn row_68_an_orphan_stays_and_says_so() {
     let stage = stage().await;
+    let orphans = [("by-hand", "one"), ("left", "gone")];
     let mut orphan = read(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await.unwrap();
     orphan.as_object_mut().unwrap().remove("status");
-    orphan["metadata"] = json!({
-        "name": "by-hand", "namespace": "kcp-system", "finalizers": ["declarative.kyma-project.io/finalizer"],
-        "labels": {"operator.kyma-project.io/kyma-name": "one", "operator.kyma-project.io/module-name": "other"},
-    });
-    apply(&stage.kcp, &orphan).await;
+    for (name, kyma) in orphans {
+        orphan["metadata"] = json!({
+            "name": name, "namespace": "kcp-system", "finalizers": ["declarative.kyma-project.io/finalizer"],
+            "labels": {"operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": "other"},
+        });
+        apply(&stage.kcp, &orphan).await;
+    }
     tokio::time::sleep(Duration::from_secs(200)).await;
-    let young = read(&stage.kcp, "Manifest", "kcp-system", "by-hand").await.expect("it stays");
-    assert!(young["metadata"]["deletionTimestamp"].is_null() && young["status"]["state"].is_null());
+    for (name, _) in orphans {
+        let young = read(&stage.kcp, "Manifest", "kcp-system", name).await.expect("it stays");
+        assert!(young["metadata"]["deletionTimestamp"].is_null() && young["status"]["state"].is_null(), "{name}");
+    }
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let old = stage
-        .until("the orphan says so", &stage.kcp, "Manifest", "kcp-system", "by-hand", |manifest| {
-            manifest["status"]["state"] == "Error"
-        })
-        .await;
-    assert_eq!(
-        old["status"]["lastOperation"]["operation"],
-        "orphaned manifest detected: manifest is not referenced in Kyma status"
-    );
+    for ((name, _), why) in
+        orphans.iter().zip(["manifest is not referenced in Kyma status", "parent Kyma does not exist"])
+    {
+        let is_error = |manifest: &Value| manifest["status"]["state"] == "Error";
+        let old = stage.until("the orphan says so", &stage.kcp, "Manifest", "kcp-system", name, is_error).await;
+        let expected = format!("orphaned manifest detected: {why}");
+        assert_eq!(old["status"]["lastOperation"]["operation"], expected);
+    }
     tokio::time::sleep(Duration::from_secs(600)).await;
     let events: kube::Api<k8s_openapi::api::events::v1::Event> = kube::Api::namespaced(stage.kcp.clone(), "kcp-system");
     let events = events.list(&kube::api::ListParams::default()).await.unwrap().items;
-    let of_orphan = events.iter().filter(|event| event.reason.as_deref() == Some("OrphanedManifest"));
-    assert_eq!(of_orphan.count(), 1);
+    let of_orphans = events.iter().filter(|event| event.reason.as_deref() == Some("OrphanedManifest"));
+    let mut about: Vec<&str> = of_orphans.filter_map(|event| event.regarding.as_ref()?.name.as_deref()).collect();
+    about.sort_unstable();
+    assert_eq!(about, ["by-hand", "left"]);
     stage.kyma_in("one", "Ready").await;
-    delete(&stage.kcp, (KYMA, "Manifest"), "kcp-system", "by-hand").await;
-    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", "by-hand").await;
+    for (name, _) in orphans {
+        delete(&stage.kcp, (KYMA, "Manifest"), "kcp-system", name).await;
+        stage.until_gone(&stage.kcp, "Manifest", "kcp-system", name).await;
+    }
     assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_some());
 }

@@ -128,6 +128,21 @@ pub(crate) fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
+/// An archive with one entry, which the library would refuse to write: a path that leads elsewhere, or a link to
+/// `/etc/passwd`.
+pub(crate) fn archive(path: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(content.len() as u64);
+    header.set_mode(0o644);
+    header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+    header.set_link_name("/etc/passwd").unwrap();
+    header.set_cksum();
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append(&header, content).unwrap();
+    builder.into_inner().unwrap()
+}
+
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();

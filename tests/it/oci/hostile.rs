@@ -12,7 +12,7 @@ use tidegate_oci::{Registry, Settings, limits};
 use tidegate_process::retry::Class;
 
 use super::{
-    artifact::{Artifact, Schema, YAML, component, gzip, tar},
+    artifact::{Artifact, Schema, YAML, archive, component, gzip, tar},
     basic, registry, settings,
 };
 use crate::git::server::{Action, Request, Server};
@@ -109,24 +109,8 @@ async fn content_with_another_digest_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blob_that_cannot_be_unpacked_says_why() {
     let bomb = gzip(&vec![0; 1 << 20]).repeat(33);
-    let link = {
-        let mut builder = ::tar::Builder::new(Vec::new());
-        let mut header = ::tar::Header::new_gnu();
-        header.set_entry_type(::tar::EntryType::Symlink);
-        header.set_size(0);
-        builder.append_link(&mut header, "raw-manifest.yaml", "/etc/passwd").unwrap();
-        builder.into_inner().unwrap()
-    };
-    let outside = {
-        let mut builder = ::tar::Builder::new(Vec::new());
-        let mut header = ::tar::Header::new_gnu();
-        header.set_size(YAML.len() as u64);
-        // The library refuses to write such a path.
-        header.as_old_mut().name[..20].copy_from_slice(b"../raw-manifest.yaml");
-        header.set_cksum();
-        builder.append(&header, YAML).unwrap();
-        builder.into_inner().unwrap()
-    };
+    let link = archive("raw-manifest.yaml", ::tar::EntryType::Symlink, b"");
+    let outside = archive("../raw-manifest.yaml", ::tar::EntryType::Regular, YAML);
     let cut = gzip(&YAML.repeat(1000));
     for (kind, blob, expected) in [
         (LayerKind::Yaml, cut[..cut.len() / 2].to_vec(), "is truncated or broken gzip data".to_owned()),

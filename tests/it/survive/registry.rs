@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     conformance::oci::{artifact, component, fails, landscape, module, text_is},
-    oci::artifact::{Artifact, Schema, gzip},
+    oci::artifact::{Artifact, Schema, archive, gzip},
     survive::pod::{Pod, Watched},
 };
 
@@ -20,20 +20,6 @@ fn zstd_bomb(mebibytes: usize) -> Vec<u8> {
     frame.extend([0x02, 0x00, 0x10, b' '].repeat(8 * mebibytes));
     frame.extend([0x01, 0x00, 0x00]);
     frame
-}
-
-/// An archive with one entry, which the library would refuse to write.
-fn archive(path: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_size(content.len() as u64);
-    header.set_mode(0o644);
-    header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
-    header.set_link_name("/etc/passwd").unwrap();
-    header.set_cksum();
-    let mut builder = tar::Builder::new(Vec::new());
-    builder.append(&header, content).unwrap();
-    builder.into_inner().unwrap()
 }
 
 fn with_layer(module: &str, layer: Vec<u8>, media_type: &str) -> Artifact {
