@@ -144,6 +144,7 @@ fn every_alert_is_explained() {
     let named: Vec<&str> = named.captures_iter(&document).map(|row| row.get(1).unwrap().as_str()).collect();
     let names: Vec<&str> = rules.iter().map(|rule| rule["alert"].as_str().expect("a name")).collect();
     assert_eq!(names, named, "docs/monitoring.md has a row for each alert, in this order");
+    let label = Regex::new(r"\$labels\.([a-z_]+)").unwrap();
     for rule in &rules {
         let severity = rule["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("critical" | "warning")), "{rule}");
@@ -152,7 +153,7 @@ fn every_alert_is_explained() {
         let (_, labels) = asked(rule["expr"].as_str().unwrap());
         let texts = format!("{} {}", rule["annotations"]["summary"], rule["annotations"]["description"]);
         assert!(!texts.contains("null"), "{rule}");
-        for label in Regex::new(r"\$labels\.([a-z_]+)").unwrap().captures_iter(&texts) {
+        for label in label.captures_iter(&texts) {
             assert!(labels.contains(&label[1]), "{rule}");
         }
     }
