@@ -35,7 +35,7 @@ use tidegate_git::limits::EngineLimits;
 pub use tidegate_process::period::Period;
 
 pub use self::{
-    listen::{Listen, ParseAddressError, ParseListenError},
+    listen::Listen,
     registries::{Registries, Registry, RegistryAccess, RegistryOptions},
 };
 pub use tidegate_events::Peers;

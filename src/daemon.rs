@@ -57,6 +57,7 @@ use crate::{
     watcher::inbox::Inbox,
 };
 
+#[cfg(feature = "internals")]
 pub use inlet::Door;
 pub use once::Report;
 
@@ -137,6 +138,7 @@ impl Daemon {
     /// # Errors
     ///
     /// Fails like [`Daemon::load`].
+    #[cfg(feature = "internals")]
     pub async fn load_on(
         config: Config,
         network: &Network,
@@ -225,6 +227,7 @@ impl Daemon {
     }
 
     /// The receiver of events, without sockets.
+    #[cfg(feature = "internals")]
     pub fn door(&self) -> Door {
         Door::new(&self.context)
     }

@@ -30,25 +30,25 @@
 //!
 //! | Step | Code |
 //! | --- | --- |
-//! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: [`source`] |
+//! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: `source` |
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
-//! | one pass over a GitSource | [`source`] |
-//! | find modules in OCI registries beside the passes, keep them on disk | [`components`] |
-//! | read the policy of maintenance windows, again when its file changes | [`maintenance`] |
-//! | watch KCP, keep what the controllers need | [`stores`] |
-//! | decide what to reconcile next, and why | [`queue`] |
+//! | one pass over a GitSource | `source` |
+//! | find modules in OCI registries beside the passes, keep them on disk | `components` |
+//! | read the policy of maintenance windows, again when its file changes | `maintenance` |
+//! | watch KCP, keep what the controllers need | `stores` |
+//! | decide what to reconcile next, and why | `queue` |
 //! | count which runtimes have which version of a module, so that a pass looks at no other runtime | [`tidegate_core::plan::rollout`] |
 //! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
 //! | which runtimes get a new version of a module next | [`tidegate_core::plan::rollout`] |
-//! | one pass over the ModuleReleaseMeta of a mandatory module | [`release`] |
-//! | one pass over a Watcher; events that runtimes report | [`watcher`] |
-//! | certificates of the gateway and of runtimes | [`gateway`] |
-//! | overrides of templates, rendered in processes with limits | [`renderer`], `confine` |
+//! | one pass over the ModuleReleaseMeta of a mandatory module | `release` |
+//! | one pass over a Watcher; events that runtimes report | `watcher` |
+//! | certificates of the gateway and of runtimes | `gateway` |
+//! | overrides of templates, rendered in processes with limits | `renderer`, `confine` |
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
 //! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
-//! | what these passes share: failures, Events, finalizers | [`controller`] |
-//! | options, health and metrics | [`config`], `http`, [`metrics`] |
-//! | start and stop all of it in order | [`daemon`] |
+//! | what these passes share: failures, Events, finalizers | `controller` |
+//! | options, health and metrics | `config`, `http`, `metrics` |
+//! | start and stop all of it in order | `daemon` |
 //! | the command line | [`cli`] |
 //!
 //! # Crates
@@ -120,22 +120,27 @@
 //! [`status`]: tidegate_core::status
 //! [`intake`]: tidegate_core::intake
 
+// `pub` is what a module offers the others. What tests of other crates see is the list in `internals`.
+#![allow(unreachable_pub, reason = "only `cli` is public")]
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
 pub mod cli;
-pub mod components;
-pub mod config;
+mod components;
+mod config;
 mod confine;
-pub mod controller;
-pub mod daemon;
-pub mod gateway;
+mod controller;
+mod daemon;
+mod gateway;
 mod http;
-pub mod maintenance;
-pub mod metrics;
-pub mod queue;
-pub mod release;
-pub mod renderer;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
+mod maintenance;
+mod metrics;
+mod queue;
+mod release;
+mod renderer;
 mod runtime;
-pub mod source;
-pub mod stores;
-pub mod watcher;
+mod source;
+mod stores;
+mod watcher;

@@ -130,6 +130,7 @@ impl Renderer {
     }
 
     /// A renderer that renders overrides in this process, without limits on memory and CPU time: for simulations.
+    #[cfg(feature = "internals")]
     pub fn local() -> Renderer {
         Renderer::new(Engine::Local)
     }

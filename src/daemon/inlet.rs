@@ -47,6 +47,7 @@ pub(super) struct Inlet {
 #[derive(Clone, Debug)]
 pub(super) enum Threads {
     /// Those of the daemon.
+    #[cfg(feature = "internals")]
     Shared,
     /// Threads of their own. They end with the last clone.
     Own(Arc<OwnThreads>),
@@ -140,6 +141,7 @@ impl Threads {
         F: Future<Output = ()> + Send + 'static,
     {
         let own = match self {
+            #[cfg(feature = "internals")]
             Threads::Shared => None,
             Threads::Own(own) => own.0.as_ref().map(|threads| (threads, Arc::clone(own))),
         };

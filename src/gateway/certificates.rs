@@ -301,6 +301,7 @@ impl Certificates {
     }
 
     /// Certificates with the default configuration, for a daemon that needs none.
+    #[cfg(feature = "internals")]
     pub fn unwanted() -> Certificates {
         let gateway = Key::new(names::KCP_NAMESPACE, names::GATEWAY);
         Certificates::new(Rules::default(), false, ListenerSettings { gateway, port_overwrite: None, address: None })

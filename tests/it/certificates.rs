@@ -18,13 +18,12 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate::internals::{
+    Metrics, Renderer,
     controller::{Context, Queue, Subject, events},
     gateway,
     gateway::certificates::{self, Certificates},
-    metrics::Metrics,
     queue::{self, Finish, Trigger},
-    renderer::Renderer,
     source::registry::SourceRegistry,
     stores::{AccessSecret, Stores, feed},
 };
@@ -248,9 +247,9 @@ impl World {
             runtimes: Default::default(),
             inbox: Default::default(),
             shared: Default::default(),
-            maintenance: tidegate::maintenance::Maintenance::default(),
-            components: tidegate::components::Components::open(
-                &tidegate::config::Registries::default(),
+            maintenance: tidegate::internals::Maintenance::default(),
+            components: tidegate::internals::Components::open(
+                &tidegate::internals::config::Registries::default(),
                 Path::new(""),
                 tidegate_oci::Unpacker::local(),
             )

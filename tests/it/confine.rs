@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command, time::Instant};
 
-use tidegate::renderer::Renderer;
+use tidegate::internals::Renderer;
 use tidegate_core::{
     diagnostic::Diagnostics,
     template::{Template, TemplateFile, Templates},

@@ -18,12 +18,11 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate::internals::{
+    Metrics, Renderer,
     controller::{Context, Queue, Subject, dispatch, events},
     gateway::certificates::Certificates,
-    metrics::Metrics,
     queue::{self, Finish},
-    renderer::Renderer,
     source,
     source::registry::SourceRegistry,
     stores::{Stores, feed},
@@ -1075,9 +1074,9 @@ impl Daemon {
             shared: Default::default(),
             contacts: Default::default(),
             agent: None,
-            maintenance: tidegate::maintenance::Maintenance::default(),
-            components: tidegate::components::Components::open(
-                &tidegate::config::Registries::default(),
+            maintenance: tidegate::internals::Maintenance::default(),
+            components: tidegate::internals::Components::open(
+                &tidegate::internals::config::Registries::default(),
                 Path::new(""),
                 tidegate_oci::Unpacker::local(),
             )

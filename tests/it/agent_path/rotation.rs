@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate::gateway::pki;
+use tidegate::internals::gateway::pki;
 use tidegate_testbed::Extent;
 
 use super::world::{AGENT, delete, gateway, stage};

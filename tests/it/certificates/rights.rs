@@ -65,8 +65,8 @@ async fn with_cert_manager_each_right_of_the_overlay_is_needed_and_no_other() {
     let before = world.issued("one").await;
     world.replace_authority().await;
     eventually("the new authority is trusted, and the certificate is renewed", SOON, async || {
-        let trusted =
-            tidegate::gateway::pki::read_bundle(&world.gateway("ca.crt").await).map_err(|error| error.to_string())?;
+        let trusted = tidegate::internals::gateway::pki::read_bundle(&world.gateway("ca.crt").await)
+            .map_err(|error| error.to_string())?;
         let renewed = world.daemon().runtime("one").leaf.filter(|_| 1 < trusted.authorities().len());
         if renewed.is_some() && renewed != before.leaf {
             return Ok(());

@@ -30,7 +30,8 @@ async fn shake(world: &World, kyma: &str) -> Result<(), String> {
 
 /// The number of trusted CAs.
 async fn authorities(world: &World) -> usize {
-    tidegate::gateway::pki::read_bundle(&world.gateway("ca.crt").await).map_or(0, |bundle| bundle.authorities().len())
+    tidegate::internals::gateway::pki::read_bundle(&world.gateway("ca.crt").await)
+        .map_or(0, |bundle| bundle.authorities().len())
 }
 
 /// Waits until the current CA has issued the certificates of the runtime and the gateway, and this number of CAs is
@@ -41,14 +42,16 @@ async fn follows(world: &World, kyma: &str, trusted: impl RangeBounds<usize> + D
             panic!("the runtime does not get through: {error}");
         }
         world.daemon().look();
-        let root = tidegate::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await);
+        let root = tidegate::internals::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await);
         let root = root.map_err(|error| error.to_string())?;
         let leaf = world.daemon().runtime(kyma).leaf.ok_or("no certificate")?;
-        let leaf = tidegate::gateway::pki::read_first(&leaf.0).map_err(|error| error.to_string())?;
-        let served =
-            tidegate::gateway::pki::read_first(&world.gateway("tls.crt").await).map_err(|error| error.to_string())?;
-        let (leaf, served) =
-            (tidegate::gateway::pki::is_of(&leaf, &root), tidegate::gateway::pki::is_of(&served, &root));
+        let leaf = tidegate::internals::gateway::pki::read_first(&leaf.0).map_err(|error| error.to_string())?;
+        let served = tidegate::internals::gateway::pki::read_first(&world.gateway("tls.crt").await)
+            .map_err(|error| error.to_string())?;
+        let (leaf, served) = (
+            tidegate::internals::gateway::pki::is_of(&leaf, &root),
+            tidegate::internals::gateway::pki::is_of(&served, &root),
+        );
         let known = authorities(world).await;
         if leaf && served && trusted.contains(&known) {
             return Ok(());
@@ -256,13 +259,17 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
     .await;
     // A certificate for seven days, from the same CA.
     let authority = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
-    let root =
-        tidegate::gateway::pki::Root::read(&authority, &world.data(names::AUTHORITY_SECRET, "tls.key").await).unwrap();
+    let root = tidegate::internals::gateway::pki::Root::read(
+        &authority,
+        &world.data(names::AUTHORITY_SECRET, "tls.key").await,
+    )
+    .unwrap();
     let week = Duration::from_secs(7 * 24 * 3600);
     let now = ambient::now();
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, week) };
     let hosts = ["listener.example.com".to_owned()];
-    let issue = tidegate::gateway::pki::Issue { common_name: "listener", names: &hosts, validity, is_server: true };
+    let issue =
+        tidegate::internals::gateway::pki::Issue { common_name: "listener", names: &hosts, validity, is_server: true };
     let leaf = root.issue(issue).unwrap();
     let patch = json!({"data": data(&[("tls.crt", &leaf.certificate), ("tls.key", &leaf.key)])});
     world.api::<Secret>().patch(names::GATEWAY_SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
@@ -280,7 +287,7 @@ async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
     let now = ambient::now();
     let month = Duration::from_secs(30 * 24 * 3600);
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, month) };
-    let old = tidegate::gateway::pki::Root::generate("klm-watcher-selfsigned-ca", validity).unwrap();
+    let old = tidegate::internals::gateway::pki::Root::generate("klm-watcher-selfsigned-ca", validity).unwrap();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": names::AUTHORITY_SECRET, "namespace": world.namespace},
@@ -291,7 +298,8 @@ async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
     open(world.daemon(), &world.namespace, "one");
     world.issued("one").await;
     follows(&world, "one", 2..=2).await;
-    let successor = tidegate::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await).unwrap();
+    let successor =
+        tidegate::internals::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await).unwrap();
     assert!(plan::certificate::later(now, month * 6) < successor.validity.not_after);
     let mark = world.mark();
     world.daemon().look();

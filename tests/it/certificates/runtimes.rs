@@ -141,8 +141,8 @@ async fn own_certificate_is_made_again_after_deletion_and_after_a_change() {
     // A new domain causes a new certificate.
     world.kyma("one", Some("moved.example.org")).await;
     let third = other_than(second).await;
-    let leaf = tidegate::gateway::pki::read_first(&third.leaf.unwrap().0).unwrap();
-    assert!(tidegate::gateway::pki::is_server_of(&leaf, &["moved.example.org".to_owned()]));
+    let leaf = tidegate::internals::gateway::pki::read_first(&third.leaf.unwrap().0).unwrap();
+    assert!(tidegate::internals::gateway::pki::is_server_of(&leaf, &["moved.example.org".to_owned()]));
 }
 
 async fn own_authority_costs_no_request_while_nothing_changes() {
@@ -283,7 +283,7 @@ async fn bundle_that_cannot_be_read_stops_everything_and_is_named_without_its_te
     eventually("all is well again", SOON, async || {
         let problem = world.daemon().context.certificates.problem();
         let bundle = world.gateway("ca.crt").await;
-        if problem.is_none() && tidegate::gateway::pki::read_bundle(&bundle).is_ok() {
+        if problem.is_none() && tidegate::internals::gateway::pki::read_bundle(&bundle).is_ok() {
             Ok(())
         } else {
             Err(format!("{problem:?}"))

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rcgen::{CertificateParams, DnType, KeyPair};
-use tidegate::daemon::Door;
+use tidegate::internals::daemon::Door;
 use tidegate_events::{
     event::{Event, Gvk, Watched},
     identity::Identity,

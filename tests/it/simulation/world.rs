@@ -14,10 +14,10 @@ use kube_sim::{
     fault::{Faults, Rates, Schedule},
 };
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate::internals::{
+    Renderer,
     config::{Config, Options as ConfigOptions},
     daemon::{Daemon, Ended, Mode},
-    renderer::Renderer,
 };
 use tidegate_cluster::Network;
 use tidegate_process::{

@@ -3,10 +3,10 @@
 use std::{path::Path, time::Instant};
 
 use clap::Parser;
-use tidegate::{
+use tidegate::internals::{
+    Renderer,
     config::{Config, Options},
     daemon::{Ended, Mode},
-    renderer::Renderer,
 };
 use tidegate_cluster::Network;
 use tidegate_testbed::Guarded;
@@ -99,10 +99,10 @@ impl Daemon {
     }
 }
 
-async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::daemon::Daemon> {
+async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::internals::daemon::Daemon> {
     let deadline = Instant::now() + SOON;
     loop {
-        match tidegate::daemon::Daemon::load_on(
+        match tidegate::internals::daemon::Daemon::load_on(
             config.clone(),
             network,
             Renderer::local(),
