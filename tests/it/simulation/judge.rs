@@ -21,7 +21,10 @@ use tokio::time::Instant;
 
 use super::{
     agents::{About, Promise},
-    land::{Broken, DEFINITIONS, DEPLOYMENTS, IN_KCP, IN_RUNTIME, KINDS, Land, MAPS, NAMESPACE, Places, ROLES, THINGS},
+    land::{
+        self, Broken, DEFINITIONS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KINDS, Land, MAPS, NAMESPACE, Places,
+        ROLES, THINGS,
+    },
     repository::Condition,
     script::TROUBLES,
     wire::Arrival,
@@ -658,10 +661,18 @@ async fn is_well(world: &World) -> Result<(), String> {
         let declared = world.land.kymas.get(kyma);
         let modules: BTreeSet<String> =
             declared.iter().flat_map(|of| &of.modules).map(|module| (*module).to_owned()).collect();
-        let roles = names(world.list(server, &format!("{ROLES}?{OURS}")).await);
-        same(kyma, "ClusterRoles", &roles, &modules)?;
-        let deployments = names(world.list(server, &format!("{DEPLOYMENTS}?{OURS}")).await);
-        same(kyma, "Deployments", &deployments, &modules.iter().filter(|of| *of == "mailer").cloned().collect())?;
+        let content = async |path: &str, field: &str| -> BTreeMap<String, Value> {
+            let objects = world.list(server, &format!("{path}?{OURS}")).await;
+            let content = |object: &Value| object.pointer(field).cloned().unwrap_or_default();
+            objects.iter().map(|object| (text(&object["metadata"]["name"]), content(object))).collect()
+        };
+        let wanted = modules.iter().map(|module| (module.clone(), land::rules())).collect();
+        same(kyma, "ClusterRoles", &content(ROLES, "/rules").await, &wanted)?;
+        let mailer = declared.filter(|of| of.modules.contains("mailer"));
+        let image = |of: &Declared| format!("mailer:{}", world.land.version("mailer", of.channel)).into();
+        let wanted = mailer.map(|of| ("mailer".to_owned(), image(of))).into_iter().collect();
+        let deployments = content(DEPLOYMENTS, "/spec/template/spec/containers/0/image").await;
+        same(kyma, "Deployments", &deployments, &wanted)?;
         let things = names(world.list(server, THINGS).await);
         let default = modules.contains("cache").then(|| "cache-default".to_owned());
         same(kyma, "Things", &things, &default.into_iter().collect())?;

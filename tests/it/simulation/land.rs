@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::{Value, json};
+
 use super::{
     dice::Dice,
     world::{KCP, domain},
@@ -216,8 +218,8 @@ impl Land {
 
     fn objects(&self, module: &'static str, version: &'static str) -> String {
         let mut text = format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {module}}}\nrules: \
-             [{{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}}]\n"
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {module}}}\nrules: {}\n",
+            rules()
         );
         for (name, value) in &self.maps[&(module, version)] {
             text.push_str(&format!(
@@ -245,6 +247,11 @@ impl Land {
         crate::stage::release(module, &channels)
             .replace("namespace: kcp-system}", &format!("namespace: kcp-system, {allowed}}}"))
     }
+}
+
+/// The rules of each module's ClusterRole.
+pub(super) fn rules() -> Value {
+    json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])
 }
 
 fn template(module: &str, version: &str, folder: &str) -> String {
