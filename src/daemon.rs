@@ -419,7 +419,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     tasks.spawn(async move {
         let definitions = shared.stores.definitions();
         loop {
-            let lines = definitions.next(&shared.kcp, &shared.namespaces).await;
+            let lines = shared.stores.next_hold(&shared.kcp, &shared.namespaces).await;
             definitions.say(&lines);
             if definitions.readmits() {
                 shared.stores.wake_all();

@@ -74,7 +74,7 @@ pub(crate) async fn reconcile(context: ReleaseContext<'_>, key: &Key, triggers: 
 /// Removes the finalizer, if what the stores show is confirmed.
 async fn drop_finalizer(context: ReleaseContext<'_>, cause: &Cause, key: &Key, release: &ModuleReleaseMeta) -> Pass {
     // The end of the hold wakes all subjects.
-    if context.stores.definitions().hold(context.kcp, key.namespace()).await.is_some() {
+    if context.stores.hold(context.kcp, key.namespace()).await.is_some() {
         return Ok(Finish::Deferred);
     }
     let live = enact::read(context.kcp, key).await.map_err(failure)?;

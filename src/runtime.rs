@@ -300,11 +300,10 @@ async fn find_hold(
     manifests: &[Arc<Manifest>],
     releases: &[Arc<ModuleReleaseMeta>],
 ) -> Option<Hold> {
-    let definitions = context.stores.definitions();
     if decide::follows_deletion(kyma, manifests) || !releases.is_empty() {
-        definitions.hold(context.kcp, key.namespace()).await
+        context.stores.hold(context.kcp, key.namespace()).await
     } else {
-        definitions.stop(key.namespace())
+        context.stores.definitions().stop(key.namespace())
     }
 }
 

@@ -25,11 +25,11 @@ use tokio::sync::{Notify, watch};
 
 use self::{
     change::{Change, Edit, Wake},
-    definitions::Definitions,
+    definitions::{Definitions, Hold},
     secret::{GatewaySecret, LeafSecret, PullSecret, SourceSecret},
 };
 use crate::controller::{Queue, Subject};
-use tidegate_cluster::Unreadable;
+use tidegate_cluster::{Cluster, Unreadable};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
@@ -260,6 +260,17 @@ impl Stores {
         if let Some(plural) = table.required() {
             self.definitions().set_served(plural, namespace, is_served, &self.working_sources());
         }
+    }
+
+    /// Why no deletion in a namespace may be acted upon; `None` if they may. Reads our definitions in the control
+    /// plane.
+    pub(crate) async fn hold(&self, kcp: &Cluster, namespace: &str) -> Option<Hold> {
+        self.definitions().hold(kcp, namespace, &|| self.working_sources()).await
+    }
+
+    /// Follows holds in `namespaces`: see [`Definitions::next`].
+    pub(crate) async fn next_hold(&self, kcp: &Cluster, namespaces: &BTreeSet<String>) -> Vec<String> {
+        self.definitions().next(kcp, namespaces, &|| self.working_sources()).await
     }
 
     /// The GitSources that are not suspended.

@@ -79,7 +79,9 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
     if let (Subject::Runtime(key), Ok(finish)) = (subject, &result) {
         context.inbox.passed(key, began, work.triggers(), *finish);
     }
-    if let (Subject::Source(key), Ok(Finish::Done | Finish::Deferred | Finish::After(..))) = (subject, &result) {
+    if let (Subject::Source(key), Ok(Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Gone)) =
+        (subject, &result)
+    {
         context.stores.definitions().applied(key, began);
     }
     span.in_scope(|| match result {

@@ -67,9 +67,10 @@ pub(super) async fn reconcile(
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
         let copies = decide::to_prune(&base.objects, &copies);
         // A definition that is missing in the control plane may be so together with its kind.
-        let definitions = pass.context.stores.definitions();
+        let stores = pass.context.stores;
         if !copies.is_empty()
-            && (definitions.may_lack_some() || definitions.hold(pass.context.kcp, pass.key.namespace()).await.is_some())
+            && (stores.definitions().may_lack_some()
+                || stores.hold(pass.context.kcp, pass.key.namespace()).await.is_some())
         {
             is_held = true;
             break;

@@ -82,7 +82,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         return Ok(Finish::Deferred);
     }
     let with_definition = is_definition_deleted(pass).await.map_err(failure)?;
-    let hold = pass.ctx.stores.definitions().hold(pass.ctx.kcp, pass.key.namespace()).await;
+    let hold = pass.ctx.stores.hold(pass.ctx.kcp, pass.key.namespace()).await;
     if !decide::is_meant(with_definition, hold.as_ref()) {
         return drop_finalizer(pass, &cause).await;
     }

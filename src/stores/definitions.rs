@@ -8,8 +8,9 @@
 //!
 //! What comes back needs a moment: first the API server serves the kinds, then the sources apply their definitions,
 //! then the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either. A
-//! process that begins to work cannot know whether something was lost before, so the catalogs in runtimes wait in the
-//! same way.
+//! definition may be gone and back before any read: then its UID is another one than at the last read, and the first
+//! read is at the beginning of work. A process that begins to work cannot know whether something was lost before, so
+//! the catalogs in runtimes wait in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,6 +42,8 @@ pub struct Definitions {
 struct State {
     /// The last answer, and when it was asked for.
     read: Option<(Instant, Observed)>,
+    /// The UIDs of all that exist, or did when they were last read.
+    uids: BTreeMap<Guarded, String>,
     /// The kinds that the control plane has stopped to serve, with the namespace of their watch.
     not_served: BTreeSet<(&'static str, String)>,
     returning: Option<Returning>,
@@ -72,7 +75,7 @@ pub(crate) enum Guarded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// It exists, since then.
-    Present { created: Option<Timestamp> },
+    Present { uid: String, created: Option<Timestamp> },
     /// It is being deleted. The flag says whether a user has confirmed that.
     Terminating { is_confirmed: bool },
     /// It does not exist.
@@ -177,9 +180,16 @@ impl Definitions {
     }
 
     /// Why no deletion in a namespace may be acted upon; `None` if they may. Reads the definitions, unless an answer is
-    /// known that was asked for after this call began.
-    pub(crate) async fn hold(&self, kcp: &Cluster, namespace: &str) -> Option<Hold> {
-        self.read(kcp, namespace).await;
+    /// known that was asked for after this call began. `sources` are those that work: see [`Stores::hold`].
+    ///
+    /// [`Stores::hold`]: super::Stores::hold
+    pub(super) async fn hold(
+        &self,
+        kcp: &Cluster,
+        namespace: &str,
+        sources: &(dyn Fn() -> Vec<Key> + Sync),
+    ) -> Option<Hold> {
+        self.read(kcp, namespace, sources).await;
         self.turn_away(namespace, |_| true)
     }
 
@@ -217,7 +227,7 @@ impl Definitions {
         let state = self.state.lock();
         let (_, observed) = state.read.as_ref()?;
         match observed.get(&KYMAS)? {
-            Presence::Present { created } => created.filter(|created| state.confirmed != Some(*created)),
+            Presence::Present { created, .. } => created.filter(|created| state.confirmed != Some(*created)),
             Presence::Terminating { .. } | Presence::Absent | Presence::Unknown(_) => None,
         }
     }
@@ -225,6 +235,8 @@ impl Definitions {
     /// Records that this process works from now on, with these sources.
     pub(crate) fn begin(&self, sources: &[Key]) {
         self.state.lock().beginning = Some(Returning::now(sources));
+        // Later reads are compared with the first one.
+        self.changed.notify_one();
     }
 
     /// Whether definitions that were lost before this process began to work may still be missing.
@@ -258,15 +270,20 @@ impl Definitions {
     }
 
     /// Follows holds: returns whenever one may have begun or ended in `namespaces`, with all that is to be said, one
-    /// line each. While there is none, it waits and sends no request.
-    pub(crate) async fn next(&self, kcp: &Cluster, namespaces: &BTreeSet<String>) -> Vec<String> {
+    /// line each. While there is none, it waits and sends no request. `sources` are those that work.
+    pub(super) async fn next(
+        &self,
+        kcp: &Cluster,
+        namespaces: &BTreeSet<String>,
+        sources: &(dyn Fn() -> Vec<Key> + Sync),
+    ) -> Vec<String> {
         if !self.lines(namespaces).is_empty() {
             let _ = tokio::time::timeout(CHECK, self.changed.notified()).await;
         } else {
             self.changed.notified().await;
         }
         for namespace in namespaces {
-            self.read(kcp, namespace).await;
+            self.read(kcp, namespace, sources).await;
         }
         self.lines(namespaces)
     }
@@ -280,7 +297,7 @@ impl Definitions {
     }
 
     /// Reads all definitions and a namespace, unless that has happened since this call began.
-    async fn read(&self, kcp: &Cluster, namespace: &str) {
+    async fn read(&self, kcp: &Cluster, namespace: &str, sources: &(dyn Fn() -> Vec<Key> + Sync)) {
         let asked = Instant::now();
         let wanted = Guarded::Namespace(namespace.to_owned());
         let _reading = self.reading.lock().await;
@@ -300,19 +317,21 @@ impl Definitions {
         }
         let found = presence(kcp, &wanted).await;
         observed.insert(wanted, found);
-        self.take(began, observed);
+        self.take(began, observed, &sources());
     }
 
-    fn take(&self, began: Instant, observed: Observed) {
+    fn take(&self, began: Instant, observed: Observed, sources: &[Key]) {
         let mut state = self.state.lock();
         let was_missing = state.read.as_ref().is_some_and(|(_, before)| before.values().any(Presence::is_missing));
-        if was_missing && !observed.values().any(Presence::is_missing) && state.returning.is_none() {
-            // Which sources there are is known once their kind is served again.
-            state.returning = Some(Returning::now(&[]));
+        let is_back = was_missing | state.note_uids(&observed);
+        let is_returning = state.returning.as_ref().is_some_and(|returning| !returning.is_over(began));
+        let returns = is_back && !observed.values().any(Presence::is_missing) && !is_returning;
+        if returns {
+            state.returning = Some(Returning::now(sources));
         }
         match observed.get(&KYMAS) {
             Some(Presence::Terminating { is_confirmed }) => state.is_end_confirmed = *is_confirmed,
-            Some(Presence::Present { created }) if state.is_end_confirmed => {
+            Some(Presence::Present { created, .. }) if state.is_end_confirmed => {
                 (state.is_end_confirmed, state.confirmed) = (false, *created);
             }
             Some(Presence::Present { .. } | Presence::Absent | Presence::Unknown(_)) | None => {}
@@ -321,7 +340,7 @@ impl Definitions {
         if state.returning.as_ref().is_some_and(|returning| returning.is_over(began)) && !is_held {
             state.returning = None;
         }
-        let is_news = is_held && state.read.as_ref().is_none_or(|(_, before)| *before != observed);
+        let is_news = returns || is_held && state.read.as_ref().is_none_or(|(_, before)| *before != observed);
         state.read = Some((began, observed));
         drop(state);
         if is_news {
@@ -343,6 +362,23 @@ impl Definitions {
     }
 }
 
+// === impl State ===
+
+impl State {
+    /// Notes the UIDs of all that exist. Returns whether one of them is another one than before: it was deleted and
+    /// made again, and all that it contained went with it.
+    fn note_uids(&mut self, observed: &Observed) -> bool {
+        let mut is_another = false;
+        for (guarded, presence) in observed {
+            if let Presence::Present { uid, .. } = presence {
+                let before = self.uids.insert(guarded.clone(), uid.clone());
+                is_another |= before.is_some_and(|before| before != *uid);
+            }
+        }
+        is_another
+    }
+}
+
 /// Reads whether something exists.
 async fn presence(kcp: &Cluster, guarded: &Guarded) -> Presence {
     let (gvk, name) = match guarded {
@@ -358,7 +394,10 @@ async fn presence(kcp: &Cluster, guarded: &Guarded) -> Presence {
             let confirmed = tidegate_core::landscape::annotation(&metadata, annotation::CONFIRM_DELETION);
             Presence::Terminating { is_confirmed: confirmed == Some("true") }
         }
-        Ok(Some(metadata)) => Presence::Present { created: metadata.creation_timestamp.map(|time| time.0) },
+        Ok(Some(metadata)) => Presence::Present {
+            uid: metadata.uid.unwrap_or_default(),
+            created: metadata.creation_timestamp.map(|time| time.0),
+        },
         Err(error) => Presence::Unknown(error.to_string()),
     }
 }

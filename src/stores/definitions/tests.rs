@@ -9,7 +9,7 @@ fn observed(parts: impl IntoIterator<Item = (Guarded, Presence)>) -> Observed {
 }
 
 fn present() -> Presence {
-    Presence::Present { created: None }
+    Presence::Present { uid: "u".to_owned(), created: None }
 }
 
 fn terminating(is_confirmed: bool) -> Presence {
@@ -77,6 +77,30 @@ async fn what_comes_back_has_until_its_sources_have_applied_and_the_watches_show
     assert_eq!(hold(), None, "a source that never answers is not waited for for ever");
 }
 
+/// The watch of its kind may show no more than that all objects are gone.
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_went_and_came_between_two_reads_returns_as_any_other() {
+    let (definitions, source) = (Definitions::default(), Key::new("kcp-system", "landscape"));
+    let uid = |uid: &str| Presence::Present { uid: uid.to_owned(), created: None };
+    let see = |presence: Presence| {
+        definitions.take(Instant::now(), observed([(KYMAS, presence)]), std::slice::from_ref(&source));
+        definitions.turn_away("kcp-system", |hold| matches!(hold, Hold::Returning(_)))
+    };
+    assert_eq!(see(uid("a")), None, "nothing is known of before");
+    assert_eq!(see(uid("a")), None);
+    assert_eq!(see(uid("b")), Some(Hold::Returning(vec![source.clone()])));
+    let following = tokio::time::timeout(Duration::from_secs(1), definitions.changed.notified()).await;
+    assert!(following.is_ok(), "the hold is followed until its end");
+    assert_eq!(see(uid("b")), Some(Hold::Returning(vec![source.clone()])));
+    definitions.applied(&source, Instant::now());
+    tokio::time::advance(LAG_MAX).await;
+    assert_eq!(see(uid("b")), None);
+    assert!(definitions.readmits());
+    // A read that failed in between hides nothing.
+    assert_eq!(see(Presence::Unknown("no".to_owned())), None);
+    assert_eq!(see(uid("c")), Some(Hold::Returning(vec![source.clone()])));
+}
+
 #[test]
 fn the_text_names_what_is_wrong_and_the_command() {
     for (hold, expected) in [
@@ -120,6 +144,8 @@ async fn a_process_that_begins_to_work_waits_for_its_sources_before_it_prunes_ca
     let (definitions, source) = (Definitions::default(), Key::new("kcp-system", "landscape"));
     assert!(!definitions.may_lack_some(), "nothing is pruned by a process that does not work");
     definitions.begin(std::slice::from_ref(&source));
+    let following = tokio::time::timeout(Duration::from_secs(1), definitions.changed.notified()).await;
+    assert!(following.is_ok(), "it reads the definitions, so that it notices later that one was made again");
     tokio::time::advance(LAG_MAX).await;
     assert!(definitions.may_lack_some());
     assert_eq!(definitions.known_hold("kcp-system"), None, "deletions are acted upon");
@@ -138,11 +164,11 @@ fn what_a_confirmed_deletion_left_does_not_return() {
     let since = |steps: Vec<Presence>| {
         let definitions = Definitions::default();
         for presence in steps {
-            definitions.take(Instant::now(), observed([(KYMAS, presence)]));
+            definitions.take(Instant::now(), observed([(KYMAS, presence)]), &[]);
         }
         definitions.kymas_since()
     };
-    let created = |second: i64| Presence::Present { created: Some(at(second)) };
+    let created = |second: i64| Presence::Present { uid: second.to_string(), created: Some(at(second)) };
     assert_eq!(since(vec![created(1)]), Some(at(1)));
     assert_eq!(since(vec![created(1), terminating(false), created(5)]), Some(at(5)));
     assert_eq!(since(vec![created(1), terminating(true), created(5)]), None);
