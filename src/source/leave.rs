@@ -76,13 +76,14 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         return Ok(Finish::Done);
     }
     let cause = Cause::trigger(&pass.triggers.to_string());
-    // It may be gone with its definition, and a new one with its name may be there: the watch shows that later.
+    let with_definition = is_definition_deleted(pass).await.map_err(failure)?;
+    let hold = pass.ctx.stores.hold(pass.ctx.kcp, pass.key.namespace()).await;
+    // It may be gone with its definition, and a new one with its name may be there: the watch shows that later. It is
+    // read last: what exists after a definition was read that is not being deleted does not go with that definition.
     let live = pass.ctx.kcp.get_metadata(&cluster::Kind::namespaced::<GitSource>(), pass.key).await.map_err(failure)?;
     if live.map(|metadata| metadata.uid) != pass.source.metadata.uid {
         return Ok(Finish::Deferred);
     }
-    let with_definition = is_definition_deleted(pass).await.map_err(failure)?;
-    let hold = pass.ctx.stores.hold(pass.ctx.kcp, pass.key.namespace()).await;
     if !decide::is_meant(with_definition, hold.as_ref()) {
         return drop_finalizer(pass, &cause).await;
     }

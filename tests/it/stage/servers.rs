@@ -11,7 +11,7 @@ use std::{
 
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, future::BoxFuture};
 use http::{Request, Response};
 use kube::Client;
 use kube_sim::{self as sim, Answered, Kubeconfig, Options, Readiness, Served, Service, User};
@@ -40,7 +40,12 @@ pub(crate) struct Simulated {
     runs: watch::Sender<bool>,
     /// What it answers of objects in another way than it has them.
     spoiled: Spoiled,
+    /// What happens before a request of the daemon of this process.
+    before: Before,
 }
+
+/// The end of the path of a request, and what happens just before the next such request arrives.
+type Before = Arc<Mutex<Option<(&'static str, BoxFuture<'static, ()>)>>>;
 
 /// The names of objects, each with a field and what the daemon of this process reads there, as of a server with other
 /// types.
@@ -53,6 +58,7 @@ struct Wire {
     runs: watch::Receiver<bool>,
     latency: Duration,
     spoiled: Spoiled,
+    before: Before,
 }
 
 /// What a request of the daemon takes in a simulation, half of it before it arrives: whatever happens meanwhile happens
@@ -83,7 +89,8 @@ impl Server {
     async fn serve(server: sim::Server, name: &str) -> Server {
         server.keep_requests();
         let served = server.listen(name).await.expect("a port on loopback");
-        Server::Simulated(Box::new(Simulated { served, runs: watch::Sender::new(true), spoiled: Spoiled::default() }))
+        let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
+        Server::Simulated(Box::new(Simulated { served, runs, spoiled, before }))
     }
 
     /// A control plane for tests that keep to a namespace: one of their own, or the real one that they share.
@@ -117,9 +124,10 @@ impl Server {
     /// How a daemon in this process reaches these servers, as the users that its kubeconfigs name.
     pub(crate) fn network<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Network {
         let here = servers.into_iter().filter_map(|server| match server {
-            Server::Simulated(server) => {
-                Some((format!("127.0.0.1:{}", server.served.port()), server.wire(LATENCY, &server.spoiled)))
-            }
+            Server::Simulated(server) => Some((
+                format!("127.0.0.1:{}", server.served.port()),
+                server.wire(LATENCY, &server.spoiled, &server.before),
+            )),
             Server::Real(_) => None,
         });
         let here: BTreeMap<String, Wire> = here.collect();
@@ -165,7 +173,9 @@ impl Server {
     /// A client of the administrator.
     pub(crate) fn client(&self) -> Client {
         match self {
-            Server::Simulated(server) => server.wire(Duration::ZERO, &Spoiled::default()).client(User::admin()),
+            Server::Simulated(server) => {
+                server.wire(Duration::ZERO, &Spoiled::default(), &Before::default()).client(User::admin())
+            }
             Server::Real(_) => self.real().client().expect("a client"),
         }
     }
@@ -225,6 +235,15 @@ impl Server {
             Some(field) => _ = spoiled.insert(name.to_owned(), field),
             None => _ = spoiled.remove(name),
         }
+    }
+
+    /// Just before the next request of the daemon of this process whose path ends so arrives at a simulated one, this
+    /// happens.
+    pub(crate) fn before(&self, path_end: &'static str, happens: impl Future<Output = ()> + Send + 'static) {
+        let Server::Simulated(server) = self else {
+            panic!("only at a simulated server is the order of requests known")
+        };
+        *server.before.lock().expect("a lock") = Some((path_end, Box::pin(happens)));
     }
 
     /// From now on its calls to the agent's webhook go to this loopback port; to none, they fail.
@@ -325,9 +344,9 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
 // === impl Simulated ===
 
 impl Simulated {
-    fn wire(&self, latency: Duration, spoiled: &Spoiled) -> Wire {
-        let spoiled = Arc::clone(spoiled);
-        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency, spoiled }
+    fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
+        let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
+        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency, spoiled, before }
     }
 }
 
@@ -345,6 +364,10 @@ impl Wire {
         self.pause().await;
         if !*self.runs.borrow() {
             return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let before = self.before.lock().expect("a lock").take_if(|before| request.uri().path().ends_with(before.0));
+        if let Some((_, happens)) = before {
+            happens.await;
         }
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;

@@ -26,6 +26,7 @@ scenarios! {
     deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
     a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime,
     deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write,
+    a_definition_of_sources_that_is_back_before_a_pass_reads_it_was_deleted_all_the_same,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
     deleting_a_namespace_of_kymas_empties_no_runtime,
     deleting_all_of_the_deployment_at_once_empties_no_runtime,
@@ -590,6 +591,28 @@ async fn deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_
     nothing_changes().await;
     bump(&stage);
     stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+}
+
+async fn a_definition_of_sources_that_is_back_before_a_pass_reads_it_was_deleted_all_the_same() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let kcp = stage.kcp.clone();
+    let (sender, replaced) = tokio::sync::oneshot::channel();
+    stage.landscape.kcp.before("/customresourcedefinitions/gitsources.tidegate.dev", async move {
+        let sources = api(&kcp, "tidegate.dev/v1alpha1", "GitSource", "kcp-system").await;
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        sources.patch("landscape", &PatchParams::default(), &patch).await.expect("a patch");
+        harness::install_own_crds(&kcp).await;
+        sender.send(()).expect("it is waited for");
+    });
+    delete_crd(&stage, "gitsources.tidegate.dev").await;
+    replaced.await.expect("it is read");
+    holds("its objects keep their label", QUIET, async || {
+        let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap_or_default();
+        let label = &kyma["metadata"]["labels"]["tidegate.dev/source"];
+        if label == "kcp-system.landscape" { Ok(()) } else { Err(label.to_string()) }
+    })
+    .await;
 }
 
 async fn deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes() {
