@@ -561,7 +561,7 @@ impl RuntimePass<'_> {
         let (unreadable, manifests): (Vec<_>, Vec<_>) =
             manifests.iter().cloned().partition(|manifest| self.unreadable.has_manifest(manifest));
         let manifests = manifests.as_slice();
-        let installed = &decide::installed_modules(known.counterpart.live().map(|live| &**live));
+        let installed = &known.counterpart.installed();
         let (context, cause) = (self.context, self.cause);
         let target = manifest::ApplyTarget { context, cluster, cause, live, manifests, installed };
         // Knowledge of Manifests that no longer exist is dropped.

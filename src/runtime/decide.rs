@@ -484,13 +484,6 @@ pub(super) fn failed_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], failed: &Fa
     }
 }
 
-/// The modules that a Kyma shows as installed.
-pub(super) fn installed_modules(kyma: Option<&Kyma>) -> BTreeSet<String> {
-    let modules = kyma.and_then(|kyma| kyma.status.as_ref()).into_iter().flat_map(|status| &status.modules);
-    let is_installed = |module: &&ModuleStatus| matches!(module.state, State::Ready | State::Warning);
-    modules.filter(is_installed).map(|module| module.name.clone()).collect()
-}
-
 /// Whether the Manifests cannot be reconciled either: the failure concerns the access to the runtime.
 pub(super) fn concerns_manifests(failed: &Failed) -> bool {
     failed.kind.is_access()

@@ -66,6 +66,7 @@ pub(crate) struct ApplyTarget<'a> {
     /// All Manifests of the runtime, in the order of modules. If two of them have one object, the first one owns it.
     pub(crate) manifests: &'a [Arc<Manifest>],
     /// The modules that the Kyma in the runtime shows as installed. It keeps its status when a Manifest loses its own.
+    /// So while it shows a module, the default custom resource of the module is not deleted.
     pub(crate) installed: &'a BTreeSet<String>,
 }
 

@@ -1,11 +1,12 @@
 //! What a process knows of the Kyma in a runtime between passes. Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use tidegate_cluster::Error;
 use tidegate_core::api::{
     Kyma,
     kyma::{KymaSpec, KymaStatus},
+    shared::State,
 };
 
 use super::decide::CounterpartReport;
@@ -56,6 +57,14 @@ impl KnownCounterpart {
             KnownCounterpart::Absent | KnownCounterpart::Readable(_) => None,
             KnownCounterpart::Unreadable { problem, .. } => Some(problem),
         }
+    }
+
+    /// The modules that the Kyma shows as installed. Of one that cannot be read that is not known: its status is not
+    /// written. `Warning` says nothing: it may be why a module is not installed as requested.
+    pub(in crate::runtime) fn installed(&self) -> BTreeSet<String> {
+        let kyma = self.live().filter(|_| self.problem().is_none());
+        let modules = kyma.and_then(|kyma| kyma.status.as_ref()).into_iter().flat_map(|status| &status.modules);
+        modules.filter(|module| module.state == State::Ready).map(|module| module.name.clone()).collect()
     }
 
     /// Notes the answer to a read before the plan. An answer that is no Kyma leaves the last one in use.

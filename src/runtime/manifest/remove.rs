@@ -112,7 +112,7 @@ async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) 
     let Some(resource) = resource else { return Ok(None) };
     let Some((kind, present)) = target.cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
-    match decide::module_resources(default.as_ref(), &present) {
+    match decide::module_resources(default.as_ref(), &present, target.has_installed(manifest)) {
         ModuleResources::Gone => Ok(None),
         ModuleResources::Wait(waiting) => Ok(Some(waiting)),
         ModuleResources::Delete(metadata) => {

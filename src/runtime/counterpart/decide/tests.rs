@@ -190,3 +190,22 @@ fn the_copy_of_the_status_leads_to_what_users_of_the_runtime_can_see() {
     let known = known.shows(None);
     assert_eq!(to_show(&known, &status), None, "it does not exist");
 }
+
+#[test]
+fn a_kyma_that_can_be_read_shows_which_modules_are_installed() {
+    let module = |name: &str, state| ModuleStatus { name: name.to_owned(), state, ..ModuleStatus::default() };
+    let mut shown = kyma("regular");
+    shown.status = Some(KymaStatus {
+        modules: vec![
+            module("going", State::Deleting),
+            module("ready", State::Ready),
+            module("refused", State::Warning),
+            module("starting", State::Processing),
+        ],
+        ..KymaStatus::default()
+    });
+    assert_eq!(known(Some(shown.clone()), None).installed(), ["ready".to_owned()].into());
+    assert!(unreadable(Some(shown)).installed().is_empty(), "its status is not written until it can be read");
+    assert!(known(Some(kyma("regular")), None).installed().is_empty());
+    assert!(known(None, None).installed().is_empty());
+}

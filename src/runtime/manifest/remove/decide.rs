@@ -89,7 +89,14 @@ pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], p
 }
 
 /// What to do about the custom resources that are `present` in the runtime. `default` is the one that Tidegate creates.
-pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Metadata]) -> ModuleResources<'a> {
+///
+/// While the Kyma in the runtime shows the module as installed, the default one stays. If the Manifest is lost, that
+/// status is all that says whether Tidegate or its user has deleted the resource.
+pub(super) fn module_resources<'a>(
+    default: Option<&ObjectId>,
+    present: &'a [Metadata],
+    is_shown_as_installed: bool,
+) -> ModuleResources<'a> {
     if present.iter().any(|metadata| Some(&metadata.id) != default) {
         return ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
     }
@@ -100,6 +107,7 @@ pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Met
             Some(problem) => {
                 ModuleResources::Wait(format!("{} stays, because it cannot be read: {problem}", metadata.id))
             }
+            None if is_shown_as_installed => ModuleResources::Wait(waiting_for_default(metadata)),
             None => ModuleResources::Delete(metadata),
         },
     }

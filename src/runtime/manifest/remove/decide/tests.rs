@@ -73,8 +73,19 @@ fn the_default_custom_resource_goes_once_it_is_the_only_one() {
         (None, vec![ours.clone()], of_users()),
         (None, vec![], ModuleResources::Gone),
     ] {
-        assert_eq!(module_resources(default, &present), expected, "{default:?} of {present:?}");
+        assert_eq!(module_resources(default, &present, false), expected, "{default:?} of {present:?}");
     }
+}
+
+/// A pass that fails, or a definition that is deleted meanwhile, may take the Manifest with its record.
+#[test]
+fn the_default_custom_resource_stays_until_the_runtime_shows_that_its_module_goes() {
+    let ours = cache("default", false);
+    let waits = "waiting for the default module CR Cache kyma-system/default to be deleted";
+    let present = [ours.clone()];
+    let expected = ModuleResources::Wait(waits.to_owned());
+    assert_eq!(module_resources(Some(&ours.id), &present, true), expected);
+    assert_eq!(module_resources(Some(&ours.id), &[], true), ModuleResources::Gone);
 }
 
 #[test]
