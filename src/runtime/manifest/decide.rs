@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use tidegate_cluster::{Error, Pruned};
+use tidegate_cluster::{Error, Metadata, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
     changes::{Desired, Prune, Verdict},
@@ -314,6 +314,12 @@ pub(super) fn module_resource(manifest: &Manifest, was_installed: bool, had_inve
         Some(object) if had_inventory => ModuleResource::Unknown(object),
         Some(object) => ModuleResource::Absent(object),
     }
+}
+
+/// Whether the default custom resource exists; none if it must be created. One that is being deleted goes first: it may
+/// be the one that the removal of a former Manifest deletes.
+pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<bool> {
+    found.map(|metadata| !metadata.deleting)
 }
 
 /// The result of the pass; none if it depends on the workloads.

@@ -197,14 +197,19 @@ pub(super) async fn create_module_resource(
     };
     let Some(kind) = target.cluster.kind(&object.gvk()).await? else { return Ok(Some(false)) };
     let key = Key::new(object.namespace(), object.name());
-    if may_exist && target.cluster.get_metadata(&kind, &key).await?.is_some() {
-        return Ok(Some(true));
+    let found = if may_exist { target.cluster.get_metadata(&kind, &key).await? } else { None };
+    if let Some(exists) = decide::existing_resource(found.as_ref()) {
+        return Ok(Some(exists));
     }
     let body = Bytes::from(object.value().to_string());
     let id = kind.id(&key);
     match target.cluster.create(target.cause, &kind, &id, body).await {
+        Ok(_) => Ok(Some(true)),
         // A user's own custom resource is as good: Tidegate never updates it.
-        Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),
+        Err(Error::Exists { .. }) => {
+            let found = target.cluster.get_metadata(&kind, &key).await?;
+            Ok(Some(decide::existing_resource(found.as_ref()).unwrap_or(false)))
+        }
         Err(error) if concerns_all(&error) => Err(error),
         Err(error) => {
             tracing::warn!(object = %id, error = %error, "default custom resource cannot be created yet");

@@ -11,7 +11,7 @@ use tidegate_core::{
 };
 
 use super::*;
-use crate::runtime::objects::Seen;
+use crate::runtime::objects::{Seen, fixtures};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -225,6 +225,15 @@ fn nothing_is_pruned_before_what_takes_its_place_is_there() {
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[]).len(), 1);
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[failed("no", None)]), []);
     assert_eq!(to_prune(&work, &conflict(&left), &[]), []);
+}
+
+#[test]
+fn a_default_custom_resource_that_is_being_deleted_is_waited_for() {
+    let id = ObjectId::new("x.io", "Cache", "a", "default");
+    let found = |deleting| Metadata { deleting, ..fixtures::metadata(&id, "1") };
+    assert_eq!(existing_resource(None), None);
+    assert_eq!(existing_resource(Some(&found(false))), Some(true));
+    assert_eq!(existing_resource(Some(&found(true))), Some(false));
 }
 
 #[test]
