@@ -422,7 +422,9 @@ impl RuntimePass<'_> {
         }
         known.access = Some(access);
         self.context.stores.rollouts(|index| index.set_reachable(self.key, true));
-        let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live().map(|live| &**live));
+        let counterpart = known.counterpart.live().map(|live| &**live);
+        let is_resumed = decide::is_resumed(self.kyma, counterpart);
+        let scope = decide::scope_after_read(scope, counterpart, self.kyma);
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
         let WantedModules { plan, leaving, must_wait } = self.plan(landscape, manifests, &spec, known);

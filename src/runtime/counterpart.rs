@@ -56,7 +56,8 @@ pub(super) async fn reconcile(
                 Progress::Written(CounterpartReport::Created)
             }
             Step::Merge { patch, reverted } => {
-                enact::merge(cluster, pass.cause, &patch).await?;
+                let merged = enact::merge(cluster, pass.cause, &patch).await;
+                merged.inspect_err(|error| known.refused(error))?;
                 Progress::Written(CounterpartReport::Merged { reverted })
             }
             Step::Read(report) => {

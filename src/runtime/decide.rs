@@ -130,6 +130,14 @@ pub(super) fn scope_after_webhooks(scope: Scope, have_changed: bool) -> Scope {
     if have_changed { Scope::Everything } else { scope }
 }
 
+/// What a pass checks in the runtime, once it knows whether the Kyma in the runtime exists. If it does not although the
+/// runtime was installed, its definition may be gone, and others with it: only a check of all objects shows that.
+pub(super) fn scope_after_read(scope: Scope, counterpart: Option<&Kyma>, kyma: &Kyma) -> Scope {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let was_installed = conditions::find(conditions, conditions::APPLIED).is_some();
+    if counterpart.is_none() && was_installed { Scope::Everything } else { scope }
+}
+
 /// Whether the pass may check what is not reported.
 pub(super) fn is_resync(triggers: Triggers) -> bool {
     triggers.contains(Trigger::Resync)

@@ -16,6 +16,7 @@ scenarios! {
     what_happens_in_a_runtime_is_repaired_kept_or_removed,
     a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alone,
     a_runtime_that_cannot_be_reached_says_so_and_delays_no_other,
+    a_runtime_that_lost_its_definitions_is_checked_completely_at_once,
     killed_at_any_moment_it_converges_after_a_restart,
 }
 
@@ -470,6 +471,22 @@ async fn a_runtime_that_cannot_be_reached_says_so_and_delays_no_other() {
     harness::apply(&stage.kcp, &good).await;
     stage.kyma_in("one", "Ready").await;
     assert!(!canary.exists(), "the program must not run");
+}
+
+async fn a_runtime_that_lost_its_definitions_is_checked_completely_at_once() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    stage.kill().await;
+    let skr = &stage.skrs[0];
+    for plural in ["kymas", "moduletemplates"] {
+        let name = format!("{plural}.operator.kyma-project.io");
+        delete(skr, "CustomResourceDefinition", "apiextensions.k8s.io/v1", "", &name).await;
+    }
+    stage.start();
+    for (kind, name) in [("Kyma", "default"), ("ModuleTemplate", "cache-1.0.0")] {
+        stage.until("it is back long before the next resync", skr, kind, "kyma-system", name, |_| true).await;
+    }
+    stage.kyma_in("one", "Ready").await;
 }
 
 async fn killed_at_any_moment_it_converges_after_a_restart() {

@@ -87,6 +87,13 @@ impl KnownCounterpart {
         Ok(())
     }
 
+    /// Notes that a write failed. If the Kyma does not exist any more, the next pass reads it.
+    pub(super) fn refused(&mut self, error: &Error) {
+        if let Error::NotFound { .. } | Error::NotServed { .. } = error {
+            *self = KnownCounterpart::Absent;
+        }
+    }
+
     /// The knowledge after a read that found `kyma`.
     pub(super) fn found(self, kyma: Option<Arc<Kyma>>) -> KnownCounterpart {
         let left = match self {

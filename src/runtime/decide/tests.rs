@@ -1,7 +1,10 @@
 use k8s_openapi::jiff::Timestamp;
-use tidegate_core::api::{
-    manifest::{ManifestStatus, SyncedObject},
-    shared::{LastOperation, ObjectMeta, Time},
+use tidegate_core::{
+    api::{
+        manifest::{ManifestStatus, SyncedObject},
+        shared::{LastOperation, ObjectMeta, Time},
+    },
+    object::Digest,
 };
 
 use super::*;
@@ -60,6 +63,18 @@ fn a_changed_webhook_configuration_makes_a_resync_check_everything() {
         assert_eq!(scope_after_webhooks(scope, false), scope);
         assert_eq!(scope_after_webhooks(scope, true), Scope::Everything);
     }
+}
+
+/// Its definition may be gone, and with it all that the status says was applied.
+#[test]
+fn an_installed_runtime_without_its_kyma_is_checked_completely() {
+    let applied = Facts { applied: Some(Digest::from_value(&Value::Null)), ..Facts::default() };
+    let mut installed = Kyma::default();
+    installed.status = Some(status::kyma(&installed, &applied, Timestamp::UNIX_EPOCH));
+    let (new, counterpart) = (Kyma::default(), Kyma::default());
+    assert_eq!(scope_after_read(Scope::Nothing, None, &installed), Scope::Everything);
+    assert_eq!(scope_after_read(Scope::Kyma, Some(&counterpart), &installed), Scope::Kyma);
+    assert_eq!(scope_after_read(Scope::Nothing, None, &new), Scope::Nothing, "it is installed anyway");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tidegate_core::{
         shared::{State, Time},
     },
     conditions::Status,
+    object::Gvk,
 };
 
 use super::*;
@@ -208,4 +209,14 @@ fn a_kyma_that_can_be_read_shows_which_modules_are_installed() {
     assert!(unreadable(Some(shown)).installed().is_empty(), "its status is not written until it can be read");
     assert!(known(Some(kyma("regular")), None).installed().is_empty());
     assert!(known(None, None).installed().is_empty());
+}
+
+#[test]
+fn a_kyma_that_a_write_does_not_find_is_read_before_the_next_one() {
+    let gone = Error::NotServed { gvk: Gvk::new("operator.kyma-project.io", "v1beta2", "Kyma") };
+    for (error, expected) in [(gone, true), (no_kyma(), false)] {
+        let mut known = known(Some(kyma("regular")), None);
+        known.refused(&error);
+        assert_eq!(must_read(&known, false), expected, "{error}");
+    }
 }
