@@ -289,13 +289,16 @@ impl SourcePass<'_> {
             moved: decide::has_moved(self.source, known.history, terms),
         };
         let objects = &mut known.writes.objects;
-        let (live, mut behind) = survey::live(self, &name, loaded, objects);
-        let mut decision = intake::decide(&Situation { live: &live, ..situation });
+        let mut found = survey::live(self, &name, loaded, objects);
+        survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
+        let mut decision = intake::decide(&Situation { live: &found.live, ..situation });
+        let mut behind = found.behind;
         if !decision.look_up.is_empty() {
             survey::look_up(self.ctx, &decision.look_up, objects).await.map_err(failure)?;
-            let (live, still_behind) = survey::live(self, &name, loaded, objects);
-            behind |= still_behind;
-            decision = intake::decide(&Situation { live: &live, ..situation });
+            let mut found = survey::live(self, &name, loaded, objects);
+            survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
+            behind |= found.behind;
+            decision = intake::decide(&Situation { live: &found.live, ..situation });
         }
         let rollout = known.revision.rollout();
         let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());

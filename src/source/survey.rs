@@ -30,16 +30,20 @@ use crate::{source::registry::Loaded, stores::Table};
 /// Maximum number of single reads. More objects are read by one list of their kind and namespace.
 const LOOK_UPS_MAX: usize = 8;
 
-/// Every object in KCP that the source declares, or that has its ownership label. The flag says whether the watch is
-/// behind: then some objects are as the API server answered our own writes.
-pub(super) fn live(
-    pass: &SourcePass<'_>,
-    name: &SourceName,
-    loaded: &Loaded,
-    known: &mut KnownObjects,
-) -> (BTreeMap<Id, Live>, bool) {
-    let mut survey =
-        Survey { pass, name, label: name.label_value(), loaded, known, live: BTreeMap::new(), behind: false };
+/// The objects in KCP as the watches show them.
+#[derive(Default)]
+pub(super) struct Surveyed {
+    /// Every object that the source declares, or that has its ownership label.
+    pub(super) live: BTreeMap<Id, Live>,
+    /// Whether a watch is behind: then some objects are as the API server answered our own writes.
+    pub(super) behind: bool,
+    /// Objects of the source that cannot be read: whether they are as declared is not known.
+    uncompared: BTreeMap<Id, ObjectMeta>,
+}
+
+/// Every object in KCP that the source declares, or that has its ownership label.
+pub(super) fn live(pass: &SourcePass<'_>, name: &SourceName, loaded: &Loaded, known: &mut KnownObjects) -> Surveyed {
+    let mut survey = Survey { pass, name, label: name.label_value(), loaded, known, found: Surveyed::default() };
     let landscape = pass.ctx.stores.landscape();
     landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
@@ -51,7 +55,46 @@ pub(super) fn live(
         }
     }
     survey.add_unseen();
-    (survey.live, survey.behind)
+    survey.found
+}
+
+/// Compares the objects that cannot be read with their definitions, as the API server has them: a field of git that
+/// another client has changed may be why. Other fields stay. Fails if a request fails.
+pub(super) async fn compare_unreadable(
+    pass: &SourcePass<'_>,
+    name: &SourceName,
+    loaded: &Loaded,
+    found: &mut Surveyed,
+    known: &mut KnownObjects,
+) -> Result<(), cluster::Error> {
+    let uncompared = std::mem::take(&mut found.uncompared);
+    let kcp = pass.ctx.kcp;
+    let ids: Vec<Id> = uncompared.keys().cloned().collect();
+    let results: Vec<_> = stream::iter(ids)
+        .map(|id| async move {
+            match kcp.get(&served(id.0), &id.1).await {
+                // Without valid metadata, it is no object that could be compared.
+                Ok(None) | Err(cluster::Error::Answer { .. }) => Ok(None),
+                Ok(Some(object)) => Ok(Some((id, object))),
+                Err(error) => Err(error),
+            }
+        })
+        .buffer_unordered(LOOK_UPS_MAX)
+        .collect()
+        .await;
+    for (id, object) in results.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()? {
+        let (Some(declared), Some(definition)) = (loaded.declared.get(&id), loaded.definitions.good.get(&id)) else {
+            continue;
+        };
+        let is_as_declared = changes::covers(landscape::stamp(definition, name).value(), object.value());
+        if let Some(live) = found.live.get_mut(&id) {
+            live.drifted = !is_as_declared;
+        }
+        if is_as_declared {
+            known.verified(&id, &declared.digest, &uncompared[&id]);
+        }
+    }
+    Ok(())
 }
 
 /// The kind of a definition at the API server.
@@ -133,8 +176,7 @@ struct Survey<'a> {
     label: String,
     loaded: &'a Loaded,
     known: &'a mut KnownObjects,
-    live: BTreeMap<Id, Live>,
-    behind: bool,
+    found: Surveyed,
 }
 
 // === impl Survey ===
@@ -163,7 +205,7 @@ impl Survey<'_> {
                 }
             }
         }
-        self.live.insert(id, live);
+        self.found.live.insert(id, live);
     }
 
     /// An object that cannot be read is present: it is not created a second time, and not pruned.
@@ -175,25 +217,34 @@ impl Survey<'_> {
             return;
         }
         let live = Live { unreadable: true, ..Live::from_metadata(metadata, self.known.managers(&id, metadata)) };
+        let is_applied = declared.is_some_and(|declared| live.digest.as_ref() == Some(&declared.digest));
         let seen = declared.map(|declared| self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now));
-        let live = if seen == Some(Seen::Ahead) { self.as_applied(&id, live) } else { live };
-        self.live.insert(id, live);
+        let live = match seen {
+            Some(Seen::Ahead) => self.as_applied(&id, live),
+            Some(Seen::Unknown) if ours && is_applied => {
+                self.found.uncompared.insert(id.clone(), metadata.clone());
+                live
+            }
+            Some(Seen::Unknown | Seen::Verified) | None => live,
+        };
+        self.found.live.insert(id, live);
     }
 
     /// Adds the objects that we created a moment ago and that the watch does not show yet.
     fn add_unseen(&mut self) {
         let loaded = self.loaded;
         for (id, declared) in &loaded.declared {
-            if !self.live.contains_key(id) && self.known.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
+            if !self.found.live.contains_key(id)
+                && self.known.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
             {
                 let live = self.as_applied(id, Live::default());
-                self.live.insert(id.clone(), live);
+                self.found.live.insert(id.clone(), live);
             }
         }
     }
 
     fn as_applied(&mut self, id: &Id, live: Live) -> Live {
-        self.behind = true;
+        self.found.behind = true;
         let digest = self.loaded.declared.get(id).map(|declared| Arc::clone(&declared.digest));
         Live { source: Some(self.label.as_str().into()), digest, drifted: false, ..live }
     }

@@ -20,6 +20,7 @@ scenarios! {
     a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready,
     a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
     a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired,
+    a_field_of_git_that_makes_an_object_unreadable_is_repaired_and_any_other_stays,
     an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired,
     an_access_secret_that_cannot_be_read_concerns_only_its_runtime,
     secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source,
@@ -187,8 +188,8 @@ async fn nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read() {
     for (kind, name, patch) in [
         ("Manifest", manifest.as_str(), json!({"spec": {"remote": "maybe"}})),
         ("ModuleTemplate", "cache-1.1.0", json!({"spec": {"mandatory": "maybe"}})),
-        ("ModuleReleaseMeta", "mailer", json!({"spec": {"channels": "many"}})),
-        ("Watcher", "watcher", json!({"spec": {"serviceInfo": {"port": "http"}}})),
+        ("ModuleReleaseMeta", "mailer", json!({"spec": {"beta": "maybe"}})),
+        ("Watcher", "watcher", json!({"spec": {"manager": 3}})),
     ] {
         merge(&stage.kcp, (KYMA, kind), name, patch).await;
     }
@@ -260,7 +261,7 @@ async fn at_start_a_source_that_cannot_be_read_holds_up_no_runtime() {
 }
 
 async fn a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready() {
-    const PROBLEM: &str = "Watcher kcp-system/watcher cannot be read: spec.gateway: ";
+    const PROBLEM: &str = "Watcher kcp-system/watcher cannot be read: spec.manager: ";
     const CONFIGURATION: (&str, &str) = ("ValidatingWebhookConfiguration", "skr-webhook");
     let other = |resource: &str| {
         let named = stage::WATCHER.replace("name: watcher\n", "name: other\n");
@@ -286,7 +287,7 @@ async fn a_watcher_that_cannot_be_read_keeps_its_rule_and_the_kymas_ready() {
     // The next process has never read it, and the other changes.
     stage.kill().await;
     loosen_ours(&stage).await;
-    merge(&stage.kcp, (KYMA, "Watcher"), "watcher", json!({"spec": {"gateway": 3}})).await;
+    merge(&stage.kcp, (KYMA, "Watcher"), "watcher", json!({"spec": {"manager": 3}})).await;
     stage.start();
     stage.commit("other.yaml", &other("secrets"));
     let live = stage
@@ -342,6 +343,21 @@ async fn a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_th
     let corrected = Patch::Merge(json!({"spec": {"skipMaintenanceWindows": null}}));
     kymas.patch("default", &PatchParams::default(), &corrected).await.expect("a patch");
     stage.kyma_in("one", "Ready").await;
+}
+
+async fn a_field_of_git_that_makes_an_object_unreadable_is_repaired_and_any_other_stays() {
+    let stage = stage::ready(1).await;
+    loosen_ours(&stage).await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", poison()).await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", json!({"spec": {"channel": 7}})).await;
+    stage
+        .until("its channel is that of git", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["spec"]["channel"] == "regular"
+        })
+        .await;
+    stage.rests().await;
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("a Kyma");
+    assert_eq!(kyma["spec"]["skipMaintenanceWindows"], POISON, "a newer program may have written it");
 }
 
 async fn an_object_in_a_runtime_whose_metadata_cannot_be_read_is_named_and_kept_and_all_others_are_repaired() {
