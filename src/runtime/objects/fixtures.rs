@@ -19,7 +19,7 @@ pub(crate) fn shared(objects: &[(&str, &str, &str, &str)]) -> Arc<SharedObjects>
         Object::new(json!({"apiVersion": api, "kind": kind, "metadata": metadata})).unwrap()
     };
     let objects: Vec<Object> = objects.iter().map(object).collect();
-    Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None))
+    Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None))
 }
 
 /// A live object with our ownership label.

@@ -36,8 +36,9 @@ const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny m
 const THEN: &str = "2026-08-07T12:00:00Z";
 
 /// The kinds of objects that Lifecycle Manager has in a runtime.
-const KINDS: [land::Kind<'static>; 8] = [
+const KINDS: [land::Kind<'static>; 9] = [
     ("v1", "Namespace"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
     KYMA,
     ("operator.kyma-project.io/v1beta2", "ModuleTemplate"),
@@ -298,6 +299,12 @@ async fn write_base(stage: &Stage) {
         }},
     });
     write(skr, "kyma-sync-context", &namespace).await;
+    // There is no Watcher.
+    let webhooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "skr-webhook", "labels": {label::MANAGED_BY: "kyma"}},
+    });
+    write(skr, MANAGER, &webhooks).await;
     for kind in ["kymas", "moduletemplates", "modulereleasemetas"] {
         let name = format!("{kind}.operator.kyma-project.io");
         let mut spec = read(kcp, "CustomResourceDefinition", "", &name).await.expect("a CRD")["spec"].clone();
