@@ -298,7 +298,7 @@ async fn what_a_server_answers_becomes_a_sentence_of_ours() {
             "s3cret",
             format!("the answer of {url} is not git's protocol: check what is between Tidegate and the git server"),
         ),
-        (200, advertisement, &refusal, format!("no repository at {url}, or these credentials have no access to it")),
+        (200, advertisement, &refusal, format!("the git server at {url} reports an error")),
     ] {
         let body = body.as_bytes().to_vec();
         server.behave(move |_| Action::Answer(status, headers.clone(), body.clone()));

@@ -70,8 +70,8 @@ const UNPROVEN_HOST_PLACES_MAX: usize = 2;
 const NEW_PLACES_MAX: usize = 16;
 /// Fetches of rank [`Rank::Silent`] together.
 const SILENT_PLACES_MAX: usize = 8;
-/// Fetches of rank [`Rank::New`] that continue without a place after [`SILENT_AFTER`]. Further ones keep theirs, because
-/// each is a thread with a connection.
+/// Fetches of rank [`Rank::New`] that continue without a place after [`SILENT_AFTER`]. Each is a thread, so
+/// further ones keep theirs.
 const LATE_MAX: usize = 128;
 /// Hosts to remember. No landscape uses this many; beyond it, hosts without fetches are forgotten.
 const HOSTS_MAX: usize = 1000;
