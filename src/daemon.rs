@@ -452,6 +452,7 @@ async fn work(
     // Before any pass: passes compare what Manifests record with what is found.
     context.components.follow(&context.stores.landscape());
     leadership.acquired().await;
+    context.maintenance.lead(&context.events);
     if readiness.is_paused() {
         tracing::warn!("paused by the configuration: not fetching, applying or pruning");
         std::future::pending::<()>().await;

@@ -82,12 +82,16 @@ impl Maintenance {
         self.state.lock().is_read()
     }
 
+    /// Reports why the file cannot be used. This process leads from now on; the Event of another one is not written.
+    pub(crate) fn lead(&self, events: &Recorder) {
+        if let Some(problem) = self.state.lock().lead() {
+            publish(events, problem);
+        }
+    }
+
     /// Follows the file, and wakes the runtimes when the policy changes. Runs until it is dropped.
     pub(crate) async fn follow(&self, events: &Recorder, stores: &Stores) {
         let Some(path) = &self.file else { return std::future::pending().await };
-        if let Some(problem) = self.state.lock().problem() {
-            publish(events, problem);
-        }
         let mut known = None;
         loop {
             let shared = path.clone();
@@ -102,8 +106,8 @@ impl Maintenance {
             known = found;
             match news.map(|news| self.take(path, news)) {
                 Some(Said::Loaded { .. }) => stores.wake_runtimes(),
-                Some(Said::Failed(problem)) => publish(events, &problem),
-                Some(Said::Missing | Said::Nothing) | None => {}
+                Some(Said::Failed(problem)) if self.state.lock().is_leading() => publish(events, &problem),
+                Some(Said::Failed(_) | Said::Missing | Said::Nothing) | None => {}
             }
             tokio::time::sleep(POLL).await;
         }

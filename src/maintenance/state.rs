@@ -10,6 +10,7 @@ pub(super) struct State {
     /// The last good policy, and its text.
     active: Option<(Arc<Policy>, String)>,
     last: Last,
+    leads: bool,
 }
 
 /// How the last read ended.
@@ -63,8 +64,19 @@ impl State {
         matches!(self.last, Last::Good)
     }
 
+    /// Notes that this process leads. Returns why the file cannot be used.
+    pub(super) fn lead(&mut self) -> Option<&str> {
+        self.leads = true;
+        self.problem()
+    }
+
+    /// Whether this process leads.
+    pub(super) fn is_leading(&self) -> bool {
+        self.leads
+    }
+
     /// Why the file cannot be used.
-    pub(super) fn problem(&self) -> Option<&str> {
+    fn problem(&self) -> Option<&str> {
         match &self.last {
             Last::Failed(problem) => Some(problem),
             Last::NotRead | Last::Good | Last::Missing => None,

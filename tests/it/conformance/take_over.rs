@@ -36,9 +36,8 @@ const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny m
 const THEN: &str = "2026-08-07T12:00:00Z";
 
 /// The kinds of objects that Lifecycle Manager has in a runtime.
-const KINDS: [land::Kind<'static>; 9] = [
+const KINDS: [land::Kind<'static>; 8] = [
     ("v1", "Namespace"),
-    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
     KYMA,
     ("operator.kyma-project.io/v1beta2", "ModuleTemplate"),
@@ -299,12 +298,6 @@ async fn write_base(stage: &Stage) {
         }},
     });
     write(skr, "kyma-sync-context", &namespace).await;
-    // There is no Watcher.
-    let webhooks = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "skr-webhook", "labels": {label::MANAGED_BY: "kyma"}},
-    });
-    write(skr, MANAGER, &webhooks).await;
     for kind in ["kymas", "moduletemplates", "modulereleasemetas"] {
         let name = format!("{kind}.operator.kyma-project.io");
         let mut spec = read(kcp, "CustomResourceDefinition", "", &name).await.expect("a CRD")["spec"].clone();
@@ -503,7 +496,8 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     }
     let written = writes(&stage, &marks);
     let of_status = "skr-1 patch kymas.operator.kyma-project.io/status default";
-    for line in &written {
+    // What reports changes is Tidegate's own: W76, W77, W81.
+    for line in written.iter().filter(|line| !line.ends_with(" skr-webhook")) {
         let is_known = old.keys().any(|name| line.ends_with(&format!(" {}", name.rsplit(' ').next().unwrap())));
         assert!(line.starts_with("skr-1 patch ") && is_known, "{line}");
         assert!(line == of_status || !line.starts_with("skr-1 patch kymas."), "{line}");
