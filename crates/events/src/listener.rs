@@ -143,7 +143,8 @@ pub struct Limits {
     /// of the address with the most of them is closed.
     pub opening: usize,
     /// Connections of each port with a complete first message and an unknown sender. At this limit, new ones wait, and
-    /// the oldest of the address with the most of them is closed if it is older than a second.
+    /// the oldest of the address with the most of them is closed if it is older than a second. One address has at most
+    /// half of these places: beyond it, its own connections wait, and its oldest one goes in the same way.
     pub unproven: usize,
     /// Connections of each port whose sender is known. At this limit, the one is closed that has been idle longest; a
     /// new one is refused only if all have a request under way.

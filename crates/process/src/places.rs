@@ -138,12 +138,13 @@ impl Places {
     /// unproven ones. None goes that is younger than `grace`, because it may just be on its way.
     pub fn make_room(&mut self, now: Instant, grace: Duration) -> Option<Number> {
         let number = self.unproven.oldest_of_fullest()?;
-        let Stage::Unproven { since } = self.all.get(&number)?.stage else { return None };
-        if now < since + grace {
-            return None;
-        }
-        self.leave(number);
-        Some(number)
+        self.leave_after(number, now, grace)
+    }
+
+    /// Removes the oldest unproven connection of an address, unless it is younger than `grace`.
+    pub fn make_room_at(&mut self, address: IpAddr, now: Instant, grace: Duration) -> Option<Number> {
+        let number = self.unproven.oldest_of(peer(address))?;
+        self.leave_after(number, now, grace)
     }
 
     /// The sender of a connection is known. From now on it is busy, until [`Places::rest`].
@@ -226,6 +227,15 @@ impl Places {
         }
     }
 
+    fn leave_after(&mut self, number: Number, now: Instant, grace: Duration) -> Option<Number> {
+        let Stage::Unproven { since } = self.all.get(&number)?.stage else { return None };
+        if now < since + grace {
+            return None;
+        }
+        self.leave(number);
+        Some(number)
+    }
+
     fn settle(&mut self, number: Number, sender: Option<&str>) {
         let Some(place) = self.all.get_mut(&number) else { return };
         match place.stage {
@@ -269,7 +279,11 @@ impl Line {
 
     fn oldest_of_fullest(&self) -> Option<Number> {
         let (_, _, address) = self.fullest.last()?;
-        self.by_address.get(address)?.values().next().copied()
+        self.oldest_of(*address)
+    }
+
+    fn oldest_of(&self, address: IpAddr) -> Option<Number> {
+        self.by_address.get(&address)?.values().next().copied()
     }
 
     fn edit(&mut self, address: IpAddr, edit: impl FnOnce(&mut BTreeMap<u64, Number>) -> bool) -> bool {
@@ -291,7 +305,7 @@ fn rank(address: IpAddr, connections: &BTreeMap<u64, Number>) -> Option<(usize, 
 }
 
 /// The address that identifies a peer.
-fn peer(address: IpAddr) -> IpAddr {
+pub(crate) fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) >> (u128::BITS - IPV6_PEER_BITS) << (u128::BITS - IPV6_PEER_BITS);

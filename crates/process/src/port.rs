@@ -11,7 +11,7 @@ use std::{
     io,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     lock::Mutex,
-    places::{Limits, Number, Places, Proven},
+    places::{self, Limits, Number, Places, Proven},
 };
 
 /// The connections of one port. A handle: clones share everything.
@@ -35,8 +35,14 @@ pub struct Port(Arc<Shared>);
 /// Which connection makes room if the memory for TLS and HTTP is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// One whose sender is still unknown, if it began at least this long ago.
-    FromUnproven(Duration),
+    /// One whose sender is still unknown, if it began at least `grace` ago. One address holds at most `share` of the
+    /// permits, so one that floods the port does not delay others.
+    FromUnproven {
+        /// How long a connection keeps its permit in any case.
+        grace: Duration,
+        /// Permits of one address.
+        share: usize,
+    },
     /// One that is idle. A connection with a handshake or a request under way never goes.
     FromIdle,
 }
@@ -46,12 +52,17 @@ pub enum Room {
 pub struct Held {
     port: Port,
     number: Number,
+    address: IpAddr,
     evicted: Arc<Notify>,
 }
 
 /// Permits a connection to hold the state of TLS or HTTP.
 #[derive(Debug)]
-pub struct StatePermit(#[expect(dead_code, reason = "only its drop matters")] OwnedSemaphorePermit);
+#[expect(dead_code, reason = "only its drop matters")]
+pub struct StatePermit {
+    of_port: OwnedSemaphorePermit,
+    of_address: Option<OwnedSemaphorePermit>,
+}
 
 /// What a port speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +99,8 @@ struct Shared {
     places: Mutex<Places>,
     leaving: Mutex<HashMap<Number, Arc<Notify>>>,
     states: Arc<Semaphore>,
+    /// The share of each address, as long as one of its connections uses it.
+    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
     room: Room,
 }
 
@@ -100,6 +113,8 @@ const ROOM_CHECK: Duration = Duration::from_millis(100);
 const HANDSHAKE_RECORD: u8 = 22;
 /// Bytes of a TLS record before its content.
 const RECORD_HEAD_BYTES: usize = 5;
+/// Addresses whose shares are kept before the unused ones are forgotten: more than a port has connections.
+const SHARES_KEPT: usize = 4_096;
 
 // === impl Port ===
 
@@ -110,6 +125,7 @@ impl Port {
             places: Mutex::new(Places::new(limits)),
             leaving: Mutex::default(),
             states: Arc::new(Semaphore::new(states)),
+            shares: Mutex::default(),
             room,
         }))
     }
@@ -120,7 +136,7 @@ impl Port {
         let (number, gone) = self.0.places.lock().admit(address);
         self.0.leaving.lock().insert(number, Arc::clone(&evicted));
         self.evict(gone);
-        Held { port: self.clone(), number, evicted }
+        Held { port: self.clone(), number, address: places::peer(address), evicted }
     }
 
     fn evict(&self, gone: Option<Number>) -> bool {
@@ -130,10 +146,29 @@ impl Port {
 
     fn make_room(&self) -> bool {
         let gone = match self.0.room {
-            Room::FromUnproven(grace) => self.0.places.lock().make_room(now(), grace),
+            Room::FromUnproven { grace, .. } => self.0.places.lock().make_room(now(), grace),
             Room::FromIdle => self.0.places.lock().evict_idle(),
         };
         self.evict(gone)
+    }
+
+    fn make_room_at(&self, address: IpAddr, grace: Duration) -> bool {
+        let gone = self.0.places.lock().make_room_at(address, now(), grace);
+        self.evict(gone)
+    }
+
+    /// The permits of an address.
+    fn share(&self, address: IpAddr, share: usize) -> Arc<Semaphore> {
+        let mut shares = self.0.shares.lock();
+        if let Some(known) = shares.get(&address).and_then(Weak::upgrade) {
+            return known;
+        }
+        if SHARES_KEPT <= shares.len() {
+            shares.retain(|_, share| share.strong_count() > 0);
+        }
+        let new = Arc::new(Semaphore::new(share));
+        shares.insert(address, Arc::downgrade(&new));
+        new
     }
 }
 
@@ -147,20 +182,17 @@ impl Held {
 
     /// Waits in line until the connection may hold the state of TLS or HTTP.
     pub async fn begin(&self) -> StatePermit {
-        let mut permit = pin!(Arc::clone(&self.port.0.states).acquire_owned());
-        // Each connection in line evicts one other, so that none goes without need.
-        let mut has_evicted = self.port.0.states.available_permits() == 0 && self.port.make_room();
-        loop {
-            tokio::select! {
-                biased;
-                permit = &mut permit => {
-                    let permit = permit.expect("the semaphore is never closed");
-                    self.port.0.places.lock().begin(self.number, now());
-                    return StatePermit(permit);
-                }
-                () = sleep(ROOM_CHECK), if !has_evicted => has_evicted = self.port.make_room(),
+        let of_address = match self.port.0.room {
+            // First in the line of its address, so that the line of the port is short.
+            Room::FromUnproven { grace, share } => {
+                let share = self.port.share(self.address, share);
+                Some(in_line(share, || self.port.make_room_at(self.address, grace)).await)
             }
-        }
+            Room::FromIdle => None,
+        };
+        let of_port = in_line(Arc::clone(&self.port.0.states), || self.port.make_room()).await;
+        self.port.0.places.lock().begin(self.number, now());
+        StatePermit { of_port, of_address }
     }
 
     /// Records that the sender is known. Returns false if all places are taken by busy connections.
@@ -191,6 +223,20 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.port.0.places.lock().leave(self.number);
         self.port.0.leaving.lock().remove(&self.number);
+    }
+}
+
+/// Waits for a permit. `make_room` evicts a connection that has one; it returns false if none may go yet.
+async fn in_line(permits: Arc<Semaphore>, make_room: impl Fn() -> bool) -> OwnedSemaphorePermit {
+    // Each connection in line evicts one other, so that none goes without need.
+    let mut has_evicted = permits.available_permits() == 0 && make_room();
+    let mut permit = pin!(permits.acquire_owned());
+    loop {
+        tokio::select! {
+            biased;
+            permit = &mut permit => return permit.expect("the semaphore is never closed"),
+            () = sleep(ROOM_CHECK), if !has_evicted => has_evicted = make_room(),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sockets and connections: their places, their time-outs and their shutdown.
 //!
 //! A connection begins with a place and a small buffer. Only when its ClientHello or its first head is complete does it
-//! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits. It keeps its permit until its
-//! sender is known. [`tidegate_process::places`] says which connection goes if a place is needed.
+//! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits, half of them for one address. It keeps
+//! its permit until its sender is known. [`tidegate_process::places`] says which connection goes if a place is needed.
 //!
 //! [`Limits::unproven`]: super::Limits::unproven
 
@@ -335,7 +335,7 @@ impl Doors {
                 proven: limits.connections,
                 sender: limits.sender_connections,
             };
-            Port::new(places, limits.unproven, Room::FromUnproven(GRACE))
+            Port::new(places, limits.unproven, Room::FromUnproven { grace: GRACE, share: (limits.unproven / 2).max(1) })
         };
         Doors {
             forwarded: port(),

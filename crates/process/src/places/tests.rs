@@ -22,8 +22,8 @@ impl Port {
     /// Does one thing after another, and says who went.
     ///
     /// `a@1` accepts `a` from the address 10.0.0.1, `a+` completes its first message, `a=` proves its sender, `a=x` its
-    /// sender x, `a.` ends its request, `a!` begins one, `a-` closes it; `room` needs a place, `idle` needs one of an
-    /// idle connection, `later` lets the grace pass. `?` says that there is no place.
+    /// sender x, `a.` ends its request, `a!` begins one, `a-` closes it; `room` needs a place, `room@1` one of the
+    /// address 10.0.0.1, `idle` one of an idle connection, `later` lets the grace pass. `?` says that there is no place.
     fn plays(&mut self, script: &str) -> String {
         let mut went = String::new();
         for word in script.split_whitespace() {
@@ -33,6 +33,10 @@ impl Port {
                     None
                 }
                 "room" => self.places.make_room(self.now, GRACE),
+                room if room.starts_with("room@") => {
+                    let address = format!("10.0.0.{}", &room[5..]).parse().unwrap();
+                    self.places.make_room_at(address, self.now, GRACE)
+                }
                 "idle" => self.places.evict_idle(),
                 word => self.does(word, &mut went),
             };
@@ -104,6 +108,8 @@ fn the_oldest_handshake_of_the_fullest_address_makes_room_after_a_grace() {
     check("a@1 a+ room", "");
     check("a@1 a+ later room room", "a");
     check("a@2 a+ b@1 b+ c@1 c+ later room room room", "bac");
+    // An address that has used up its share makes room itself, even if another has more.
+    check("a@2 a+ b@1 b+ c@1 c+ room@2 later room@2 room@2 room@3", "a");
     // One that is complete or has answered is not overdue.
     check("a@1 a+ a= later room", "");
     check("a@1 a+ later a. room later room", "a");

@@ -73,7 +73,7 @@ const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 #[tokio::test(start_paused = true)]
 async fn one_that_waits_for_room_gets_it_from_the_oldest_once_its_grace_is_over() {
     let grace = Duration::from_secs(1);
-    let port = Port::new(LIMITS, 2, Room::FromUnproven(grace));
+    let port = Port::new(LIMITS, 2, Room::FromUnproven { grace, share: 2 });
     let started = Instant::now();
     let (first, second, third) = (port.admit(ADDRESS), port.admit(ADDRESS), port.admit(ADDRESS));
     let of_first = first.begin().await;
@@ -88,6 +88,37 @@ async fn one_that_waits_for_room_gets_it_from_the_oldest_once_its_grace_is_over(
     assert!(grace <= waited && waited < grace + 2 * ROOM_CHECK, "{waited:?}");
     let stays = tokio::time::timeout(Duration::ZERO, second.evicted()).await;
     assert!(stays.is_err(), "one is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_holds_its_share_and_others_do_not_wait_for_it() {
+    let grace = Duration::from_secs(1);
+    let port = Port::new(LIMITS, 4, Room::FromUnproven { grace, share: 2 });
+    let flood: Vec<Held> = (0..4).map(|_| port.admit(ADDRESS)).collect();
+    let (of_first, _of_second) = (flood[0].begin().await, flood[1].begin().await);
+    // Two more of that address wait in its own line.
+    let mut waiting = [Box::pin(flood[2].begin()), Box::pin(flood[3].begin())];
+    for one in &mut waiting {
+        assert!(is_pending(one.as_mut()).await);
+    }
+    let started = Instant::now();
+    let other = port.admit(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)));
+    let _of_other = other.begin().await;
+    assert_eq!(started.elapsed(), Duration::ZERO, "its own address has room");
+    // The line moves on when the oldest of the address is overdue, and takes nothing of the other address.
+    let leaves = async {
+        flood[0].evicted().await;
+        drop(of_first);
+    };
+    let (_of_third, ()) = tokio::join!(waiting[0].as_mut(), leaves);
+    assert!(grace <= started.elapsed());
+    let stays = tokio::time::timeout(Duration::ZERO, other.evicted()).await;
+    assert!(stays.is_err(), "another address pays for its own connections only");
+}
+
+/// Whether a future is pending after it was polled once.
+async fn is_pending<T>(future: Pin<&mut impl Future<Output = T>>) -> bool {
+    tokio::time::timeout(Duration::ZERO, future).await.is_err()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,19 +1,26 @@
 //! `tidegate sim listener --attack`: events of others while thousands of connections finish nothing.
 //!
-//! The listener is a process of its own, with both ports and the limits of the daemon. The connections are of four
-//! kinds: silent, half a ClientHello, half a head, and an event of a known runtime whose body does not end. Each one
-//! that the listener closes is opened again, at a limited rate. Attackers and other senders have the same address, as
-//! behind a load balancer. At the end, known senders open more connections than there are places for, so that all
+//! The listener is a process of its own, with both ports and the limits of the daemon. The connections are of five
+//! kinds: silent, half a ClientHello, a whole one and nothing after it, half a head, and an event of a known runtime
+//! whose body does not end. Each one that the listener closes is opened again, at a limited rate. Attackers and other
+//! senders have the same address, as behind a load balancer; those that begin a handshake and do not continue have one
+//! of their own. At the end, known senders open more connections than there are places for, so that all
 //! places together are taken.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::TcpSocket,
     sync::{Mutex, watch},
     task::JoinSet,
     time::{Interval, MissedTickBehavior, interval, timeout},
@@ -38,6 +45,7 @@ use tidegate_testbed::{self as testbed, Folder, Guarded};
 enum Kind {
     Silent,
     HalfHello,
+    WholeHello,
     HalfHead,
     SlowBody,
 }
@@ -48,6 +56,8 @@ struct Attack {
     tls: SocketAddr,
     /// The beginning of an event.
     head: Vec<u8>,
+    /// What a client sends first.
+    hello: Vec<u8>,
     /// Limits how many connections are opened in a second.
     pace: Mutex<Interval>,
 }
@@ -75,7 +85,10 @@ const SETTLE: Duration = Duration::from_secs(3);
 const START_MAX: Duration = Duration::from_secs(30);
 const ADDRESSES: &str = "addresses";
 
-const KINDS: [Kind; 4] = [Kind::Silent, Kind::HalfHello, Kind::HalfHead, Kind::SlowBody];
+/// From where connections come that begin a handshake and do not continue.
+const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 0);
+
+const KINDS: [Kind; 5] = [Kind::Silent, Kind::HalfHello, Kind::WholeHello, Kind::HalfHead, Kind::SlowBody];
 const WAYS: [(&str, Way); 4] = [
     ("plain, keep-alive", Way::Forwarded { keep: true }),
     ("plain, new connections", Way::Forwarded { keep: false }),
@@ -145,7 +158,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         event::path(event::CONTRACT, event::MANAGER),
         load::header(&culprit.certificate)
     );
-    let attack = Arc::new(Attack { forwarded, tls, head: head.into_bytes(), pace: Mutex::new(pace) });
+    let hello = load::hello(HOST, authority.pem())?;
+    let attack = Arc::new(Attack { forwarded, tls, head: head.into_bytes(), hello, pace: Mutex::new(pace) });
     let mut connections = JoinSet::new();
     for index in 0..arguments.unfinished {
         let attack = Arc::clone(&attack);
@@ -227,14 +241,19 @@ impl Attack {
         /// The first eleven bytes of a ClientHello with 512.
         const HALF_HELLO: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3];
         let address = match kind {
-            Kind::HalfHello => self.tls,
+            Kind::HalfHello | Kind::WholeHello => self.tls,
             Kind::Silent if (index / KINDS.len()).is_multiple_of(2) => self.tls,
             Kind::Silent | Kind::HalfHead | Kind::SlowBody => self.forwarded,
         };
-        let mut stream = TcpStream::connect(address).await?;
+        let socket = TcpSocket::new_v4()?;
+        if matches!(kind, Kind::WholeHello) {
+            socket.bind(ELSEWHERE)?;
+        }
+        let mut stream = socket.connect(address).await?;
         match kind {
             Kind::Silent => {}
             Kind::HalfHello => stream.write_all(&HALF_HELLO).await?,
+            Kind::WholeHello => stream.write_all(&self.hello).await?,
             Kind::HalfHead => stream.write_all(&self.head[..self.head.len() / 2]).await?,
             Kind::SlowBody => stream.write_all(&self.head).await?,
         }
@@ -245,7 +264,7 @@ impl Attack {
                 (Ok(Ok(_)), _) => {}
                 (Ok(Err(error)), _) => return Err(error),
                 (Err(_elapsed), Kind::SlowBody) => stream.write_all(b" ").await?,
-                (Err(_elapsed), Kind::Silent | Kind::HalfHello | Kind::HalfHead) => {}
+                (Err(_elapsed), Kind::Silent | Kind::HalfHello | Kind::WholeHello | Kind::HalfHead) => {}
             }
         }
     }

@@ -188,15 +188,28 @@ pub(super) fn header(pem: &str) -> String {
 
 /// TLS as an agent uses it. Without resumption, because the Go agents have none.
 fn connector(authority: &str, identity: &kube_sim::Identity) -> anyhow::Result<TlsConnector> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).context("the authority is PEM")?)?;
     let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).context("the key is PEM")?;
     let mut config = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(authority)?)
         .with_client_auth_cert(chain.context("the certificate is PEM")?, key)?;
     config.resumption = rustls::client::Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// The first message of a client without a certificate.
+pub(super) fn hello(host: &str, authority: &str) -> anyhow::Result<Vec<u8>> {
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots(authority)?).with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).context("the host is a name")?;
+    let mut hello = Vec::new();
+    rustls::ClientConnection::new(Arc::new(config), name)?.write_tls(&mut hello)?;
+    Ok(hello)
+}
+
+fn roots(authority: &str) -> anyhow::Result<rustls::RootCertStore> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).context("the authority is PEM")?)?;
+    Ok(roots)
 }
 
 // === impl Until ===
