@@ -100,10 +100,7 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
                 context.panicked.insert(subject);
                 tell(context, subject);
             }
-            match failure.retry_after() {
-                Some(asked) => later(context, work, failure.class, asked),
-                None => Finish::Failed(failure.class),
-            }
+            after_failure(&failure, work.attempt(), context.resync)
         }
     })
 }
@@ -234,14 +231,12 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
     }
 }
 
-/// Ends a pass that an overloaded API server refused. The next try waits as long as the server asked, and keeps the
-/// triggers.
-fn later(context: &Context, work: &Work<Subject>, class: Class, asked: Duration) -> Finish {
-    let delay = retry::at_least(retry::delay(class, work.attempt(), context.resync), asked);
-    for trigger in work.triggers().iter() {
-        context.queue.push_after(work.subject().clone(), trigger, delay);
-    }
-    Finish::After(delay, Trigger::Retry)
+/// Ends a pass that failed. If an overloaded API server refused it, the next try waits as long as the server asked. It
+/// counts as a failure: a server that asks for no wait would otherwise never get a longer pause than the first.
+fn after_failure(failure: &Failure, attempt: u32, interval: Duration) -> Finish {
+    let class = failure.class;
+    let delay = |asked| retry::at_least(retry::delay(class, attempt, interval), asked);
+    failure.retry_after().map_or(Finish::Failed(class), |asked| Finish::FailedFor(class, delay(asked)))
 }
 
 /// Logs the first failure, and then each time that the number of attempts doubles. A failure that lasts a day would

@@ -159,7 +159,7 @@ impl SourcePass<'_> {
         drop(place);
         if let Err(problem) = result {
             known.fetch = mem::take(&mut known.fetch).with_failure(problem.failure());
-            self.log(&problem);
+            self.log(&problem, known.fetch.failures());
         }
     }
 
@@ -178,9 +178,9 @@ impl SourcePass<'_> {
         }
     }
 
-    fn log(&self, problem: &Problem) {
+    fn log(&self, problem: &Problem, failures: u32) {
         let reason = problem.failure().reason;
-        tracing::warn!(source = %self.key, reason, error = %problem, "cannot read a source");
+        tracing::warn!(source = %self.key, reason, error = %problem, failures, "cannot read a source");
     }
 
     // --- fetch ---
@@ -261,10 +261,11 @@ impl SourcePass<'_> {
         requested: Option<String>,
         result: Result<(), Problem>,
     ) {
-        let poll = retry::poll(terms.interval, ambient::fraction());
-        known.fetch = decide::ended(terms, before, &result, Instant::now(), poll);
+        let fraction = ambient::fraction();
+        let poll = retry::poll(terms.interval, fraction);
+        known.fetch = decide::ended(terms, before, &result, Instant::now(), poll, fraction);
         known.handled = requested.or(known.handled.take());
-        result.unwrap_or_else(|problem| self.log(&problem));
+        result.unwrap_or_else(|problem| self.log(&problem, known.fetch.failures()));
     }
 
     /// Takes the step that follows from a successful fetch, which took so long.

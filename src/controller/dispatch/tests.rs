@@ -24,6 +24,24 @@ async fn a_panic_is_a_failure_that_says_what_happened() {
 }
 
 #[test]
+fn an_api_server_that_asks_to_wait_is_a_failure_with_a_growing_pause() {
+    let minute = Duration::from_secs(60);
+    for (asked, attempt, expected) in [
+        (None, 9, Finish::Failed(Class::Transient)),
+        (Some(0), 1, Finish::FailedFor(Class::Transient, Duration::from_millis(500))),
+        (Some(0), 3, Finish::FailedFor(Class::Transient, Duration::from_secs(2))),
+        (Some(5), 3, Finish::FailedFor(Class::Transient, Duration::from_secs(5))),
+        (Some(1), 99, Finish::FailedFor(Class::Transient, retry::BACKOFF_MAX)),
+        (Some(86_400), 1, Finish::FailedFor(Class::Transient, retry::BACKOFF_MAX)),
+    ] {
+        let retry_after = asked.map(Duration::from_secs);
+        let error = tidegate_cluster::Error::TooManyRequests { cluster: "kcp".into(), retry_after };
+        let failure = Failure::new(Class::Transient, "TooManyRequests", error);
+        assert_eq!(after_failure(&failure, attempt, minute), expected, "{asked:?} {attempt}");
+    }
+}
+
+#[test]
 fn the_metrics_distinguish_how_passes_end() {
     let after = |trigger| Ok(Finish::After(Duration::from_secs(1), trigger));
     let failed = |class, reason| Err(Failure::new(class, reason, "why"));

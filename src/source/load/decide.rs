@@ -224,22 +224,28 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
     is_over || is_asked || (is_triggered && !must_wait)
 }
 
-/// The last fetch, once it has ended with `result`. `poll` is when the next one is due without a failure.
+/// The last fetch, once it has ended with `result`. `poll` is when the next one is due without a failure. `fraction` is
+/// a random number from 0 to 1.
 pub(super) fn ended(
     terms: &Terms,
     before: &Fetching,
     result: &Result<(), Problem>,
     now: Instant,
     poll: Duration,
+    fraction: f64,
 ) -> Fetching {
     let (outcome, failures, wait) = match result {
         Ok(()) => (ReadOutcome::Done, 0, poll),
         Err(problem) => {
-            let failure = problem.failure();
+            let (failure, failures) = (problem.failure(), before.failures().saturating_add(1));
             let asked = failure.retry_after.unwrap_or_default();
-            // A wait that the git server asks for replaces the interval.
-            let wait = if failure.remedy == Remedy::Later { asked } else { retry::at_least(poll, asked) };
-            (ReadOutcome::Failed(failure), before.failures().saturating_add(1), wait)
+            let wait = match failure.remedy {
+                // A wait that the git server asks for, up to an hour, replaces the interval. It may be none at all, so
+                // it is never shorter than the wait after a failure of which the server says nothing.
+                Remedy::Later => asked.max(retry::within(terms.interval, failures, fraction)),
+                Remedy::Retry | Remedy::Secret(_) | Remedy::Edit => retry::at_least(poll, asked),
+            };
+            (ReadOutcome::Failed(failure), failures, wait)
         }
     };
     Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome })

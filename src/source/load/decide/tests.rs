@@ -35,7 +35,7 @@ fn a_request_by_annotation_is_handled_once() {
     let mut source = source(&json!({}));
     source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
     let (terms, now) = (Terms::from_source(&source).unwrap(), Instant::now());
-    let last = ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE);
+    let last = ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE, 0.0);
     assert!(is_due(&source, &terms, &last, only(Trigger::Changed), now));
     source.status = Some(serde_json::from_value(json!({ "lastHandledReconcileAt": "noon" })).unwrap());
     assert!(!is_due(&source, &terms, &last, only(Trigger::Changed), now));
@@ -143,7 +143,7 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
         again: false,
     };
     let now = Instant::now();
-    let failed = ended(&terms, &Fetching::Pending, &Err(Problem::Local), now, MINUTE);
+    let failed = ended(&terms, &Fetching::Pending, &Err(Problem::Local), now, MINUTE, 0.0);
     for (fetch, running, progress, expected) in [
         (Fetching::Pending, None, FetchProgress::Asks, "done"),
         (Fetching::Pending, Some(fetch()), FetchProgress::Ended, "the revision is fetched, and waits until checks"),
@@ -156,7 +156,7 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
         ),
         // What is known of the last fetch stays.
         (failed, Some(fetch()), FetchProgress::Waits, "spec.url names a path"),
-        (ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE), Some(fetch()), FetchProgress::Asks, "done"),
+        (ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE, 0.0), Some(fetch()), FetchProgress::Asks, "done"),
     ] {
         let known = KnownSource { fetch, running, ..KnownSource::default() };
         let found = match fetched_so_far(&known, &terms, progress) {
@@ -182,12 +182,41 @@ fn failures_in_a_row_are_counted_and_a_server_may_ask_to_wait() {
         Fetching::Ended(last) => last.next - now,
         Fetching::Pending => unreachable!("it ended"),
     };
-    let first = ended(&terms, &Fetching::Pending, &Err(Problem::Interrupted(found())), now, MINUTE);
+    let first = ended(&terms, &Fetching::Pending, &Err(Problem::Interrupted(found())), now, MINUTE, 0.0);
     assert_eq!((first.failures(), next(&first)), (1, MINUTE));
-    let second = ended(&terms, &first, &lost(), now, MINUTE);
+    let second = ended(&terms, &first, &lost(), now, MINUTE, 0.0);
     assert_eq!((second.failures(), next(&second)), (2, Duration::from_secs(90)));
-    let third = ended(&terms, &second, &Ok(()), now, MINUTE);
+    let third = ended(&terms, &second, &Ok(()), now, MINUTE, 0.0);
     assert_eq!((third.failures(), next(&third)), (0, MINUTE));
+}
+
+#[test]
+fn a_git_server_that_asks_for_no_wait_is_not_asked_at_once() {
+    let (seconds, now) = (Duration::from_secs, Instant::now());
+    for (interval, failures, asked, expected) in [
+        ("10s", 0, 0, 500),
+        ("10s", 1, 0, 1_000),
+        ("10s", 100, 0, 8_000),
+        ("10m", 0, 1, 1_000),
+        ("10m", 4, 1, 8_000),
+        ("10m", 100, 1, 120_000),
+        // A longer wait replaces the interval, in both directions.
+        ("10s", 0, 3_600, 3_600_000),
+        ("1h", 0, 30, 30_000),
+    ] {
+        let terms = Terms::from_source(&source(&json!({ "interval": interval }))).unwrap();
+        let error = git::Error::Status {
+            url: Box::new(terms.url.parse().unwrap()),
+            status: 429,
+            said: None,
+            retry_after: Some(seconds(asked)),
+        };
+        let before = LastFetch { settings: terms.fetching(), next: now, failures, outcome: ReadOutcome::Done };
+        let found = ended(&terms, &Fetching::Ended(before), &Err(Problem::Git(error)), now, MINUTE, 0.0);
+        let Fetching::Ended(last) = found else { unreachable!("it ended") };
+        let expected = (Duration::from_millis(expected), failures + 1);
+        assert_eq!((last.next - now, last.failures), expected, "{interval} {failures} {asked}");
+    }
 }
 
 #[test]
