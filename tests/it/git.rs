@@ -460,6 +460,8 @@ async fn redirects_that_lead_nowhere_good_are_not_followed() {
     assert!(plain.requests().is_empty());
     redirect("https://user:s3cret@localhost/".into());
     assert_eq!(fixture.error().await, format!("{url} redirects to a URL with credentials, which is refused"));
+    redirect("javascript:alert(1)".into());
+    assert_eq!(fixture.error().await, format!("{url} redirects to a URL that is neither https nor http"));
     redirect("https://169.254.169.254/latest/meta-data".into());
     let sentence = "169.254.169.254 is a link-local or metadata address; connections to those are refused";
     assert_eq!(fixture.error().await, sentence);

@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 
 use super::remote::Credentials;
 
@@ -75,10 +78,10 @@ fn secrets(credentials: Option<&Credentials>) -> Vec<String> {
         Some(Credentials::Bearer(token)) => vec![token.clone()],
         Some(Credentials::Basic { username, password }) => {
             let pair = format!("{username}:{password}");
-            vec![STANDARD.encode(&pair), pair, password.clone()]
+            vec![pair, password.clone()]
         }
     };
-    let encoded: Vec<String> = secrets.iter().map(|secret| percent_encoded(secret)).collect();
+    let encoded: Vec<String> = secrets.iter().flat_map(|secret| encodings(secret)).collect();
     secrets.extend(encoded);
     secrets.retain(|secret| !secret.is_empty());
     // A long form may contain a short one.
@@ -182,6 +185,21 @@ fn token_at(word: &str) -> Option<usize> {
         })
     };
     TOKENS.iter().filter_map(begins).min()
+}
+
+/// The encodings of a secret that a server may quote: percent-encoding, hex in both cases, and base64 in both alphabets,
+/// with and without padding, which may be percent-encoded in turn.
+fn encodings(secret: &str) -> Vec<String> {
+    let nibbles = secret.bytes().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect();
+    let mut encodings = vec![percent_encoded(secret), hex.to_ascii_uppercase(), hex];
+    for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+        let bare = engine.encode(secret);
+        let padding = "=".repeat(bare.len().wrapping_neg() % 4);
+        let padded = format!("{bare}{padding}");
+        encodings.extend([percent_encoded(&padded), padded, percent_encoded(&bare), bare]);
+    }
+    encodings
 }
 
 fn percent_encoded(text: &str) -> String {

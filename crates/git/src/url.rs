@@ -157,6 +157,9 @@ fn parse_http(rest: &str, encrypted: bool) -> Result<Url, ParseUrlError> {
         Some((user_info, host)) => (Some(user_info), host),
         None => (None, authority),
     };
+    if host.is_empty() || host.starts_with(':') {
+        return Err(ParseUrlError::Host);
+    }
     let scheme = if encrypted { "https" } else { "http" };
     let text = format!("{scheme}://{}{}", host.to_ascii_lowercase(), path.trim_end_matches('/'));
     let uri: Uri = text.parse().map_err(|_| ParseUrlError::Invalid)?;

@@ -24,17 +24,31 @@ pub type Why = &'static str;
 /// Fails if the redirect must not be followed.
 pub fn follow(origin: &Uri, current: &Uri, location: &[u8]) -> Result<Hop, Why> {
     let location = std::str::from_utf8(location).map_err(|_| "to an invalid URL")?;
+    if has_other_scheme(location) {
+        return Err("to a URL that is neither https nor http");
+    }
     let uri = resolve(current, location).ok_or("to an invalid URL")?;
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if current.scheme_str() == Some("http") => {}
         Some("http") => return Err("from https to plain http, which is refused"),
-        _ => return Err("to a scheme other than http"),
+        _ => return Err("to a URL that is neither https nor http"),
     }
     if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
         return Err("to a URL with credentials, which is refused");
     }
     Ok(Hop { is_same_origin: parts(&uri) == parts(origin), uri })
+}
+
+/// Whether a URL has a scheme that is neither https nor http, for example `javascript:`. A path may contain a colon
+/// after its first slash.
+fn has_other_scheme(location: &str) -> bool {
+    let Some((scheme, _)) = location.split(['/', '?', '#']).next().and_then(|start| start.split_once(':')) else {
+        return false;
+    };
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    is_scheme && !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http")
 }
 
 /// Scheme, host and port.

@@ -37,6 +37,29 @@ fn a_quotation_contains_no_credential_and_no_user_info() {
 }
 
 #[test]
+fn a_quotation_contains_no_encoded_credential() {
+    // The password alone.
+    check("no token czNjci9ldA== here", "no token *** here");
+    check("no token czNjci9ldA here, czNjci9ldA%3D%3D", "no token *** here, ***");
+    check("no token 733363722f6574, 733363722F6574 here", "no token ***, *** here");
+    check("pair 616e6e613a733363722f6574", "pair ***");
+    let token = Credentials::Bearer("~~~???!".to_owned());
+    for encoded in [
+        "fn5+Pz8/IQ==",
+        "fn5+Pz8/IQ",
+        "fn5-Pz8_IQ==",
+        "fn5-Pz8_IQ",
+        "fn5%2BPz8%2FIQ%3D%3D",
+        "7e7e7e3f3f3f21",
+        "7E7E7E3F3F3F21",
+        "~~~%3F%3F%3F%21",
+    ] {
+        let found = clean(format!("unknown {encoded}, sorry").as_bytes(), Some(&token)).unwrap();
+        assert_eq!(found.to_string(), "unknown ***, sorry", "{encoded}");
+    }
+}
+
+#[test]
 fn a_quotation_is_short_and_debug_shows_nothing_of_it() {
     let long = clean("é".repeat(5_000).as_bytes(), None).unwrap();
     assert_eq!(long.to_string().chars().count(), CHARS_MAX);

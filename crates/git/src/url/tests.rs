@@ -45,7 +45,10 @@ fn what_is_no_url_of_a_repository_is_refused_in_words() {
         "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port",
     );
     check("https://host/a?token=s3cret", "error: a repository URL must not contain `?` or `#`");
-    check("https:///a", "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port");
+    check("https:///a", "error: the URL has no valid host");
+    check("https://", "error: the URL has no valid host");
+    check("https://:443/a", "error: the URL has no valid host");
+    check("https://anna@/a", "error: the URL has no valid host");
     check(
         "https://host:99999/a",
         "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port",

@@ -33,8 +33,13 @@ fn a_redirect_that_is_not_followed_says_why() {
     let origin = "https://r.example.com/v2/a/blobs/x";
     check(origin, "http://r.example.com/y", Err("from https to plain http, which is refused"));
     check("http://r.example.com/a", "http://r.example.com/b", Ok(("http://r.example.com/b", false)));
-    check(origin, "file:///etc/passwd", Err("to an invalid URL"));
-    check(origin, "ftp://r.example.com/y", Err("to a scheme other than http"));
+    for other in
+        ["javascript:alert(1)", "data:text/html,a", "MAILTO:anna", "file:///etc/passwd", "ftp://r.example.com/y"]
+    {
+        check(origin, other, Err("to a URL that is neither https nor http"));
+    }
+    check(origin, "y/a:b", Ok(("https://r.example.com/v2/a/blobs/y/a:b", true)));
+    check(origin, "?u=a:b", Ok(("https://r.example.com/v2/a/blobs/?u=a:b", true)));
     check(origin, "https://u:p@r.example.com/y", Err("to a URL with credentials, which is refused"));
     check(origin, "https://", Err("to an invalid URL"));
     check(origin, "/a b", Err("to an invalid URL"));
