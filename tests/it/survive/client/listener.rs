@@ -98,16 +98,30 @@ async fn half_heads_in_all_places_shut_out_no_gateway() {
     }
 }
 
-/// A request of a gateway with a certificate, of which the body does not come.
+/// Requests of a known runtime, forwarded by the gateway, of which the bodies do not come.
 #[tokio::test]
 async fn bodies_that_do_not_come_shut_out_no_runtime_but_their_own() {
-    let bench = Bench::with(|builder| builder.forwarded(Xfcc::default()).limits(few()), 64).await;
-    let head = |header: &str| {
-        format!("POST /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n{header}\r\n\r\n")
-    };
-    let half = flood(bench.address, 40, head("x-forwarded-client-cert: none").as_bytes()).await;
-    assert_eq!(client::post(bench.address, &bench.header("runtime-1"), BODY).await.status, 200);
-    drop(half);
+    const SHARE: usize = 4;
+    let limits = Limits { sender_requests: SHARE, body: Duration::from_secs(60), ..few() };
+    let bench = Bench::with(|builder| builder.forwarded(Xfcc::default()).limits(limits), 64).await;
+    let own = bench.header("runtime-1");
+    let head = format!("POST /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n{own}\r\n\r\n");
+    let half = flood(bench.address, SHARE, head.as_bytes()).await;
+    // The listener may not have read all heads yet.
+    eventually("the share of the runtime is taken", SOON, async || {
+        match client::post(bench.address, &own, BODY).await.status {
+            503 => Ok(()),
+            status => Err(status.to_string()),
+        }
+    })
+    .await;
+    // Beyond its share, its requests are refused, and those of others are not.
+    let more = flood(bench.address, 40, head.as_bytes()).await;
+    for other in ["runtime-2", "runtime-3"] {
+        assert_eq!(client::post(bench.address, &bench.header(other), BODY).await.status, 200, "{other}");
+    }
+    assert_eq!(client::post(bench.address, &own, BODY).await.status, 503, "its share is still taken");
+    drop((half, more));
 }
 
 /// What tools and the kubelet ask is answered, and the memory of the daemon stays far below its pod's limit.
