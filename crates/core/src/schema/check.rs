@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{
     Violation, ViolationKind, metadata,
-    node::{Bounds, Limit, List, Node, Others, Type, Width},
+    node::{Allowed, Bounds, Limit, List, Node, Others, Type, Width},
     rule, suggest,
 };
 use crate::{budget::Budget, object::PathPart};
@@ -25,8 +25,6 @@ pub(super) struct Found<'a> {
     budget: &'a Budget,
 }
 
-/// How many allowed values a message names: a schema may have thousands.
-const ALLOWED_MAX: usize = 50;
 /// The longest excerpt of a value in a message, in characters.
 const EXCERPT_LEN_MAX: usize = 60;
 
@@ -276,21 +274,21 @@ fn duplicate_message(list: &List, item: &Value) -> String {
 }
 
 fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found<'_>) {
-    if schema.allowed.is_empty() || schema.allowed.contains(value) {
+    let Allowed { all, first } = &schema.allowed;
+    if all.is_empty() || all.contains(value) {
         return;
     }
     if out.is_full() {
         out.more += 1;
         return;
     }
-    let allowed = schema.allowed.iter().take(ALLOWED_MAX).map(|allowed| format!("`{}`", excerpt(allowed)));
-    let allowed = allowed.collect::<Vec<String>>().join(", ");
-    let message = match schema.allowed.len().saturating_sub(ALLOWED_MAX) {
+    let allowed = first.iter().map(|allowed| format!("`{}`", excerpt(allowed))).collect::<Vec<String>>().join(", ");
+    let message = match all.len().saturating_sub(first.len()) {
         0 => format!("`{}` is not one of {allowed}", excerpt(value)),
         more => format!("`{}` is not one of {allowed} and {more} more", excerpt(value)),
     };
     let mut violation = path.violation(ViolationKind::Enum, message);
-    let texts = schema.allowed.iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
+    let texts = all.iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
     violation.hint =
         value.as_str().and_then(|text| suggest::nearest(text, texts)).map(|meant| format!("did you mean `{meant}`?"));
     out.push(violation);

@@ -1,6 +1,6 @@
 //! The compiled form of a schema: JSONSchemaProps with compiled patterns, formats and rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -24,7 +24,7 @@ pub(super) struct Node {
     pub(super) items: Option<Box<Node>>,
     pub(super) list: List,
     pub(super) default: Option<Value>,
-    pub(super) allowed: Vec<Value>,
+    pub(super) allowed: Allowed,
     pub(super) pattern: Option<Regex>,
     /// The pattern as its author wrote it.
     pub(super) pattern_text: String,
@@ -42,6 +42,15 @@ pub(super) struct Node {
     pub(super) one_of: Vec<Node>,
     pub(super) not: Option<Box<Node>>,
     pub(super) rules: Vec<Rule>,
+}
+
+/// The values of an `enum`. Empty for a schema without one.
+#[derive(Debug, Default)]
+pub(super) struct Allowed {
+    /// Looked up for each value: both may have a hundred thousand.
+    pub(super) all: HashSet<Value>,
+    /// The first ones, for messages.
+    pub(super) first: Vec<Value>,
 }
 
 /// The type of a value.
@@ -160,7 +169,7 @@ impl Node {
             items: compile_items(mode, props, field)?,
             list: List::from_schema(props),
             default: props.default.as_ref().map(|default| default.0.clone()),
-            allowed: props.enum_.iter().flatten().map(|allowed| allowed.0.clone()).collect(),
+            allowed: Allowed::from_schema(props),
             pattern: pattern.map(pattern::compile).transpose().map_err(|problem| error(problem.to_string()))?,
             pattern_text: pattern.unwrap_or_default().to_owned(),
             format: props.format.as_deref().and_then(Format::from_name),
@@ -287,6 +296,23 @@ impl Type {
 /// The server accepts `8080.0` as an integer, as JSON does.
 fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+// === impl Allowed ===
+
+impl Allowed {
+    /// How many values a message names.
+    const NAMED_MAX: usize = 50;
+
+    fn from_schema(props: &JSONSchemaProps) -> Allowed {
+        let mut found = Allowed::default();
+        for value in props.enum_.iter().flatten().map(|allowed| &allowed.0) {
+            if found.all.insert(value.clone()) && found.first.len() < Allowed::NAMED_MAX {
+                found.first.push(value.clone());
+            }
+        }
+        found
+    }
 }
 
 // === impl List ===

@@ -10,7 +10,7 @@ use super::{
     format::{Format, duration_nanoseconds},
     pattern, suggest,
 };
-use crate::object::DisplayPath;
+use crate::{budget::Budget, object::DisplayPath};
 
 /// An object schema with this schema for `spec`.
 fn schema(spec: Value) -> Schema {
@@ -174,6 +174,19 @@ fn enums_name_what_was_meant() {
         &["spec.a: `ignore` is not one of `Ignore`, `CreateAndDelete`, `` (did you mean `Ignore`?)"],
     );
     check(schema, json!({"a": "Delete"}), &["spec.a: `Delete` is not one of `Ignore`, `CreateAndDelete`, ``"]);
+}
+
+/// Compared one by one, these would take minutes.
+#[test]
+fn an_enum_of_many_values_is_looked_up() {
+    let values = |letter: char| (0..100_000).map(|number| format!("{letter}{number}")).collect::<Vec<_>>();
+    let items = json!({"type": "string", "enum": values('a')});
+    let schema = schema(json!({"type": "array", "items": items}));
+    let wrong = object(json!(values('b')));
+    let (listed, more) = schema.check_some(&wrong, 1, &Budget::default());
+    assert_eq!((listed.len(), more), (1, 99_999));
+    assert!(listed[0].message.ends_with(", `a49` and 99950 more"), "{}", listed[0].message);
+    assert!(schema.check(&object(json!(values('a')))).is_empty());
 }
 
 #[test]
