@@ -250,7 +250,8 @@ async fn run_live(
 fn parse(cache: &mut definition::Cache, snapshot: &Snapshot, options: &definition::Options) {
     loop {
         let pieces = definition::ahead(cache, snapshot, options);
-        if pieces.is_empty() {
+        // The cache keeps nothing of a check that ended early, so the same pieces would come again.
+        if pieces.is_empty() || options.budget.is_over() {
             return;
         }
         let done = on_threads(pieces.len(), PIECES_A_THREAD_MIN, |share| {
@@ -320,6 +321,7 @@ impl Arguments {
         let mut known = cache.begin(&loaded.options);
         parse(&mut known, &loaded.snapshot, &loaded.options);
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut known);
+        loaded.complete()?;
         let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
         loaded.hint(&mut diagnostics);
         cache.end(known);

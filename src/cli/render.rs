@@ -72,6 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
+    loaded.complete()?;
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;

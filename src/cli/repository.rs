@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
 use tidegate_core::{
     api::{self, GitSource, names},
+    budget::Budget,
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake,
@@ -47,8 +49,8 @@ pub(super) struct Counting {
     /// Read the definitions in this namespace; repeat the option for more
     #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
     namespaces: Vec<String>,
-    /// Use the name, `paths`, `ignore`, `templates`, `strict` and `allow` of the GitSource in this YAML file [default:
-    /// none]
+    /// Use the name, `paths`, `ignore`, `templates`, `strict`, `allow` and `timeout` of the GitSource in this YAML file
+    /// [default: none]
     #[arg(long, value_name = "FILE")]
     source_file: Option<PathBuf>,
 }
@@ -71,6 +73,8 @@ pub(super) struct Loaded {
     pub(super) below: String,
     /// The folder on disk that paths are relative to.
     root: PathBuf,
+    /// The time for a check.
+    timeout: Duration,
 }
 
 /// Name of the source if no file names one.
@@ -124,6 +128,7 @@ impl Counting {
             None => intake::Policy::default(),
         };
         let spec = gitsource.as_ref().map(|source| source.spec.clone()).unwrap_or_default();
+        let timeout = intake::timeout(&spec).context("cannot use the GitSource")?;
         let at = |path: &str| match (own_root, path) {
             (true, "") => below.clone(),
             (true, path) => format!("{below}/{path}"),
@@ -137,10 +142,10 @@ impl Counting {
             .with_context(|| format!("cannot read {}", path.display()))
         };
         let mut filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
-        if own_root {
-            filter = filter.within(std::slice::from_ref(&below), &[]);
-        } else if gitsource.is_some() {
-            filter = filter.within(selected.unwrap_or(&spec.paths), &spec.ignore);
+        // Without any of them, the whole repository is read, because files refer to each other.
+        if own_root || gitsource.is_some() || selected.is_some() {
+            let root = if own_root { &*below } else { "" };
+            filter = filter.within_folder(root, selected.unwrap_or(&spec.paths), &spec.ignore);
         }
         let mut snapshot = read(previous, &filter)?;
         if own_root {
@@ -162,6 +167,7 @@ impl Counting {
             strict: spec.strict,
             allow: Allow { kinds: allow.kinds, namespaces: allow.namespaces, names: allow.names },
             namespaces: self.namespaces.clone(),
+            budget: lasting(timeout),
             ..Options::default()
         };
         let mut cache = Cache::default();
@@ -184,7 +190,7 @@ impl Counting {
         );
         let below = if own_root { below } else { String::new() };
         let root = place.root.join(&below);
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, suspended, part, below, root })
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, suspended, part, below, root, timeout })
     }
 }
 
@@ -196,6 +202,26 @@ impl Loaded {
         if self.part.take().is_some() {
             self.options.paths.clear();
         }
+    }
+
+    /// Gives the check all of its time again. Fails if it was over already.
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+        self.complete()?;
+        self.options.budget = lasting(self.timeout);
+        Ok(())
+    }
+
+    /// Fails if the time for the check was over before its end. The definitions are then incomplete: what is missing
+    /// would look deleted.
+    pub(super) fn complete(&self) -> anyhow::Result<()> {
+        if self.options.budget.was_exceeded() {
+            bail!(
+                "the definitions at {} could not all be checked in time: use `--source-file` with a GitSource that has a \
+                 longer `spec.timeout`, or split the repository",
+                self.snapshot.revision
+            );
+        }
+        Ok(())
     }
 
     /// Warns about a repository inside this one if there are errors: the user may have meant the inner one.
@@ -274,6 +300,12 @@ pub(super) fn try_templates(mut diagnostics: Diagnostics, library: &Library, tri
         trial.run(&mut diagnostics, templates);
     }
     templates.with_uses(diagnostics, &template::Uses::from_definitions(trial.definitions))
+}
+
+/// The time for a check. It begins with the first question.
+fn lasting(timeout: Duration) -> Budget {
+    let begin = OnceLock::new();
+    Budget::new(move || begin.get_or_init(Instant::now).elapsed() < timeout)
 }
 
 /// Reads a GitSource and checks it against its schema, as the API server does.

@@ -381,8 +381,9 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     cache.end();
     if options.budget.was_exceeded() {
         let message = "the definitions could not all be checked in time";
-        diagnostics
-            .push(Diagnostic::error(code::UNFINISHED, message).hint("give it more time, or split the repository"));
+        let hint = "set a longer `spec.timeout` in the GitSource (a command reads it with `--source-file`), or split the \
+                    repository";
+        diagnostics.push(Diagnostic::error(code::UNFINISHED, message).hint(hint));
     }
     if options.room.was_exceeded() {
         let message = "the definitions take more memory than there is";

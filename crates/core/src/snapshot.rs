@@ -52,6 +52,8 @@ pub struct Filter {
 /// Where definitions are.
 #[derive(Debug)]
 struct Scope {
+    /// The folder that paths and patterns are relative to. Nothing outside of it is in the scope.
+    root: String,
     /// Empty for all.
     paths: Vec<String>,
     /// The patterns of `ignore`.
@@ -148,11 +150,17 @@ impl Filter {
     /// gitignore pattern. What is invalid selects nothing; [`crate::definition::read`] reports it.
     #[must_use]
     pub fn within(self, paths: &[String], ignore: &[String]) -> Filter {
+        self.within_folder("", paths, ignore)
+    }
+
+    /// The same in this folder only, which the paths and patterns are relative to.
+    #[must_use]
+    pub fn within_folder(self, root: &str, paths: &[String], ignore: &[String]) -> Filter {
         let mut paths: Vec<String> = paths.iter().filter_map(|path| normalise(path).ok()).collect();
         if paths.iter().any(String::is_empty) {
             paths.clear();
         }
-        Filter { scope: Some(Arc::new(Scope::new(paths, ignore.to_vec()))), ..self }
+        Filter { scope: Some(Arc::new(Scope::new(root.to_owned(), paths, ignore.to_vec()))), ..self }
     }
 
     /// Also the YAML and JSON files at or below these module paths.
@@ -202,22 +210,27 @@ impl Filter {
 // === impl Scope ===
 
 impl Scope {
-    fn new(paths: Vec<String>, patterns: Vec<String>) -> Scope {
+    fn new(root: String, paths: Vec<String>, patterns: Vec<String>) -> Scope {
         let mut builder = GitignoreBuilder::new("");
         for pattern in &patterns {
             // An invalid pattern matches nothing.
             let _ = builder.add_line(None, pattern);
         }
         let ignore = builder.build().unwrap_or_else(|_| Gitignore::empty());
-        Scope { paths, patterns, ignore }
+        Scope { root, paths, patterns, ignore }
     }
 
     fn covers(&self, path: &str) -> bool {
+        let Some(path) = relative(path, &self.root) else { return false };
         let selected = self.paths.is_empty() || self.paths.iter().any(|folder| is_below(path, folder));
         selected && !self.ignore.matched_path_or_any_parents(path, false).is_ignore()
     }
 
     fn enters(&self, folder: &str) -> bool {
+        if is_below(&self.root, folder) {
+            return true;
+        }
+        let Some(folder) = relative(folder, &self.root) else { return false };
         let selected = |path: &String| is_below(folder, path) || is_below(path, folder);
         // A pattern with `!` may select a part of an ignored folder.
         let is_ignored =
@@ -234,15 +247,15 @@ mod scope {
 
     use super::Scope;
 
-    type Parts = (Vec<String>, Vec<String>);
+    type Parts = (String, Vec<String>, Vec<String>);
 
     pub(super) fn serialize<S: Serializer>(scope: &Option<Arc<Scope>>, to: S) -> Result<S::Ok, S::Error> {
-        scope.as_ref().map(|scope| (&scope.paths, &scope.patterns)).serialize(to)
+        scope.as_ref().map(|scope| (&scope.root, &scope.paths, &scope.patterns)).serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<Scope>>, D::Error> {
         let parts = Option::<Parts>::deserialize(from)?;
-        Ok(parts.map(|(paths, patterns)| Arc::new(Scope::new(paths, patterns))))
+        Ok(parts.map(|(root, paths, patterns)| Arc::new(Scope::new(root, paths, patterns))))
     }
 }
 
@@ -262,10 +275,13 @@ pub fn is_below_any<T: Borrow<str> + Ord>(path: &str, folders: &BTreeSet<T>) -> 
 
 /// Whether `path` is `folder` or below it. Everything is below the empty path.
 pub fn is_below(path: &str, folder: &str) -> bool {
-    match path.strip_prefix(folder) {
-        Some(rest) => folder.is_empty() || rest.is_empty() || rest.starts_with('/'),
-        None => false,
-    }
+    relative(path, folder).is_some()
+}
+
+/// The path relative to a folder, if it is the folder or below it.
+fn relative<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(folder)?;
+    if folder.is_empty() || rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 // === impl Snapshot ===

@@ -169,7 +169,7 @@ const RUNTIME_REQUESTS: usize = 8;
 ///
 /// # Errors
 ///
-/// Fails only if an argument is invalid. The report names clusters that cannot be reached.
+/// Fails if an argument is invalid, or if the definitions could not all be checked in time. The report names clusters that cannot be reached.
 pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
     let shared = Shared::new(given.masker);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
@@ -183,7 +183,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
-    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world);
+    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
     inputs.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
     inputs.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
     inputs.numbers = given.numbers;
@@ -229,17 +229,21 @@ fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
 }
 
 /// Reads the definitions, which may refer to objects in the control plane.
+///
+/// Fails if they could not all be checked in time.
 fn read(
-    loaded: Loaded,
+    mut loaded: Loaded,
     library: Library,
     mut diagnostics: Diagnostics,
     modules: &Modules,
     world: &World,
-) -> (Inputs, Diagnostics) {
-    let elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
-    let options = definition::Options { elsewhere, ..loaded.options };
+) -> anyhow::Result<(Inputs, Diagnostics)> {
+    // What the control plane took to answer is no time of the check.
+    loaded.restart()?;
+    loaded.options.elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
     let mut definitions =
-        definition::read(&mut diagnostics, &loaded.snapshot, &options, &mut definition::Cache::default());
+        definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
+    loaded.complete()?;
     let catalog = world.catalog();
     let installed = world.installed();
     let (source, agents) = (&loaded.source, &render::sample_agents());
@@ -264,7 +268,7 @@ fn read(
         numbers: false,
         maintenance: None,
     };
-    (inputs, diagnostics)
+    Ok((inputs, diagnostics))
 }
 
 /// The VirtualService of each Watcher.

@@ -114,7 +114,7 @@ impl Terms {
             follow: follow(spec)?,
             paths: spec.paths.iter().map(|path| relative(path, "paths")).collect::<Result<_, _>>()?,
             interval,
-            timeout: duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)?,
+            timeout: timeout(spec)?,
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
             ignore: spec.ignore.clone(),
@@ -172,6 +172,11 @@ pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy,
         limit_percent: number(limit.percent, default.limit_percent)?,
         confirmed,
     })
+}
+
+/// The timeout of a GitSource. Fails if it is no duration.
+pub fn timeout(spec: &GitSourceSpec) -> Result<Duration, TermsError> {
+    duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)
 }
 
 /// A path in the repository, without `./` and surrounding slashes. The empty path is the root.

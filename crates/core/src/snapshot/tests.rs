@@ -48,3 +48,21 @@ fn a_link_has_no_object_id() {
     assert_eq!(snapshot.object_id("link.yaml"), None);
     assert_eq!(snapshot.object_id("absent"), None);
 }
+
+#[test]
+fn paths_and_patterns_are_relative_to_the_folder_of_the_scope() {
+    let (paths, ignore) = (["modules".to_owned()], ["/modules/junk/".to_owned()]);
+    for root in ["", "land", "a/land"] {
+        let filter = Filter::new(None).within_folder(root, &paths, &ignore);
+        let below = |path: &str| if root.is_empty() { path.to_owned() } else { format!("{root}/{path}") };
+        for (folder, expected) in [("modules", true), ("modules/a", true), ("modules/junk", false), ("junk", false)] {
+            assert_eq!(filter.enters(&below(folder)), expected, "{root}: {folder}");
+            assert_eq!(filter.takes(&below(&format!("{folder}/x.yaml"))), expected, "{root}: {folder}");
+        }
+    }
+    let filter = Filter::new(None).within_folder("a/land", &[], &[]);
+    for (folder, expected) in [("a", true), ("a/land", true), ("a/land/x", true), ("a/landing", false), ("b", false)] {
+        assert_eq!(filter.enters(folder), expected, "{folder}");
+    }
+    assert!(filter.takes("a/land/x.yaml") && !filter.takes("a/x.yaml") && !filter.takes("modules/x.yaml"));
+}

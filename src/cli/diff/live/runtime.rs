@@ -528,8 +528,9 @@ impl<'a> RuntimeComparison<'a> {
             let wishes = module.wishes.iter().flatten();
             let has_injected = module.name == DEPLOYER && restricted.contains(DEPLOYER);
             wishes.map(move |(wish, adopt)| {
-                let recorded = *adopt || module.owned.contains(&wish.object.id());
-                let whose = if recorded { Whose::Ours } else { Whose::Manifest(module.manifest.clone()) };
+                let id = wish.object.id();
+                let is_ours = module.owned.contains(&id) || *adopt && !module.is_held_by_sibling(&id, modules);
+                let whose = if is_ours { Whose::Ours } else { Whose::Manifest(module.manifest.clone()) };
                 (if has_injected { with_live_data(wish, present) } else { wish.clone() }, whose)
             })
         });
@@ -613,6 +614,7 @@ impl<'a> RuntimeComparison<'a> {
     /// Reports that a module has an object of another owner.
     fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
         let module = modules.iter().find(|module| module.manifest == *manifest);
+        let is_of_sibling = module.is_some_and(|module| module.is_held_by_sibling(&wish.object.id(), modules));
         let whose = match managers {
             [] => "it has no field manager".to_owned(),
             managers => format!("it is {}", managers.join(", ")),
@@ -626,7 +628,11 @@ impl<'a> RuntimeComparison<'a> {
                  nothing of the module",
                 wish.object.id()
             )),
-            hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
+            hint: Some(if is_of_sibling {
+                "remove it from one of the modules".to_owned()
+            } else {
+                format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)
+            }),
             place: wish.places.first().cloned(),
         });
     }
@@ -831,6 +837,14 @@ impl Module {
     /// The recorded objects that are removed.
     fn prunes(&self) -> Vec<Prune> {
         Prune::between(self.desired.as_ref().map_or(Desired::Nothing, Desired::Module), &self.owned)
+    }
+
+    /// Whether another of `modules`, which are in order, has an object in its inventory, or also wants it and comes
+    /// first. Its annotation does not take it from that one.
+    fn is_held_by_sibling(&self, id: &ObjectId, modules: &[Module]) -> bool {
+        let is_other = |module: &&Module| module.manifest != self.manifest;
+        modules.iter().filter(is_other).any(|other| other.owned.contains(id))
+            || modules.iter().take_while(is_other).any(|other| other.wants(id))
     }
 
     fn wants(&self, id: &ObjectId) -> bool {
