@@ -421,7 +421,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         loop {
             let lines = shared.stores.next_hold(&shared.kcp, &shared.namespaces).await;
             definitions.say(&lines);
-            if definitions.readmits() {
+            if definitions.has_new_answer() {
                 shared.stores.wake_all();
             }
         }

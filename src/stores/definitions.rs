@@ -53,8 +53,9 @@ struct State {
     is_end_confirmed: bool,
     /// When the present definition of Kymas was created, if a user had confirmed the deletion of the one before.
     confirmed: Option<Timestamp>,
-    /// The namespaces in which a pass was turned away. It is woken when it would no longer be.
-    turned_away: BTreeSet<String>,
+    /// The namespaces in which a pass was turned away, and for which holds: their text is in the status. The pass is
+    /// woken when it would get another answer.
+    turned_away: BTreeMap<String, Vec<Hold>>,
     /// What was last said in the log.
     said: Option<String>,
 }
@@ -168,6 +169,16 @@ fn held(observed: &Observed, state: &State, namespace: &str, now: Instant) -> Op
     })
 }
 
+/// Whether passes that were turned away for one of these holds must know that this one is there now, if any.
+fn is_news(now: Option<&Hold>, told: &[Hold]) -> bool {
+    match now {
+        None => true,
+        // An answer that fails now and then would wake all runtimes each time, and tells them nothing.
+        Some(Hold::Unknown(..)) => false,
+        Some(now) => told.iter().any(|told| !told.is_like(now)),
+    }
+}
+
 // === impl Definitions ===
 
 impl Definitions {
@@ -198,27 +209,32 @@ impl Definitions {
         self.turn_away(namespace, Hold::stops_all)
     }
 
-    /// The known hold, if it `concerns` the pass that asks. The pass is woken at its end.
+    /// The known hold, if it `concerns` the pass that asks. The pass is woken when it changes or ends.
     fn turn_away(&self, namespace: &str, concerns: impl Fn(&Hold) -> bool) -> Option<Hold> {
         let mut state = self.state.lock();
         let nothing = Observed::new();
         let observed = state.read.as_ref().map_or(&nothing, |(_, observed)| observed);
         // In one step with the look: else the hold could end in between, and nothing would wake the pass.
         let hold = held(observed, &state, namespace, Instant::now()).filter(|hold| concerns(hold))?;
-        state.turned_away.insert(namespace.to_owned());
+        let told = state.turned_away.entry(namespace.to_owned()).or_default();
+        if !told.iter().any(|told| told.is_like(&hold)) {
+            told.push(hold.clone());
+        }
         Some(hold)
     }
 
-    /// Whether passes were turned away that would not be now. Answers so once.
-    pub(crate) fn readmits(&self) -> bool {
-        let turned_away = self.state.lock().turned_away.clone();
-        let readmitted: Vec<String> =
-            turned_away.into_iter().filter(|namespace| self.known_hold(namespace).is_none()).collect();
+    /// Whether passes were turned away that would not be now, or for another reason. Answers so once.
+    pub(crate) fn has_new_answer(&self) -> bool {
         let mut state = self.state.lock();
-        for namespace in &readmitted {
+        let nothing = Observed::new();
+        let observed = state.read.as_ref().map_or(&nothing, |(_, observed)| observed);
+        let answer = |namespace: &str| held(observed, &state, namespace, Instant::now());
+        let anew = state.turned_away.iter().filter(|(namespace, told)| is_news(answer(namespace).as_ref(), told));
+        let anew: Vec<String> = anew.map(|(namespace, _)| namespace.clone()).collect();
+        for namespace in &anew {
             state.turned_away.remove(namespace);
         }
-        !readmitted.is_empty()
+        !anew.is_empty()
     }
 
     /// When the definition of Kymas was created, if that is known. What is older may return, unless a user has
@@ -475,6 +491,15 @@ impl fmt::Display for Guarded {
 // === impl Hold ===
 
 impl Hold {
+    /// Whether it is the same reason, regardless of details that change from moment to moment.
+    fn is_like(&self, other: &Hold) -> bool {
+        match (self, other) {
+            (Hold::Unknown(one, _), Hold::Unknown(another, _)) => one == another,
+            (Hold::Returning(_), Hold::Returning(_)) => true,
+            (one, another) => one == another,
+        }
+    }
+
     /// Whether runtimes are left alone altogether, and not only what is being deleted: their plans depend on what is
     /// missing.
     fn stops_all(&self) -> bool {

@@ -95,7 +95,7 @@ async fn a_definition_that_went_and_came_between_two_reads_returns_as_any_other(
     definitions.applied(&source, Instant::now());
     tokio::time::advance(LAG_MAX).await;
     assert_eq!(see(uid("b")), None);
-    assert!(definitions.readmits());
+    assert!(definitions.has_new_answer());
     // A read that failed in between hides nothing.
     assert_eq!(see(Presence::Unknown("no".to_owned())), None);
     assert_eq!(see(uid("c")), Some(Hold::Returning(vec![source.clone()])));
@@ -128,15 +128,52 @@ fn the_text_names_what_is_wrong_and_the_command() {
 #[tokio::test(start_paused = true)]
 async fn who_was_turned_away_is_woken_once_also_if_the_hold_was_never_said() {
     let definitions = Definitions::default();
-    assert!(definitions.stop("kcp-system").is_none() && !definitions.readmits());
+    assert!(definitions.stop("kcp-system").is_none() && !definitions.has_new_answer());
     definitions.set_served("kymas", "kcp-system", false, &[]);
     assert!(definitions.stop("team-a").is_none());
     assert_eq!(definitions.stop("kcp-system"), Some(Hold::NotServed("kymas")));
-    assert!(!definitions.readmits(), "it would be turned away again");
+    assert!(!definitions.has_new_answer(), "it would be turned away again");
     definitions.set_served("kymas", "kcp-system", true, &[]);
     tokio::time::advance(LAG_MAX).await;
-    assert!(definitions.readmits());
-    assert!(!definitions.readmits());
+    assert!(definitions.has_new_answer());
+    assert!(!definitions.has_new_answer());
+}
+
+/// The reason is in the status of each Kyma, with a command that helps against this reason only.
+#[tokio::test(start_paused = true)]
+async fn who_was_turned_away_is_woken_once_for_each_other_reason() {
+    let definitions = Definitions::default();
+    let see = |presence: Presence| {
+        definitions.take(Instant::now(), observed([(KYMAS, presence)]), &[]);
+        let is_news = definitions.has_new_answer();
+        let _ = definitions.stop("kcp-system");
+        is_news
+    };
+    let unknown = |error: &str| Presence::Unknown(error.to_owned());
+    for (step, (presence, expected)) in [
+        (present(), false),
+        (terminating(false), false),
+        (terminating(false), false),
+        (Presence::Absent, true),
+        (Presence::Absent, false),
+        (unknown("no"), false),
+        (unknown("never"), false),
+        (Presence::Absent, false),
+        (terminating(false), true),
+        (present(), true),
+        (present(), false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(see(presence.clone()), expected, "{step}: {presence:?}");
+    }
+    // Two passes that were turned away at different moments are both woken.
+    let told = [Hold::Terminating(KYMAS), Hold::Absent(KYMAS)];
+    assert!(is_news(Some(&Hold::Absent(KYMAS)), &told));
+    // Sources that apply one after the other wake no runtime.
+    let source = Key::new("kcp-system", "landscape");
+    assert!(!is_news(Some(&Hold::Returning(Vec::new())), &[Hold::Returning(vec![source])]));
 }
 
 #[tokio::test(start_paused = true)]
