@@ -81,7 +81,12 @@ pub(crate) enum Objects {
     /// They are being read. The runtime is woken when that ends.
     Pending,
     /// They cannot be read. The runtime is woken when they can, or when there is another reason.
-    Failed(String),
+    Failed {
+        /// Why.
+        message: String,
+        /// Whether only the registry is away.
+        is_away: bool,
+    },
 }
 
 /// A runtime that waits for objects.
@@ -246,7 +251,7 @@ impl Components {
         self.wake.notify_one();
         match told {
             Told::Pending => Objects::Pending,
-            Told::Failed(message) => Objects::Failed(message),
+            Told::Failed { message, is_away } => Objects::Failed { message, is_away },
         }
     }
 

@@ -80,6 +80,11 @@ pub(super) fn not_done() -> Failure {
     Failure { message, class: Class::Transient, retry_after: None, is_of_host: false }
 }
 
+/// Whether a read failed only because the registry is away: it does not answer, or says that it cannot.
+pub(super) fn is_away(failure: &Failure) -> bool {
+    failure.is_of_host && failure.class == Class::Transient
+}
+
 /// The Event about a moved tag.
 pub(super) fn moved_note(moved: &Moved) -> (Severity, String) {
     let Moved { component, installed, found, .. } = moved;

@@ -98,7 +98,12 @@ pub(super) enum Told {
     /// It is being read. The runtime is woken when that ends.
     Pending,
     /// It cannot be read. The runtime is woken when it can, or when there is another reason.
-    Failed(String),
+    Failed {
+        /// Why.
+        message: String,
+        /// Whether only the registry is away. It may have the layer as it was.
+        is_away: bool,
+    },
 }
 
 /// What to do next.
@@ -150,6 +155,8 @@ struct Entry {
     failure: Option<String>,
     /// Whether the last failure was one of the registry as a whole.
     is_of_host: bool,
+    /// Whether the last failure was that the registry is away.
+    is_away: bool,
     /// Failures in a row.
     attempt: u32,
     running: Option<Instant>,
@@ -236,7 +243,7 @@ impl State {
         self.wait(kyma, trigger, wanted.clone(), now);
         let entry = self.entry(wanted, now);
         match &entry.failure {
-            Some(failure) => Told::Failed(failure.clone()),
+            Some(failure) => Told::Failed { message: failure.clone(), is_away: entry.is_away },
             None => {
                 if entry.running.is_none() {
                     entry.due.get_or_insert(now);
@@ -335,6 +342,7 @@ impl State {
             Outcome::Failed(failure) => {
                 entry.attempt = entry.attempt.saturating_add(1);
                 entry.is_of_host = failure.is_of_host;
+                entry.is_away = decide::is_away(&failure);
                 entry.asked = began;
                 let delay = decide::delay(&failure, entry.attempt, fraction);
                 // A renewal that was requested meanwhile does not wait.
@@ -433,6 +441,7 @@ impl State {
             found: None,
             failure: (!has_registry).then(|| decide::NO_REGISTRY.to_owned()),
             is_of_host: false,
+            is_away: false,
             attempt: 0,
             running: None,
             due: has_registry.then_some(now),
@@ -481,7 +490,7 @@ impl State {
 
 impl Entry {
     fn succeed(&mut self, now: Instant, fraction: f64) {
-        (self.attempt, self.failure, self.is_of_host) = (0, None, false);
+        (self.attempt, self.failure, self.is_of_host, self.is_away) = (0, None, false, false);
         self.due.get_or_insert(now + retry::jittered(CHECK_INTERVAL, fraction));
     }
 

@@ -1,8 +1,8 @@
 //! Computes which of our objects must leave a cluster, and which stay and why.
 //!
 //! Never prunes on an incomplete view: the desired set is a [`CompleteModule`], which only exists if
-//! every object of the module could be read. Never prunes objects outside the inventory or the
-//! namespace `kyma-system`. [`Prune::verdict`] decides a second time, from the live object, whether
+//! every object of the module could be read. Never prunes objects outside the inventory, nor those
+//! that Tidegate keeps in every runtime. [`Prune::verdict`] decides a second time, from the live object, whether
 //! it may really be deleted.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -13,7 +13,7 @@ use crate::{
     api::names,
     inventory::Inventory,
     object::{Gvk, ObjectId},
-    render::CompleteModule,
+    render::{self, CompleteModule},
 };
 
 mod cover;
@@ -171,10 +171,10 @@ impl Verdict {
     }
 }
 
-/// Objects that no change or removal of a module may delete: the namespace with the runtime's own
-/// Kyma.
+/// Objects that no change or removal of a module may delete: those that Tidegate keeps in every runtime. An inventory
+/// may list them: earlier versions installed modules that contain them.
 fn is_never_pruned(id: &ObjectId) -> bool {
-    id.group.is_empty() && &*id.kind == "Namespace" && &*id.name == names::SKR_NAMESPACE
+    render::is_runtime_namespace(id) || render::is_in_every_runtime(id)
 }
 
 /// Objects with user data are only deleted on request: with the whole module, or by an annotation.

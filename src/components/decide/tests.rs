@@ -38,6 +38,21 @@ fn failures_are_told_in_the_words_of_lifecycle_manager() {
 }
 
 #[test]
+fn only_a_registry_that_may_answer_later_is_away() {
+    let of = |class, is_of_host| Failure { message: String::new(), class, retry_after: None, is_of_host };
+    for (failure, expected) in [
+        (not_pulled(&oci::Error::Connect { from: "r/keda:1.0.0".to_owned(), why: "connection refused" }), true),
+        (of(Class::Transient, true), true),
+        (of(Class::Transient, false), false),
+        (of(Class::Stalled, true), false),
+        (not_pulled_without_access(&NoAccess("no Secret".to_owned())), false),
+        (not_done(), false),
+    ] {
+        assert_eq!(is_away(&failure), expected, "{failure:?}");
+    }
+}
+
+#[test]
 fn the_delay_follows_class_attempt_and_registry() {
     let failure = |class, retry_after: Option<u64>| Failure {
         message: String::new(),

@@ -312,6 +312,30 @@ async fn row_46_a_registry_that_is_away_does_not_hurt_what_is_installed() {
     assert_eq!(notes(&stage, "connection refused").await.len(), 1);
 }
 
+/// #46: a resync cannot read the layer from a registry that is away. What is installed stays Ready.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_46_a_resync_without_the_registry_leaves_what_is_installed_ready() {
+    let server = Server::start(None, None).await;
+    server.push("", &artifact("keda", "1.0.0", "one"), None);
+    let host = format!("--oci-registry-host={}", server.address());
+    let stage = stage_with(&["keda"], &[&host, "--resync=10s"]).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    drop(server);
+    stage.kill().await;
+    stage.forget();
+    stage.start();
+    let unchecked = "the objects cannot be checked for drift while the registry of the module is away";
+    eventually("an Event says so", SOON, async || match notes(&stage, unchecked).await.len() {
+        0 => Err("no Event".to_owned()),
+        _ => Ok(()),
+    })
+    .await;
+    assert!(is_ready(&manifest(&stage, "keda", "it is there", |_| true).await));
+    text_is(&stage, "keda", "one").await;
+}
+
 /// #46: a tag that was moved is an Event, and changes nothing until it is requested on the Kyma.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_46_a_moved_tag_changes_nothing_until_it_is_requested() {

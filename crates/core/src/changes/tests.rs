@@ -127,6 +127,17 @@ fn kyma_system_is_never_pruned() {
 }
 
 #[test]
+fn what_every_runtime_has_is_never_pruned() {
+    let platform = [
+        "CustomResourceDefinition/kymas.operator.kyma-project.io",
+        "ValidatingWebhookConfiguration/skr-webhook",
+        "Deployment/kyma-system/skr-webhook",
+    ];
+    check(Desired::Nothing, &platform, &[]);
+    check(Desired::Module(&module(&[])), &platform, &[]);
+}
+
+#[test]
 fn another_version_is_the_same_object() {
     check(Desired::Module(&module(&["Boat/a/boat"])), &["Boat/a/boat"], &[]);
     let beta = inventory(&["Boat/a/boat"], "v1beta1");

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::{InjectError, Injection, scope};
+use super::{InjectError, Injection, platform, scope};
 use crate::{
     api::names::{self, annotation, label},
     definition::{ModuleObjects, SourceObject},
@@ -139,10 +139,13 @@ impl SharedObjects {
 // === impl CompleteModule ===
 
 impl CompleteModule {
-    /// Labels and serialises the objects of a module.
+    /// Labels and serialises the objects of a module. The Namespace `kyma-system` is left out: Tidegate applies its
+    /// own in every runtime, and two owners would overwrite each other's labels.
     pub fn new(module: &ModuleObjects) -> CompleteModule {
         let objects: Vec<Object> = module.objects().iter().map(SourceObject::object).collect();
-        CompleteModule(Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None)))
+        let SharedObjects { mut objects, .. } = SharedObjects::new(&objects, Mark::Module, &|_| None);
+        objects.retain(|object| !platform::is_runtime_namespace(&object.id));
+        CompleteModule(Arc::new(SharedObjects::sorted(objects)))
     }
 
     /// The objects.
@@ -329,6 +332,18 @@ mod tests {
         assert_eq!(object.label(label::MANAGED_BY), Some("kyma"));
         assert_eq!(object.annotation(annotation::DISCLAIMER), Some(annotation::DISCLAIMER_TEXT));
         assert_eq!(object.value()["data"]["text"], "((owner)) stays");
+    }
+
+    #[test]
+    fn the_namespace_of_every_runtime_is_left_out_of_a_module() {
+        let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kyma-system}\n---\napiVersion: v1\nkind: \
+                    Namespace\nmetadata: {name: own}\n";
+        let (tree, path) = ("0".repeat(40).parse().unwrap(), "objects.yaml".into());
+        let files = [(&path, text.as_bytes())].into_iter();
+        let module = crate::definition::module_objects(tree, files, &crate::yaml::Limits::default()).unwrap();
+        let complete = CompleteModule::new(&module);
+        let [only] = complete.objects().objects.as_slice() else { panic!("{:?}", complete.objects()) };
+        assert_eq!((&*only.id.name, only.index), ("own", 1), "its place is still that in the module");
     }
 
     #[test]
