@@ -103,6 +103,11 @@ impl ApplyTarget<'_> {
         Filling { owner, kcp: self.context.kcp }
     }
 
+    /// The name of the image pull Secret that Tidegate keeps in every runtime, if one is configured.
+    fn pull_secret(&self) -> Option<&str> {
+        self.context.settings.plan.pull_secret.as_deref()
+    }
+
     /// Whether this pass checks all objects of the runtime.
     fn checks(&self) -> bool {
         self.live.is_some()
@@ -139,10 +144,13 @@ pub(crate) async fn reconcile(
             ReadObjects::Pending => {
                 Ok(ManifestReport { is_waiting: true, ..ManifestReport::unchanged(manifest, None) })
             }
-            ReadObjects::Failed { message, is_retried } => {
+            ReadObjects::Failed { message, is_retried, is_away } => {
                 let is_expected = enact::is_expected(target, manifest);
-                match decide::unavailable(manifest, target.checks(), is_expected) {
-                    Unavailable::Leave => Ok(ManifestReport::unchanged(manifest, None)),
+                match decide::unavailable(manifest, target.checks(), is_expected, is_away) {
+                    Unavailable::Leave => {
+                        enact::publish(target, manifest, decide::unchecked_note(target.checks()));
+                        Ok(ManifestReport::unchanged(manifest, None))
+                    }
                     Unavailable::TryAgain(delay) => Ok(ManifestReport::unchanged(manifest, Some(delay))),
                     Unavailable::Report => report_unavailable(target, manifest, &message, is_retried, known).await,
                 }

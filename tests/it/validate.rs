@@ -412,7 +412,10 @@ cases! {
     good_module_with_a_crd => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).file("modules/cache/1.0.0/objects/cr.yaml",
         "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: 3\n").file("modules/cache/1.0.0/objects/role.yaml",
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: example:cache\nrules: []\n");
-    module_object_list => good().file("modules/cache/1.0.0/objects/list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
+    module_object_list => good().file(
+        "modules/cache/1.0.0/objects/list.yaml",
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n",
+    );
     module_object_twice => good().file("modules/cache/1.0.0/objects/more.yaml", GOOD[1].1);
     module_with_a_definition => good().file("modules/cache/1.0.0/objects/kyma.yaml", GOOD[3].1.replace("dev", "more"));
     module_with_a_link => good().link("modules/cache/1.0.0/objects/more.yaml", "config.yaml");
@@ -522,4 +525,81 @@ fn the_example_is_good() {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("validate").arg(example).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.starts_with("0 errors, 0 warnings in "), "{text}");
+}
+
+const SOURCE: &str = "\
+apiVersion: tidegate.dev/v1alpha1
+kind: GitSource
+metadata: {name: landscape, namespace: kcp-system}
+spec:
+  url: https://git.example.com/landscape
+";
+
+/// A folder that no snapshot can have: it is too deep.
+fn with_junk(folder: Folder, path: &str) -> Folder {
+    folder.file(&format!("{path}{}/x.yaml", "/d".repeat(70)), "")
+}
+
+#[test]
+fn what_is_outside_of_the_paths_is_not_opened() {
+    let folder = with_junk(good(), "junk");
+    assert_eq!(folder.run(&[]).1, 2);
+    let (text, exit) = folder.run(&["--paths", "modules,landscapes"]);
+    assert_eq!(exit, 0, "{text}");
+    // A folder with `.tidegate` in a larger repository.
+    let outer = tempfile::tempdir().unwrap();
+    // Without a prefix, its name would be hidden.
+    let root = tempfile::Builder::new().prefix("land").tempdir_in(outer.path()).unwrap();
+    let mut folder = Folder { root, arguments: Vec::new() };
+    for (path, text) in GOOD {
+        folder = folder.file(path, text);
+    }
+    folder = with_junk(folder, "junk").git(&["init", "-q", ".."]);
+    for (name, fields) in
+        [("none", ""), ("paths", "  paths: [modules, landscapes]\n"), ("ignore", "  ignore: [/junk/]\n")]
+    {
+        folder = folder.file(&format!(".tidegate/{name}.yaml"), format!("{SOURCE}{fields}"));
+        let file = folder.root.path().join(format!(".tidegate/{name}.yaml"));
+        let (text, exit) = folder.run(&["--source-file", file.to_str().unwrap()]);
+        assert_eq!(exit, if name == "none" { 2 } else { 0 }, "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_check_ends_after_the_timeout_of_the_source() {
+    let crd = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: caches.example.com}
+spec:
+  group: example.com
+  names: {kind: Cache, plural: caches}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              sizes:
+                type: array
+                items: {type: integer}
+                x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, self.all(c, a + b + c >= 0)))'}]
+---
+apiVersion: example.com/v1
+kind: Cache
+metadata: {name: a, namespace: cache-system}
+";
+    let sizes = vec!["1"; 2000].join(", ");
+    let folder = good()
+        .file("modules/cache/1.0.0/objects/slow.yaml", format!("{crd}spec: {{sizes: [{sizes}]}}\n"))
+        .file(".tidegate/dev.yaml", format!("{SOURCE}  timeout: 1s\n"));
+    let file = folder.root.path().join(".tidegate/dev.yaml");
+    let (text, exit) = folder.run(&["--source-file", file.to_str().unwrap()]);
+    assert!(text.contains("error[check-unfinished]: ") && text.contains("spec.timeout") && exit == 3, "{text}");
 }

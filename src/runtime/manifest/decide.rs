@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     Purpose,
-    ownership::Conflicts,
+    ownership::{Conflicts, Owner},
     recorded,
     state::{InstalledObjects, Retry},
 };
@@ -153,10 +153,11 @@ pub(super) fn pending_trigger(checks: bool) -> Trigger {
 }
 
 /// What a pass does if the objects cannot be read. `checks` is whether it checks all objects, `is_expected` whether
-/// this process will read their source.
-pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool) -> Unavailable {
+/// this process will read their source, and `is_away` whether only their registry is away: that says nothing about what
+/// is installed.
+pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool, is_away: bool) -> Unavailable {
     let is_as_desired = || recorded::digest(manifest).is_some_and(|digest| recorded::is_as_desired(manifest, digest));
-    if !checks && is_as_desired() {
+    if (!checks || is_away) && is_as_desired() {
         Unavailable::Leave
     } else if is_expected {
         Unavailable::TryAgain(SOURCE_RETRY)
@@ -248,13 +249,14 @@ fn missing(applied: &Applied, owned: &Inventory) -> Vec<usize> {
 }
 
 /// Missing objects that the inventory does not have, or that were not applied for this Manifest yet. If they exist,
-/// they may have another owner, or be as desired already.
+/// they may have another owner, or be as desired already. Those that may be adopted are among them: another Manifest of
+/// the runtime keeps what it has.
 pub(super) fn unrecorded<'a>(manifest: &Manifest, applied: &'a Applied, work: &Work) -> Vec<&'a SharedObject> {
     let was_applied = recorded::was_applied(manifest);
     work.missing
         .iter()
         .map(|&index| &applied.objects.objects[index])
-        .filter(|object| !(object.adopt || was_applied && work.owned.contains(&object.id)))
+        .filter(|object| !(was_applied && work.owned.contains(&object.id)))
         .collect()
 }
 
@@ -324,13 +326,15 @@ pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<bool> {
 
 /// The result of the pass; none if it depends on the workloads.
 pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
-    if let Some((id, whose)) = observed.conflicts.iter().next() {
+    if let Some((id, owner)) = observed.conflicts.iter().next() {
         let more = more(observed.conflicts.len());
-        let message = format!(
-            "{id} exists and is not ours: {whose}{more}; remove it, or annotate it in the module with {}: \"true\" to \
-             take it over",
-            annotation::ADOPT
-        );
+        let remedy = match owner {
+            Owner::Sibling(_) => "remove it from one of the modules".to_owned(),
+            Owner::Other(_) => {
+                format!("remove it, or annotate it in the module with {}: \"true\" to take it over", annotation::ADOPT)
+            }
+        };
+        let message = format!("{id} exists and is not ours: {owner}{more}; {remedy}");
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
     }
     if let Some(first) = observed.failed.first() {
@@ -363,20 +367,23 @@ pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgemen
     }
 }
 
-/// The workloads that determine the health of a module: its manager if it names one, otherwise all workloads.
+/// The workloads that determine the health of a module: its manager if the module contains it, otherwise all workloads.
+/// A manager without a namespace may be in any.
 pub(super) fn workloads(manifest: &Manifest, objects: &SharedObjects) -> Vec<(Gvk, Key)> {
-    match &manifest.spec.manager {
-        Some(manager) => vec![(
-            Gvk::new(&manager.group, &manager.version, &manager.kind),
-            Key::new(manager.namespace.as_deref().unwrap_or_default(), &manager.name),
-        )],
-        None => objects
-            .objects
-            .iter()
-            .filter(|object| is_workload(&object.id))
-            .map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name)))
-            .collect(),
-    }
+    let of = |is_wanted: &dyn Fn(&ObjectId) -> bool| -> Vec<(Gvk, Key)> {
+        let wanted = objects.objects.iter().filter(|object| is_wanted(&object.id));
+        wanted.map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name))).collect()
+    };
+    let managers = manifest.spec.manager.as_ref().map(|manager| {
+        let namespace = manager.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        of(&|id| {
+            *manager.group == *id.group
+                && *manager.kind == *id.kind
+                && *manager.name == *id.name
+                && namespace.is_none_or(|namespace| namespace == &*id.namespace)
+        })
+    });
+    managers.filter(|managers| !managers.is_empty()).unwrap_or_else(|| of(&is_workload))
 }
 
 /// The name of a workload in messages, and its health.
@@ -436,9 +443,19 @@ pub(super) fn kept_note(pruned: &PruneReport) -> Option<Note> {
 
 /// The note about objects that have another owner.
 pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
-    let (id, whose) = conflicts.iter().next()?;
-    let text = format!("{id} exists and is not ours: {whose}");
+    let (id, owner) = conflicts.iter().next()?;
+    let text = format!("{id} exists and is not ours: {owner}");
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
+}
+
+/// The note about objects that a pass was to check and could not, because their registry is away.
+pub(super) fn unchecked_note(checks: bool) -> Option<Note> {
+    checks.then(|| Note {
+        severity: Severity::Warning,
+        reason: reason::MODULE_FAILED,
+        action: "Check",
+        text: "the objects cannot be checked for drift while the registry of the module is away".to_owned(),
+    })
 }
 
 /// The note about workloads that failed. The status has Lifecycle Manager's text, which says neither which nor why.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Cause, Cluster, Error, Kind, Pruned};
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata, Pruned};
 use tidegate_core::{
     api::{Manifest, names::KCP_NAMESPACE},
     changes::Prune,
@@ -24,7 +24,7 @@ use super::{
     ApplyTarget, decide,
     decide::{ModuleResource, Note, PruneReport, Work, Workload},
     inject,
-    ownership::{Conflicts, Ownership},
+    ownership::{self, Conflicts, Ownership},
 };
 use crate::{
     components::{Objects, Waiting},
@@ -45,8 +45,11 @@ pub(super) enum ReadObjects {
         message: String,
         /// Whether they are read again without this pass, whose runtime is then woken.
         is_retried: bool,
+        /// Whether only their registry is away.
+        is_away: bool,
     },
-    /// They have been read, but what the landscape puts into them is missing, or does not fit. Contains the reason.
+    /// They have been read, but one of them belongs to Tidegate, or what the landscape puts into them is missing or
+    /// does not fit. Contains the reason.
     Refused(String),
 }
 
@@ -54,14 +57,19 @@ pub(super) enum ReadObjects {
 /// server.
 pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> ReadObjects {
     match InstallSource::try_from(&manifest.spec.install.source) {
-        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false },
+        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false, is_away: false },
         Ok(source) => {
             let content = source.content(&manifest.spec.localized_images);
             match read_source(target, manifest, source).await {
-                ReadObjects::Ready(module) => match inject(target, manifest, content, &module).await {
-                    Ok(module) => ReadObjects::Ready(module),
-                    Err(message) => ReadObjects::Refused(message),
-                },
+                ReadObjects::Ready(module) => {
+                    if let Some(message) = ownership::refusal(&module, target.pull_secret()) {
+                        return ReadObjects::Refused(message);
+                    }
+                    match inject(target, manifest, content, &module).await {
+                        Ok(module) => ReadObjects::Ready(module),
+                        Err(message) => ReadObjects::Refused(message),
+                    }
+                }
                 other => other,
             }
         }
@@ -120,7 +128,7 @@ async fn read_source(target: &ApplyTarget<'_>, manifest: &Manifest, source: Inst
             return match context.components.objects(&context.shared.modules, waiting, &source, images) {
                 Objects::Ready(module) => ReadObjects::Ready(module),
                 Objects::Pending => ReadObjects::Pending,
-                Objects::Failed(message) => ReadObjects::Failed { message, is_retried: true },
+                Objects::Failed { message, is_away } => ReadObjects::Failed { message, is_retried: true, is_away },
             };
         }
         InstallSource::Git { source, path, tree } => (source, path, tree),
@@ -130,7 +138,7 @@ async fn read_source(target: &ApplyTarget<'_>, manifest: &Manifest, source: Inst
     }
     match context.sources.module_objects(&source, tree, &path).await {
         Ok(read) => ReadObjects::Ready(context.shared.modules.put(tree.into(), CompleteModule::new(&read))),
-        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false },
+        Err(error) => ReadObjects::Failed { message: error.to_string(), is_retried: false, is_away: false },
     }
 }
 
@@ -156,7 +164,7 @@ pub(super) async fn find_conflicts(
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let unrecorded = decide::unrecorded(manifest, applied, work);
     let mut conflicts = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
-    let asked = unrecorded.iter().filter(|object| !conflicts.contains_key(&object.id));
+    let asked = unrecorded.iter().filter(|object| !object.adopt && !conflicts.contains_key(&object.id));
     let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
     conflicts.extend(ownership.held_by_others(found.clone()));
     Ok((conflicts, found))
@@ -170,7 +178,11 @@ pub(super) async fn prune(
 ) -> Result<PruneReport, Error> {
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
-    let results = target.cluster.prune(target.cause, prune, &|metadata| ownership.owner(metadata).is_none()).await;
+    let pull_secret = target.pull_secret();
+    let is_ours = |metadata: &Metadata| {
+        !ownership::is_of_platform(&metadata.id, pull_secret) && ownership.owner(metadata).is_none()
+    };
+    let results = target.cluster.prune(target.cause, prune, &is_ours).await;
     let (of_all, results): (Vec<Pruned>, Vec<Pruned>) =
         results.into_iter().partition(|pruned| pruned.result.as_ref().is_err_and(concerns_all));
     if let Some(Pruned { result: Err(error), .. }) = of_all.into_iter().next() {

@@ -2,26 +2,35 @@
 //!
 //! An object without our ownership label belongs to others, unless Tidegate itself removed the label. An object with
 //! the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
-//! is gone, its successor owns the object.
+//! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
         Manifest,
-        names::{FIELD_MANAGER, MANAGED_BY_SKR, annotation, label},
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, annotation, label},
     },
     landscape,
     name::Key,
     object::ObjectId,
-    render::{SharedObject, SharedObjects},
+    render::{self, CompleteModule, SharedObject, SharedObjects},
 };
 
 use super::recorded;
 
 /// Objects that exist and have another owner, each with its owner.
-pub(super) type Conflicts = BTreeMap<ObjectId, String>;
+pub(super) type Conflicts = BTreeMap<ObjectId, Owner>;
+
+/// The other owner of an object. Displays as a clause about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The Manifest of the same runtime with this name. No annotation takes the object from it.
+    Sibling(String),
+    /// Anybody else. Contains the clause.
+    Other(String),
+}
 
 /// What the owner of an object depends on.
 pub(super) struct Ownership<'a> {
@@ -31,6 +40,32 @@ pub(super) struct Ownership<'a> {
     pub(super) siblings: &'a [Arc<Manifest>],
     /// Whether the control plane has a Manifest.
     pub(super) exists: &'a (dyn Fn(&Key) -> bool + Sync),
+}
+
+/// Whether Tidegate keeps an object in every runtime. `pull_secret` is the name of the image pull Secret, if one is
+/// configured.
+pub(super) fn is_of_platform(id: &ObjectId, pull_secret: Option<&str>) -> bool {
+    let is_pull_secret =
+        || (&*id.group, &*id.kind, &*id.namespace) == ("", "Secret", SKR_NAMESPACE) && pull_secret == Some(&*id.name);
+    render::is_in_every_runtime(id) || is_pull_secret()
+}
+
+/// Why the objects of a module are not applied: one of them is an object of [`is_of_platform`].
+pub(super) fn refusal(module: &CompleteModule, pull_secret: Option<&str>) -> Option<String> {
+    let mut ids = module.objects().objects.iter().map(|object| &object.id);
+    let id = ids.find(|id| is_of_platform(id, pull_secret))?;
+    Some(format!("{id} must not be among a module's objects, because Tidegate keeps it in every runtime"))
+}
+
+// === impl Owner ===
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Sibling(manifest) => write!(f, "it belongs to Manifest {manifest}"),
+            Owner::Other(clause) => f.write_str(clause),
+        }
+    }
 }
 
 // === impl Ownership ===
@@ -46,7 +81,7 @@ impl Ownership<'_> {
         unrecorded
             .iter()
             .filter_map(|object| Some((object.id.clone(), self.sibling_with(&object.id, &objects_of)?)))
-            .map(|(id, sibling)| (id, format!("it belongs to Manifest {sibling}")))
+            .map(|(id, sibling)| (id, Owner::Sibling(sibling)))
             .collect()
     }
 
@@ -55,7 +90,7 @@ impl Ownership<'_> {
         found
             .into_iter()
             .filter(|(_, metadata)| !self.was_unmanaged(metadata))
-            .filter_map(|(id, metadata)| self.owner(&metadata).map(|owner| (id, owner)))
+            .filter_map(|(id, metadata)| self.owner(&metadata).map(|owner| (id, Owner::Other(owner))))
             .collect()
     }
 

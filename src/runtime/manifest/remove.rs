@@ -20,7 +20,7 @@ use tidegate_core::{
     status::ManifestFacts,
 };
 
-use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, recorded};
+use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, ownership, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
 mod decide;
@@ -127,7 +127,8 @@ async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) 
 async fn release(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<(), Error> {
     let owned = recorded::inventory(manifest);
     let patch = Bytes::from(json!({"metadata": {"labels": {label::MANAGED_BY: null}}}).to_string());
-    for (id, gvk) in owned.ids().filter_map(|id| Some((id, owned.gvk(id)?))) {
+    let of_module = owned.ids().filter(|id| !ownership::is_of_platform(id, target.pull_secret()));
+    for (id, gvk) in of_module.filter_map(|id| Some((id, owned.gvk(id)?))) {
         let Some(kind) = target.cluster.kind(&gvk).await? else { continue };
         match target.cluster.merge_patch(target.cause, &kind, id, None, patch.clone()).await {
             // An object that does not exist needs no release.

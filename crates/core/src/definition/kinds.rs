@@ -36,6 +36,8 @@ pub(super) enum Found {
     NoText(&'static str),
 }
 
+/// What kubectl writes for several objects.
+pub(super) const LIST: &str = "List";
 /// Every kind of our group that a user may write.
 const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
 
@@ -62,7 +64,7 @@ pub(super) fn find(node: &Node) -> Found {
     if group == "kustomize.config.k8s.io" {
         return Found::Kustomization;
     }
-    let is_list = kind == "List" && group.is_empty();
+    let is_list = kind == LIST && group.is_empty();
     if is_list || group == KYMA_GROUP && kind.ends_with("List") || ONLY_OURS.iter().any(|ours| is_list_of(kind, ours)) {
         return Found::List { kind: kind.to_owned() };
     }

@@ -4,6 +4,7 @@ pub(super) mod object;
 
 use std::{
     collections::{HashMap, HashSet},
+    mem,
     sync::Arc,
 };
 
@@ -21,6 +22,7 @@ use crate::{
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     object::{Object, ObjectId},
+    render,
     revision::Oid,
     snapshot::{Content, Snapshot, is_below, is_definition_name},
     yaml::{self, Node, NodeValue},
@@ -311,7 +313,8 @@ fn objects<'a>(
         if budget.is_over() {
             break;
         }
-        for document in file::parse(path, bytes, limits) {
+        let documents = file::parse(path, bytes, limits).into_iter();
+        for document in documents.flat_map(|document| document.map_or_else(|error| vec![Err(error)], items)) {
             if let Ok(node) = &document
                 && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
             {
@@ -344,6 +347,19 @@ fn objects<'a>(
         }
     }
     objects
+}
+
+/// The items of a `List`, also those of one in another; otherwise the document itself.
+fn items(mut node: Node) -> Vec<Result<Node, Diagnostic>> {
+    let is_list = matches!(kinds::find(&node), Found::List { kind } if kind == kinds::LIST);
+    if let NodeValue::Map(entries) = &mut node.value
+        && is_list
+        && let Some(entry) = entries.iter_mut().find(|entry| entry.key == "items")
+        && let NodeValue::Seq(found) = &mut entry.value.value
+    {
+        return mem::take(found).into_iter().flat_map(items).collect();
+    }
+    vec![Ok(node)]
 }
 
 /// Reports a kustomization that does more than list the files that exist anyway.
@@ -396,6 +412,12 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
     }
     check_metadata(path, node)?;
     match Object::new(node.to_json()) {
+        Ok(object) if render::is_in_every_runtime(&object.id()) => {
+            let id = object.id();
+            let message =
+                format!("{id} must not be among a module's objects, because Tidegate keeps it in every runtime");
+            error(&message, "remove it from the module", here)
+        }
         Ok(object) => Ok(SourceObject::new(&object, here)),
         // Anything that `check_metadata` did not report.
         Err(problem) => error(&problem.to_string(), "complete the object", here),

@@ -247,6 +247,33 @@ fn a_module_with_an_error_yields_no_objects_to_prune_by() {
 }
 
 #[test]
+fn a_list_among_the_objects_of_a_module_is_its_items() {
+    let item = |name| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: d}}}}");
+    let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems:\n{items}");
+    let inner = format!("- {{apiVersion: v1, kind: List, items: [{}]}}\n", item("b"));
+    for (text, expected) in [
+        (list(&format!("- {}\n{inner}- {}\n", item("a"), item("c"))), Ok(["a:4", "b:5", "c:6"].as_slice())),
+        (list(&format!("- {}\n- {}\n", item("a"), item("a"))), Err("module-duplicate at 5")),
+        ("apiVersion: v1\nkind: List\n".to_owned(), Err("list at 1")),
+    ] {
+        let path = Arc::from("modules/cache/objects/list.yaml");
+        let files = [(&path, text.as_bytes())].into_iter();
+        let found = module_objects(oid("modules/cache/objects"), files, &Options::default().limits);
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => {
+                let names = found.objects().iter().map(|object| format!("{}:{}", object.id().name, object.place.line));
+                assert_eq!(names.collect::<Vec<_>>(), expected, "{text}");
+            }
+            (Err(found), Err(expected)) => {
+                let line = found.place.as_ref().map_or(0, |place| place.line);
+                assert_eq!(format!("{} at {line}", found.code), expected, "{text}");
+            }
+            (found, expected) => panic!("{text}: {found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_broken_object_of_a_module_withholds_its_template() {
     check(
         &with("modules/cache/objects/config.yaml", "apiVersion: v1\nkind: ConfigMap\n"),

@@ -69,7 +69,7 @@ fn both() -> [ObjectId; 2] {
 }
 
 fn conflict(id: &ObjectId) -> Conflicts {
-    [(id.clone(), "managed by kubectl".to_owned())].into()
+    [(id.clone(), Owner::Other("managed by kubectl".to_owned()))].into()
 }
 
 fn failed(message: &str, error: Option<Error>) -> Failed {
@@ -106,16 +106,20 @@ fn i10_a_paused_manifest_is_neither_applied_nor_removed() {
 fn what_cannot_be_read_is_reported_unless_it_stands_or_will_be_read() {
     let [one, two] = both();
     let (ready, new) = (ready_manifest(&[&one, &two]), manifest(|_| {}));
-    for (manifest, checks, is_expected, expected) in [
-        (&ready, false, false, Unavailable::Leave),
-        (&ready, false, true, Unavailable::Leave),
-        (&ready, true, true, Unavailable::TryAgain(SOURCE_RETRY)),
-        (&ready, true, false, Unavailable::Report),
-        (&new, false, true, Unavailable::TryAgain(SOURCE_RETRY)),
-        (&new, false, false, Unavailable::Report),
+    for (manifest, checks, is_expected, is_away, expected) in [
+        (&ready, false, false, false, Unavailable::Leave),
+        (&ready, false, true, false, Unavailable::Leave),
+        (&ready, true, true, false, Unavailable::TryAgain(SOURCE_RETRY)),
+        (&ready, true, false, false, Unavailable::Report),
+        (&ready, true, false, true, Unavailable::Leave),
+        (&new, false, true, false, Unavailable::TryAgain(SOURCE_RETRY)),
+        (&new, false, false, false, Unavailable::Report),
+        (&new, true, false, true, Unavailable::Report),
     ] {
-        assert_eq!(unavailable(manifest, checks, is_expected), expected, "checks: {checks}, expected: {is_expected}");
+        let found = unavailable(manifest, checks, is_expected, is_away);
+        assert_eq!(found, expected, "checks: {checks}, expected: {is_expected}, away: {is_away}");
     }
+    assert!(unchecked_note(true).is_some() && unchecked_note(false).is_none());
     let facts = unavailable_facts(&ready, "no such tree");
     assert_eq!(facts.outcome, ManifestOutcome::SourceUnavailable("no such tree".to_owned()));
     assert_eq!(facts.synced, ready.status.unwrap().synced, "nothing is touched");
@@ -175,6 +179,21 @@ fn only_an_unrecorded_object_may_have_another_owner_and_is_not_applied_then() {
     assert_eq!(names(&heir), [one.clone(), two.clone()]);
     assert_eq!(to_send(&known.applied, &new, &BTreeMap::new()), [0, 1]);
     assert_eq!(to_send(&known.applied, &new, &conflict(&one)), [1]);
+}
+
+#[test]
+fn an_object_that_may_be_adopted_may_still_belong_to_another_manifest() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: kyma-system, annotations: \
+                {tidegate.dev/adopt: \"true\"}}\n";
+    let tree = "0".repeat(40).parse().unwrap();
+    let files = [(&Arc::from("objects.yaml"), text.as_bytes())];
+    let module = CompleteModule::new(&definition::module_objects(tree, files.into_iter(), &Limits::default()).unwrap());
+    let applied = Applied { objects: Arc::clone(module.objects()), seen: [Seen::Missing].into() };
+    let known = InstalledObjects { module, applied, kept: [].into() };
+    let new = manifest(|_| {});
+    let work = work(&new, &known, &Digest::of_bytes(b"new"), false).unwrap();
+    let found: Vec<bool> = unrecorded(&new, &known.applied, &work).iter().map(|object| object.adopt).collect();
+    assert_eq!(found, [true]);
 }
 
 #[test]
@@ -286,6 +305,10 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
         &of(&none, &skipped, Some(true)),
         Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)),
     );
+    let of_sibling: Conflicts = [(id("ConfigMap", "a"), Owner::Sibling("eu-other".to_owned()))].into();
+    let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
+                   of the modules";
+    check(&of(&of_sibling, &[], Some(true)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     let waiting = ManifestOutcome::Waiting("waiting until the module CR can be created".to_owned());
     check(&of(&none, &[], Some(false)), Some((waiting, Class::Waiting)));
     check(&of(&none, &[], Some(true)), None);
@@ -325,12 +348,24 @@ fn the_manager_tells_how_a_module_fares_or_else_every_workload() {
         workloads(manifest, &objects()).iter().map(|(gvk, key)| format!("{} {key}", gvk.kind)).collect()
     };
     assert_eq!(names(&manifest(|_| {})), ["Deployment kyma-system/b"]);
-    let managed = manifest(|manifest| {
-        manifest["spec"]["manager"] =
-            json!({"group": "apps", "version": "v1", "kind": "StatefulSet", "name": "m", "namespace": "x"});
-    });
-    assert_eq!(names(&managed), ["StatefulSet x/m"]);
-    assert_ne!(desired_digest(&objects(), &managed), desired_digest(&objects(), &manifest(|_| {})));
+    let managed = |kind: &str, name: &str, namespace: Option<&str>| {
+        manifest(|manifest| {
+            let group = if kind == "Deployment" { "apps" } else { "" };
+            manifest["spec"]["manager"] =
+                json!({"group": group, "version": "v1", "kind": kind, "name": name, "namespace": namespace});
+        })
+    };
+    for (manager, expected) in [
+        (managed("ConfigMap", "a", Some("kyma-system")), "ConfigMap kyma-system/a"),
+        (managed("ConfigMap", "a", None), "ConfigMap kyma-system/a"),
+        (managed("ConfigMap", "a", Some("")), "ConfigMap kyma-system/a"),
+        // The module does not contain it: Lifecycle Manager does not look at it either.
+        (managed("ConfigMap", "a", Some("other")), "Deployment kyma-system/b"),
+        (managed("Deployment", "other", None), "Deployment kyma-system/b"),
+    ] {
+        assert_eq!(names(&manager), [expected]);
+        assert_ne!(desired_digest(&objects(), &manager), desired_digest(&objects(), &manifest(|_| {})));
+    }
 }
 
 #[test]

@@ -82,7 +82,9 @@ fn what_a_manifest_of_this_runtime_left_behind_is_ours() {
 fn what_was_handed_to_the_user_by_our_own_hand_may_be_handed_back() {
     let own = manifest("eu-cache");
     let ownership = Ownership { manifest: &own, siblings: &[], exists: &|_| false };
-    let conflicts = |metadata: Metadata| ownership.held_by_others([(id(), metadata)].into()).into_values().next();
+    let conflicts = |metadata: Metadata| {
+        ownership.held_by_others([(id(), metadata)].into()).into_values().next().map(|owner| owner.to_string())
+    };
     let ours = json!({annotation::OWNED_BY: "kcp-system/eu-cache"});
     assert_eq!(conflicts(metadata(json!({}), ours.clone(), &[FIELD_MANAGER, "kubectl"])), None);
     assert_eq!(conflicts(metadata(json!({}), ours, &["kubectl"])), Some("managed by kubectl".to_owned()));
@@ -127,12 +129,30 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
         let held = ownership
             .held_by_siblings(&[&objects.objects[0]], |_| brings.then(|| Arc::clone(&objects)))
             .into_values()
-            .next();
+            .next()
+            .map(|owner| owner.to_string());
         assert_eq!(
             held.as_deref(),
             expected,
             "{:?}, which brings it: {brings}",
             siblings.map(|s| s.metadata.name.clone())
         );
+    }
+}
+
+#[test]
+fn what_tidegate_keeps_in_every_runtime_belongs_to_no_module() {
+    let secret = |namespace: &str, name: &str| ObjectId::new("", "Secret", namespace, name);
+    let crd = ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io");
+    for (id, pull_secret, expected) in [
+        (crd, None, true),
+        (secret("kyma-system", "skr-webhook-tls"), None, true),
+        (secret("kyma-system", "registry"), None, false),
+        (secret("kyma-system", "registry"), Some("registry"), true),
+        (secret("kyma-system", "other"), Some("registry"), false),
+        (secret("default", "registry"), Some("registry"), false),
+        (id(), Some("a"), false),
+    ] {
+        assert_eq!(is_of_platform(&id, pull_secret), expected, "{id}");
     }
 }

@@ -10,6 +10,7 @@ use tidegate_core::{
     },
     changes::{Desired, Prune},
     object::{Gvk, Object, ObjectId},
+    render,
     status::{self, ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::retry::{self, Class};
@@ -59,11 +60,17 @@ pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
 }
 
 /// The names of the CustomResourceDefinitions in the inventory. Their deletion would delete all their custom resources.
+/// Those that Tidegate keeps in every runtime stay.
 pub(super) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
     let owned = recorded::inventory(manifest);
     let is_definition =
         |id: &&ObjectId| &*id.group == "apiextensions.k8s.io" && &*id.kind == "CustomResourceDefinition";
-    owned.ids().filter(is_definition).map(|id| Arc::clone(&id.name)).collect()
+    owned
+        .ids()
+        .filter(is_definition)
+        .filter(|id| !render::is_in_every_runtime(id))
+        .map(|id| Arc::clone(&id.name))
+        .collect()
 }
 
 /// Those of `kinds` that are not the kind of the default custom resource, whose custom resources all hold the removal.
