@@ -38,7 +38,7 @@ mod state;
 use decide::NoAccess;
 use enact::{Ended, Reader};
 use route::{RegistryIndex, Routes};
-use state::{Effects, Job, LayerOf, Moved, Next, State, Told};
+use state::{Effects, Job, LayerOf, Moved, Next, State, Unavailable};
 
 use crate::{
     config::{self, Registries, RegistryAccess},
@@ -250,8 +250,8 @@ impl Components {
         let told = self.state.lock().layer(waiting.kyma, waiting.trigger, &layer, Instant::now());
         self.wake.notify_one();
         match told {
-            Told::Pending => Objects::Pending,
-            Told::Failed { message, is_away } => Objects::Failed { message, is_away },
+            Unavailable::Pending => Objects::Pending,
+            Unavailable::Failed { message, is_away } => Objects::Failed { message, is_away },
         }
     }
 

@@ -7,8 +7,8 @@
 //! The shutdown, in order: no new events and no new work; running work gets some time; the Lease is released; the
 //! servers stop. The next process repeats aborted work, because nothing that was acknowledged is only in memory.
 
+mod event_ports;
 mod identity;
-mod inlet;
 mod observe;
 mod once;
 mod ready;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    inlet::{Inlet, Threads},
+    event_ports::{EventPorts, Threads},
     observe::Observer,
     ready::Readiness,
 };
@@ -58,7 +58,7 @@ use crate::{
 };
 
 #[cfg(feature = "internals")]
-pub use inlet::Door;
+pub use event_ports::EventReceiver;
 pub use once::Report;
 
 /// A daemon that is loaded and bound but not started.
@@ -73,7 +73,7 @@ pub struct Daemon {
     writer: Writer,
     metrics: Bound,
     health: Bound,
-    inlet: Inlet,
+    event_ports: EventPorts,
     readiness: Arc<Readiness>,
 }
 
@@ -158,7 +158,7 @@ impl Daemon {
     ) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
-        let inlet = Inlet::bind(&config.events, threads)?;
+        let event_ports = EventPorts::bind(&config.events, threads)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
@@ -223,13 +223,13 @@ impl Daemon {
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
-        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
+        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, event_ports, readiness })
     }
 
     /// The receiver of events, without sockets.
     #[cfg(feature = "internals")]
-    pub fn door(&self) -> Door {
-        Door::new(&self.context)
+    pub fn door(&self) -> EventReceiver {
+        EventReceiver::new(&self.context)
     }
 
     /// Runs until `stop` completes, this process loses the Lease, or `mode` is over.
@@ -238,7 +238,8 @@ impl Daemon {
     ///
     /// Fails if leadership is lost or a background task ends.
     pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
-        let Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness } = self;
+        let Daemon { config, context, leadership, elector, election, writer, metrics, health, event_ports, readiness } =
+            self;
         let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let deaf = CancellationToken::new();
         let mut services = JoinSet::new();
@@ -250,7 +251,7 @@ impl Daemon {
         services.spawn(metrics.serve(http::metrics::router(observer.render()), halt.clone().cancelled_owned()));
         services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
         let mut inlets = JoinSet::new();
-        inlet.serve(&context, &mut inlets, &deaf);
+        event_ports.serve(&context, &mut inlets, &deaf);
         let mut background = background(&config, &context, writer, &served);
         let mut workers = Workers(JoinSet::new());
 
@@ -394,7 +395,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         });
     }
     tasks.spawn(writer.run(Arc::clone(&context.kcp)));
-    tasks.spawn(inlet::run(Arc::clone(context)));
+    tasks.spawn(event_ports::run(Arc::clone(context)));
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);

@@ -14,7 +14,7 @@ pub mod controller {
 }
 
 pub mod daemon {
-    pub use crate::daemon::{Daemon, Door, Ended, Mode};
+    pub use crate::daemon::{Daemon, Ended, EventReceiver, Mode};
 }
 
 pub mod gateway {

@@ -23,7 +23,7 @@ use tidegate_process::lock::Mutex;
 
 mod state;
 
-use state::{Read, Said, State};
+use state::{Outcome, Read, State};
 
 use crate::{
     config,
@@ -105,28 +105,28 @@ impl Maintenance {
             let Ok((found, news)) = polled.await else { return std::future::pending().await };
             known = found;
             match news.map(|news| self.take(path, news)) {
-                Some(Said::Loaded { .. }) => stores.wake_runtimes(),
-                Some(Said::Failed(problem)) if self.state.lock().is_leading() => publish(events, &problem),
-                Some(Said::Failed(_) | Said::Missing | Said::Nothing) | None => {}
+                Some(Outcome::Loaded { .. }) => stores.wake_runtimes(),
+                Some(Outcome::Failed(problem)) if self.state.lock().is_leading() => publish(events, &problem),
+                Some(Outcome::Failed(_) | Outcome::Missing | Outcome::Nothing) | None => {}
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
     /// Notes the result of a read, and logs what is new.
-    fn take(&self, path: &Path, read: Read) -> Said {
+    fn take(&self, path: &Path, read: Read) -> Outcome {
         let said = self.state.lock().after(path, read);
         let path = path.display();
         match &said {
-            Said::Nothing => {}
-            Said::Loaded { remarks } => {
+            Outcome::Nothing => {}
+            Outcome::Loaded { remarks } => {
                 tracing::info!(%path, "policy of maintenance windows loaded");
                 for remark in remarks {
                     tracing::warn!(%path, line = remark.line, problem = remark.message, "suspicious maintenance policy");
                 }
             }
-            Said::Missing => tracing::info!(%path, "no policy of maintenance windows"),
-            Said::Failed(error) => tracing::warn!(error, "policy of maintenance windows not usable"),
+            Outcome::Missing => tracing::info!(%path, "no policy of maintenance windows"),
+            Outcome::Failed(error) => tracing::warn!(error, "policy of maintenance windows not usable"),
         }
         said
     }

@@ -80,7 +80,7 @@ mod outcome;
 mod remove;
 mod reporting;
 mod requeue;
-mod shelf;
+mod shared_values;
 mod state;
 mod unreadable;
 

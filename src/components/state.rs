@@ -94,7 +94,7 @@ pub(super) struct Moved {
 
 /// What a pass gets to hear about a layer that is not in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Unavailable {
     /// It is being read. The runtime is woken when that ends.
     Pending,
     /// It cannot be read. The runtime is woken when it can, or when there is another reason.
@@ -238,17 +238,17 @@ impl State {
     }
 
     /// A runtime needs a layer that is not in memory.
-    pub(super) fn layer(&mut self, kyma: &Key, trigger: Trigger, layer: &LayerOf, now: Instant) -> Told {
+    pub(super) fn layer(&mut self, kyma: &Key, trigger: Trigger, layer: &LayerOf, now: Instant) -> Unavailable {
         let wanted = Wanted::Layer(layer.clone());
         self.wait(kyma, trigger, wanted.clone(), now);
         let entry = self.entry(wanted, now);
         match &entry.failure {
-            Some(failure) => Told::Failed { message: failure.clone(), is_away: entry.is_away },
+            Some(failure) => Unavailable::Failed { message: failure.clone(), is_away: entry.is_away },
             None => {
                 if entry.running.is_none() {
                     entry.due.get_or_insert(now);
                 }
-                Told::Pending
+                Unavailable::Pending
             }
         }
     }

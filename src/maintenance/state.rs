@@ -40,7 +40,7 @@ pub(super) enum Read {
 
 /// What is new after a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Outcome {
     /// Nothing.
     Nothing,
     /// The policy is active. Contains what is suspicious in it.
@@ -84,25 +84,25 @@ impl State {
     }
 
     /// Notes the result of a read of the file at `path`.
-    pub(super) fn after(&mut self, path: &Path, read: Read) -> Said {
+    pub(super) fn after(&mut self, path: &Path, read: Read) -> Outcome {
         let path = path.display();
         match read {
             Read::Text(text) if self.is_active(&text) => {
                 let was_good = std::mem::replace(&mut self.last, Last::Good);
-                if matches!(was_good, Last::Good) { Said::Nothing } else { Said::Loaded { remarks: Vec::new() } }
+                if matches!(was_good, Last::Good) { Outcome::Nothing } else { Outcome::Loaded { remarks: Vec::new() } }
             }
             Read::Text(text) => match Policy::parse(&text) {
                 Ok(policy) => {
                     let remarks = policy.remarks().to_vec();
                     self.active = Some((Arc::new(policy), text));
                     self.last = Last::Good;
-                    Said::Loaded { remarks }
+                    Outcome::Loaded { remarks }
                 }
                 Err(Problem { line, message }) => self.failed(&format!("{path}:{line}: {message}")),
             },
             Read::Missing if self.active.is_none() => {
                 let last = std::mem::replace(&mut self.last, Last::Missing);
-                if matches!(last, Last::Missing) { Said::Nothing } else { Said::Missing }
+                if matches!(last, Last::Missing) { Outcome::Nothing } else { Outcome::Missing }
             }
             Read::Missing => self.failed(&format!("{path} does not exist any more")),
             Read::Failed(error) => self.failed(&format!("cannot read {path}: {error}")),
@@ -113,17 +113,17 @@ impl State {
         self.active.as_ref().is_some_and(|(_, active)| active == text)
     }
 
-    fn failed(&mut self, problem: &str) -> Said {
+    fn failed(&mut self, problem: &str) -> Outcome {
         let fate = match &self.active {
             Some(_) => "the last good policy stays active",
             None => "upgrades that require downtime are not installed",
         };
         let problem = format!("{problem}; {fate}");
         if self.problem() == Some(problem.as_str()) {
-            return Said::Nothing;
+            return Outcome::Nothing;
         }
         self.last = Last::Failed(problem.clone());
-        Said::Failed(problem)
+        Outcome::Failed(problem)
     }
 }
 
@@ -139,14 +139,14 @@ mod tests {
         Read::Text(text.to_owned())
     }
 
-    fn failed(message: &str) -> Said {
-        Said::Failed(message.to_owned())
+    fn failed(message: &str) -> Outcome {
+        Outcome::Failed(message.to_owned())
     }
 
-    const LOADED: Said = Said::Loaded { remarks: Vec::new() };
+    const LOADED: Outcome = Outcome::Loaded { remarks: Vec::new() };
 
     /// One step: the result of the read, the report, the days of the active policy, whether the last read succeeded.
-    type Step = (Read, Said, Option<&'static str>, bool);
+    type Step = (Read, Outcome, Option<&'static str>, bool);
 
     fn check(steps: Vec<Step>) {
         let mut state = State::default();
@@ -164,9 +164,9 @@ mod tests {
         let gone = "/policy.json does not exist any more; the last good policy stays active";
         check(vec![
             (text(SATURDAY), LOADED, Some(SATURDAY), true),
-            (text(SATURDAY), Said::Nothing, Some(SATURDAY), true),
+            (text(SATURDAY), Outcome::Nothing, Some(SATURDAY), true),
             (text(BROKEN), failed(broken), Some(SATURDAY), false),
-            (text(BROKEN), Said::Nothing, Some(SATURDAY), false),
+            (text(BROKEN), Outcome::Nothing, Some(SATURDAY), false),
             (Read::Missing, failed(gone), Some(SATURDAY), false),
             (text(SATURDAY), LOADED, Some(SATURDAY), true),
             (text(SUNDAY), LOADED, Some(SUNDAY), true),
@@ -178,11 +178,11 @@ mod tests {
         let broken = "/policy.json:1: the window has no `begin`; upgrades that require downtime are not installed";
         let denied = "cannot read /policy.json: denied; upgrades that require downtime are not installed";
         check(vec![
-            (Read::Missing, Said::Missing, None, false),
-            (Read::Missing, Said::Nothing, None, false),
+            (Read::Missing, Outcome::Missing, None, false),
+            (Read::Missing, Outcome::Nothing, None, false),
             (text(BROKEN), failed(broken), None, false),
             (Read::Failed("denied".to_owned()), failed(denied), None, false),
-            (Read::Missing, Said::Missing, None, false),
+            (Read::Missing, Outcome::Missing, None, false),
             (text(SUNDAY), LOADED, Some(SUNDAY), true),
         ]);
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_suspicious_is_said_with_the_policy() {
         let said = State::default().after(Path::new("/policy.json"), text(r#"{"comment": ""}"#));
-        let Said::Loaded { remarks } = said else { panic!("{said:?}") };
+        let Outcome::Loaded { remarks } = said else { panic!("{said:?}") };
         assert_eq!(remarks.len(), 1);
     }
 }

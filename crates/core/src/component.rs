@@ -17,7 +17,7 @@ mod source;
 
 pub use self::{
     address::{ParseAddressError, RegistryAddress},
-    descriptor::{DESCRIPTOR_BYTES_MAX, DescriptorError, Layer, LayerKind, Module, Place, read},
+    descriptor::{DESCRIPTOR_BYTES_MAX, DescriptorError, FieldPath, Layer, LayerKind, Module, read},
     identity::{
         BlobDigest, Component, ComponentName, ComponentVersion, ParseComponentError, ParseDigestError, repository_path,
     },

@@ -68,7 +68,7 @@ struct Span {
 
 /// Whether a runtime has an open window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WindowState {
     /// A window is open, and long enough.
     Open,
     /// No window is open. The next one begins then.
@@ -102,11 +102,11 @@ impl Policy {
     /// Whether a runtime has an open window now: one that has begun and lasts longer than `size` from now.
     ///
     /// `labels` are those of its Kyma in the control plane.
-    pub fn standing(&self, labels: &BTreeMap<String, String>, now: Timestamp, size: Duration) -> Standing {
+    pub fn standing(&self, labels: &BTreeMap<String, String>, now: Timestamp, size: Duration) -> WindowState {
         let size = SignedDuration::try_from(size).unwrap_or(SignedDuration::MAX);
         let rule = self.rules.iter().find(|rule| rule.matches(labels));
         let of_rule = rule.and_then(|rule| standing(&rule.windows, now, size));
-        of_rule.or_else(|| standing(self.default.as_slice(), now, size)).unwrap_or(Standing::Never)
+        of_rule.or_else(|| standing(self.default.as_slice(), now, size)).unwrap_or(WindowState::Never)
     }
 }
 
@@ -119,10 +119,10 @@ impl Rule {
 }
 
 /// What the windows come to; none if none of them is left.
-fn standing(windows: &[Window], now: Timestamp, size: SignedDuration) -> Option<Standing> {
+fn standing(windows: &[Window], now: Timestamp, size: SignedDuration) -> Option<WindowState> {
     let spans = windows.iter().flat_map(|window| window.spans(now));
     let begin = spans.filter(|span| span.is_left(now, size)).map(|span| span.begin).min()?;
-    Some(if begin < now { Standing::Open } else { Standing::Closed { next: begin } })
+    Some(if begin < now { WindowState::Open } else { WindowState::Closed { next: begin } })
 }
 
 // === impl Window ===

@@ -140,7 +140,7 @@ struct Difference<'a> {
     /// The changed lines.
     hunks: Vec<Hunk<'a>>,
     /// The lines of definitions or templates that cause it.
-    places: Vec<Place<'a>>,
+    places: Vec<Location<'a>>,
     /// The origin of the object: a template's name, `built in`, or null for an object that is in git as it is.
     maker: Option<&'a str>,
     /// Fields that other managers own.
@@ -216,7 +216,7 @@ struct Hunk<'a> {
 /// A position in a file.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Place<'a> {
+struct Location<'a> {
     /// Path relative to the root of the definitions.
     path: &'a str,
     /// Line, from 1; 0 for the whole file.
@@ -250,7 +250,7 @@ struct Move<'a> {
     /// How many runtimes then have the module from this channel; for a removed channel, how many had it.
     runtimes: usize,
     /// The place of the version.
-    place: Option<Place<'a>>,
+    place: Option<Location<'a>>,
 }
 
 /// A change that does not take effect, or not by this revision alone.
@@ -268,7 +268,7 @@ struct Held<'a> {
     /// What to do next.
     hint: Option<&'a str>,
     /// The line that requests it.
-    place: Option<Place<'a>>,
+    place: Option<Location<'a>>,
 }
 
 /// Why a change does not take effect.
@@ -326,7 +326,7 @@ struct Diagnostic<'a> {
     /// What to do next.
     hint: Option<&'a str>,
     /// The place.
-    place: Option<Place<'a>>,
+    place: Option<Location<'a>>,
 }
 
 /// The severity.
@@ -362,7 +362,7 @@ struct Finding<'a> {
     /// The difference, as an index into `differences`; null for the whole report.
     difference: Option<usize>,
     /// The line that causes it.
-    place: Option<Place<'a>>,
+    place: Option<Location<'a>>,
 }
 
 /// Serializes the report.
@@ -469,7 +469,7 @@ impl<'a> Difference<'a> {
             old: one.old.as_deref(),
             new: one.new.as_deref(),
             hunks: one.hunks.iter().map(Hunk::from_model).collect(),
-            places: one.places.iter().map(Place::from_model).collect(),
+            places: one.places.iter().map(Location::from_model).collect(),
             maker: one.maker,
             conflicts: one
                 .conflicts
@@ -496,9 +496,9 @@ impl<'a> Hunk<'a> {
     }
 }
 
-impl<'a> Place<'a> {
-    fn from_model(place: &'a diagnostic::Place) -> Place<'a> {
-        Place { path: &place.path, line: place.line, column: place.column }
+impl<'a> Location<'a> {
+    fn from_model(place: &'a diagnostic::Place) -> Location<'a> {
+        Location { path: &place.path, line: place.line, column: place.column }
     }
 }
 
@@ -510,7 +510,7 @@ impl<'a> Move<'a> {
             from: one.from.as_deref(),
             to: one.to.as_deref(),
             runtimes: one.runtimes,
-            place: one.place.as_ref().map(Place::from_model),
+            place: one.place.as_ref().map(Location::from_model),
         }
     }
 }
@@ -533,7 +533,7 @@ impl<'a> Held<'a> {
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),
             message: &one.message,
             hint: one.hint.as_deref(),
-            place: one.place.as_ref().map(Place::from_model),
+            place: one.place.as_ref().map(Location::from_model),
         }
     }
 }
@@ -558,7 +558,7 @@ impl<'a> Diagnostic<'a> {
             code: one.code,
             message: &one.message,
             hint: one.hint.as_deref(),
-            place: one.place.as_ref().map(Place::from_model),
+            place: one.place.as_ref().map(Location::from_model),
         }
     }
 }
@@ -579,7 +579,7 @@ impl<'a> Finding<'a> {
             rule: &one.rule,
             message: &one.message,
             difference: one.difference,
-            place: one.place.as_ref().map(Place::from_model),
+            place: one.place.as_ref().map(Location::from_model),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     advertisement::{Advertisement, Capabilities},
     limits::PACK_OBJECTS_MAX,
     packet::{self, Packet, Packets},
-    said,
+    server_message,
 };
 use tidegate_core::revision::Oid;
 
@@ -112,7 +112,7 @@ fn remember(words: &mut Vec<u8>, bytes: &[u8]) {
     for &byte in bytes {
         match byte {
             b'\r' => words.clear(),
-            _ if words.len() < said::BYTES_MAX => words.push(byte),
+            _ if words.len() < server_message::BYTES_MAX => words.push(byte),
             _ => {}
         }
     }

@@ -30,10 +30,10 @@ use tidegate_process::lock::Mutex;
 
 /// Runs work on objects. Cheap to clone.
 #[derive(Clone)]
-pub struct Engine(Place);
+pub struct Engine(Runner);
 
 #[derive(Clone)]
-enum Place {
+enum Runner {
     /// In this process.
     Local,
     /// In this process, with trouble.
@@ -161,19 +161,19 @@ fn say(output: &mut impl Write, line: &Line) -> io::Result<()> {
 impl Engine {
     /// An engine in this process, without limits on memory and time: for simulations, and for tests.
     pub fn local() -> Engine {
-        Engine(Place::Local)
+        Engine(Runner::Local)
     }
 
     /// An engine in this process whose tasks fail as `trials` says, which is asked before each task: for simulations.
     pub fn simulated(trials: impl Fn() -> Option<Trial> + Send + Sync + 'static) -> Engine {
-        Engine(Place::Simulated(Arc::new(trials)))
+        Engine(Runner::Simulated(Arc::new(trials)))
     }
 
     /// An engine in processes of `program`, which must observe the limits and call [`serve`] if it is started with
     /// `arguments`.
     pub fn confined(program: PathBuf, arguments: Vec<String>, limits: EngineLimits) -> Engine {
         let permits = Arc::new(Semaphore::new(ENGINES_MAX));
-        Engine(Place::Confined(Arc::new(Confined { program, arguments, limits, permits })))
+        Engine(Runner::Confined(Arc::new(Confined { program, arguments, limits, permits })))
     }
 
     /// Does a task. `taker` takes its frames, and returns what the caller wants of them. `hold` is kept until the work
@@ -186,15 +186,15 @@ impl Engine {
         take: fn(&mut T, Frame) -> Result<(), Error>,
     ) -> Result<(Result<Answer, Failure>, T), Error> {
         let confined = match &self.0 {
-            Place::Local => return local(task, None, hold, taker, take).await,
-            Place::Simulated(trials) => {
+            Runner::Local => return local(task, None, hold, taker, take).await,
+            Runner::Simulated(trials) => {
                 let trial = trials();
                 if let (Some(Trial::Silent), Job::Copy { timeout, .. }) = (trial, &task.job) {
                     tokio::time::sleep(*timeout).await;
                 }
                 return local(task, trial, hold, taker, take).await;
             }
-            Place::Confined(confined) => Arc::clone(confined),
+            Runner::Confined(confined) => Arc::clone(confined),
         };
         let time_max = confined.limits.time + TIME_GRACE;
         let permits = Arc::clone(&confined.permits);
@@ -275,9 +275,9 @@ fn collect<T>(
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Local => f.write_str("Engine::local"),
-            Place::Simulated(_) => f.write_str("Engine::simulated"),
-            Place::Confined(confined) => confined.fmt(f),
+            Runner::Local => f.write_str("Engine::local"),
+            Runner::Simulated(_) => f.write_str("Engine::simulated"),
+            Runner::Confined(confined) => confined.fmt(f),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 use super::{
     flaw::{Distrust, Flaw, Strange},
     remote::Reference,
-    said::Said,
+    server_message::ServerMessage,
     url::Url,
 };
 use tidegate_core::revision::Oid;
@@ -113,7 +113,7 @@ pub enum Error {
         /// Whether credentials were sent.
         sent: bool,
         /// What the server says.
-        said: Option<Said>,
+        said: Option<ServerMessage>,
     },
     /// The credentials are valid but have no permission.
     #[error("{url} denied access (403): give the credentials permission to read the repository")]
@@ -121,7 +121,7 @@ pub enum Error {
         /// The URL.
         url: Box<Url>,
         /// What the server says.
-        said: Option<Said>,
+        said: Option<ServerMessage>,
     },
     /// The repository does not exist, or these credentials have no access to it.
     #[error("no repository at {url}, or these credentials have no access to it")]
@@ -129,7 +129,7 @@ pub enum Error {
         /// The URL.
         url: Box<Url>,
         /// What the server says.
-        said: Option<Said>,
+        said: Option<ServerMessage>,
     },
     /// The repository has no commit.
     #[error("the repository at {url} is empty: push a commit to it")]
@@ -143,7 +143,7 @@ pub enum Error {
         /// The URL.
         url: Box<Url>,
         /// What the server says.
-        said: Option<Said>,
+        said: Option<ServerMessage>,
     },
     /// The branch, tag or commit does not exist.
     #[error("{url} has no {reference}: correct spec.ref, or push it")]
@@ -177,7 +177,7 @@ pub enum Error {
         /// The status.
         status: u16,
         /// What the server says.
-        said: Option<Said>,
+        said: Option<ServerMessage>,
         /// How long the server asks to wait.
         retry_after: Option<Duration>,
     },
@@ -402,7 +402,7 @@ impl Error {
     }
 
     /// What the server says of it, cleaned: for the condition of the GitSource only.
-    pub fn said(&self) -> Option<&Said> {
+    pub fn said(&self) -> Option<&ServerMessage> {
         self.answer().0
     }
 
@@ -412,7 +412,7 @@ impl Error {
     }
 
     /// What the server says of it, and how long it asks to wait.
-    fn answer(&self) -> (Option<&Said>, Option<Duration>) {
+    fn answer(&self) -> (Option<&ServerMessage>, Option<Duration>) {
         match self {
             Error::Status { said, retry_after, .. } => (said.as_ref(), *retry_after),
             Error::Authentication { said, .. }

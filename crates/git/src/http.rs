@@ -29,7 +29,7 @@ use super::{
     flaw::{self, Flaw, Strange},
     limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, PACK_OBJECTS_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
     remote::{Credentials, Reference, Remote},
-    said::{self, Said},
+    server_message::{self, ServerMessage},
     state::state_error,
     url::Url,
 };
@@ -106,10 +106,10 @@ impl Session {
             advertisement::Problem::Invalid => self.answer(Flaw::Protocol),
             advertisement::Problem::Read(error) => self.read_error(&error),
             advertisement::Problem::NoRepository(text) => {
-                Error::NoRepository { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
+                Error::NoRepository { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
             }
             advertisement::Problem::Refused(text) => {
-                Error::Refused { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
+                Error::Refused { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
             }
             advertisement::Problem::Sha256 => Error::Sha256 { url: self.url() },
         })
@@ -129,7 +129,7 @@ impl Session {
                 Error::TooMuch { url: self.url(), what: "objects", limit: PACK_OBJECTS_MAX as u64 }
             }
             answer::Problem::Refused(text) => {
-                Error::Refused { url: self.url(), said: said::clean(&text, self.credentials.as_ref()) }
+                Error::Refused { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
             }
             answer::Problem::Read(error) => self.read_error(&error),
             answer::Problem::Write(source) => state_error("write", path)(source),
@@ -257,19 +257,19 @@ impl Session {
     }
 
     /// What a server says of an error, in a body that is meant to be read. A web page is not quoted.
-    fn said(&self, response: Response<Body>) -> Option<Said> {
+    fn said(&self, response: Response<Body>) -> Option<ServerMessage> {
         let media_type = media_type(&response);
         let mut bytes = Vec::new();
         let body = response.into_body().into_reader();
         // Whatever could be read is enough.
-        let _ = body.take(said::BYTES_MAX as u64).read_to_end(&mut bytes);
+        let _ = body.take(server_message::BYTES_MAX as u64).read_to_end(&mut bytes);
         match media_type.as_str() {
-            "text/plain" => said::clean(&bytes, self.credentials.as_ref()),
+            "text/plain" => server_message::clean(&bytes, self.credentials.as_ref()),
             "application/json" => {
                 let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
                 let text =
                     ["message", "error_description", "error"].into_iter().find_map(|key| value.get(key)?.as_str());
-                said::clean(text?.as_bytes(), self.credentials.as_ref())
+                server_message::clean(text?.as_bytes(), self.credentials.as_ref())
             }
             _ => None,
         }

@@ -33,7 +33,7 @@ pub use self::{
     mirror::{Fetched, Mirror},
     objects::Files,
     remote::{Credentials, Reference, Remote},
-    said::Said,
+    server_message::ServerMessage,
     state::State,
     url::{ParseUrlError, Url},
 };
@@ -59,7 +59,7 @@ mod mirror;
 mod objects;
 mod packet;
 mod remote;
-mod said;
+mod server_message;
 mod state;
 mod thread;
 mod url;

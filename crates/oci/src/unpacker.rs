@@ -34,10 +34,10 @@ use super::{
 
 /// Unpacks blobs. Clones share its places.
 #[derive(Clone, Default)]
-pub struct Unpacker(Place);
+pub struct Unpacker(Runner);
 
 #[derive(Clone, Default)]
-enum Place {
+enum Runner {
     /// In this process.
     #[default]
     Local,
@@ -102,28 +102,28 @@ impl Unpacker {
     /// Unpacks in this process, without limits on memory and time beyond those of [`limits`](super::limits): for
     /// simulations, for commands, and for tests.
     pub fn local() -> Unpacker {
-        Unpacker(Place::Local)
+        Unpacker(Runner::Local)
     }
 
     /// Unpacks in processes of `program`, which must observe the limits and call [`serve`] with the argument that
     /// follows `arguments`.
     pub fn confined(program: PathBuf, arguments: Vec<String>, limits: UnpackLimits) -> Unpacker {
         let permits = Semaphore::new(UNPACKERS_MAX);
-        Unpacker(Place::Confined(Arc::new(Confined { program, arguments, limits, permits })))
+        Unpacker(Runner::Confined(Arc::new(Confined { program, arguments, limits, permits })))
     }
 
     /// The content of a blob. `from` names the blob by its digest, `said` is the name for its flaws. Dropping the
     /// future ends the process.
     pub(super) async fn unpack(&self, packed: Packed, blob: Blob, from: &str, said: &str) -> Result<Vec<u8>, Error> {
         let result = match &self.0 {
-            Place::Local => {
+            Runner::Local => {
                 let unpacked = ambient::blocking(move || match blob {
                     Blob::Bytes(bytes) => unpack::unpack(packed, bytes.as_slice()),
                     Blob::File(file) => unpack::unpack(packed, file),
                 });
                 unpacked.await.ok_or(Error::Thread)?.map_err(Failure::Flaw)
             }
-            Place::Confined(confined) => confined.unpack(packed, blob).await,
+            Runner::Confined(confined) => confined.unpack(packed, blob).await,
         };
         result.map_err(|failure| match failure {
             Failure::Flaw(flaw) => Error::Unpack { from: said.to_owned(), flaw },
@@ -136,8 +136,8 @@ impl Unpacker {
 impl fmt::Debug for Unpacker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Local => f.write_str("Unpacker::local"),
-            Place::Confined(confined) => confined.fmt(f),
+            Runner::Local => f.write_str("Unpacker::local"),
+            Runner::Confined(confined) => confined.fmt(f),
         }
     }
 }

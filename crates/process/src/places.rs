@@ -43,7 +43,7 @@ pub struct Places {
     limits: Limits,
     /// Orders what happened: numbers of connections, and moments at which they changed their stage.
     clock: u64,
-    all: HashMap<Number, Place>,
+    all: HashMap<Number, Connection>,
     opening: Line,
     unproven: Line,
     /// Idle connections, by the end of their last request.
@@ -65,7 +65,7 @@ pub enum Proven {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Connection {
     stage: Stage,
     /// When it came to this stage, on the clock of all places.
     at: u64,
@@ -117,7 +117,7 @@ impl Places {
             self.leave(evicted);
         }
         let (at, address) = (self.tick(), peer(address));
-        self.all.insert(at, Place { stage: Stage::Opening, at, address, sender: None });
+        self.all.insert(at, Connection { stage: Stage::Opening, at, address, sender: None });
         self.opening.insert(address, at, at);
         (at, evicted)
     }
@@ -149,7 +149,7 @@ impl Places {
 
     /// The sender of a connection is known. From now on it is busy, until [`Places::rest`].
     pub fn prove(&mut self, number: Number, sender: Option<&str>) -> Proven {
-        let Some(Place { stage: Stage::Opening | Stage::Unproven { .. }, .. }) = self.all.get(&number) else {
+        let Some(Connection { stage: Stage::Opening | Stage::Unproven { .. }, .. }) = self.all.get(&number) else {
             return Proven::Placed;
         };
         let own = sender.and_then(|sender| self.senders.get(sender)).copied().unwrap_or_default();
@@ -253,7 +253,7 @@ impl Places {
         }
     }
 
-    fn longest_idle(&self, of: impl Fn(&Place) -> bool) -> Option<Number> {
+    fn longest_idle(&self, of: impl Fn(&Connection) -> bool) -> Option<Number> {
         self.idle.values().copied().find(|number| self.all.get(number).is_some_and(&of))
     }
 

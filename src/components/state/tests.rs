@@ -197,7 +197,7 @@ fn a_component_that_no_registry_has_is_not_read() {
     assert!(!state.want(&kyma("one"), &component("b"), &failed, now));
     assert!(state.renew(&kyma("one"), &component("b"), now, now), "nothing is asked");
     let told = state.layer(&kyma("one"), Trigger::Changed, &layer(), now);
-    assert_eq!(told, Told::Failed { message: decide::NO_REGISTRY.to_owned(), is_away: false });
+    assert_eq!(told, Unavailable::Failed { message: decide::NO_REGISTRY.to_owned(), is_away: false });
     assert_eq!(state.next(now), Next::Idle);
 }
 
@@ -267,15 +267,15 @@ fn a_manifest_with_another_digest_shows_a_moved_tag() {
 fn a_layer_is_read_while_a_runtime_waits_for_it() {
     let mut world = World::new(&[]);
     let told = world.state.layer(&kyma("one"), Trigger::Drift, &layer(), world.now);
-    assert_eq!(told, Told::Pending);
+    assert_eq!(told, Unavailable::Pending);
     let job = Job::Read(layer());
     world.starts(&job);
-    assert_eq!(world.state.layer(&kyma("two"), Trigger::Changed, &layer(), world.now), Told::Pending);
+    assert_eq!(world.state.layer(&kyma("two"), Trigger::Changed, &layer(), world.now), Unavailable::Pending);
     assert_eq!(world.next(), Next::Idle, "it is read once");
     let effects = world.end(&job, failed(Class::Transient, false));
     assert_eq!(effects.wake, [(kyma("one"), Trigger::Drift), (kyma("two"), Trigger::Changed)].into());
     let told = world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now);
-    assert_eq!(told, Told::Failed { message: "Transient".to_owned(), is_away: false });
+    assert_eq!(told, Unavailable::Failed { message: "Transient".to_owned(), is_away: false });
     assert!(matches!(world.next(), Next::Wait(_)), "a pass does not shorten the delay");
     world.waits();
     world.starts(&job);

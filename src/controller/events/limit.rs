@@ -12,13 +12,13 @@ use super::Event;
 /// The recent Events of each object.
 #[derive(Default)]
 pub(super) struct Limiter {
-    objects: BTreeMap<String, Said>,
+    objects: BTreeMap<String, RecentEvents>,
     /// The objects in the order of their first Events.
     order: VecDeque<String>,
 }
 
 /// The recent Events of one object.
-struct Said {
+struct RecentEvents {
     /// The last note for each reason, and its time.
     notes: BTreeMap<&'static str, (String, Instant)>,
     /// Events that are admitted before the next refill.
@@ -67,7 +67,7 @@ impl Limiter {
         Admission::Admitted
     }
 
-    fn object(&mut self, event: &Event, now: Instant) -> &mut Said {
+    fn object(&mut self, event: &Event, now: Instant) -> &mut RecentEvents {
         let regarding = &event.regarding;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let name = format!("{}/{}/{}", text(&regarding.kind), text(&regarding.namespace), text(&regarding.name));
@@ -79,6 +79,10 @@ impl Limiter {
                 self.objects.remove(&oldest);
             }
         }
-        self.objects.entry(name).or_insert_with(|| Said { notes: BTreeMap::new(), allowance: BURST, since: now })
+        self.objects.entry(name).or_insert_with(|| RecentEvents {
+            notes: BTreeMap::new(),
+            allowance: BURST,
+            since: now,
+        })
     }
 }

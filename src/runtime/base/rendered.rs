@@ -15,13 +15,13 @@ use tidegate_core::{
 
 use super::state::{Base, Credentials};
 use crate::{
-    runtime::{RuntimePass, shelf::Shelf},
+    runtime::{RuntimePass, shared_values::SharedValues},
     stores::secret::PullSecret,
 };
 
 /// The bases of all runtimes, valid for one landscape.
 #[derive(Default)]
-pub(crate) struct Bases(Shelf<Kin, Inputs, Base>);
+pub(crate) struct Bases(SharedValues<Kin, Inputs, Base>);
 
 /// Runtimes that get the same objects: those of one class whose Kymas have the same template overrides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -14,15 +14,15 @@ use tidegate_core::{
     template::{self, Library, Templates},
 };
 
-use crate::runtime::{RuntimeContext, RuntimePass, shelf::Shelf};
+use crate::runtime::{RuntimeContext, RuntimePass, shared_values::SharedValues};
 
 /// The shared objects of all runtimes, valid for one landscape.
 #[derive(Default)]
 pub(crate) struct Reports {
     /// All objects.
-    reports: Shelf<ReportKey, Inputs, Report>,
+    reports: SharedValues<ReportKey, Inputs, Report>,
     /// The objects that do not depend on our user.
-    parts: Shelf<Kin, Inputs, Parts>,
+    parts: SharedValues<Kin, Inputs, Parts>,
 }
 
 /// Runtimes of a kin, with our user in them and the webhooks that stay there.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rcgen::{CertificateParams, DnType, KeyPair};
-use tidegate::internals::daemon::Door;
+use tidegate::internals::daemon::EventReceiver;
 use tidegate_events::{
     event::{Event, Gvk, Watched},
     identity::Identity,
@@ -47,7 +47,7 @@ struct State {
 /// The daemon that receives events, until it ends.
 #[derive(Clone)]
 struct Way {
-    door: Door,
+    door: EventReceiver,
     life: u32,
     ended: CancellationToken,
 }
@@ -99,7 +99,7 @@ impl Agents {
     }
 
     /// Sends events to this daemon from now on.
-    pub(super) fn lead_to(&self, door: Door, life: u32) {
+    pub(super) fn lead_to(&self, door: EventReceiver, life: u32) {
         let former = lock(&self.state).way.replace(Way { door, life, ended: CancellationToken::new() });
         former.inspect(|way| way.ended.cancel());
     }

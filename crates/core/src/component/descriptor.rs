@@ -44,7 +44,7 @@ pub enum LayerKind {
 
 /// A place in a descriptor. Displays as a path, for example `component.resources[2].access.type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place(String);
+pub struct FieldPath(String);
 
 /// Why a component descriptor does not yield a module. Quotes at most a name, cut and without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum DescriptorError {
     #[error("the component descriptor has no valid `{place}`: {expected} is required there")]
     Field {
         /// The field.
-        place: Place,
+        place: FieldPath,
         /// What is required.
         expected: &'static str,
     },
@@ -110,7 +110,7 @@ pub enum DescriptorError {
     #[error("`{place}` of the component descriptor is {problem}")]
     Reference {
         /// The field.
-        place: Place,
+        place: FieldPath,
         /// The problem.
         problem: super::ParseDigestError,
     },
@@ -194,7 +194,7 @@ fn schema(value: &Value) -> Result<Schema, DescriptorError> {
 }
 
 fn check_component(value: &Value, schema: &Schema, asked: &Component) -> Result<(), DescriptorError> {
-    let place = Place(schema.component.join("."));
+    let place = FieldPath(schema.component.join("."));
     let component = at(value, schema.component).unwrap_or(&Value::Null);
     let (name, version) = (text(component, &place, "name")?, text(component, &place, "version")?);
     if name == asked.name.as_str() && version == asked.version.as_str() {
@@ -209,7 +209,7 @@ fn check_component(value: &Value, schema: &Schema, asked: &Component) -> Result<
 fn check_context(value: &Value, schema: &Schema) -> Result<(), DescriptorError> {
     let contexts = list(value, schema.contexts)?;
     let Some(context) = contexts.last() else { return Err(DescriptorError::NoContext) };
-    let place = Place(format!("{}[{}]", schema.contexts.join("."), contexts.len() - 1));
+    let place = FieldPath(format!("{}[{}]", schema.contexts.join("."), contexts.len() - 1));
     match text(context, &place, "type")? {
         "OCIRegistry" | "OCIRegistry/v1" | "ociRegistry" | "ociRegistry/v1" => {}
         other => return Err(DescriptorError::ContextType(quoted(other))),
@@ -224,7 +224,7 @@ fn module(value: &Value, schema: &Schema) -> Result<Module, DescriptorError> {
     let mut layer = None;
     let mut localized_images = Vec::new();
     for (index, resource) in list(value, schema.resources)?.iter().enumerate() {
-        let place = Place(format!("{}[{index}]", schema.resources.join(".")));
+        let place = FieldPath(format!("{}[{index}]", schema.resources.join(".")));
         let name = text(resource, &place, "name")?;
         let access_place = place.field("access");
         let access = resource.get("access").unwrap_or(&Value::Null);
@@ -267,7 +267,7 @@ fn access_of(resource: &str, kind: &str, media_type: &str) -> Result<Access, Des
 }
 
 /// A digest of the plain blob must be that of the blob. Other normalisations are of an image or a signature.
-fn check_digest(resource: &Value, blob: BlobDigest, place: &Place) -> Result<(), DescriptorError> {
+fn check_digest(resource: &Value, blob: BlobDigest, place: &FieldPath) -> Result<(), DescriptorError> {
     let Some(digest) = resource.get("digest").filter(|digest| !digest.is_null()) else { return Ok(()) };
     let place = place.field("digest");
     if optional_text(digest, &place, "normalisationAlgorithm")? != "genericBlobDigest/v1" {
@@ -294,12 +294,12 @@ fn list<'v>(value: &'v Value, path: &[&str]) -> Result<&'v [Value], DescriptorEr
     match at(value, path) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(DescriptorError::Field { place: Place(path.join(".")), expected: "a list" }),
+        Some(_) => Err(DescriptorError::Field { place: FieldPath(path.join(".")), expected: "a list" }),
     }
 }
 
 /// A text that is not empty.
-fn text<'v>(value: &'v Value, place: &Place, field: &str) -> Result<&'v str, DescriptorError> {
+fn text<'v>(value: &'v Value, place: &FieldPath, field: &str) -> Result<&'v str, DescriptorError> {
     value
         .get(field)
         .and_then(Value::as_str)
@@ -308,7 +308,7 @@ fn text<'v>(value: &'v Value, place: &Place, field: &str) -> Result<&'v str, Des
 }
 
 /// A text, or nothing.
-fn optional_text<'v>(value: &'v Value, place: &Place, field: &str) -> Result<&'v str, DescriptorError> {
+fn optional_text<'v>(value: &'v Value, place: &FieldPath, field: &str) -> Result<&'v str, DescriptorError> {
     match value.get(field) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
@@ -338,15 +338,15 @@ impl LayerKind {
     }
 }
 
-// === impl Place ===
+// === impl FieldPath ===
 
-impl Place {
-    fn field(&self, name: &str) -> Place {
-        Place(format!("{self}.{name}"))
+impl FieldPath {
+    fn field(&self, name: &str) -> FieldPath {
+        FieldPath(format!("{self}.{name}"))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -35,9 +35,9 @@ fn at(text: &str) -> Timestamp {
 /// The standing in one word: `open`, `never`, or the next begin.
 fn word(policy: &Policy, runtime: &[(&str, &str)], now: &str, minutes: u64) -> String {
     match policy.standing(&labels(runtime), at(now), Duration::from_secs(60 * minutes)) {
-        Standing::Open => "open".to_owned(),
-        Standing::Closed { next } => next.to_string(),
-        Standing::Never => "never".to_owned(),
+        WindowState::Open => "open".to_owned(),
+        WindowState::Closed { next } => next.to_string(),
+        WindowState::Never => "never".to_owned(),
     }
 }
 

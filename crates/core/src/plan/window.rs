@@ -12,7 +12,7 @@ use super::{HeldVersions, Installation, Refusal, reason, rollout::Hold};
 use crate::{
     api::{Kyma, Manifest, ModuleTemplate, names::label},
     landscape,
-    maintenance::{Policy, Standing},
+    maintenance::{Policy, WindowState},
 };
 
 /// What a plan knows of maintenance windows.
@@ -141,9 +141,9 @@ pub(super) fn gate<'a>(
         return Err(Refusal::error(reason::NO_MAINTENANCE_POLICY, message));
     };
     Ok(match policy.standing(labels, now, size_min) {
-        Standing::Open => Gate::Open,
-        Standing::Closed { next } => Gate::Closed { installed, next: Some(next) },
-        Standing::Never => Gate::Closed { installed, next: None },
+        WindowState::Open => Gate::Open,
+        WindowState::Closed { next } => Gate::Closed { installed, next: Some(next) },
+        WindowState::Never => Gate::Closed { installed, next: None },
     })
 }
 

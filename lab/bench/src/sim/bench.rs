@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::{
     fleet::{self, Origin},
-    limit::{self, Clients, Limit, Memory, Objects},
+    limit::{self, Clients, Collected, Limit, Objects},
     open_files,
     process::{Daemon, Machine, Usage},
     report::{self, Latency, Output, Phase, Reads, Report, Work},
@@ -226,7 +226,7 @@ struct Run<'a> {
     more: Vec<String>,
     daemon: Daemon,
     clients: Clients,
-    memory: Memory,
+    memory: Collected,
     /// For each module, the index of the version on the channel `regular`.
     regular: Vec<usize>,
     /// For each runtime, the modules on the channel `fast`.
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             more,
             daemon,
             clients,
-            memory: Memory::default(),
+            memory: Collected::default(),
             regular: vec![0; size.modules],
             fast: BTreeMap::new(),
             phases: Vec::new(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     fleet,
-    limit::{self, Clients, Limit, Memory, Objects},
+    limit::{self, Clients, Collected, Limit, Objects},
     report::Output,
     stage::{Servers, Size, Stage, USER},
 };
@@ -65,7 +65,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     all.push(compare(&stage, "one module bumped")?);
     tell!("the bare client reads each object and applies it as a dry run");
     let clients = Clients::connect(&stage.clusters)?;
-    let objects = Objects::collect(&clients, &mut Memory::default(), |_| true).await?;
+    let objects = Objects::collect(&clients, &mut Collected::default(), |_| true).await?;
     let yardstick = limit::try_out(&clients, &objects).await?;
     print(diff, &all, yardstick, objects.count());
     Ok(Exit::Ok)

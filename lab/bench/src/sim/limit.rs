@@ -43,7 +43,7 @@ pub(super) struct Clients(Vec<Cluster>);
 
 /// The objects at the last collection, with and without their status.
 #[derive(Default)]
-pub(super) struct Memory(HashMap<(usize, ObjectId), (Digest, Option<Digest>)>);
+pub(super) struct Collected(HashMap<(usize, ObjectId), (Digest, Option<Digest>)>);
 
 /// Objects in their final form, in the order of apply.
 #[derive(Default)]
@@ -116,7 +116,7 @@ impl Objects {
     /// Reads all objects of Tidegate from the clusters, and keeps those that differ from `memory`.
     pub(super) async fn collect(
         clients: &Clients,
-        memory: &mut Memory,
+        memory: &mut Collected,
         wanted: impl Fn(usize) -> bool,
     ) -> anyhow::Result<Objects> {
         let clusters = clients.0.iter().enumerate().filter(|(index, _)| wanted(*index));
@@ -161,9 +161,9 @@ fn share(index: usize, at_a_time: usize) -> usize {
     CONNECTIONS / at_a_time + usize::from(index < CONNECTIONS % at_a_time)
 }
 
-// === impl Memory ===
+// === impl Collected ===
 
-impl Memory {
+impl Collected {
     /// The parts of an object that changed; `None` if none did.
     fn learn(&mut self, mut object: Final) -> Option<Final> {
         let digest = |bytes: &Bytes| Digest::of_bytes(bytes);

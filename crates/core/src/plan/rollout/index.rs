@@ -104,7 +104,7 @@ struct Runtimes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     version: Arc<str>,
-    standing: Standing,
+    standing: Progress,
     wave: usize,
     /// The version that it may get now.
     reserved: Option<Arc<str>>,
@@ -116,7 +116,7 @@ struct Member {
 
 /// How a Manifest fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Progress {
     Ready,
     Busy,
     Failed,
@@ -129,7 +129,7 @@ enum Standing {
 struct Group {
     wave: usize,
     version: Arc<str>,
-    standing: Standing,
+    standing: Progress,
     aside: Option<Arc<str>>,
 }
 
@@ -268,7 +268,7 @@ impl Index {
     pub fn failed(&self, line: &Line, version: &str) -> Vec<&Key> {
         let is_failed = |member: &Member| {
             let (found, standing) = member.effective();
-            &**found == version && standing == Standing::Failed
+            &**found == version && standing == Progress::Failed
         };
         let members = self.lines.get(line).into_iter().flat_map(|runtimes| &runtimes.members);
         members.filter(|(_, member)| is_failed(member)).map(|(kyma, _)| kyma).collect()
@@ -387,12 +387,12 @@ impl Runtimes {
             let Some(wave) = waves.get_mut(group.wave) else { continue };
             let has_it = &*group.version == version;
             let place = match (has_it, group.standing) {
-                (true, Standing::Ready) => &mut wave.done,
-                (true, Standing::Busy) => &mut wave.upgrading,
-                (true, Standing::Failed) => &mut wave.failed,
-                (_, Standing::Out) => &mut wave.aside,
+                (true, Progress::Ready) => &mut wave.done,
+                (true, Progress::Busy) => &mut wave.upgrading,
+                (true, Progress::Failed) => &mut wave.failed,
+                (_, Progress::Out) => &mut wave.aside,
                 (false, _) if group.aside.as_deref() == Some(version) => &mut wave.aside,
-                (false, Standing::Ready | Standing::Busy | Standing::Failed) => &mut wave.pending,
+                (false, Progress::Ready | Progress::Busy | Progress::Failed) => &mut wave.pending,
             };
             *place += count;
         }
@@ -404,10 +404,10 @@ impl Runtimes {
 
 impl Member {
     /// The version and how it fares, as far as rollouts are concerned.
-    fn effective(&self) -> (&Arc<str>, Standing) {
+    fn effective(&self) -> (&Arc<str>, Progress) {
         match &self.reserved {
-            _ if self.is_out => (&self.version, Standing::Out),
-            Some(reserved) => (reserved, Standing::Busy),
+            _ if self.is_out => (&self.version, Progress::Out),
+            Some(reserved) => (reserved, Progress::Busy),
             None => (&self.version, self.standing),
         }
     }
@@ -438,13 +438,13 @@ fn place(manifest: &Manifest) -> Option<(Line, Key)> {
 }
 
 /// How a Manifest fares. A status of an earlier specification says nothing.
-fn standing(manifest: &Manifest) -> Standing {
+fn standing(manifest: &Manifest) -> Progress {
     let state = manifest.status.as_ref().map(|status| status.state).unwrap_or_default();
     match state {
-        _ if status::is_outdated(manifest) => Standing::Busy,
-        State::Ready | State::Warning | State::Unmanaged => Standing::Ready,
-        State::Error => Standing::Failed,
-        State::Processing | State::Deleting | State::Unknown => Standing::Busy,
+        _ if status::is_outdated(manifest) => Progress::Busy,
+        State::Ready | State::Warning | State::Unmanaged => Progress::Ready,
+        State::Error => Progress::Failed,
+        State::Processing | State::Deleting | State::Unknown => Progress::Busy,
     }
 }
 

@@ -220,9 +220,9 @@ fn the_status_of_an_earlier_version_says_nothing() {
         manifest
     };
     for state in ["Ready", "Error"] {
-        assert_eq!(standing(&outdated(state)), Standing::Busy, "{state}");
+        assert_eq!(standing(&outdated(state)), Progress::Busy, "{state}");
     }
-    for (state, expected) in [("Ready", Standing::Ready), ("Warning", Standing::Ready), ("Error", Standing::Failed)] {
+    for (state, expected) in [("Ready", Progress::Ready), ("Warning", Progress::Ready), ("Error", Progress::Failed)] {
         assert_eq!(standing(&manifest("k0", "1.1.0", state, &json!({}))), expected, "{state}");
     }
 }

@@ -19,10 +19,10 @@ pub(super) const BYTES_MAX: usize = 4 << 10;
 
 /// A server's own words, cleaned: printable, at most 200 characters, without credentials and user info.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Said(String);
+pub struct ServerMessage(String);
 
 /// Cleans what a server says. `None` if nothing remains.
-pub(super) fn clean(bytes: &[u8], credentials: Option<&Credentials>) -> Option<Said> {
+pub(super) fn clean(bytes: &[u8], credentials: Option<&Credentials>) -> Option<ServerMessage> {
     let is_cut = BYTES_MAX <= bytes.len();
     let bytes = bytes.get(..BYTES_MAX).unwrap_or(bytes);
     let mut text = printable(&String::from_utf8_lossy(bytes));
@@ -38,7 +38,7 @@ pub(super) fn clean(bytes: &[u8], credentials: Option<&Credentials>) -> Option<S
         .iter()
         .fold(text.as_str(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text));
     let text = text.trim();
-    (!text.is_empty()).then(|| Said(shortened(text)))
+    (!text.is_empty()).then(|| ServerMessage(shortened(text)))
 }
 
 /// One line without escape sequences and invisible characters.
@@ -253,18 +253,18 @@ impl Word {
     }
 }
 
-// === impl Said ===
+// === impl ServerMessage ===
 
-impl fmt::Display for Said {
+impl fmt::Display for ServerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// Errors are logged with `Debug` as well, so this shows nothing.
-impl fmt::Debug for Said {
+impl fmt::Debug for ServerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Said(…)")
+        f.write_str("ServerMessage(…)")
     }
 }
 

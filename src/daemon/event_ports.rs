@@ -32,11 +32,11 @@ use crate::{config::Events, stores::secret::GatewaySecret, watcher::inbox::Inbox
 /// The receiver of events, for the listener and for programs without sockets, such as a simulation. It does not keep
 /// the daemon alive.
 #[derive(Clone, Debug)]
-pub struct Door(Weak<Context>);
+pub struct EventReceiver(Weak<Context>);
 
 /// The sockets, bound but not yet served.
 #[derive(Debug)]
-pub(super) struct Inlet {
+pub(super) struct EventPorts {
     forwarded: Option<TcpListener>,
     tls: Option<TcpListener>,
     xfcc: Xfcc,
@@ -59,9 +59,9 @@ pub(super) struct OwnThreads(Option<Runtime>);
 /// Threads that serve the ports: enough for all processors that the deployment may use.
 const THREADS: usize = 2;
 
-impl Inlet {
+impl EventPorts {
     /// Binds the configured addresses. Fails if an address cannot be bound.
-    pub(super) fn bind(events: &Events, threads: Threads) -> anyhow::Result<Inlet> {
+    pub(super) fn bind(events: &Events, threads: Threads) -> anyhow::Result<EventPorts> {
         let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
             let Some(address) = address else { return Ok(None) };
             let bound = || -> io::Result<TcpListener> {
@@ -72,7 +72,7 @@ impl Inlet {
             };
             bound().map(Some).with_context(|| format!("cannot listen on {address} for {purpose}"))
         };
-        Ok(Inlet {
+        Ok(EventPorts {
             threads,
             forwarded: bind(events.address, "events")?,
             tls: bind(events.tls_address, "events over TLS")?,
@@ -85,7 +85,7 @@ impl Inlet {
         if self.forwarded.is_none() && self.tls.is_none() {
             return;
         }
-        let (door, probed) = (Door::new(context), Door::new(context));
+        let (door, probed) = (EventReceiver::new(context), EventReceiver::new(context));
         let listener = Listener::builder(event::MANAGER)
             .forwarded(self.xfcc)
             .probed(move |identity| probed.probed(identity))
@@ -200,11 +200,11 @@ fn served(secret: &GatewaySecret) -> Option<Tls> {
     }
 }
 
-// === impl Door ===
+// === impl EventReceiver ===
 
-impl Door {
-    pub(super) fn new(context: &Arc<Context>) -> Door {
-        Door(Arc::downgrade(context))
+impl EventReceiver {
+    pub(super) fn new(context: &Arc<Context>) -> EventReceiver {
+        EventReceiver(Arc::downgrade(context))
     }
 
     /// Decides about an event.

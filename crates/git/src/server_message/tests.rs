@@ -68,7 +68,7 @@ fn a_quotation_is_short_and_debug_shows_nothing_of_it() {
     let text = format!("{}s3cr/et", "x".repeat(CHARS_MAX - 4));
     let credentials = Credentials::Basic { username: String::new(), password: "s3cr/et".to_owned() };
     assert!(!clean(text.as_bytes(), Some(&credentials)).unwrap().to_string().contains("s3c"));
-    assert_eq!(format!("{long:?}"), "Said(…)");
+    assert_eq!(format!("{long:?}"), "ServerMessage(…)");
 }
 
 #[test]

@@ -9,22 +9,22 @@ use tidegate_process::lock::Mutex;
 use tokio::sync::OnceCell;
 
 /// Values by key, valid for one set of inputs. `I` is what values are made from beside the key.
-pub(super) struct Shelf<K, I, V>(Mutex<HashMap<K, Entry<I, V>>>);
+pub(super) struct SharedValues<K, I, V>(Mutex<HashMap<K, Entry<I, V>>>);
 
 struct Entry<I, V> {
     inputs: I,
     value: Arc<OnceCell<Arc<V>>>,
 }
 
-// === impl Shelf ===
+// === impl SharedValues ===
 
-impl<K, I, V> Default for Shelf<K, I, V> {
-    fn default() -> Shelf<K, I, V> {
-        Shelf(Mutex::default())
+impl<K, I, V> Default for SharedValues<K, I, V> {
+    fn default() -> SharedValues<K, I, V> {
+        SharedValues(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash, I: PartialEq, V> Shelf<K, I, V> {
+impl<K: Eq + Hash, I: PartialEq, V> SharedValues<K, I, V> {
     /// The value of a key. `make` runs if none was made from these inputs.
     pub(super) async fn get(&self, key: K, inputs: I, make: impl Future<Output = V>) -> Arc<V> {
         let cell = self.cell(key, inputs);
