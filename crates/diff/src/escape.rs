@@ -78,7 +78,7 @@ fn longest_run(text: &str, wanted: char) -> usize {
 }
 
 /// Text or an attribute of XML 1.0, which cannot represent most control characters or
-/// noncharacters: [`line`] removes all of them.
+/// noncharacters: [`line()`] removes all of them.
 pub(super) fn xml(text: &str) -> String {
     html(text)
 }

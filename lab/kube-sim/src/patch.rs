@@ -8,7 +8,7 @@
 //! # Order
 //!
 //! A caller must follow the server's order: decode the object (with [`tidy_metadata`]) and set its defaults;
-//! [`merge_patch`], [`json_patch`] or [`apply`]; defaults again; [`track_update`], except for an apply; admission;
+//! [`merge_patch`], [`json_patch`] or [`apply()`]; defaults again; [`track_update`], except for an apply; admission;
 //! restore what the endpoint must not change (`status`, or everything but `status`); [`keep_times`]; store. An apply
 //! leaves defaults to its caller, because no manager owns what they add. Other writes drop nulls of custom resources;
 //! an apply keeps them, and validation refuses them.
