@@ -33,7 +33,7 @@ async fn request(stage: &Stage, value: &str) {
 }
 
 /// I05, #35: runtimes have the CRDs of the control plane. They follow a change of it, an edit in the runtime is
-/// reverted, and a CRD that is deleted in the runtime comes back, with the catalog.
+/// reverted, and a CRD that is deleted in the runtime comes back, with the catalog. That needs no request of a user.
 #[tokio::test(flavor = "multi_thread")]
 async fn i05_the_crds_of_runtimes_are_those_of_the_control_plane() {
     let stage = running(stage::files(1), &[]).await;
@@ -71,18 +71,46 @@ async fn i05_the_crds_of_runtimes_are_those_of_the_control_plane() {
     request(&stage, "1").await;
     until_described(templates, "changed").await;
 
+    delete_crd(&stage, templates).await;
+    request(&stage, "2").await;
+    until_described(templates, "changed").await;
+    let catalog = ("ModuleTemplate", "cache-1.0.0");
+    let is_back = async |(kind, name): (&str, &str)| {
+        stage.until(&format!("{kind} {name} is back"), &stage.skrs[0], kind, "kyma-system", name, |_| true).await
+    };
+    is_back(catalog).await;
+
+    // A new process, long before its first resync.
+    let kymas = "kymas.operator.kyma-project.io";
+    stage.kyma_in("one", "Ready").await;
+    stage.kill().await;
+    delete_crd(&stage, kymas).await;
+    stage.start();
+    until_described(kymas, "changed").await;
+    is_back(("Kyma", "default")).await;
+    stage.kyma_in("one", "Ready").await;
+
+    // A resync of a process that runs.
+    stage.kill().await;
+    stage.start_with(&["--resync=10s"]);
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    delete_crd(&stage, templates).await;
+    until_described(templates, "changed").await;
+    is_back(catalog).await;
+}
+
+/// Deletes a CRD in the first runtime. It may be there again afterwards.
+async fn delete_crd(stage: &Stage, name: &str) {
     let crds = api(&stage.skrs[0], "CustomResourceDefinition").await;
-    let uid = crds.get(templates).await.unwrap().metadata.uid;
-    crds.delete(templates, &DeleteParams::default()).await.unwrap();
-    harness::eventually("it is gone", harness::SOON, async || match crds.get_opt(templates).await {
+    let uid = crds.get(name).await.unwrap().metadata.uid;
+    crds.delete(name, &DeleteParams::default()).await.unwrap();
+    harness::eventually("it is gone", harness::SOON, async || match crds.get_opt(name).await {
         Ok(Some(crd)) if crd.metadata.uid == uid => Err("it is still there".to_owned()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     })
     .await;
-    request(&stage, "2").await;
-    until_described(templates, "changed").await;
-    stage.until("the catalog is back", &stage.skrs[0], "ModuleTemplate", "kyma-system", "cache-1.0.0", |_| true).await;
 }
 
 /// A ModuleTemplate of `keda` in KCP that nothing installs.
