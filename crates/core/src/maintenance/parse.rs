@@ -27,6 +27,15 @@ impl fmt::Display for Problem {
     }
 }
 
+// === impl Problem ===
+
+impl Problem {
+    /// The same, of the rule with this number. A policy may be one line of JSON: then its line says nothing.
+    fn in_rule(self, number: usize) -> Problem {
+        Problem { message: format!("rule {number}: {}", self.message), ..self }
+    }
+}
+
 /// A time in the file: a moment, or a time of day.
 struct Moment {
     date: Option<Date>,
@@ -42,8 +51,11 @@ pub(super) fn policy(text: &str) -> Result<Policy, Problem> {
     };
     let mut policy = Policy::default();
     let [rules, default] = fields(document, "the policy", ["rules", "default"], &mut policy.remarks)?;
-    for rule in rules.map(|node| list(node, "`rules`")).transpose()?.unwrap_or_default() {
-        let found = read_rule(rule, &mut policy.remarks)?;
+    let rules = rules.map(|node| list(node, "`rules`")).transpose()?.unwrap_or_default();
+    for (rule, number) in rules.iter().zip(1..) {
+        let mut remarks = Vec::new();
+        let found = read_rule(rule, &mut remarks).map_err(|problem| problem.in_rule(number))?;
+        policy.remarks.extend(remarks.into_iter().map(|remark| remark.in_rule(number)));
         policy.rules.push(found);
     }
     policy.default = default.map(|node| window(node, &mut policy.remarks)).transpose()?;

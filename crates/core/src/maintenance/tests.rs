@@ -153,50 +153,64 @@ fn what_is_wrong_is_one_sentence_with_its_line() {
         ("[]".to_owned(), "refused: line 1: the policy must be a mapping with `rules`, `default`"),
         (String::new(), "refused: line 1: the file has 0 documents: a policy is one mapping"),
         ("rules: {}".to_owned(), "refused: line 1: `rules` must be a list"),
-        ("rules:\n- windows: []".to_owned(), "refused: line 2: the rule has no `match`: name at least one expression"),
+        (
+            "rules:\n- windows: []".to_owned(),
+            "refused: line 2: rule 1: the rule has no `match`: name at least one expression",
+        ),
         (
             "rules:\n- match: {plan: '('}".to_owned(),
-            "refused: line 2: `plan` is not a valid regular expression, or too large",
+            "refused: line 2: rule 1: `plan` is not a valid regular expression, or too large",
         ),
         (
             "rules:\n- match: {plan: 'a{1000}{1000}'}".to_owned(),
-            "refused: line 2: `plan` is not a valid regular expression, or too large",
+            "refused: line 2: rule 1: `plan` is not a valid regular expression, or too large",
         ),
-        ("rules:\n- match: {plan: 1}".to_owned(), "refused: line 2: `plan` must be text, in quotes"),
-        ("rules:\n- match: {plan: a, Plan: b}".to_owned(), "refused: line 2: `match` has the key `plan` twice"),
+        ("rules:\n- match: {plan: 1}".to_owned(), "refused: line 2: rule 1: `plan` must be text, in quotes"),
+        ("rules:\n- match: {plan: a, Plan: b}".to_owned(), "refused: line 2: rule 1: `match` has the key `plan` twice"),
         (
             rule("{days: [Monday], begin: 20:00:00Z, end: 21:00:00Z}"),
-            "refused: line 4: invalid day in `days`: use Mon, Tue, Wed, Thu, Fri, Sat or Sun",
+            "refused: line 4: rule 1: invalid day in `days`: use Mon, Tue, Wed, Thu, Fri, Sat or Sun",
         ),
-        (rule("{days: [Mon], begin: 20:00:00Z}"), "refused: line 4: the window has no `end`"),
+        (rule("{days: [Mon], begin: 20:00:00Z}"), "refused: line 4: rule 1: the window has no `end`"),
         (
             rule("{days: [Mon], begin: '20:00', end: 21:00:00Z}"),
-            "refused: line 4: invalid time in `begin`: use for example 20:00:00Z or 20:00:00+02:00",
+            "refused: line 4: rule 1: invalid time in `begin`: use for example 20:00:00Z or 20:00:00+02:00",
         ),
         (
             rule("{days: [Mon], begin: 24:00:00Z, end: 21:00:00Z}"),
-            "refused: line 4: invalid time in `begin`: use for example 20:00:00Z or 20:00:00+02:00",
+            "refused: line 4: rule 1: invalid time in `begin`: use for example 20:00:00Z or 20:00:00+02:00",
         ),
         (
             rule("{begin: 2026-13-01T00:00:00Z, end: 2026-10-11T00:00:00Z}"),
-            "refused: line 4: invalid time in `begin`: use for example 2026-10-10T20:00:00Z",
+            "refused: line 4: rule 1: invalid time in `begin`: use for example 2026-10-10T20:00:00Z",
         ),
         (
             rule("{begin: 20:00:00Z, end: 21:00:00Z}"),
-            "refused: line 4: `begin` has no date, and the window has no `days`: use for example 2026-10-10T20:00:00Z",
+            "refused: line 4: rule 1: `begin` has no date, and the window has no `days`: use for example \
+             2026-10-10T20:00:00Z",
         ),
         (
             rule("{begin: 2026-10-12T00:00:00Z, end: 2026-10-11T00:00:00Z}"),
-            "line 4: the window ends before it begins, so it is never open",
+            "line 4: rule 1: the window ends before it begins, so it is never open",
         ),
         (
             "default: {days: [Sat], timeBegin: 20:00:00Z, timeEnd: 00:00:00Z}".to_owned(),
             "refused: line 1: the window has no `begin`",
         ),
-        ("rules:\n- match: {}\n".to_owned(), "line 2: the rule has no expression, so it matches no runtime"),
+        ("rules:\n- match: {}\n".to_owned(), "line 2: rule 1: the rule has no expression, so it matches no runtime"),
         (
             "rules:\n- match: {region: central│us}\n".to_owned(),
-            "line 2: `region` has the character │, which is not the `|` of an alternative",
+            "line 2: rule 1: `region` has the character │, which is not the `|` of an alternative",
+        ),
+        (
+            r#"{"rules": [{"match": {"plan": "a"}}, {"match": {"plan": "b"}, "windows": [{"days": ["Sat"]}]}]}"#
+                .to_owned(),
+            "refused: line 1: rule 2: the window has no `begin`",
+        ),
+        (
+            r#"{"rules": [{"match": {"plan": "a"}}, {"match": {"plan": "b"}, "days": []}, {"match": {}}]}"#.to_owned(),
+            "line 1: rule 2: a rule has a key that means nothing here; known are `match`, `windows`\n\
+             line 1: rule 3: the rule has no expression, so it matches no runtime",
         ),
         ("comment: a".to_owned(), "line 1: the policy has a key that means nothing here; known are `rules`, `default`"),
     ] {
