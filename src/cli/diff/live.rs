@@ -169,7 +169,8 @@ const RUNTIME_REQUESTS: usize = 8;
 ///
 /// # Errors
 ///
-/// Fails if an argument is invalid, or if the definitions could not all be checked in time. The report names clusters that cannot be reached.
+/// Fails if an argument is invalid, or if the definitions could not all be checked in time. The report names clusters
+/// that cannot be reached.
 pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
     let shared = Shared::new(given.masker);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };

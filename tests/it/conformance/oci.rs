@@ -1,6 +1,12 @@
 //! Modules in OCI registries, as rows of the conformance tables: the daemon with a real registry.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::api::events::v1::Event;
@@ -560,9 +566,20 @@ async fn whatever_a_registry_sends_is_one_sentence_and_hurts_no_other_module() {
         let artifact = artifacts.iter().zip(&modules).find(|(_, name)| *name == module).unwrap().0;
         format!("/blobs/{}", BlobDigest::of(&artifact.layer))
     };
-    let (endless, changed) = (blobs("endless"), blobs("changed"));
+    let (endless, changed, good) = (blobs("endless"), blobs("changed"), blobs("good"));
     let host = format!("--oci-registry-host={}", hostile::host(&server));
+    let is_good_read = AtomicBool::new(false);
     server.behave(move |request| {
+        if request.target.ends_with(&good) {
+            is_good_read.store(true, Ordering::SeqCst);
+        }
+        // An object belongs to the module that is read first. This request has a thread of its own.
+        for _ in 0..100 {
+            if !request.target.contains("/module/thief/") || is_good_read.load(Ordering::SeqCst) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
         if request.target.contains("/module/denied/") {
             let challenge = vec![("www-authenticate", "Basic realm=\"test\"".to_owned())];
             return crate::git::server::Action::Answer(401, challenge, Vec::new());

@@ -1,8 +1,9 @@
 //! Sockets and connections: their places, their time-outs and their shutdown.
 //!
 //! A connection begins with a place and a small buffer. Only when its ClientHello or its first head is complete does it
-//! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits, half of them for one address. It keeps
-//! its permit until its sender is known. [`tidegate_process::places`] says which connection goes if a place is needed.
+//! get the state of TLS and HTTP, for which there are [`Limits::unproven`] permits, half of them for one address. It
+//! keeps its permit until its sender is known. [`tidegate_process::places`] says which connection goes if a place is
+//! needed.
 //!
 //! [`Limits::unproven`]: super::Limits::unproven
 

@@ -86,7 +86,7 @@ const TROUBLE: &[(&str, Answer, &str, &str)] = &[
         "another scheme",
         |_| Action::Answer(302, vec![("location", "ftp://x/".into())], vec![]),
         "RedirectRefused",
-        "other than http",
+        "redirects to a URL that is neither https nor http",
     ),
     ("dumb", |_| body("text/plain", format!("{ID}\trefs/heads/main\n")), "AnswerNotUnderstood", "serves files only"),
     ("text", |_| body("text/plain", "hello"), "AnswerNotUnderstood", "is not a git server (smart HTTP): check the URL"),
