@@ -334,7 +334,7 @@ impl ManifestPass<'_> {
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
-        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };
+        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource };
         let judgement = match decide::judge(&observed) {
             Some(judgement) => judgement,
             None => {

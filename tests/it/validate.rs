@@ -412,10 +412,7 @@ cases! {
     good_module_with_a_crd => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).file("modules/cache/1.0.0/objects/cr.yaml",
         "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: 3\n").file("modules/cache/1.0.0/objects/role.yaml",
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: example:cache\nrules: []\n");
-    module_object_list => good().file(
-        "modules/cache/1.0.0/objects/list.yaml",
-        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n",
-    );
+    module_object_list => good().file("modules/cache/1.0.0/objects/list.yaml", "apiVersion: v1\nkind: List\n");
     module_object_twice => good().file("modules/cache/1.0.0/objects/more.yaml", GOOD[1].1);
     module_with_a_definition => good().file("modules/cache/1.0.0/objects/kyma.yaml", GOOD[3].1.replace("dev", "more"));
     module_with_a_link => good().link("modules/cache/1.0.0/objects/more.yaml", "config.yaml");

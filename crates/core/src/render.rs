@@ -39,7 +39,7 @@ mod trial;
 
 pub use certificate::{certificate, certificate_labels};
 pub use crds::{RuntimeCrds, runtime_crd};
-pub use inject::{InjectError, Injection};
+pub use inject::{InjectError, Injection, is_manager};
 pub use platform::{is_in_every_runtime, is_runtime_namespace};
 pub use reporting::{
     Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,

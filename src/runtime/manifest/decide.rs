@@ -16,7 +16,7 @@ use tidegate_core::{
     inventory::Inventory,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
-    render::{SharedObject, SharedObjects},
+    render::{self, SharedObject, SharedObjects},
     status::{self, ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::retry::Class;
@@ -91,6 +91,17 @@ pub(super) enum ModuleResource {
     Unknown(Object),
 }
 
+/// The default custom resource of a module after its creation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FoundResource {
+    /// Tidegate does not create it.
+    NotOurs,
+    /// It exists.
+    Exists,
+    /// It does not exist yet. Contains the reason, a clause with the kind.
+    Missing(String),
+}
+
 /// The findings of a pass over the objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed<'a> {
@@ -100,8 +111,8 @@ pub(super) struct Observed<'a> {
     pub(super) failed: &'a [Failed],
     /// The result of the prune.
     pub(super) pruned: &'a PruneReport,
-    /// Whether the default custom resource exists; none if Tidegate does not create it.
-    pub(super) resource: Option<bool>,
+    /// The default custom resource.
+    pub(super) resource: &'a FoundResource,
 }
 
 /// The result of a pass.
@@ -318,10 +329,21 @@ pub(super) fn module_resource(manifest: &Manifest, was_installed: bool, had_inve
     }
 }
 
-/// Whether the default custom resource exists; none if it must be created. One that is being deleted goes first: it may
+/// The default custom resource that was found; none if it must be created. One that is being deleted goes first: it may
 /// be the one that the removal of a former Manifest deletes.
-pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<bool> {
-    found.map(|metadata| !metadata.deleting)
+pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<FoundResource> {
+    found.map(|metadata| {
+        if metadata.deleting {
+            FoundResource::Missing(format!("{} is still being deleted", metadata.id))
+        } else {
+            FoundResource::Exists
+        }
+    })
+}
+
+/// The default custom resource while the API server does not serve its kind.
+pub(super) fn unserved_resource(gvk: &Gvk) -> FoundResource {
+    FoundResource::Missing(format!("the API server does not serve {gvk}"))
 }
 
 /// The result of the pass; none if it depends on the workloads.
@@ -343,8 +365,8 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         let class = class.unwrap_or(Class::Transient);
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
-    if observed.resource == Some(false) {
-        let outcome = ManifestOutcome::Waiting("waiting until the module CR can be created".to_owned());
+    if let FoundResource::Missing(why) = observed.resource {
+        let outcome = ManifestOutcome::Waiting(format!("waiting until the module CR can be created: {why}"));
         return Some(Judgement { outcome, class: Some(Class::Waiting) });
     }
     None
@@ -367,23 +389,17 @@ pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgemen
     }
 }
 
-/// The workloads that determine the health of a module: its manager if the module contains it, otherwise all workloads.
-/// A manager without a namespace may be in any.
+/// The workloads that determine the health of a module: its manager if the module has what `spec.manager` names,
+/// otherwise all workloads. Lifecycle Manager does not use `spec.manager` for the state, so a module with a wrong one
+/// gets ready.
 pub(super) fn workloads(manifest: &Manifest, objects: &SharedObjects) -> Vec<(Gvk, Key)> {
-    let of = |is_wanted: &dyn Fn(&ObjectId) -> bool| -> Vec<(Gvk, Key)> {
-        let wanted = objects.objects.iter().filter(|object| is_wanted(&object.id));
-        wanted.map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name))).collect()
+    let those = |is: &dyn Fn(&ObjectId) -> bool| -> Vec<(Gvk, Key)> {
+        let found = objects.objects.iter().filter(|object| is(&object.id));
+        found.map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name))).collect()
     };
-    let managers = manifest.spec.manager.as_ref().map(|manager| {
-        let namespace = manager.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        of(&|id| {
-            *manager.group == *id.group
-                && *manager.kind == *id.kind
-                && *manager.name == *id.name
-                && namespace.is_none_or(|namespace| namespace == &*id.namespace)
-        })
-    });
-    managers.filter(|managers| !managers.is_empty()).unwrap_or_else(|| of(&is_workload))
+    let manager = manifest.spec.manager.as_ref();
+    let named = manager.map(|manager| those(&|id| render::is_manager(manager, id))).unwrap_or_default();
+    if named.is_empty() { those(&is_workload) } else { named }
 }
 
 /// The name of a workload in messages, and its health.
@@ -408,7 +424,7 @@ pub(super) fn ending_facts(
         outcome,
         synced: recorded::inventory(recorded).without(&observed.pruned.gone).to_synced(),
         applied,
-        module_resource: observed.resource,
+        module_resource: observed.resource.exists(),
         requested: recorded::requested(recorded),
     }
 }
@@ -483,6 +499,19 @@ pub(super) fn more(count: usize) -> String {
 
 fn is_workload(id: &ObjectId) -> bool {
     &*id.group == "apps" && matches!(&*id.kind, "Deployment" | "StatefulSet" | "DaemonSet")
+}
+
+// === impl FoundResource ===
+
+impl FoundResource {
+    /// Whether it exists; none if Tidegate does not create it.
+    fn exists(&self) -> Option<bool> {
+        match self {
+            FoundResource::NotOurs => None,
+            FoundResource::Exists => Some(true),
+            FoundResource::Missing(_) => Some(false),
+        }
+    }
 }
 
 // === impl PruneReport ===

@@ -22,7 +22,7 @@ use tidegate_process::ambient;
 
 use super::{
     ApplyTarget, decide,
-    decide::{ModuleResource, Note, PruneReport, Work, Workload},
+    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload},
     inject,
     ownership::{self, Conflicts, Ownership},
 };
@@ -196,36 +196,38 @@ pub(super) async fn prune(
     Ok(PruneReport::new(results))
 }
 
-/// Creates the default custom resource once. Returns whether it exists; none if Tidegate does not create it.
+/// Creates the default custom resource once. Returns whether it exists, and why not.
 pub(super) async fn create_module_resource(
     target: &ApplyTarget<'_>,
     resource: ModuleResource,
-) -> Result<Option<bool>, Error> {
+) -> Result<FoundResource, Error> {
     let (object, may_exist) = match resource {
-        ModuleResource::NotOurs => return Ok(None),
-        ModuleResource::Created => return Ok(Some(true)),
+        ModuleResource::NotOurs => return Ok(FoundResource::NotOurs),
+        ModuleResource::Created => return Ok(FoundResource::Exists),
         ModuleResource::Absent(object) => (object, false),
         ModuleResource::Unknown(object) => (object, true),
     };
-    let Some(kind) = target.cluster.kind(&object.gvk()).await? else { return Ok(Some(false)) };
+    let gvk = object.gvk();
+    let Some(kind) = target.cluster.kind(&gvk).await? else { return Ok(decide::unserved_resource(&gvk)) };
     let key = Key::new(object.namespace(), object.name());
     let found = if may_exist { target.cluster.get_metadata(&kind, &key).await? } else { None };
     if let Some(exists) = decide::existing_resource(found.as_ref()) {
-        return Ok(Some(exists));
+        return Ok(exists);
     }
     let body = Bytes::from(object.value().to_string());
     let id = kind.id(&key);
     match target.cluster.create(target.cause, &kind, &id, body).await {
-        Ok(_) => Ok(Some(true)),
+        Ok(_) => Ok(FoundResource::Exists),
         // A user's own custom resource is as good: Tidegate never updates it.
         Err(Error::Exists { .. }) => {
             let found = target.cluster.get_metadata(&kind, &key).await?;
-            Ok(Some(decide::existing_resource(found.as_ref()).unwrap_or(false)))
+            let gone = || FoundResource::Missing(format!("{id} was deleted a moment ago"));
+            Ok(decide::existing_resource(found.as_ref()).unwrap_or_else(gone))
         }
         Err(error) if concerns_all(&error) => Err(error),
         Err(error) => {
             tracing::warn!(object = %id, error = %error, "default custom resource cannot be created yet");
-            Ok(Some(false))
+            Ok(FoundResource::Missing(error.to_string()))
         }
     }
 }

@@ -52,7 +52,7 @@ pub const FOREIGN_KIND: &str = "foreign-kind";
 pub const REFUSED_KIND: &str = "refused-kind";
 /// A GitSource in git.
 pub const GIT_SOURCE: &str = "git-source-in-git";
-/// A `List` of objects.
+/// A list of definitions, or one of a module without items.
 pub const LIST: &str = "list";
 
 /// The schema has no such field.
@@ -136,5 +136,7 @@ pub const MODULE_OBJECT_UNFIT: &str = "module-object-unfit";
 pub const MODULE_DUPLICATE: &str = "module-duplicate-object";
 /// One of our kinds among a module's objects.
 pub const DEFINITION_IN_MODULE: &str = "definition-in-module";
+/// `spec.manager` names no object of the module.
+pub const MODULE_MANAGER: &str = "module-manager";
 /// The objects of a module are invalid.
 pub const MODULE_BROKEN: &str = "module-broken";

@@ -1,10 +1,10 @@
 //! Classifies a document by `apiVersion` and `kind` alone.
 
-use super::{Kind, code, near};
+use super::{Kind, code, layout, near};
 use crate::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
     diagnostic::Diagnostic,
-    yaml::{Node, NodeValue, short},
+    yaml::{Entry, Node, NodeValue, short},
 };
 
 /// What a document is.
@@ -36,8 +36,6 @@ pub(super) enum Found {
     NoText(&'static str),
 }
 
-/// What kubectl writes for several objects.
-pub(super) const LIST: &str = "List";
 /// Every kind of our group that a user may write.
 const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
 
@@ -64,7 +62,7 @@ pub(super) fn find(node: &Node) -> Found {
     if group == "kustomize.config.k8s.io" {
         return Found::Kustomization;
     }
-    let is_list = kind == LIST && group.is_empty();
+    let is_list = kind == "List" && group.is_empty();
     if is_list || group == KYMA_GROUP && kind.ends_with("List") || ONLY_OURS.iter().any(|ours| is_list_of(kind, ours)) {
         return Found::List { kind: kind.to_owned() };
     }
@@ -90,6 +88,45 @@ pub(super) fn find(node: &Node) -> Found {
 
 fn is_list_of(kind: &str, item: &str) -> bool {
     kind.strip_suffix("List") == Some(item)
+}
+
+/// The items of a list of objects, such as a `List` or a `RoleList`; otherwise the document. As for kubectl, an item
+/// with neither `apiVersion` nor `kind` has those of the list. A list that SOPS encrypted stays whole.
+pub(super) fn into_items(mut node: Node) -> Result<Vec<Node>, Node> {
+    let text = |field: &str| node.get(field).and_then(Node::as_str).map(str::to_owned);
+    let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else { return Err(node) };
+    let Some(kind) = kind.strip_suffix("List") else { return Err(node) };
+    if layout::of_document(&node, &Found::Untyped).is_some() {
+        return Err(node);
+    }
+    let Some(mut items) = take_items(&mut node) else { return Err(node) };
+    if !kind.is_empty() {
+        items.iter_mut().for_each(|item| complete(item, &api_version, kind));
+    }
+    Ok(items)
+}
+
+fn take_items(node: &mut Node) -> Option<Vec<Node>> {
+    let NodeValue::Map(entries) = &mut node.value else { return None };
+    match &mut entries.iter_mut().find(|entry| entry.key == "items")?.value.value {
+        NodeValue::Seq(items) => Some(std::mem::take(items)),
+        _ => None,
+    }
+}
+
+/// Gives an object with neither `apiVersion` nor `kind` these.
+fn complete(node: &mut Node, api_version: &str, kind: &str) {
+    if node.get("apiVersion").is_some() || node.get("kind").is_some() {
+        return;
+    }
+    let (line, column) = (node.line, node.column);
+    let entry = |key: &str, text: &str| {
+        let value = Node { value: NodeValue::Str(text.to_owned()), line, column };
+        Entry { key: key.to_owned(), key_line: line, key_column: column, value }
+    };
+    if let NodeValue::Map(entries) = &mut node.value {
+        entries.extend([entry("apiVersion", api_version), entry("kind", kind)]);
+    }
 }
 
 /// The first object of our group that is nested in a document that is not an object itself: most

@@ -4,7 +4,6 @@ pub(super) mod object;
 
 use std::{
     collections::{HashMap, HashSet},
-    mem,
     sync::Arc,
 };
 
@@ -249,7 +248,7 @@ impl Others {
         }
         for (path, bytes) in files {
             let Some(places) = self.again.get(path) else { continue };
-            for node in file::parse(path, bytes, limits).into_iter().flatten() {
+            for node in documents(path, bytes, limits).into_iter().flatten() {
                 if budget.is_over() {
                     return;
                 }
@@ -263,8 +262,8 @@ impl Others {
 
 /// Reads the objects of a module from its YAML and JSON files, which must be in path order.
 ///
-/// Every document must be an object with `apiVersion`, `kind` and a name. Only kustomization files
-/// are skipped. Fails with the first error.
+/// Every document must be an object with `apiVersion`, `kind` and a name, or a list of such objects.
+/// Only kustomization files are skipped. Fails with the first error.
 pub fn module_objects<'a>(
     tree: Oid,
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
@@ -313,8 +312,7 @@ fn objects<'a>(
         if budget.is_over() {
             break;
         }
-        let documents = file::parse(path, bytes, limits).into_iter();
-        for document in documents.flat_map(|document| document.map_or_else(|error| vec![Err(error)], items)) {
+        for document in documents(path, bytes, limits) {
             if let Ok(node) = &document
                 && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
             {
@@ -349,17 +347,24 @@ fn objects<'a>(
     objects
 }
 
-/// The items of a `List`, also those of one in another; otherwise the document itself.
-fn items(mut node: Node) -> Vec<Result<Node, Diagnostic>> {
-    let is_list = matches!(kinds::find(&node), Found::List { kind } if kind == kinds::LIST);
-    if let NodeValue::Map(entries) = &mut node.value
-        && is_list
-        && let Some(entry) = entries.iter_mut().find(|entry| entry.key == "items")
-        && let NodeValue::Seq(found) = &mut entry.value.value
-    {
-        return mem::take(found).into_iter().flat_map(items).collect();
+/// The documents of a file. A list of objects is its items, as for kubectl and Lifecycle Manager.
+fn documents(path: &Arc<str>, bytes: &[u8], limits: &yaml::Limits) -> Vec<Result<Node, Diagnostic>> {
+    let mut found = Vec::new();
+    for document in file::parse(path, bytes, limits) {
+        match document {
+            Ok(node) if !kinds::is_kustomization_name(path) => flatten(node, &mut found),
+            other => found.push(other),
+        }
     }
-    vec![Ok(node)]
+    found
+}
+
+/// Adds a document, or the items of a list. Lists are nested at most half as deep as YAML may be.
+fn flatten(node: Node, found: &mut Vec<Result<Node, Diagnostic>>) {
+    match kinds::into_items(node) {
+        Ok(items) => items.into_iter().for_each(|item| flatten(item, found)),
+        Err(node) => found.push(Ok(node)),
+    }
 }
 
 /// Reports a kustomization that does more than list the files that exist anyway.
@@ -396,7 +401,11 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
             return Err(kinds::half_typed(missing).hint(hint).at(here));
         }
         Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
-        Found::List { kind } => return Err(kinds::list(&kind).at(here)),
+        Found::List { kind } => {
+            let message = format!("this `{}` has no list of `items`", yaml::short(&kind));
+            let hint = "write the objects below `items`, or each as a separate document";
+            return Err(Diagnostic::error(code::LIST, message).hint(hint).at(here));
+        }
         Found::Ours(kind) => {
             let message =
                 format!("a {kind} must not be among a module's objects, because these are installed in runtimes");

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Channels, Definition, Definitions, Kind, Options, Unfit, Withheld, code,
+    Channels, Definition, Definitions, Kind, Options, SourceObject, Unfit, Withheld, code,
     file::{Cache, Candidate},
     module::{
         self, ModuleSource,
@@ -18,11 +18,15 @@ use super::{
     near,
 };
 use crate::{
-    api::names::{DEPLOYER, annotation},
+    api::{
+        names::{DEPLOYER, annotation},
+        shared::Manager,
+    },
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
     object::{Object, ObjectId, PathPart},
+    render,
     snapshot::Snapshot,
     yaml,
 };
@@ -91,6 +95,7 @@ pub(super) fn resolve(
     let modules = work.modules(snapshot, cache, sources);
     work.custom_resources(&modules.reads);
     work.injections(&modules.reads);
+    work.managers(&modules.reads);
     let modules = modules.objects;
     work.releases();
     work.kymas();
@@ -353,6 +358,35 @@ impl<'a> Work<'a> {
                 let diagnostic = Diagnostic::warning(code::NO_EFFECT, message).hint(hint);
                 self.diagnostics.push(diagnostic.at(source.place.clone()));
             }
+        }
+    }
+
+    /// Warns of a `spec.manager` that the module does not have.
+    fn managers(&mut self, reads: &[TemplateObjects]) {
+        for read in reads {
+            let Some(template) = self.good.get(&read.id) else { continue };
+            let written = template.object.value().pointer("/spec/manager").cloned().unwrap_or_default();
+            let Ok(manager) = serde_json::from_value::<Manager>(written) else { continue };
+            let is_manager = |source: &SourceObject| {
+                let id = source.id();
+                // An object that names no namespace is created in `default`.
+                let is_in_default =
+                    || render::is_manager(&manager, &ObjectId { namespace: "default".into(), ..id.clone() });
+                render::is_manager(&manager, id) || id.namespace.is_empty() && is_in_default()
+            };
+            if read.objects.objects().iter().any(is_manager) {
+                continue;
+            }
+            let namespace = manager.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+            let message = format!(
+                "`spec.manager` names {} `{}`{}, which is not among the module's objects",
+                yaml::short(&manager.kind),
+                yaml::short(&manager.name),
+                namespace.map(|namespace| format!(" in namespace `{}`", yaml::short(namespace))).unwrap_or_default()
+            );
+            let hint = "correct it; until then all workloads of the module decide whether it is ready";
+            let place = at(template, &["spec".into(), "manager".into(), "name".into()]);
+            self.diagnostics.push(Diagnostic::warning(code::MODULE_MANAGER, message).hint(hint).at(place));
         }
     }
 

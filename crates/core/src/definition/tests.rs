@@ -157,6 +157,35 @@ fn a_secret_that_asks_for_data_and_gets_none_is_a_warning() {
 }
 
 #[test]
+fn a_manager_that_the_module_does_not_have_is_a_warning_at_its_line() {
+    let all = &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"];
+    let warned = &["modules/cache/template.yaml:10 module-manager"][..];
+    for (kind, name, namespace, codes) in [
+        ("ConfigMap", "cache", ", namespace: kyma-system", &[][..]),
+        ("ConfigMap", "cache", "", &[]),
+        ("ConfigMap", "cache", ", namespace: default", warned),
+        ("ConfigMap", "cashe", "", warned),
+        ("Secret", "cache", "", warned),
+    ] {
+        let manager = format!("{{group: \"\", version: v1, kind: {kind}, name: {name}{namespace}}}");
+        let text = format!("{TEMPLATE}  manager: {manager}\n");
+        check(&with("modules/cache/template.yaml", &text), all, &[], codes);
+    }
+    let found = look(
+        &snapshot(good().into_iter().map(|(path, text)| match path {
+            "modules/cache/template.yaml" => {
+                let manager = "{group: \"\", version: v1, kind: ConfigMap, name: cache, namespace: default}";
+                (path, format!("{text}  manager: {manager}\n"))
+            }
+            "modules/cache/objects/config.yaml" => (path, text.replace(", namespace: kyma-system", "")),
+            _ => (path, text),
+        })),
+        &Options::default(),
+    );
+    assert_eq!(found.2, ["modules/cache/objects/config.yaml:3 namespace-missing"], "`default` is where it is created");
+}
+
+#[test]
 fn a_channel_whose_version_no_kyma_can_select_is_a_warning() {
     let all = &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"];
     let template = format!("{TEMPLATE}  mandatory: true\n");
@@ -207,20 +236,70 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object}}
 ";
-    let found = |padding: usize| {
+    let found = |others: &str, padding: usize| {
         let large = format!("{OBJECT}data: {{text: \"{}\"}}\n", "a".repeat(padding));
         let files = [
             ("modules/cache/objects/config.yaml", large),
-            ("modules/cache/objects/others.yaml", OTHERS.to_owned()),
+            ("modules/cache/objects/others.yaml", others.to_owned()),
             // Comes last, and is needed for the scope of the resource above.
             ("modules/cache/objects/z.yaml", DEFINITION.to_owned()),
         ];
         let kept = good().into_iter().filter(|(path, _)| !path.starts_with("modules/cache/objects/"));
         look(&snapshot(kept.chain(files)), &Options::default()).2
     };
-    let small = found(1);
-    assert_eq!(small.len(), 5, "{small:?}");
-    assert_eq!(found(3 << 20), small);
+    let items = OTHERS.split("---\n").map(|object| format!("- {}\n", object.trim_end().replace('\n', "\n  ")));
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}", items.collect::<String>());
+    for others in [OTHERS, list.as_str()] {
+        let small = found(others, 1);
+        assert_eq!(small.len(), 5, "{small:?}");
+        assert_eq!(found(others, 3 << 20), small);
+    }
+}
+
+/// The objects of a module that is one file, each with its place; otherwise the place and the code of the first error.
+fn objects_of(text: &str) -> Vec<String> {
+    let path: Arc<str> = "a.yaml".into();
+    match module_objects(oid("module"), [(&path, text.as_bytes())].into_iter(), &yaml::Limits::default()) {
+        Ok(module) => module.objects().iter().map(|source| format!("{} {}", source.place, source.id())).collect(),
+        Err(error) => vec![format!("{} {}", error.place.unwrap(), error.code)],
+    }
+}
+
+#[test]
+fn a_list_of_objects_is_its_items_each_at_its_place() {
+    let map = |name: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}");
+    let list = |kind: &str, items: &str| format!("apiVersion: v1\nkind: {kind}\nitems: {items}\n");
+    let (a, b, c) = (map("a"), map("b"), map("c"));
+    let kyma = "{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {name: a}}";
+    let deep = format!("{}{}", "{apiVersion: v1, kind: List, items: [".repeat(60), "]}".repeat(60));
+    for (text, expected) in [
+        (
+            list("List", &format!("\n- {a}\n- {b}\n---\n{c}")),
+            &["a.yaml:4:3 ConfigMap a", "a.yaml:5:3 ConfigMap b", "a.yaml:7:1 ConfigMap c"][..],
+        ),
+        (
+            list("List", &format!("\n- apiVersion: v1\n  kind: List\n  items:\n  - {a}\n- {b}")),
+            &["a.yaml:7:5 ConfigMap a", "a.yaml:8:3 ConfigMap b"],
+        ),
+        (
+            list("ConfigMapList", &format!("[{{metadata: {{name: d}}}}, {a}]")),
+            &["a.yaml:3:9 ConfigMap d", "a.yaml:3:32 ConfigMap a"],
+        ),
+        (list("List", "[]"), &[]),
+        // What is wrong is said at its place.
+        (list("List", "[{metadata: {name: d}}]"), &["a.yaml:3:9 module-object"]),
+        (list("List", "\n- apiVersion: v1\n  kind: ConfigMap"), &["a.yaml:4:3 module-object"]),
+        (list("List", &format!("[{a}, text]")), &["a.yaml:3:65 module-object"]),
+        (list("List", &format!("[{a}, {a}]")), &["a.yaml:3:65 module-duplicate-object"]),
+        (list("List", &format!("[{kyma}]")), &["a.yaml:3:9 definition-in-module"]),
+        (list("List", "[]\nsops: {mac: x}"), &["a.yaml:1:1 sops-encrypted"]),
+        (list("List", "{}"), &["a.yaml:1:1 list"]),
+        ("apiVersion: v1\nkind: List\n".to_owned(), &["a.yaml:1:1 list"]),
+    ] {
+        assert_eq!(objects_of(&text), expected, "{text}");
+    }
+    let limited = objects_of(&deep);
+    assert!(matches!(&*limited, [only] if only.ends_with(" yaml-limit")), "{limited:?}");
 }
 
 #[test]
@@ -243,33 +322,6 @@ fn a_module_with_an_error_yields_no_objects_to_prune_by() {
         let snapshot = with("modules/cache/objects/config.yaml", &text);
         let definitions = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
         assert_eq!(definitions.modules.len(), usize::from(is_complete), "{more:?}");
-    }
-}
-
-#[test]
-fn a_list_among_the_objects_of_a_module_is_its_items() {
-    let item = |name| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: d}}}}");
-    let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems:\n{items}");
-    let inner = format!("- {{apiVersion: v1, kind: List, items: [{}]}}\n", item("b"));
-    for (text, expected) in [
-        (list(&format!("- {}\n{inner}- {}\n", item("a"), item("c"))), Ok(["a:4", "b:5", "c:6"].as_slice())),
-        (list(&format!("- {}\n- {}\n", item("a"), item("a"))), Err("module-duplicate at 5")),
-        ("apiVersion: v1\nkind: List\n".to_owned(), Err("list at 1")),
-    ] {
-        let path = Arc::from("modules/cache/objects/list.yaml");
-        let files = [(&path, text.as_bytes())].into_iter();
-        let found = module_objects(oid("modules/cache/objects"), files, &Options::default().limits);
-        match (found, expected) {
-            (Ok(found), Ok(expected)) => {
-                let names = found.objects().iter().map(|object| format!("{}:{}", object.id().name, object.place.line));
-                assert_eq!(names.collect::<Vec<_>>(), expected, "{text}");
-            }
-            (Err(found), Err(expected)) => {
-                let line = found.place.as_ref().map_or(0, |place| place.line);
-                assert_eq!(format!("{} at {line}", found.code), expected, "{text}");
-            }
-            (found, expected) => panic!("{text}: {found:?} instead of {expected:?}"),
-        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
         shared,
     },
     name::Key,
+    object::ObjectId,
 };
 
 /// What is put into the objects of a module. Equal injections put the same.
@@ -59,12 +60,7 @@ impl Injection {
     /// Names the Secret with which images are pulled.
     #[must_use]
     pub fn pull_secret(self, name: &str, manager: Option<&shared::Manager>) -> Injection {
-        let manager = manager.map(|manager| Manager {
-            group: manager.group.clone(),
-            kind: manager.kind.clone(),
-            name: manager.name.clone(),
-            namespace: manager.namespace.clone().filter(|namespace| !namespace.is_empty()),
-        });
+        let manager = manager.map(Manager::from);
         Injection { pull_secret: Some(PullSecret { name: name.to_owned(), manager }), ..self }
     }
 
@@ -106,7 +102,7 @@ impl PullSecret {
         {
             secrets.push(json!({"name": self.name}));
         }
-        if self.manager.as_ref().is_some_and(|manager| !manager.is(object)) {
+        if self.manager.as_ref().is_some_and(|manager| !manager.is(&object.id)) {
             return Ok(());
         }
         let containers = pod.get_mut("containers").and_then(Value::as_array_mut);
@@ -127,14 +123,29 @@ impl PullSecret {
 
 // === impl Manager ===
 
+impl From<&shared::Manager> for Manager {
+    fn from(manager: &shared::Manager) -> Manager {
+        Manager {
+            group: manager.group.clone(),
+            kind: manager.kind.clone(),
+            name: manager.name.clone(),
+            namespace: manager.namespace.clone().filter(|namespace| !namespace.is_empty()),
+        }
+    }
+}
+
 impl Manager {
-    fn is(&self, object: &SharedObject) -> bool {
-        let id = &object.id;
+    fn is(&self, id: &ObjectId) -> bool {
         *self.group == *id.group
             && *self.kind == *id.kind
             && *self.name == *id.name
             && self.namespace.as_deref().is_none_or(|namespace| namespace == &*id.namespace)
     }
+}
+
+/// Whether `spec.manager` names an object of its module. Without a namespace it may be in any.
+pub fn is_manager(manager: &shared::Manager, id: &ObjectId) -> bool {
+    Manager::from(manager).is(id)
 }
 
 fn is_workload(object: &SharedObject) -> bool {

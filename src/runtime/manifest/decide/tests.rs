@@ -27,10 +27,14 @@ fn manifest(edit: impl FnOnce(&mut Value)) -> Manifest {
 
 /// A module with a ConfigMap `a` and a Deployment `b`.
 fn module() -> CompleteModule {
-    let object = |api: &str, kind: &str, name: &str| {
-        format!("---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: kyma-system}}\n")
+    module_with(&[("v1", "ConfigMap", "kyma-system", "a"), ("apps/v1", "Deployment", "kyma-system", "b")])
+}
+
+fn module_with(objects: &[(&str, &str, &str, &str)]) -> CompleteModule {
+    let object = |(api, kind, namespace, name): &(&str, &str, &str, &str)| {
+        format!("---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n")
     };
-    let text = [object("v1", "ConfigMap", "a"), object("apps/v1", "Deployment", "b")].concat();
+    let text: String = objects.iter().map(object).collect();
     let tree = "0".repeat(40).parse().unwrap();
     let files = [(&Arc::from("objects.yaml"), text.as_bytes())];
     CompleteModule::new(&definition::module_objects(tree, files.into_iter(), &Limits::default()).unwrap())
@@ -250,9 +254,10 @@ fn nothing_is_pruned_before_what_takes_its_place_is_there() {
 fn a_default_custom_resource_that_is_being_deleted_is_waited_for() {
     let id = ObjectId::new("x.io", "Cache", "a", "default");
     let found = |deleting| Metadata { deleting, ..fixtures::metadata(&id, "1") };
+    let waits = FoundResource::Missing("Cache.x.io a/default is still being deleted".to_owned());
     assert_eq!(existing_resource(None), None);
-    assert_eq!(existing_resource(Some(&found(false))), Some(true));
-    assert_eq!(existing_resource(Some(&found(true))), Some(false));
+    assert_eq!(existing_resource(Some(&found(false))), Some(FoundResource::Exists));
+    assert_eq!(existing_resource(Some(&found(true))), Some(waits));
 }
 
 #[test]
@@ -296,23 +301,22 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource };
     let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in \
                    the module with tidegate.dev/adopt: \"true\" to take it over";
-    check(&of(&conflicts, &failures, Some(false)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
+    let missing = unserved_resource(&Gvk::new("x.io", "v1", "Cache"));
+    let (exists, not_ours) = (FoundResource::Exists, FoundResource::NotOurs);
+    check(&of(&conflicts, &failures, &missing), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     check(
-        &of(&none, &failures, Some(false)),
+        &of(&none, &failures, &missing),
         Some((ManifestOutcome::Failed("a is stuck (and 1 more)".to_owned()), class)),
     );
-    check(
-        &of(&none, &skipped, Some(true)),
-        Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)),
-    );
+    check(&of(&none, &skipped, &exists), Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)));
     let of_sibling: Conflicts = [(id("ConfigMap", "a"), Owner::Sibling("eu-other".to_owned()))].into();
     let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
                    of the modules";
-    check(&of(&of_sibling, &[], Some(true)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
-    let waiting = ManifestOutcome::Waiting("waiting until the module CR can be created".to_owned());
-    check(&of(&none, &[], Some(false)), Some((waiting, Class::Waiting)));
-    check(&of(&none, &[], Some(true)), None);
-    check(&of(&none, &[], None), None);
+    check(&of(&of_sibling, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
+    let message = "waiting until the module CR can be created: the API server does not serve x.io/v1 Cache";
+    check(&of(&none, &[], &missing), Some((ManifestOutcome::Waiting(message.to_owned()), Class::Waiting)));
+    check(&of(&none, &[], &exists), None);
+    check(&of(&none, &[], &not_ours), None);
 }
 
 #[test]
@@ -344,28 +348,26 @@ fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_no
 
 #[test]
 fn the_manager_tells_how_a_module_fares_or_else_every_workload() {
+    let module = module_with(&[("apps/v1", "Deployment", "kyma-system", "b"), ("apps/v1", "Deployment", "other", "c")]);
     let names = |manifest: &Manifest| -> Vec<String> {
-        workloads(manifest, &objects()).iter().map(|(gvk, key)| format!("{} {key}", gvk.kind)).collect()
+        workloads(manifest, module.objects()).iter().map(|(gvk, key)| format!("{} {key}", gvk.kind)).collect()
     };
-    assert_eq!(names(&manifest(|_| {})), ["Deployment kyma-system/b"]);
-    let managed = |kind: &str, name: &str, namespace: Option<&str>| {
-        manifest(|manifest| {
-            let group = if kind == "Deployment" { "apps" } else { "" };
-            manifest["spec"]["manager"] =
-                json!({"group": group, "version": "v1", "kind": kind, "name": name, "namespace": namespace});
-        })
-    };
-    for (manager, expected) in [
-        (managed("ConfigMap", "a", Some("kyma-system")), "ConfigMap kyma-system/a"),
-        (managed("ConfigMap", "a", None), "ConfigMap kyma-system/a"),
-        (managed("ConfigMap", "a", Some("")), "ConfigMap kyma-system/a"),
-        // The module does not contain it: Lifecycle Manager does not look at it either.
-        (managed("ConfigMap", "a", Some("other")), "Deployment kyma-system/b"),
-        (managed("Deployment", "other", None), "Deployment kyma-system/b"),
+    let managed_by = |manager: Value| manifest(move |manifest| manifest["spec"]["manager"] = manager);
+    assert_eq!(names(&manifest(|_| {})), ["Deployment kyma-system/b", "Deployment other/c"]);
+    for (kind, name, namespace, expected) in [
+        ("Deployment", "b", Some("kyma-system"), &["Deployment kyma-system/b"][..]),
+        ("Deployment", "c", None, &["Deployment other/c"]),
+        ("Deployment", "c", Some(""), &["Deployment other/c"]),
+        // The module has no such object: as without a manager.
+        ("Deployment", "c", Some("kyma-system"), &["Deployment kyma-system/b", "Deployment other/c"]),
+        ("StatefulSet", "b", None, &["Deployment kyma-system/b", "Deployment other/c"]),
+        ("Deployment", "m", None, &["Deployment kyma-system/b", "Deployment other/c"]),
     ] {
-        assert_eq!(names(&manager), [expected]);
-        assert_ne!(desired_digest(&objects(), &manager), desired_digest(&objects(), &manifest(|_| {})));
+        let manager = json!({"group": "apps", "version": "v1", "kind": kind, "name": name, "namespace": namespace});
+        assert_eq!(names(&managed_by(manager.clone())), expected, "{manager}");
     }
+    let managed = managed_by(json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "b"}));
+    assert_ne!(desired_digest(&objects(), &managed), desired_digest(&objects(), &manifest(|_| {})));
 }
 
 #[test]
@@ -388,7 +390,7 @@ fn the_inventory_shrinks_only_by_what_is_gone() {
     let recorded = ready_manifest(&[&one, &two, &left]);
     let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
-        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: None };
+        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: &FoundResource::NotOurs };
         ending_facts(&recorded, &observed, ManifestOutcome::Ready, None).synced.len()
     };
     assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
@@ -420,7 +422,7 @@ fn a_status_is_written_only_if_it_differs() {
     let [one, two] = both();
     let ready = ready_manifest(&[&one, &two]);
     let (conflicts, pruned) = nothing();
-    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: None };
+    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: &FoundResource::NotOurs };
     let applied = Some(desired_digest(&objects(), &ready));
     let later = Timestamp::from_second(99).unwrap();
     let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied);
