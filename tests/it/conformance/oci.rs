@@ -3,9 +3,7 @@
 use std::{
     fs,
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
+    sync::{Condvar, Mutex},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -568,17 +566,16 @@ async fn whatever_a_registry_sends_is_one_sentence_and_hurts_no_other_module() {
     };
     let (endless, changed, good) = (blobs("endless"), blobs("changed"), blobs("good"));
     let host = format!("--oci-registry-host={}", hostile::host(&server));
-    let is_good_read = AtomicBool::new(false);
+    let (is_good_read, changes) = (Mutex::new(false), Condvar::new());
     server.behave(move |request| {
         if request.target.ends_with(&good) {
-            is_good_read.store(true, Ordering::SeqCst);
+            *is_good_read.lock().unwrap() = true;
+            changes.notify_all();
         }
         // An object belongs to the module that is read first. This request has a thread of its own.
-        for _ in 0..100 {
-            if !request.target.contains("/module/thief/") || is_good_read.load(Ordering::SeqCst) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(100));
+        if request.target.contains("/module/thief/") {
+            let is_read = is_good_read.lock().unwrap();
+            drop(changes.wait_timeout_while(is_read, harness::SOON / 3, |is_read| !*is_read).unwrap());
         }
         if request.target.contains("/module/denied/") {
             let challenge = vec![("www-authenticate", "Basic realm=\"test\"".to_owned())];
