@@ -187,8 +187,8 @@ fn token_at(word: &str) -> Option<usize> {
     TOKENS.iter().filter_map(begins).min()
 }
 
-/// The encodings of a secret that a server may quote: percent-encoding, hex in both cases, and base64 in both alphabets,
-/// with and without padding, which may be percent-encoded in turn.
+/// The encodings of a secret that a server may quote: percent-encoding, hex in both cases, and base64 in both
+/// alphabets, with and without padding, which may be percent-encoded in turn.
 fn encodings(secret: &str) -> Vec<String> {
     let nibbles = secret.bytes().flat_map(|byte| [byte >> 4, byte & 15]);
     let hex: String = nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect();

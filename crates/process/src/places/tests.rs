@@ -23,7 +23,8 @@ impl Port {
     ///
     /// `a@1` accepts `a` from the address 10.0.0.1, `a+` completes its first message, `a=` proves its sender, `a=x` its
     /// sender x, `a.` ends its request, `a!` begins one, `a-` closes it; `room` needs a place, `room@1` one of the
-    /// address 10.0.0.1, `idle` one of an idle connection, `later` lets the grace pass. `?` says that there is no place.
+    /// address 10.0.0.1, `idle` one of an idle connection, `later` lets the grace pass. `?` says that there is no
+    /// place.
     fn plays(&mut self, script: &str) -> String {
         let mut went = String::new();
         for word in script.split_whitespace() {
