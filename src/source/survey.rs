@@ -73,7 +73,7 @@ pub(super) async fn compare_unreadable(
     let results: Vec<_> = stream::iter(ids)
         .map(|id| async move {
             match kcp.get(&served(id.0), &id.1).await {
-                // Without valid metadata, it is no object that could be compared.
+                // An object without valid metadata cannot be compared.
                 Ok(None) | Err(cluster::Error::Answer { .. }) => Ok(None),
                 Ok(Some(object)) => Ok(Some((id, object))),
                 Err(error) => Err(error),

@@ -8,7 +8,7 @@ use tidegate_core::{
     template::{Template, TemplateFile, Templates},
 };
 
-/// Line 2 of an override, and what is said of it.
+/// Line 2 of an override, and what its diagnostic says.
 const BOMBS: [(&str, &str); 16] = [
     (
         r#"{% set ns = namespace(a="x") %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}#{{ ns.a|length }}"#,

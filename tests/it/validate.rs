@@ -564,37 +564,14 @@ fn what_is_outside_of_the_paths_is_not_opened() {
 
 #[test]
 fn a_check_ends_after_the_timeout_of_the_source() {
-    let crd = "\
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: caches.example.com}
-spec:
-  group: example.com
-  names: {kind: Cache, plural: caches}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            properties:
-              sizes:
-                type: array
-                items: {type: integer}
-                x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, self.all(c, a + b + c >= 0)))'}]
----
-apiVersion: example.com/v1
-kind: Cache
-metadata: {name: a, namespace: cache-system}
-";
+    let integer = "type: integer\n                minimum: 1\n";
+    let slow = "type: array\n                items: {type: integer}\n                \
+                x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, self.all(c, a + b + c >= 0)))'}]\n";
+    let crd = CRD.replace(integer, slow);
+    let cache = "apiVersion: example.com/v1\nkind: Cache\nmetadata: {name: a, namespace: cache-system}\n";
     let sizes = vec!["1"; 2000].join(", ");
     let folder = good()
-        .file("modules/cache/1.0.0/objects/slow.yaml", format!("{crd}spec: {{sizes: [{sizes}]}}\n"))
+        .file("modules/cache/1.0.0/objects/slow.yaml", format!("{crd}---\n{cache}spec: {{size: [{sizes}]}}\n"))
         .file(".tidegate/dev.yaml", format!("{SOURCE}  timeout: 1s\n"));
     let file = folder.root.path().join(".tidegate/dev.yaml");
     let (text, exit) = folder.run(&["--source-file", file.to_str().unwrap()]);

@@ -174,7 +174,7 @@ pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy,
     })
 }
 
-/// The timeout of a GitSource. Fails if it is no duration.
+/// The timeout of a GitSource. Fails if the field is not a duration.
 pub fn timeout(spec: &GitSourceSpec) -> Result<Duration, TermsError> {
     duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)
 }

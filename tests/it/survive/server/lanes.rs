@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::git_server;
 use crate::{
-    git::server::Server,
     harness::{SOON, apply, eventually},
     stage::{Stage, kyma, module, release},
 };
@@ -138,18 +137,11 @@ async fn sixty_servers_that_never_answer_leave_a_place_for_a_new_one() {
         if NEW_AT_ONCE <= asked { Ok(()) } else { Err(format!("{asked} are asked")) }
     })
     .await;
-    let server = Server::start(stage.repository.path().parent().expect("a folder"));
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": "git", "namespace": "kcp-system"},
-        "data": {"ca.crt": STANDARD.encode(&server.ca)},
-    });
-    apply(&stage.kcp, &secret).await;
-    let name = stage.repository.path().file_name().and_then(|name| name.to_str()).expect("a name");
+    let (_server, url) = git_server(&stage).await;
     let good = json!({
         "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
         "metadata": {"name": "new", "namespace": "kcp-system"},
-        "spec": {"url": server.url(name), "ref": {"branch": "main"}, "secretRef": {"name": "git"}},
+        "spec": {"url": url, "ref": {"branch": "main"}, "secretRef": {"name": "git"}},
     });
     apply(&stage.kcp, &good).await;
     stage

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tidegate_testbed::Extent;
 use tokio::time::Instant;
 
+use super::git_server;
 use crate::{
     git::server::{Action, Server},
     harness::{SOON, apply, eventually},
@@ -26,18 +26,11 @@ const PASS: Duration = Duration::from_secs(1);
 /// A daemon with a source on a git server, which has applied the first commit.
 async fn stage() -> (Stage, Server) {
     let stage = Stage::with(0, Extent::Controllers, &[("README.md", "empty\n".to_owned())], &[]).await;
-    let server = Server::start(stage.repository.path().parent().expect("a folder"));
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": "git", "namespace": "kcp-system"},
-        "data": {"ca.crt": STANDARD.encode(&server.ca)},
-    });
-    apply(&stage.kcp, &secret).await;
-    let name = stage.repository.path().file_name().and_then(|name| name.to_str()).expect("a name");
+    let (server, url) = git_server(&stage).await;
     let source = json!({
         "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
         "metadata": {"name": "landscape", "namespace": "kcp-system"},
-        "spec": {"url": server.url(name), "interval": "10s", "secretRef": {"name": "git"}},
+        "spec": {"url": url, "interval": "10s", "secretRef": {"name": "git"}},
     });
     apply(&stage.kcp, &source).await;
     stage.start();

@@ -104,7 +104,7 @@ struct Runtimes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     version: Arc<str>,
-    standing: Progress,
+    progress: Progress,
     wave: usize,
     /// The version that it may get now.
     reserved: Option<Arc<str>>,
@@ -129,7 +129,7 @@ enum Progress {
 struct Group {
     wave: usize,
     version: Arc<str>,
-    standing: Progress,
+    progress: Progress,
     aside: Option<Arc<str>>,
 }
 
@@ -172,7 +172,7 @@ impl Index {
         let (reserved, aside) =
             former.map(|former| (former.reserved.clone(), former.aside.clone())).unwrap_or_default();
         let reserved = reserved.filter(|reserved| *reserved != version);
-        runtimes.put(&kyma, Some(Member { version, standing: standing(manifest), wave, reserved, aside, is_out }));
+        runtimes.put(&kyma, Some(Member { version, progress: progress(manifest), wave, reserved, aside, is_out }));
         self.wake(&line);
     }
 
@@ -267,8 +267,8 @@ impl Index {
     /// The Kymas in which a version failed, by key.
     pub fn failed(&self, line: &Line, version: &str) -> Vec<&Key> {
         let is_failed = |member: &Member| {
-            let (found, standing) = member.effective();
-            &**found == version && standing == Progress::Failed
+            let (found, progress) = member.effective();
+            &**found == version && progress == Progress::Failed
         };
         let members = self.lines.get(line).into_iter().flat_map(|runtimes| &runtimes.members);
         members.filter(|(_, member)| is_failed(member)).map(|(kyma, _)| kyma).collect()
@@ -386,7 +386,7 @@ impl Runtimes {
         for (group, count) in &self.counts {
             let Some(wave) = waves.get_mut(group.wave) else { continue };
             let has_it = &*group.version == version;
-            let place = match (has_it, group.standing) {
+            let place = match (has_it, group.progress) {
                 (true, Progress::Ready) => &mut wave.done,
                 (true, Progress::Busy) => &mut wave.upgrading,
                 (true, Progress::Failed) => &mut wave.failed,
@@ -408,13 +408,13 @@ impl Member {
         match &self.reserved {
             _ if self.is_out => (&self.version, Progress::Out),
             Some(reserved) => (reserved, Progress::Busy),
-            None => (&self.version, self.standing),
+            None => (&self.version, self.progress),
         }
     }
 
     fn group(&self) -> Group {
-        let (version, standing) = self.effective();
-        Group { wave: self.wave, version: Arc::clone(version), standing, aside: self.aside.clone() }
+        let (version, progress) = self.effective();
+        Group { wave: self.wave, version: Arc::clone(version), progress, aside: self.aside.clone() }
     }
 }
 
@@ -438,7 +438,7 @@ fn place(manifest: &Manifest) -> Option<(Line, Key)> {
 }
 
 /// How a Manifest fares. A status of an earlier specification says nothing.
-fn standing(manifest: &Manifest) -> Progress {
+fn progress(manifest: &Manifest) -> Progress {
     let state = manifest.status.as_ref().map(|status| status.state).unwrap_or_default();
     match state {
         _ if status::is_outdated(manifest) => Progress::Busy,

@@ -220,10 +220,10 @@ fn the_status_of_an_earlier_version_says_nothing() {
         manifest
     };
     for state in ["Ready", "Error"] {
-        assert_eq!(standing(&outdated(state)), Progress::Busy, "{state}");
+        assert_eq!(progress(&outdated(state)), Progress::Busy, "{state}");
     }
     for (state, expected) in [("Ready", Progress::Ready), ("Warning", Progress::Ready), ("Error", Progress::Failed)] {
-        assert_eq!(standing(&manifest("k0", "1.1.0", state, &json!({}))), expected, "{state}");
+        assert_eq!(progress(&manifest("k0", "1.1.0", state, &json!({}))), expected, "{state}");
     }
 }
 
