@@ -1,8 +1,11 @@
 //! Real servers for the tests of this binary, shared where namespaces can keep tests apart.
 //!
 //! One etcd, one KCP and two SKRs serve all tests; each starts when the first test asks for it. A test that must see
-//! all requests, or stop its server, takes a [`dedicated`] one; few of those run at a time. Statics are never dropped,
-//! so the servers end through their guards when this binary ends.
+//! all requests, or stop its server, takes a [`dedicated`] one; few of those run at a time. Those that a
+//! [`dedicated_landscape`] had become as new for the next one, since a start costs seconds of the processor. Statics are
+//! never dropped, so the servers end through their guards when this binary ends.
+
+mod pool;
 
 use std::{
     borrow::Borrow,
@@ -22,6 +25,8 @@ use tidegate_cluster::follower::Change;
 use tidegate_core::name::Key;
 use tidegate_testbed::{self as testbed, Assets, ControlPlane, Etcd, Extent, Folder, Options};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, watch};
+
+pub(crate) use pool::Pooled;
 
 /// How long a test waits for something that takes a second. Generous, because other tests and builds use the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -173,29 +178,23 @@ pub(crate) fn processes_below(folder: &Path) -> Vec<String> {
     entries.filter(works_there).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A KCP and runtimes for one test, all on their own etcd.
+/// A KCP and runtimes for one test.
 pub(crate) struct Landscape {
     /// The control plane cluster.
-    pub(crate) kcp: ControlPlane,
+    pub(crate) kcp: Pooled,
     /// Its runtimes, `skr-1`, `skr-2`, …
-    pub(crate) skrs: Vec<ControlPlane>,
+    pub(crate) skrs: Vec<Pooled>,
     /// The permit, for which other tests wait.
     pub(crate) permit: SemaphorePermit<'static>,
 }
 
-/// Starts a KCP and `skrs` runtimes of the given extent, side by side.
+/// A KCP and `skrs` runtimes of the given extent, started side by side or as new.
 pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
     let servers = 1 + u32::try_from(skrs).expect("a few");
     let permit = permits(servers).await;
-    let assets = assets().await;
-    let etcd = Etcd::start(assets, None).await.expect("etcd starts");
-    let start = |name: String, extent: Extent| {
-        let options = Options { name, etcd: Some(etcd.clone()), extent, audit: true, ..Options::default() };
-        ControlPlane::start(assets, options)
-    };
-    let kcp = start("kcp".to_owned(), Extent::Controllers);
-    let runtimes = futures::future::try_join_all((1..=skrs).map(|index| start(format!("skr-{index}"), extent)));
-    let (kcp, skrs) = tokio::try_join!(kcp, runtimes).unwrap_or_else(|error| panic!("a landscape starts: {error}"));
+    let kcp = pool::take("kcp".to_owned(), Extent::Controllers);
+    let runtimes = futures::future::join_all((1..=skrs).map(|index| pool::take(format!("skr-{index}"), extent)));
+    let (kcp, skrs) = tokio::join!(kcp, runtimes);
     Landscape { kcp, skrs, permit }
 }
 

@@ -40,8 +40,9 @@ pub(crate) struct Stage {
     pub(crate) kcp: Client,
     pub(crate) skrs: Vec<Client>,
     pub(crate) repository: Repository,
-    pub(crate) landscape: Landscape,
+    // Ends before other tests get its servers.
     daemon: Mutex<Option<Daemon>>,
+    pub(crate) landscape: Landscape,
     /// Further options of the daemon.
     more: Vec<String>,
     /// The log of a daemon in this process.

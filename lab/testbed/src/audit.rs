@@ -1,6 +1,13 @@
 //! An API server's audit log, as records and counts.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use serde::Deserialize;
 
@@ -12,6 +19,8 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub struct Audit {
     path: PathBuf,
+    /// Where the records begin that still count.
+    from: Arc<AtomicU64>,
 }
 
 /// One request, as the server answered it.
@@ -43,7 +52,12 @@ pub struct Record {
 
 impl Audit {
     pub(super) fn new(path: PathBuf) -> Audit {
-        Audit { path }
+        Audit { path, from: Arc::default() }
+    }
+
+    /// Leaves out the requests so far from all that is read later.
+    pub(super) fn forget(&self) {
+        self.from.store(self.mark(), Ordering::Relaxed);
     }
 
     /// The current position of the log. Pass it to [`Audit::since`] to read only later records.
@@ -67,7 +81,7 @@ impl Audit {
     /// Fails if the log cannot be read.
     pub fn since(&self, mark: u64) -> Result<Vec<Record>, Error> {
         let bytes = fs::read(&self.path).map_err(Error::file("read", &self.path))?;
-        let from = usize::try_from(mark).unwrap_or(usize::MAX).min(bytes.len());
+        let from = usize::try_from(mark.max(self.from.load(Ordering::Relaxed))).unwrap_or(usize::MAX).min(bytes.len());
         // The last line may be incomplete; a later read sees it whole.
         let complete = bytes[from..].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines = bytes[from..from + complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

@@ -32,7 +32,7 @@ pub use objects::{api_of, apply, install_crds, read_crds};
 pub use poll::{TimedOut, throughout, until};
 pub use ports::free as free_port;
 pub use repository::Repository;
-pub use server::{ControlPlane, Etcd, Extent, Options};
+pub use server::{Baseline, ControlPlane, Etcd, Extent, Options};
 
 /// Why a control plane cannot be started or used.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! etcd, kube-apiserver, and the programs that make Deployments ready.
 
+mod reset;
+
 use std::{
     fs,
     net::{Ipv4Addr, TcpStream},
@@ -19,6 +21,8 @@ use kube::{
 use kube_sim::{Authority, Credentials, Identity, Kubeconfig};
 use serde_json::json;
 use tidegate_process::lock::Mutex;
+
+pub use reset::Baseline;
 
 use crate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
 
@@ -63,8 +67,10 @@ pub enum Extent {
 /// The options of a control plane.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// A short name for kubeconfigs, logs and the etcd prefix. Unique within a shared etcd.
+    /// A short name for kubeconfigs and logs.
     pub name: String,
+    /// The beginning of its keys in a shared etcd, unique there; by default its name.
+    pub prefix: Option<String>,
     /// A shared etcd; by default the control plane starts its own.
     pub etcd: Option<Arc<Etcd>>,
     /// Which programs run besides the API server.
@@ -80,6 +86,8 @@ pub struct Options {
 /// A running control plane. It ends when this value is dropped or this process ends.
 pub struct ControlPlane {
     name: String,
+    /// The beginning of its keys in etcd, between slashes.
+    prefix: String,
     authority: Authority,
     admin: Identity,
     port: u16,
@@ -98,6 +106,14 @@ pub struct ControlPlane {
 struct ApiStart {
     program: PathBuf,
     flags: Vec<String>,
+}
+
+// === impl Options ===
+
+impl Options {
+    fn prefix(&self) -> &str {
+        self.prefix.as_deref().unwrap_or(&self.name)
+    }
 }
 
 // === impl DataFolder ===
@@ -221,6 +237,7 @@ impl ControlPlane {
             let api = Guarded::start(&start.program, &start.flags, &folder, &log)?;
             let mut plane = ControlPlane {
                 name: options.name.clone(),
+                prefix: format!("/{}/", options.prefix()),
                 authority: Authority::clone(&authority),
                 admin: admin.clone(),
                 port,
@@ -520,7 +537,7 @@ fn api_flags(options: &Options, etcd: &Etcd, port: u16) -> Vec<String> {
     flags.push(format!("--secure-port={port}"));
     flags.push(format!("--egress-selector-config-file={}", egress::FILE));
     flags.push(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port));
-    flags.push(format!("--etcd-prefix=/{}", options.name));
+    flags.push(format!("--etcd-prefix=/{}", options.prefix()));
     if options.audit {
         flags.push("--audit-policy-file=audit-policy.yaml".to_owned());
         flags.push("--audit-log-path=audit.log".to_owned());
