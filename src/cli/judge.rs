@@ -19,9 +19,9 @@ use tidegate_process::Exit;
 // Flattened into commands whose arguments already form a group of this name.
 #[group(skip)]
 pub(super) struct Arguments {
-    /// Fail if a change matches one of these rules, separated by commas: `delete`, `recreate`, `crd` (a
-    /// CustomResourceDefinition is changed or deleted), `conflict`, `mass-change=N%` (more than N % of the runtimes
-    /// change), for example `delete,mass-change=20%` [default: none]
+    /// Fail if a change matches one of these rules, separated by commas: `delete`, `recreate`, `refused` (the API
+    /// server does not make the change), `crd` (a CustomResourceDefinition is changed or deleted), `conflict`,
+    /// `mass-change=N%` (more than N % of the runtimes change), for example `delete,mass-change=20%` [default: none]
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// Check the changes against the CEL rules in this file; repeat the option for more files [default: none]

@@ -47,6 +47,9 @@ pub mod reason {
     pub(crate) const FETCH_FAILED: &str = "FetchFailed";
     /// Another client changed an object, and Tidegate restored it.
     pub(crate) const DRIFT_REPAIRED: &str = "DriftRepaired";
+    /// Tidegate deleted an object and creates it again, because an immutable field differs and its annotation allows
+    /// that.
+    pub(crate) const RECREATED: &str = "Recreated";
     /// Another client changed or deleted the webhook configuration in a runtime, so Tidegate may have missed changes
     /// there.
     pub(crate) const REPORTING_CHANGED: &str = "ReportingChanged";

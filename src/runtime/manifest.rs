@@ -10,8 +10,8 @@
 //! read. It sends nothing to a runtime for a Manifest that is as recorded.
 //!
 //! `state` is what is known between passes, `recorded` what the Manifest in KCP says, `ownership` who owns an object,
-//! and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests. This file
-//! only joins them.
+//! and `inject` what the landscape puts into objects. `decide` is what to do, and `enact` sends the requests;
+//! `recreate` does what follows from an immutable field. This file only joins them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +42,7 @@ mod enact;
 mod inject;
 mod ownership;
 mod recorded;
+mod recreate;
 mod remove;
 mod state;
 
@@ -327,6 +328,7 @@ impl ManifestPass<'_> {
             None => Arc::clone(manifest),
         };
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
+        let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
         let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));

@@ -1,9 +1,9 @@
 //! Real servers for the tests of this binary, shared where namespaces can keep tests apart.
 //!
 //! One etcd, one KCP and two SKRs serve all tests; each starts when the first test asks for it. A test that must see
-//! all requests, or stop its server, takes a [`dedicated`] one; few of those run at a time. Those that a
-//! [`dedicated_landscape`] had become as new for the next one, since a start costs seconds of the processor. Statics are
-//! never dropped, so the servers end through their guards when this binary ends.
+//! all requests, or stop its server, takes a [`dedicated`] one; few of those run at a time. The servers of a
+//! [`dedicated_landscape`] become as new for the next test, since a start costs seconds of CPU time. Statics are never
+//! dropped, so the servers end through their guards when this binary ends.
 
 mod pool;
 

@@ -41,5 +41,6 @@ mod survive;
 mod telling;
 mod testbed;
 mod tidy;
+mod truth;
 mod validate;
 mod watchers;

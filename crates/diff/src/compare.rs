@@ -17,7 +17,6 @@ mod modules;
 mod overlap;
 mod parts;
 mod places;
-mod recreate;
 mod runtime;
 mod settle;
 mod unfit;

@@ -49,6 +49,7 @@ pub(super) fn difference() -> Difference {
         places: vec![place("modules/cache/1.1.0/objects/manager.yaml", 12, 3)],
         maker: None,
         conflicts: Vec::new(),
+        refusal: None,
     }
 }
 

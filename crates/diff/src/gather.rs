@@ -51,6 +51,8 @@ pub struct Found {
     pub maker: Option<&'static str>,
     /// Fields of other managers.
     pub conflicts: Vec<Conflict>,
+    /// Why an API server refuses the change; only for [`Action::Refuse`].
+    pub refusal: Option<String>,
     /// The names that replace the neutral ones in output.
     pub names: Arc<Names>,
 }
@@ -140,6 +142,7 @@ impl Group {
             places: self.places.into_iter().collect(),
             maker: self.first.maker,
             conflicts: self.first.conflicts,
+            refusal: self.first.refusal,
         }
     }
 }
@@ -237,6 +240,7 @@ mod tests {
             places: Vec::new(),
             maker: None,
             conflicts: Vec::new(),
+            refusal: None,
             names,
         }
     }

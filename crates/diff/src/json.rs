@@ -113,6 +113,8 @@ struct Count {
     delete: usize,
     /// Objects that are deleted and created again.
     recreate: usize,
+    /// Objects whose change the API server refuses.
+    refuse: usize,
     /// Objects in conflict.
     conflict: usize,
 }
@@ -145,6 +147,8 @@ struct Difference<'a> {
     maker: Option<&'a str>,
     /// Fields that other managers own.
     conflicts: Vec<Conflict<'a>>,
+    /// Why the API server refuses the change and what to do; null if it does not.
+    refusal: Option<&'a str>,
 }
 
 /// The location of an object.
@@ -179,6 +183,8 @@ enum Action {
     Conflict,
     /// It is deleted.
     Delete,
+    /// The API server refuses the change: an immutable field differs.
+    Refuse,
     /// It is deleted and created again.
     Recreate,
     /// It changes.
@@ -434,8 +440,8 @@ impl Verdict {
 
 impl Count {
     fn from_model(count: model::Count) -> Count {
-        let model::Count { create, change, delete, recreate, conflict } = count;
-        Count { create, change, delete, recreate, conflict }
+        let model::Count { create, change, delete, refuse, recreate, conflict } = count;
+        Count { create, change, delete, recreate, refuse, conflict }
     }
 }
 
@@ -455,6 +461,7 @@ impl<'a> Difference<'a> {
             action: match one.action {
                 model::Action::Conflict => Action::Conflict,
                 model::Action::Delete => Action::Delete,
+                model::Action::Refuse => Action::Refuse,
                 model::Action::Recreate => Action::Recreate,
                 model::Action::Change => Action::Change,
                 model::Action::Create => Action::Create,
@@ -476,6 +483,7 @@ impl<'a> Difference<'a> {
                 .iter()
                 .map(|conflict| Conflict { field: &conflict.field, manager: &conflict.manager })
                 .collect(),
+            refusal: one.refusal.as_deref(),
         }
     }
 }

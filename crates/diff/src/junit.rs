@@ -97,7 +97,7 @@ fn clusters(report: &Report) -> Vec<Case> {
 /// One case for each action. None of them fails: a policy decides whether a difference is a
 /// failure.
 fn differences(report: &Report) -> Vec<Case> {
-    [Action::Conflict, Action::Delete, Action::Recreate, Action::Change, Action::Create]
+    [Action::Conflict, Action::Refuse, Action::Delete, Action::Recreate, Action::Change, Action::Create]
         .into_iter()
         .map(|action| {
             let all: Vec<String> =

@@ -75,11 +75,11 @@ fn head(report: &Report, marker: &Marker) -> String {
         head.push_str(&format!(", landscape of {}", short(written)));
     }
     head.push_str(
-        "\n\n| | create | change | delete | recreate | conflict |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+        "\n\n| | create | change | delete | recreate | refuse | conflict |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for (name, side) in [("control plane", Side::ControlPlane), ("runtimes", Side::Runtime)] {
-        let Count { create, change, delete, recreate, conflict } = report.count(side);
-        let cells = [create, change, delete, recreate, conflict].map(thousands).join(" | ");
+        let Count { create, change, delete, refuse, recreate, conflict } = report.count(side);
+        let cells = [create, change, delete, recreate, refuse, conflict].map(thousands).join(" | ");
         head.push_str(&format!("| {name} | {cells} |\n"));
     }
     head.push_str(&format!("\n**{}**\n\n", summary.runtimes));

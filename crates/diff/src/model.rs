@@ -124,6 +124,8 @@ pub struct Difference {
     /// Fields of other managers, for [`Action::Conflict`] and for changes that would take fields
     /// over.
     pub conflicts: Vec<Conflict>,
+    /// Why an API server refuses the change and what to do, as a clause; only for [`Action::Refuse`].
+    pub refusal: Option<String>,
 }
 
 /// The location of an object.
@@ -143,7 +145,10 @@ pub enum Action {
     Conflict,
     /// It is deleted.
     Delete,
-    /// It is deleted and created again: an immutable field differs.
+    /// The API server refuses the change: an immutable field differs.
+    Refuse,
+    /// It is deleted and created again: it moves to another module, or an immutable field differs and
+    /// `tidegate.dev/recreate` allows it.
     Recreate,
     /// It changes.
     Change,
@@ -304,6 +309,8 @@ pub struct Count {
     pub change: usize,
     /// Objects that are deleted.
     pub delete: usize,
+    /// Objects whose change is refused.
+    pub refuse: usize,
     /// Objects that are deleted and created.
     pub recreate: usize,
     /// Objects in conflict.
@@ -321,6 +328,7 @@ impl Report {
                 Action::Create => &mut count.create,
                 Action::Change => &mut count.change,
                 Action::Delete => &mut count.delete,
+                Action::Refuse => &mut count.refuse,
                 Action::Recreate => &mut count.recreate,
                 Action::Conflict => &mut count.conflict,
             } += difference.objects;
@@ -388,10 +396,11 @@ impl Action {
     pub fn weight(self) -> u8 {
         match self {
             Action::Conflict => 0,
-            Action::Delete => 1,
-            Action::Recreate => 2,
-            Action::Change => 3,
-            Action::Create => 4,
+            Action::Refuse => 1,
+            Action::Delete => 2,
+            Action::Recreate => 3,
+            Action::Change => 4,
+            Action::Create => 5,
         }
     }
 
@@ -400,6 +409,7 @@ impl Action {
         match self {
             Action::Conflict => "conflict",
             Action::Delete => "delete",
+            Action::Refuse => "refuse",
             Action::Recreate => "recreate",
             Action::Change => "change",
             Action::Create => "create",
@@ -408,7 +418,7 @@ impl Action {
 
     /// Whether outputs with a size limit always show it.
     pub fn is_never_truncated(self) -> bool {
-        matches!(self, Action::Conflict | Action::Delete | Action::Recreate)
+        matches!(self, Action::Conflict | Action::Refuse | Action::Delete | Action::Recreate)
     }
 }
 
@@ -543,6 +553,6 @@ impl Why {
 impl Count {
     /// All actions.
     pub fn total(&self) -> usize {
-        self.create + self.change + self.delete + self.recreate + self.conflict
+        self.create + self.change + self.delete + self.recreate + self.refuse + self.conflict
     }
 }

@@ -29,6 +29,8 @@ pub enum FailOn {
     Delete,
     /// An object is deleted and created again.
     Recreate,
+    /// The API server refuses the change of an object.
+    Refused,
     /// A CustomResourceDefinition changes or is deleted.
     Crd,
     /// An object or field belongs to another manager.
@@ -41,7 +43,7 @@ pub enum FailOn {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFailOnError {
     /// The rule does not exist.
-    #[error("unknown rule `{0}`: use delete, recreate, crd, conflict or mass-change=N%")]
+    #[error("unknown rule `{0}`: use delete, recreate, refused, crd, conflict or mass-change=N%")]
     Unknown(String),
     /// The percentage is invalid.
     #[error("invalid percentage `{0}`: use mass-change=N% with a whole number up to 100")]
@@ -99,6 +101,7 @@ impl FromStr for FailOn {
         match (text, text.strip_prefix("mass-change=")) {
             ("delete", _) => Ok(FailOn::Delete),
             ("recreate", _) => Ok(FailOn::Recreate),
+            ("refused", _) => Ok(FailOn::Refused),
             ("crd", _) => Ok(FailOn::Crd),
             ("conflict", _) => Ok(FailOn::Conflict),
             ("mass-change", _) => Err(ParseFailOnError::Share(text.to_owned())),
@@ -119,6 +122,7 @@ impl fmt::Display for FailOn {
         match self {
             FailOn::Delete => f.write_str("delete"),
             FailOn::Recreate => f.write_str("recreate"),
+            FailOn::Refused => f.write_str("refused"),
             FailOn::Crd => f.write_str("crd"),
             FailOn::Conflict => f.write_str("conflict"),
             FailOn::MassChange(percent) => write!(f, "mass-change={percent}%"),

@@ -114,6 +114,7 @@ fn code(action: Action) -> &'static str {
     match action {
         Action::Conflict => "diff/conflict",
         Action::Delete => "diff/delete",
+        Action::Refuse => "diff/refuse",
         Action::Recreate => "diff/recreate",
         Action::Change => "diff/change",
         Action::Create => "diff/create",
@@ -122,7 +123,7 @@ fn code(action: Action) -> &'static str {
 
 fn level(action: Action) -> Level {
     match action {
-        Action::Conflict | Action::Delete | Action::Recreate => Level::Warning,
+        Action::Conflict | Action::Refuse | Action::Delete | Action::Recreate => Level::Warning,
         Action::Change | Action::Create => Level::Note,
     }
 }

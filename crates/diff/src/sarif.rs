@@ -132,6 +132,9 @@ fn explain(code: &str) -> (&'static str, &'static str) {
             ("an object or a field that another manager owns", "hand it over, or remove it from the definition")
         }
         "diff/delete" => ("an object that is deleted", ""),
+        "diff/refuse" => {
+            ("an object whose change the API server refuses", "undo the change, or allow the object to be recreated")
+        }
         "diff/recreate" => ("an object that is deleted and created again", ""),
         "diff/change" => ("an object that changes", ""),
         "diff/create" => ("an object that is created", ""),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    model::{Effect, Held, LIVE, Report, Side, Why},
+    model::{Action, Difference, Effect, Held, LIVE, Report, Side, Why},
     words::{counted, thousands},
 };
 use tidegate_core::diagnostic::Severity;
@@ -77,7 +77,11 @@ fn headline(report: &Report) -> String {
             if deletes > 0 {
                 text.push_str(&format!(", {} of them deleted", thousands(deletes)));
             }
-            if report.differences.iter().all(|one| one.effect == Effect::Held) {
+            let refused = report.count(Side::ControlPlane).refuse + report.count(Side::Runtime).refuse;
+            if refused > 0 {
+                text.push_str(&format!(", {} of them refused by the API server", thousands(refused)));
+            }
+            if report.differences.iter().all(|one| one.effect == Effect::Held || one.action == Action::Refuse) {
                 text.push_str(", but none of it takes effect");
             }
             text + &troubles
@@ -121,7 +125,8 @@ fn runtimes(report: &Report) -> String {
 
 fn effects(report: &Report) -> Vec<(&'static str, String)> {
     let objects = |effect: Effect| -> usize {
-        report.differences.iter().filter(|one| one.effect == effect).map(|one| one.objects).sum()
+        let is_of = |one: &&Difference| one.effect == effect && one.action != Action::Refuse;
+        report.differences.iter().filter(is_of).map(|one| one.objects).sum()
     };
     let mut effects = Vec::new();
     const EFFECTS: [(Effect, &str); 3] = [
@@ -134,6 +139,10 @@ fn effects(report: &Report) -> Vec<(&'static str, String)> {
             0 => {}
             count => effects.push((label, counted(count, "object"))),
         }
+    }
+    match report.count(Side::ControlPlane).refuse + report.count(Side::Runtime).refuse {
+        0 => {}
+        count => effects.push(("refused by the API server", counted(count, "object"))),
     }
     for why in Why::ALL {
         let all: Vec<&Held> = report.held.iter().filter(|held| held.why == why).collect();

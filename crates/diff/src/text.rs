@@ -118,15 +118,15 @@ fn subject(report: &Report) -> String {
 }
 
 fn table(report: &Report) -> Vec<Row> {
-    const NAMES: [&str; 5] = ["create", "change", "delete", "recreate", "conflict"];
-    let cells = |count: Count| [count.create, count.change, count.delete, count.recreate, count.conflict];
+    const NAMES: [&str; 6] = ["create", "change", "delete", "recreate", "refuse", "conflict"];
+    let cells = |count: Count| [count.create, count.change, count.delete, count.recreate, count.refuse, count.conflict];
     let sides = [("control plane", report.count(Side::ControlPlane)), ("runtimes", report.count(Side::Runtime))];
     let numbers = sides.map(|(name, count)| (name, cells(count).map(thousands)));
     let width = |column: usize| {
         let widest = numbers.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or_default();
         widest.max(NAMES[column].len())
     };
-    let row = |first: &str, cells: &[String; 5], counts: Option<[usize; 5]>| {
+    let row = |first: &str, cells: &[String; 6], counts: Option<[usize; 6]>| {
         let mut row = Row::plain(&format!("{first:<13}"));
         for (column, cell) in cells.iter().enumerate() {
             let tone = match counts.map(|counts| (counts[column], column)) {
@@ -134,7 +134,7 @@ fn table(report: &Report) -> Vec<Row> {
                 Some((0, _)) => Tone::Faint,
                 Some((_, 0)) => Tone::New,
                 Some((_, 1)) => Tone::Changed,
-                Some((_, 4)) => Tone::Error,
+                Some((_, 4 | 5)) => Tone::Error,
                 Some(_) => Tone::Old,
             };
             row = row.with(tone, &format!("  {cell:>0$}", width(column)));
@@ -203,7 +203,7 @@ fn not_known(one: &NotKnown) -> Row {
 
 fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
     let tone = match one.action {
-        Action::Conflict => Tone::Error,
+        Action::Conflict | Action::Refuse => Tone::Error,
         Action::Delete | Action::Recreate => Tone::Old,
         Action::Change => Tone::Changed,
         Action::Create => Tone::New,
@@ -216,6 +216,9 @@ fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
     ];
     if let Some(waits) = words::waits(one.effect) {
         rows.push(Row::default().with(Tone::Warning, waits).indented(2));
+    }
+    if let Some(refusal) = &one.refusal {
+        rows.push(Row::default().with(Tone::Warning, refusal).indented(2));
     }
     for place in &one.places {
         let made = one.maker.map(|maker| format!(" through {maker}")).unwrap_or_default();

@@ -75,6 +75,8 @@ pub(super) fn sentence(difference: &Difference) -> String {
         (Action::Conflict, false) => "are in conflict with other managers",
         (Action::Delete, true) => "is deleted",
         (Action::Delete, false) => "are deleted",
+        (Action::Refuse, true) => "is refused by the API server",
+        (Action::Refuse, false) => "are refused by the API server",
         (Action::Recreate, true) => "is deleted and created again",
         (Action::Recreate, false) => "are deleted and created again",
         (Action::Change, true) => "changes",
@@ -82,5 +84,6 @@ pub(super) fn sentence(difference: &Difference) -> String {
         (Action::Create, true) => "is created",
         (Action::Create, false) => "are created",
     };
-    format!("{objects} {happens} {}", whereabouts(difference))
+    let why = difference.refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
+    format!("{objects} {happens} {}{why}", whereabouts(difference))
 }

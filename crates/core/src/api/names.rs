@@ -123,6 +123,9 @@ pub mod annotation {
     pub const SYNC_OCI_REF: &str = "sync-oci-ref";
     /// The digest of what the tag of a Manifest's component named when it was looked up.
     pub const COMPONENT_DIGEST: &str = "tidegate.dev/component-digest";
+    /// `enabled` on an object of a module: if a field differs that cannot be changed, Tidegate deletes the object and
+    /// creates it again.
+    pub const RECREATE: &str = "tidegate.dev/recreate";
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";

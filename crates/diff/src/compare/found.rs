@@ -7,9 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Request, leaves::alike, places::PLACES_MAX, recreate};
+use super::{Request, leaves::alike, places::PLACES_MAX};
 use tidegate_core::{
     diagnostic::Place,
+    immutable,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
 };
@@ -64,24 +65,28 @@ struct Entry {
     runtimes: Vec<Runtime>,
     objects: usize,
     owner: Option<String>,
+    refusal: Option<String>,
 }
 
 // === impl Hit ===
 
 impl Hit {
-    fn action(&self) -> Option<Action> {
-        match (&self.old, &self.new) {
-            (None, None) => None,
-            (None, Some(_)) => Some(Action::Create),
-            (Some(_), None) => Some(Action::Delete),
-            (Some(_), Some(_)) if self.owner.is_some() => Some(Action::Conflict),
-            (Some(_), Some(_)) if self.moves => Some(Action::Recreate),
-            (Some(old), Some(new)) if old == new => None,
-            (Some(old), Some(new)) => match recreate::immutable(&new.gvk(), old.value(), new.value()) {
-                Some(_) => Some(Action::Recreate),
-                None => Some(Action::Change),
+    /// What happens, and why nothing does if the change is refused.
+    fn action(&self) -> Option<(Action, Option<String>)> {
+        let action = match (&self.old, &self.new) {
+            (None, None) => return None,
+            (None, Some(_)) => Action::Create,
+            (Some(_), None) => Action::Delete,
+            (Some(_), Some(_)) if self.owner.is_some() => Action::Conflict,
+            (Some(_), Some(_)) if self.moves => Action::Recreate,
+            (Some(old), Some(new)) if old == new => return None,
+            (Some(old), Some(new)) => match immutable::between(&new.gvk(), old.value(), new.value()) {
+                Some(immutable) if immutable.is_recreated() => Action::Recreate,
+                Some(immutable) => return Some((Action::Refuse, Some(immutable.sentence()))),
+                None => Action::Change,
             },
-        }
+        };
+        Some((action, None))
     }
 }
 
@@ -90,7 +95,7 @@ impl Hit {
 impl Found {
     /// Adds a difference that affects `runtimes`. Equal objects are not a difference.
     pub(super) fn add(&mut self, hit: Hit, runtimes: &[Runtime]) {
-        let Some(action) = hit.action() else { return };
+        let Some((action, refusal)) = hit.action() else { return };
         let Some(id) = hit.new.as_ref().or(hit.old.as_ref()).map(Object::id) else { return };
         let digest = alike(hit.old.as_ref().map(Object::value), hit.new.as_ref().map(Object::value), &hit.own);
         let digest = match &hit.owner {
@@ -116,6 +121,7 @@ impl Found {
             runtimes: runtimes.to_vec(),
             objects,
             owner: hit.owner,
+            refusal,
         };
         self.take(key, entry);
     }
@@ -225,6 +231,7 @@ impl Entry {
             hunks: Vec::new(),
             places: self.places,
             maker: self.maker,
+            refusal: self.refusal,
             conflicts: self.owner.into_iter().map(|manager| Conflict { field: String::new(), manager }).collect(),
         };
         Some((difference, self.runtimes))

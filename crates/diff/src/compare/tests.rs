@@ -491,20 +491,28 @@ fn guarded_kinds_stay_when_a_version_drops_them() {
 }
 
 #[test]
-fn a_field_that_cannot_change_makes_an_object_anew() {
-    let deployment = |version: &str| {
+fn a_field_that_cannot_change_is_refused_unless_the_object_may_be_made_anew() {
+    let deployment = |version: &str, annotations: &str| {
         format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: cache}}\n\
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: cache, annotations: {annotations}}}\n\
              spec: {{selector: {{matchLabels: {{v: '{version}'}}}}}}\n"
         )
     };
-    let old = world()
-        .file("modules/cache/1.0.0/objects/a.yaml", &deployment("1"))
-        .file("modules/cache/1.1.0/objects/a.yaml", &deployment("2"));
-    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
-    let recreated: Vec<&str> =
-        found.differences.iter().filter(|one| one.action == Action::Recreate).map(|one| &*one.id.kind).collect();
-    assert_eq!(recreated, ["Deployment"]);
+    for (annotations, expected, is_told) in
+        [("{}", Action::Refuse, true), ("{tidegate.dev/recreate: enabled}", Action::Recreate, false)]
+    {
+        let old = world()
+            .file("modules/cache/1.0.0/objects/a.yaml", &deployment("1", "{}"))
+            .file("modules/cache/1.1.0/objects/a.yaml", &deployment("2", annotations));
+        let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+        let [one] = &found.differences.iter().filter(|one| &*one.id.kind == "Deployment").collect::<Vec<_>>()[..]
+        else {
+            panic!("{:?}", script(&found));
+        };
+        assert_eq!((one.action, one.refusal.is_some()), (expected, is_told));
+        let refused = found.count(Side::Runtime).refuse;
+        assert_eq!(refused, usize::from(is_told));
+    }
 }
 
 #[test]

@@ -98,7 +98,8 @@ fn policy(item: &Node) -> Result<Policy, FileError> {
 
 fn matches(node: &Node) -> Result<Match, FileError> {
     const TARGETS: [(&str, Side); 2] = [("kcp", Side::ControlPlane), ("runtime", Side::Runtime)];
-    const ACTIONS: [Action; 5] = [Action::Create, Action::Change, Action::Delete, Action::Recreate, Action::Conflict];
+    const ACTIONS: [Action; 6] =
+        [Action::Create, Action::Change, Action::Delete, Action::Recreate, Action::Refuse, Action::Conflict];
     let actions = ACTIONS.map(|action| (action.as_str(), action));
     let mut matches = Match::default();
     for Entry { key, value, .. } in entries(node, &["kinds", "targets", "actions"], "`match`")? {

@@ -125,6 +125,7 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
     let violates = |one: &Difference| match rule {
         FailOn::Delete => one.action == Action::Delete,
         FailOn::Recreate => one.action == Action::Recreate,
+        FailOn::Refused => one.action == Action::Refuse,
         FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
         FailOn::MassChange(_) => false,

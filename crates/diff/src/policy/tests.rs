@@ -184,7 +184,7 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
     refused("- name: a\n  rule: 'true'\n  severity: fatal\n", "3:13: `severity` cannot be `fatal`; use error, warning");
     refused(
         "- name: a\n  rule: 'true'\n  match: {actions: [drop]}\n",
-        "3:21: `actions` cannot be `drop`; use create, change, delete, recreate, conflict",
+        "3:21: `actions` cannot be `drop`; use create, change, delete, recreate, refuse, conflict",
     );
     refused("- name: a\n  rule: 'true'\n  match: {kinds: []}\n", "3:18: `kinds` must be a non-empty list");
     refused("- rule: 'true'\n", "1:3: a rule must have a `name`");
@@ -234,7 +234,10 @@ fn rules_by_name() {
 #[test]
 fn rules_by_name_are_read() {
     let problem = |text: &str| text.parse::<FailOn>().unwrap_err().to_string();
-    assert_eq!(problem("deletes"), "unknown rule `deletes`: use delete, recreate, crd, conflict or mass-change=N%");
+    assert_eq!(
+        problem("deletes"),
+        "unknown rule `deletes`: use delete, recreate, refused, crd, conflict or mass-change=N%"
+    );
     for text in ["mass-change", "mass-change=101%", "mass-change=10", "mass-change=%", "mass-change=-1%"] {
         assert!(problem(text).ends_with("use mass-change=N% with a whole number up to 100"), "{text}");
     }

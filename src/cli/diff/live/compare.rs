@@ -15,6 +15,7 @@ use tidegate_core::{
     changes::covers,
     definition::Definitions,
     diagnostic::Place,
+    immutable::{self, Immutable},
     name::Key,
     object::{Digest, Gvk, Object},
     render,
@@ -47,6 +48,8 @@ pub(super) struct Differs {
     pub(super) old: Option<Arc<Value>>,
     pub(super) new: Option<Arc<Value>>,
     pub(super) conflicts: Vec<Conflict>,
+    /// Why the API server refuses the change, as a clause; only for [`Action::Refuse`].
+    pub(super) refusal: Option<String>,
 }
 
 /// The answer to a question, once it is known.
@@ -112,6 +115,18 @@ impl Shared {
     }
 }
 
+// === impl Differs ===
+
+impl Differs {
+    /// The same, if the API server refuses the change.
+    fn refused(self, immutable: &Immutable) -> Differs {
+        match immutable.is_recreated() {
+            true => Differs { action: Action::Recreate, ..self },
+            false => Differs { action: Action::Refuse, refusal: Some(immutable.sentence()), ..self },
+        }
+    }
+}
+
 // === impl Comparer ===
 
 impl<'a> Comparer<'a> {
@@ -155,6 +170,7 @@ impl<'a> Comparer<'a> {
             old: None,
             new: Some(self.shown(wish.object.value().clone())),
             conflicts: Vec::new(),
+            refusal: None,
         }
     }
 
@@ -165,6 +181,7 @@ impl<'a> Comparer<'a> {
             old: Some(self.shown(stripped(live.value()))),
             new: None,
             conflicts: Vec::new(),
+            refusal: None,
         }
     }
 
@@ -176,7 +193,7 @@ impl<'a> Comparer<'a> {
         conflicts.extend(would.iter().flat_map(|would| would.conflicts.iter().cloned()));
         let old = self.shown(stripped(live.value()));
         let new = would.and_then(|would| would.new.clone()).unwrap_or_else(|| Arc::clone(&old));
-        Ok(Differs { action: Action::Conflict, old: Some(old), new: Some(new), conflicts })
+        Ok(Differs { action: Action::Conflict, old: Some(old), new: Some(new), conflicts, refusal: None })
     }
 
     /// An object that another module deletes before it is created again.
@@ -205,6 +222,7 @@ impl<'a> Comparer<'a> {
             places: wish.places.clone(),
             maker: wish.maker,
             conflicts: differs.conflicts.clone(),
+            refusal: differs.refusal.clone(),
             names: Arc::clone(&self.names),
         }
     }
@@ -219,7 +237,11 @@ impl<'a> Comparer<'a> {
         let (mut old, mut new) = secret_after(wish.object.value(), live.value(), FIELD_MANAGER);
         self.shared.mask(&mut old);
         self.shared.mask(&mut new);
-        (old != new).then(|| self.differs(&old, &new, Vec::new()))
+        let refused = immutable::over_live(&wish.gvk, live.value(), wish.object.value());
+        (old != new).then(|| {
+            let differs = self.differs(&old, &new, Vec::new());
+            refused.iter().fold(differs, Differs::refused)
+        })
     }
 
     /// A difference that is computed here, without a dry run.
@@ -234,7 +256,7 @@ impl<'a> Comparer<'a> {
 
     fn differs(&self, old: &Value, new: &Value, conflicts: Vec<Conflict>) -> Differs {
         let (old, new) = (self.shown(old.clone()), self.shown(new.clone()));
-        Differs { action: Action::Change, old: Some(old), new: Some(new), conflicts }
+        Differs { action: Action::Change, old: Some(old), new: Some(new), conflicts, refusal: None }
     }
 
     fn shown(&self, mut value: Value) -> Arc<Value> {
@@ -277,10 +299,18 @@ impl<'a> Comparer<'a> {
             }
             // It was deleted during the comparison.
             Ok(DryRun::Absent) => Ok(Some(Arc::new(self.created(wish)))),
-            Err(Error::Invalid { message, .. }) if is_immutable(&message) => {
+            Err(Error::Invalid { target, message }) => {
                 let new = overlaid(live.value(), wish.object.value());
                 let differs = self.differs(&old, &new, conflicts);
-                Ok(Some(Arc::new(Differs { action: Action::Recreate, ..differs })))
+                let differs = match immutable::over_live(&wish.gvk, live.value(), wish.object.value()) {
+                    Some(immutable) => differs.refused(&immutable),
+                    // A field that the API server knows to be immutable, and Tidegate does not.
+                    None if is_immutable(&message) => {
+                        Differs { action: Action::Refuse, refusal: Some(self.shared.scrub(&message)), ..differs }
+                    }
+                    None => return Err(Error::Invalid { target, message }),
+                };
+                Ok(Some(Arc::new(differs)))
             }
             Err(error) => Err(error),
         }
@@ -298,8 +328,9 @@ fn is_secret(gvk: &Gvk) -> bool {
 /// Whether an API server rejects an object because one of its fields is immutable. The API has no separate reason for
 /// this.
 fn is_immutable(message: &str) -> bool {
-    const SAYINGS: [&str; 4] = [
+    const SAYINGS: [&str; 5] = [
         "field is immutable",
+        "is immutable after creation",
         "immutable when `immutable` is set",
         "updates to statefulset spec",
         "may not change once set",

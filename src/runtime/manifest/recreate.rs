@@ -1,0 +1,127 @@
+//! Objects whose apply the API server refuses because of an immutable field.
+//!
+//! The live object says which field that is. With `tidegate.dev/recreate: enabled` on the desired object, the live one
+//! is deleted, if it is ours and still as it was read, and created again. It stays in the inventory throughout, so a
+//! process that ends in between leaves an object that the next pass applies, as any other that is missing.
+
+use tidegate_cluster::{Deleted, Error, Kind, Propagation};
+use tidegate_core::{
+    api::Manifest,
+    immutable::{self, Immutable},
+    name::Key,
+    object::Object,
+    render::SharedObject,
+};
+
+use super::{
+    ApplyTarget, decide, enact,
+    ownership::{self, Ownership},
+};
+use crate::{
+    controller::events::{Severity, reason},
+    runtime::objects::{Applied, Failed, concerns_all},
+};
+
+/// What the API server refuses about one object.
+struct Refusal {
+    kind: Kind,
+    live: Object,
+    immutable: Immutable,
+}
+
+/// Explains why objects were not applied, and recreates those that allow it. Returns what is still not applied.
+///
+/// # Errors
+///
+/// An error that concerns the runtime as a whole.
+pub(super) async fn resolve(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    owner: &Key,
+    applied: &mut Applied,
+    mut failed: Vec<Failed>,
+) -> Result<Vec<Failed>, Error> {
+    let mut is_recreated = false;
+    for one in &mut failed {
+        let Some(index) = refused(applied, one) else { continue };
+        let object = &applied.objects.objects[index];
+        let Some(refusal) = find(target, owner, object).await? else { continue };
+        let sentence = refusal.immutable.sentence();
+        one.message = format!("{} is refused: {sentence}", object.id);
+        if refusal.immutable.is_recreated() && delete(target, manifest, &refusal).await? {
+            enact::publish(target, manifest, Some(note(&refusal.live, &sentence)));
+            is_recreated = true;
+        }
+    }
+    if !is_recreated {
+        return Ok(failed);
+    }
+    // With them, what waited for them.
+    let again: Vec<usize> = (0..applied.objects.objects.len())
+        .filter(|&index| failed.iter().any(|one| one.id == applied.objects.objects[index].id))
+        .collect();
+    let left = enact::apply(target, owner, applied, &again).await?;
+    // The sentences about those that may not be deleted say more than the API server does.
+    let told = |one: Failed| match failed.iter().find(|former| former.id == one.id) {
+        Some(former) if matches!(one.error, Some(Error::Invalid { .. })) => {
+            Failed { message: former.message.clone(), ..one }
+        }
+        _ => one,
+    };
+    Ok(left.into_iter().map(told).collect())
+}
+
+/// The index of an object that the API server rejected.
+fn refused(applied: &Applied, failed: &Failed) -> Option<usize> {
+    matches!(failed.error, Some(Error::Invalid { .. })).then_some(())?;
+    applied.objects.objects.iter().position(|object| object.id == failed.id)
+}
+
+/// The immutable field that the desired object changes; `None` if the API server rejects the object for another reason.
+async fn find(target: &ApplyTarget<'_>, owner: &Key, object: &SharedObject) -> Result<Option<Refusal>, Error> {
+    let Some(kind) = target.cluster.kind(&object.gvk).await? else { return Ok(None) };
+    let live = match target.cluster.get(&kind, &Key::new(&object.id.namespace, &object.id.name)).await {
+        Ok(Some(live)) => live,
+        Ok(None) => return Ok(None),
+        Err(error) if concerns_all(&error) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let desired = serde_json::from_slice(&object.body(owner)).unwrap_or_default();
+    let found = immutable::over_live(&object.gvk, live.value(), &desired);
+    Ok(found.map(|immutable| Refusal { kind, live, immutable }))
+}
+
+/// Deletes the live object, if it is ours and was not replaced since it was read. Returns whether it is gone or going.
+async fn delete(target: &ApplyTarget<'_>, manifest: &Manifest, refusal: &Refusal) -> Result<bool, Error> {
+    let Refusal { kind, live, .. } = refusal;
+    let exists = |key: &Key| target.context.stores.manifest(key).is_some();
+    let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
+    let Some(metadata) = target.cluster.get_metadata(kind, &Key::new(live.namespace(), live.name())).await? else {
+        return Ok(true);
+    };
+    let is_same = live.value()["metadata"]["resourceVersion"] == metadata.resource_version.as_str();
+    if !is_same || ownership::is_of_platform(&metadata.id, target.pull_secret()) || ownership.owner(&metadata).is_some()
+    {
+        return Ok(false);
+    }
+    match target.cluster.delete(target.cause, kind, &metadata, Propagation::Background).await {
+        Ok(Deleted::Gone | Deleted::Terminating) => Ok(true),
+        // It is read again in the next pass.
+        Ok(Deleted::Changed) => Ok(false),
+        Err(error) if concerns_all(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!(object = %metadata.id, error = %error, "object cannot be deleted to create it again");
+            Ok(false)
+        }
+    }
+}
+
+/// The note about an object that is deleted and created again.
+fn note(live: &Object, sentence: &str) -> decide::Note {
+    decide::Note {
+        severity: Severity::Normal,
+        reason: reason::RECREATED,
+        action: "Recreate",
+        text: format!("{} is deleted and created again: {sentence}", live.id()),
+    }
+}

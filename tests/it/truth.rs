@@ -1,0 +1,3 @@
+//! What `diff`, `validate` and `status` say is what happens: their words beside what the daemon then does.
+
+mod refuse;

@@ -1,0 +1,292 @@
+//! Fields that no API server changes in an object that exists.
+
+use std::{collections::BTreeMap, process::Command};
+
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tidegate_core::{immutable, object::Gvk, plan::manifest_name};
+use tidegate_testbed::Extent;
+
+use crate::{
+    harness::{self, SOON, apply, eventually},
+    stage::{self, Stage},
+};
+
+/// A changed object: its kind, the object, the field that changes, and its new value.
+type Case = (&'static str, &'static str, Value, &'static str, Value);
+
+/// Changes that an API server refuses, and others of the same kinds that it makes.
+fn cases() -> Vec<Case> {
+    let pods = |image: &str| {
+        json!({
+            "metadata": {"labels": {"app": "a"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": image}]},
+        })
+    };
+    let always = |image: &str| {
+        let mut template = pods(image);
+        template["spec"]["restartPolicy"] = json!("Always");
+        template
+    };
+    let labels = |more: &str| json!({"matchLabels": {"app": "a", "more": more}});
+    let workload = |kind: &str| {
+        let mut spec = json!({"selector": {"matchLabels": {"app": "a"}}, "template": always("a:1")});
+        if kind == "StatefulSet" {
+            spec["serviceName"] = json!("one");
+        }
+        json!({"spec": spec})
+    };
+    let wide = |kind: &str| {
+        let mut object = workload(kind);
+        object["spec"]["selector"] = labels("one");
+        object["spec"]["template"]["metadata"]["labels"] = json!({"app": "a", "more": "one", "other": "two"});
+        object
+    };
+    let binding = json!({
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "one"}],
+    });
+    let role = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+    let frozen = |value: &str| json!({"immutable": true, "data": {"a": value}});
+    let claim = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "one", "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let definition = json!({"spec": {
+        "group": "refuse.example.org", "scope": "Namespaced",
+        "names": {"kind": "Fixed", "listKind": "FixedList", "plural": "fixeds", "singular": "fixed"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+    }});
+    let class = json!({"provisioner": "example.org/one", "parameters": {"a": "1"}, "reclaimPolicy": "Delete"});
+    let service = json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "a"}}});
+    let (rbac, apps) = ("rbac.authorization.k8s.io/v1", "apps/v1");
+    vec![
+        (apps, "Deployment", wide("Deployment"), "/spec/selector/matchLabels", json!({"app": "a"})),
+        (apps, "DaemonSet", wide("DaemonSet"), "/spec/selector/matchLabels", json!({"app": "a"})),
+        (apps, "Deployment", workload("Deployment"), "/spec/template", always("a:2")),
+        (apps, "StatefulSet", workload("StatefulSet"), "/spec/serviceName", json!("two")),
+        (apps, "StatefulSet", workload("StatefulSet"), "/spec/podManagementPolicy", json!("Parallel")),
+        (apps, "StatefulSet", workload("StatefulSet"), "/spec/template", always("a:2")),
+        ("batch/v1", "Job", json!({"spec": {"template": pods("a:1")}}), "/spec/template", pods("a:2")),
+        ("batch/v1", "Job", json!({"spec": {"template": pods("a:1")}}), "/spec/parallelism", json!(2)),
+        (rbac, "RoleBinding", binding.clone(), "/roleRef", role("edit")),
+        (rbac, "ClusterRoleBinding", binding.clone(), "/roleRef", role("edit")),
+        (rbac, "RoleBinding", binding, "/subjects/0/name", json!("two")),
+        ("v1", "Secret", json!({"type": "Opaque"}), "/type", json!("example.org/other")),
+        ("v1", "Secret", json!({"type": "Opaque"}), "/data", json!({"a": "YQ=="})),
+        ("v1", "ConfigMap", frozen("1"), "/data/a", json!("2")),
+        ("v1", "ConfigMap", json!({"data": {"a": "1"}}), "/immutable", json!(true)),
+        ("v1", "PersistentVolumeClaim", claim.clone(), "/spec/storageClassName", json!("two")),
+        ("v1", "PersistentVolumeClaim", claim, "/spec/accessModes", json!(["ReadWriteMany"])),
+        ("v1", "Service", service.clone(), "/spec/clusterIP", json!("10.96.7.8")),
+        ("v1", "Service", service, "/spec/ports/0/port", json!(81)),
+        ("v1", "ResourceQuota", json!({"spec": {"scopes": ["BestEffort"]}}), "/spec/scopes", json!(["Terminating"])),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition, "/spec/scope", json!("Cluster")),
+        ("storage.k8s.io/v1", "StorageClass", class.clone(), "/parameters/a", json!("2")),
+        ("storage.k8s.io/v1", "StorageClass", class.clone(), "/reclaimPolicy", json!("Retain")),
+        ("storage.k8s.io/v1", "StorageClass", class, "/allowVolumeExpansion", json!(true)),
+        ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1}), "/value", json!(2)),
+        ("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1}), "/description", json!("two")),
+        ("node.k8s.io/v1", "RuntimeClass", json!({"handler": "one"}), "/handler", json!("two")),
+        (
+            "networking.k8s.io/v1",
+            "IngressClass",
+            json!({"spec": {"controller": "example.org/one"}}),
+            "/spec/controller",
+            json!("example.org/two"),
+        ),
+        (
+            "storage.k8s.io/v1",
+            "CSIDriver",
+            json!({"spec": {"attachRequired": true}}),
+            "/spec/attachRequired",
+            json!(false),
+        ),
+        (
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            json!({"addressType": "IPv4", "endpoints": []}),
+            "/addressType",
+            json!("IPv6"),
+        ),
+    ]
+}
+
+/// Sets a field, which may not exist yet.
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+    let parent = object.pointer_mut(parent).expect("the parent exists");
+    match parent.as_array_mut() {
+        Some(items) => items[field.parse::<usize>().expect("an index")] = value,
+        None => parent[field] = value,
+    }
+}
+
+#[tokio::test]
+async fn what_counts_as_immutable_is_what_an_api_server_refuses() {
+    let client = harness::api_server().await.client().unwrap();
+    let namespace = harness::namespace(&client, "refuse").await;
+    let mut refused = 0;
+    for (index, (api_version, kind, mut object, pointer, value)) in cases().into_iter().enumerate() {
+        let name = match kind {
+            "CustomResourceDefinition" => "fixeds.refuse.example.org".to_owned(),
+            _ => format!("{namespace}-{index}"),
+        };
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object["metadata"] = json!({"name": name, "namespace": namespace});
+        if kind == "CustomResourceDefinition" {
+            // Before it is established, everything about it can change.
+            harness::install_crds(&client, std::slice::from_ref(&object)).await;
+        }
+        let live = serde_json::to_value(apply(&client, &object).await).unwrap();
+        set(&mut object, pointer, value);
+        let api = harness::api_of(&client, &object).await.unwrap();
+        let tried = PatchParams { dry_run: true, ..PatchParams::apply("testbed").force() };
+        let answer = api.patch(&name, &tried, &Patch::Apply(&object)).await;
+        let is_refused = match &answer {
+            Ok(_) => false,
+            Err(kube::Error::Api(status)) if status.code == 422 => true,
+            Err(error) => panic!("{kind} {pointer}: {error}"),
+        };
+        refused += usize::from(is_refused);
+        let known = immutable::over_live(&Gvk::from_api_version(api_version, kind), &live, &object);
+        assert_eq!(known.is_some(), is_refused, "{kind} {pointer}: {known:?} {answer:?}");
+    }
+    assert!(refused > 15, "{refused}");
+}
+
+/// Objects of a module with fields that cannot change, whose values depend on `value`.
+fn fixed(value: &str, annotations: &str, class: &str) -> String {
+    let metadata = |name: &str| format!("{{name: {name}, namespace: kyma-system, annotations: {annotations}}}");
+    format!(
+        r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view-{value}}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: someone}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {}
+immutable: true
+data: {{value: "{value}"}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {}
+type: example.org/type-{value}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {}
+spec: {{accessModes: [ReadWriteOnce], storageClassName: class-{class}, resources: {{requests: {{storage: 1Gi}}}}}}
+"#,
+        metadata("fixed-binding"),
+        metadata("fixed-config"),
+        metadata("fixed-secret"),
+        metadata("fixed-claim"),
+    )
+}
+
+const FIXED: &str = "modules/mailer/2.0.0/objects/fixed.yaml";
+const NAMES: [(&str, &str, &str); 4] = [
+    ("v1", "ConfigMap", "fixed-config"),
+    ("v1", "PersistentVolumeClaim", "fixed-claim"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", "fixed-binding"),
+    ("v1", "Secret", "fixed-secret"),
+];
+
+/// The UIDs of the objects in the runtime, by kind.
+async fn uids(stage: &Stage) -> BTreeMap<&'static str, String> {
+    let mut uids = BTreeMap::new();
+    for (api_version, kind, name) in NAMES {
+        let sample =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "kyma-system"}});
+        let found = harness::api_of(&stage.skrs[0], &sample).await.unwrap().get_opt(name).await.unwrap();
+        uids.extend(found.and_then(|found| found.metadata.uid).map(|uid| (kind, uid)));
+    }
+    uids
+}
+
+/// What `tidegate diff` says of the objects, by kind, and its exit code.
+fn predicted(stage: &Stage, more: &[&str]) -> (BTreeMap<String, String>, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(stage.repository.path()).args(["diff", ".", "-o", "json"]).args(more);
+    let output = command.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let text = |one: &Value, pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let differences = report["differences"].as_array().unwrap().iter();
+    let ours = differences.filter(|one| text(one, "/object/name").starts_with("fixed-"));
+    (ours.map(|one| (text(one, "/object/kind"), text(one, "/action"))).collect(), output.status.code().unwrap())
+}
+
+fn all(actions: [&str; 4]) -> BTreeMap<String, String> {
+    NAMES.iter().zip(actions).map(|((_, kind, _), action)| ((*kind).to_owned(), action.to_owned())).collect()
+}
+
+async fn manifest(stage: &Stage, what: &str, holds: impl Fn(&str, &str) -> bool) {
+    let name = manifest_name("one", "example.org/module/mailer", "mailer");
+    let text = |manifest: &Value, pointer: &str| {
+        manifest.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let is =
+        |manifest: &Value| holds(&text(manifest, "/status/state"), &text(manifest, "/status/lastOperation/operation"));
+    stage.until(what, &stage.kcp, "Manifest", "kcp-system", &name, is).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_is_allowed() {
+    let mut files = stage::files(1);
+    files.push((FIXED.to_owned(), fixed("1", "{}", "1")));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    let before = uids(&stage).await;
+    assert_eq!(before.len(), NAMES.len(), "{before:?}");
+
+    stage.commit(FIXED, &fixed("2", "{}", "2"));
+    let refused = all(["refuse"; 4]);
+    assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD"]), (refused, 1));
+    assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD", "--fail-on", "refused"]).1, 4);
+    manifest(&stage, "the Manifest says what is refused", |state, message| {
+        state == "Error" && message.contains(" is refused: ") && message.contains("tidegate.dev/recreate: enabled")
+    })
+    .await;
+    assert_eq!(uids(&stage).await, before, "nothing is deleted");
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig().text()).unwrap();
+    let live = predicted(&stage, &["--live", "--kubeconfig", kubeconfig.to_str().unwrap()]);
+    assert_eq!(live.0, all(["refuse"; 4]), "an API server is asked, which says the same");
+
+    let marks = stage.marks();
+    stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "2"));
+    let expected = all(["recreate", "refuse", "recreate", "recreate"]);
+    assert_eq!(predicted(&stage, &["--from", "HEAD~2", "--to", "HEAD"]), (expected, 1));
+    manifest(&stage, "only the claim is refused", |state, message| {
+        state == "Error" && message.contains("PersistentVolumeClaim cannot be changed, and Tidegate never deletes one")
+    })
+    .await;
+    let after = uids(&stage).await;
+    let is_same: Vec<(&str, bool)> = before.iter().map(|(kind, uid)| (*kind, after.get(kind) == Some(uid))).collect();
+    assert_eq!(
+        is_same,
+        [("ConfigMap", false), ("PersistentVolumeClaim", true), ("RoleBinding", false), ("Secret", false)]
+    );
+    let deleted: Vec<String> =
+        stage.requests_since(&marks).into_iter().filter(|request| request.starts_with("skr-1 delete")).collect();
+    assert_eq!(deleted.len(), 3, "{deleted:?}");
+    eventually("an Event says so", SOON, async || {
+        let sample = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "any", "namespace": "kcp-system"}});
+        let api = harness::api_of(&stage.kcp, &sample).await.map_err(|error| error.to_string())?;
+        let events = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let is_it = |event: &&DynamicObject| event.data["reason"] == "Recreated";
+        let notes: Vec<&Value> = events.items.iter().filter(is_it).map(|event| &event.data["note"]).collect();
+        if notes.len() == 3 { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await;
+
+    stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "1"));
+    manifest(&stage, "all of it is as git says", |state, _| state == "Ready").await;
+}
