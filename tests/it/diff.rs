@@ -588,7 +588,7 @@ fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {
     stage.write("landscapes/bad.yaml", "a: [\n");
     let text = stage.text(&["--from", "HEAD", "-o", "markdown"], 3);
     let first = text.lines().find(|line| line.starts_with("### ")).unwrap();
-    assert!(first.contains("differ") && first.ends_with("; 1 error"), "{first}");
+    assert!(first.contains("1 ConfigMap changes") && first.ends_with("; 1 error"), "{first}");
 }
 
 /// If git has an unreadable template, the embedded one is never used without a diagnostic.

@@ -48,6 +48,7 @@ pub(super) fn record(
     cause: &Cause,
     result: Result<StatusCode, &Error>,
 ) {
+    let message = message(result);
     let status =
         result.map_or_else(Error::reason, |status| if status == StatusCode::CREATED { "Created" } else { "Ok" });
     tracing::info!(
@@ -59,6 +60,44 @@ pub(super) fn record(
         revision = cause.revision.as_deref(),
         place = cause.place.as_ref().map(tracing::field::display),
         trigger = cause.trigger.as_deref(),
-        "wrote"
+        "{message}"
     );
+}
+
+/// What became of a write.
+fn message(result: Result<StatusCode, &Error>) -> &'static str {
+    match result {
+        Ok(_) => "wrote",
+        Err(Error::NotLeading) => "write not sent",
+        Err(Error::Unreachable { sent: false, .. }) => "write not sent",
+        // The API server may have made it.
+        Err(Error::Unreachable { .. }) => "write not answered",
+        Err(_) => "write refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Target, error::Unreachable};
+
+    #[test]
+    fn only_what_was_written_is_said_to_be() {
+        let target = || Target::Object(ObjectId::new("", "ConfigMap", "kyma-system", "a"));
+        let refused = Error::Invalid { target: target(), message: "it is wrong".to_owned() };
+        let forbidden = Error::Forbidden { target: target(), message: "no right".to_owned() };
+        let unreachable = |sent| Error::Unreachable { cluster: "kcp".into(), cause: Unreachable::Timeout, sent };
+        let cases = [
+            (Ok(StatusCode::OK), "wrote"),
+            (Ok(StatusCode::CREATED), "wrote"),
+            (Err(&refused), "write refused"),
+            (Err(&forbidden), "write refused"),
+            (Err(&Error::NotLeading), "write not sent"),
+            (Err(&unreachable(false)), "write not sent"),
+            (Err(&unreachable(true)), "write not answered"),
+        ];
+        for (result, expected) in cases {
+            assert_eq!(message(result), expected, "{result:?}");
+        }
+    }
 }

@@ -307,7 +307,10 @@ impl<'a> Comparison<'a> {
         clean::meet(&mut masker, &[self.request.from.definitions, self.request.to.definitions]);
         self.keys.iter().for_each(|key| masker.is_name(key.name()));
         let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, &mut masker, self.request);
-        let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
+        let (touched, variants) = {
+            let counting = found.iter().filter(|(difference, _)| !difference.is_catalog_copy());
+            count(self.keys.len(), counting.map(|(_, runtimes)| runtimes.as_slice()))
+        };
         let (total, compared) = (self.total, self.keys.len() - seen.suspended - seen.decided.len());
         let moves = self.moves(&seen);
         let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();

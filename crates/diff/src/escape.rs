@@ -67,6 +67,13 @@ pub(super) fn code(text: &str) -> String {
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
+/// A sentence in Markdown: as it is if nothing in it could be markup, a mention, a reference or a
+/// link, otherwise a code span.
+pub(super) fn sentence(text: &str) -> String {
+    let is_harmless = |c: char| c.is_alphanumeric() || " .,:;-+()%→".contains(c);
+    if text.chars().all(is_harmless) && !text.contains("www.") { text.to_owned() } else { code(text) }
+}
+
 /// A fence of Markdown that is longer than any fence in the text.
 pub(super) fn fence<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let longest = lines.map(|line| longest_run(line, '`')).max().unwrap_or_default();

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use self::page::Page;
 use super::{
-    escape::{code, cut, fence, html, line},
+    escape::{code, cut, fence, html, line, sentence},
     model::{Count, Difference, Line, Report, Side},
     summary::{self, Summary},
     text,
@@ -47,6 +47,8 @@ pub const BUDGET_MIN: usize = 6_000;
 
 /// Maximum length of a text in a line: a message or a name.
 const TEXT_MAX: usize = 300;
+/// Maximum length of the first line.
+const HEADLINE_MAX: usize = 400;
 /// Reserve for the sentence about what is omitted.
 const TAIL_LEN: usize = 1_600;
 /// Reserve for the lines of differences that do not fit as a whole, as a fraction of the budget:
@@ -69,7 +71,7 @@ pub fn markdown(report: &Report, options: &Options) -> String {
 fn head(report: &Report, marker: &Marker) -> String {
     let summary = Summary::from_report(report);
     let subject = &report.subject;
-    let mut head = format!("{marker}\n### Tidegate: {}\n\n", summary.headline);
+    let mut head = format!("{marker}\n### Tidegate: {}\n\n", sentence(&cut(&summary.headline, HEADLINE_MAX)));
     head.push_str(&format!("{}: {} → {}", short(&subject.source), short(&subject.from), short(&subject.to)));
     if let Some(written) = &subject.landscape_written {
         head.push_str(&format!(", landscape of {}", short(written)));
@@ -156,8 +158,12 @@ struct Left {
 }
 
 fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
-    let (must, may): (Vec<&Difference>, Vec<&Difference>) =
-        report.differences.iter().partition(|one| one.action.is_never_truncated());
+    let bookkeeping = &report.bookkeeping();
+    let of = |is_repeated: bool| {
+        let all = report.differences.iter().enumerate();
+        all.filter(move |(index, _)| bookkeeping.contains(index) == is_repeated).map(|(_, one)| one)
+    };
+    let (must, may): (Vec<&Difference>, Vec<&Difference>) = of(false).partition(|one| one.action.is_never_truncated());
     if !report.differences.is_empty() {
         page.push("\n#### Differences\n");
     }
@@ -183,6 +189,21 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     }
     if !over.is_empty() {
         one_line_each(page, &mut left, &over);
+    }
+    let repeats: Vec<&Difference> = of(true).collect();
+    if !repeats.is_empty() {
+        let title = format!("Bookkeeping: {} that repeat the above", counted(repeats.len(), "difference"));
+        if page.try_push(&format!("\n<details><summary><b>{title}</b></summary>\n"), NAME_MAX) {
+            page.push("\n");
+            for one in repeats {
+                if !page.try_push(&line_of(one), 0) {
+                    left.count(one);
+                }
+            }
+            page.push("\n</details>\n");
+        } else {
+            repeats.into_iter().for_each(|one| left.count(one));
+        }
     }
     left
 }
@@ -265,6 +286,9 @@ fn block(one: &Difference) -> String {
     }
     if !one.runtimes.is_empty() {
         block.push_str(&format!("- in {}\n", short(&words::names(&one.runtimes, words::NAMES_SHOWN))));
+    }
+    if let Some(refusal) = &one.refusal {
+        block.push_str(&format!("- {}\n", short(refusal)));
     }
     for conflict in &one.conflicts {
         let field = if conflict.field.is_empty() { "the object".to_owned() } else { short(&conflict.field) };

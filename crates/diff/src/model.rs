@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use tidegate_core::{
-    api::{ModuleReleaseMeta, names::label},
+    api::{KYMA_GROUP, ModuleReleaseMeta, names::label},
     diagnostic::{Diagnostic, Place, Severity},
     landscape::SourceName,
     name::Key,
@@ -82,7 +82,7 @@ pub struct Subject {
 pub struct Runtimes {
     /// All runtimes on either side.
     pub total: usize,
-    /// Runtimes with a difference in an object or in their Manifests.
+    /// Runtimes with a difference in an object or in their Manifests, besides their copies of the catalog.
     pub touched: usize,
     /// Distinct sets of differences among the affected runtimes.
     pub variants: usize,
@@ -360,6 +360,23 @@ impl Report {
         }
     }
 
+    /// Which of the differences only repeat what others say, by their indices: the copies of the catalog in runtimes,
+    /// and the Manifests of runtimes in which other objects differ.
+    pub fn bookkeeping(&self) -> BTreeSet<usize> {
+        let in_runtimes = self.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy());
+        let explained: BTreeSet<&Key> = in_runtimes.flat_map(|one| one.runtimes.iter()).collect();
+        let is_manifest = |one: &Difference| {
+            (one.target, &*one.id.group, &*one.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")
+        };
+        let repeats = |one: &Difference| {
+            let is_explained = || one.runtimes.iter().all(|key| explained.contains(key));
+            one.is_catalog_copy() || (is_manifest(one) && !one.runtimes.is_empty() && is_explained())
+        };
+        let is_bookkeeping =
+            |one: &Difference| !matches!(one.action, Action::Conflict | Action::Refuse) && repeats(one);
+        self.differences.iter().enumerate().filter(|(_, one)| is_bookkeeping(one)).map(|(index, _)| index).collect()
+    }
+
     /// The runtimes that differences affect.
     pub fn touched(&self) -> BTreeSet<&Key> {
         self.differences.iter().flat_map(|difference| difference.runtimes.iter()).collect()
@@ -368,7 +385,8 @@ impl Report {
     /// Counts the affected runtimes and the distinct sets of differences among them.
     pub fn count_runtimes(&mut self) {
         let mut sets: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
-        for (index, difference) in self.differences.iter().enumerate() {
+        let counting = self.differences.iter().enumerate().filter(|(_, difference)| !difference.is_catalog_copy());
+        for (index, difference) in counting {
             for runtime in &*difference.runtimes {
                 sets.entry(runtime).or_default().push(index);
             }
@@ -383,6 +401,15 @@ impl Report {
 // === impl Difference ===
 
 impl Difference {
+    /// Whether it is the copy of a definition in a runtime: the catalog, from which its users select modules. Every
+    /// release of a module changes it in every runtime.
+    pub fn is_catalog_copy(&self) -> bool {
+        self.target == Side::Runtime
+            && &*self.id.group == KYMA_GROUP
+            && matches!(&*self.id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
+            && !matches!(self.action, Action::Conflict | Action::Refuse)
+    }
+
     /// The order of [`Report::differences`].
     pub fn order(&self) -> impl Ord + '_ {
         (self.target, self.action.weight(), self.id.apply_order(), &*self.runtimes)

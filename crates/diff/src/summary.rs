@@ -1,17 +1,22 @@
 //! The summary of a report: how much changes, where, and what takes effect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    model::{Action, Difference, Effect, Held, LIVE, Report, Side, Why},
+    model::{Action, Difference, Effect, Held, LIVE, Move, Report, Side, Why},
     words::{counted, thousands},
 };
 use tidegate_core::diagnostic::Severity;
 
+/// Most releases that the headline names.
+const INTENTS_MAX: usize = 3;
+/// Most kinds and actions that the headline names.
+const KINDS_MAX: usize = 6;
+
 /// The summary of a report, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// One line with the overall result: `812 of 5,000 runtimes change`.
+    /// One line with the intent: `cache 1.0.0 → 1.1.0 on regular: 812 of 5,000 runtimes; 1 ConfigMap changes`.
     pub(super) headline: String,
     /// The number of runtimes, and of distinct variants among them.
     pub(super) runtimes: String,
@@ -70,23 +75,84 @@ fn headline(report: &Report) -> String {
         (0, 0) => "no change".to_owned(),
         (0, _) => format!("no known change; {} may hide one", counted(may_hide, "unknown value")),
         _ => {
-            let deletes = |side| report.count(side).delete + report.count(side).recreate;
-            let deletes = deletes(Side::ControlPlane) + deletes(Side::Runtime);
-            let mut text =
-                format!("{} {}", counted(objects, "object"), if objects == 1 { "differs" } else { "differ" });
-            if deletes > 0 {
-                text.push_str(&format!(", {} of them deleted", thousands(deletes)));
-            }
-            let refused = report.count(Side::ControlPlane).refuse + report.count(Side::Runtime).refuse;
-            if refused > 0 {
-                text.push_str(&format!(", {} of them refused by the API server", thousands(refused)));
-            }
+            let mut text = intent(report);
             if report.differences.iter().all(|one| one.effect == Effect::Held || one.action == Action::Refuse) {
                 text.push_str(", but none of it takes effect");
             }
             text + &troubles
         }
     }
+}
+
+/// What the change is about: `cache 1.0.0 → 1.1.0 on regular: 812 of 5,000 runtimes; 1 ConfigMap goes, 1 changes`.
+fn intent(report: &Report) -> String {
+    let mut parts: Vec<String> = report.moves.iter().take(INTENTS_MAX).map(|one| release(report, one)).collect();
+    if INTENTS_MAX < report.moves.len() {
+        parts.push(format!("{} more", counted(report.moves.len() - INTENTS_MAX, "release")));
+    }
+    let bookkeeping = report.bookkeeping();
+    let all = report.differences.iter().enumerate();
+    let real: Vec<&Difference> = all.filter(|(index, _)| !bookkeeping.contains(index)).map(|(_, one)| one).collect();
+    let in_runtimes: Vec<&Difference> = real.iter().copied().filter(|one| one.target == Side::Runtime).collect();
+    // What changes in runtimes says more than the definitions behind it.
+    let shown = if in_runtimes.is_empty() { &real } else { &in_runtimes };
+    if !shown.is_empty() {
+        parts.push(objects(shown));
+    }
+    let refused: usize = real.iter().filter(|one| one.action == Action::Refuse).map(|one| one.objects).sum();
+    if refused > 0 {
+        parts.push(format!("{} refused by the API server", counted(refused, "object")));
+    }
+    match parts.is_empty() {
+        true => format!("only bookkeeping changes: {}", counted(report.differences.len(), "difference")),
+        false => parts.join("; "),
+    }
+}
+
+/// The new version of a module on a channel.
+fn release(report: &Report, one: &Move) -> String {
+    let runtimes = format!("{} of {}", thousands(one.runtimes), counted(report.runtimes.total, "runtime"));
+    let (module, channel) = (one.module.name(), &one.channel);
+    match (&one.from, &one.to) {
+        (Some(from), Some(to)) => format!("{module} {from} → {to} on {channel}: {runtimes}"),
+        (None, Some(to)) => format!("{module} {to} is new on {channel}: {runtimes}"),
+        (Some(from), None) => format!("{module} {from} leaves {channel}: {runtimes}"),
+        (None, None) => format!("{module} on {channel}: {runtimes}"),
+    }
+}
+
+/// How many objects of which kinds differ and how, each distinct difference once: `1 ConfigMap goes, 2 change`.
+fn objects(differences: &[&Difference]) -> String {
+    let mut counts: BTreeMap<(&str, u8), (Action, usize)> = BTreeMap::new();
+    for one in differences {
+        counts.entry((&*one.id.kind, one.action.weight())).or_insert((one.action, 0)).1 += 1;
+    }
+    let mut parts: Vec<String> = Vec::new();
+    let mut former = "";
+    for ((kind, _), (action, count)) in counts.iter().take(KINDS_MAX) {
+        let verb = match (action, *count == 1) {
+            (Action::Conflict, true) => "is in conflict",
+            (Action::Conflict, false) => "are in conflict",
+            (Action::Refuse, true) => "is refused",
+            (Action::Refuse, false) => "are refused",
+            (Action::Delete, true) => "goes",
+            (Action::Delete, false) => "go",
+            (Action::Recreate, true) => "is recreated",
+            (Action::Recreate, false) => "are recreated",
+            (Action::Change, true) => "changes",
+            (Action::Change, false) => "change",
+            (Action::Create, true) => "comes",
+            (Action::Create, false) => "come",
+        };
+        let what = if former == *kind { thousands(*count) } else { counted(*count, kind) };
+        parts.push(format!("{what} {verb}"));
+        former = kind;
+    }
+    if KINDS_MAX < counts.len() {
+        let rest: usize = counts.values().skip(KINDS_MAX).map(|(_, count)| count).sum();
+        parts.push(format!("{} differ", counted(rest, "other object")));
+    }
+    parts.join(", ")
 }
 
 /// Limitations of the report. Each begins with a semicolon.

@@ -63,3 +63,19 @@ fn paths_are_references() {
 fn texts_are_cut_between_characters() {
     assert_eq!((cut("äöü", 2), cut("äö", 2)), ("äö…".to_owned(), "äö".to_owned()));
 }
+
+#[test]
+fn a_sentence_is_plain_unless_it_could_be_more() {
+    for plain in ["cache 1.0.0 → 1.1.0 on regular: 1 of 2 runtimes; 1 ConfigMap goes", "no change"] {
+        assert_eq!(sentence(plain), plain);
+    }
+    for (text, expected) in [
+        ("<img> goes", "`<img> goes`"),
+        ("@someone comes", "`@someone comes`"),
+        ("#1 changes", "`#1 changes`"),
+        ("www.example.org changes", "`www.example.org changes`"),
+        ("a `b`", "`` a `b` ``"),
+    ] {
+        assert_eq!(sentence(text), expected);
+    }
+}

@@ -123,8 +123,8 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
     };
     let is_crd = |one: &Difference| one.id.stage() == Stage::Crd;
     let violates = |one: &Difference| match rule {
-        FailOn::Delete => one.action == Action::Delete,
-        FailOn::Recreate => one.action == Action::Recreate,
+        FailOn::Delete => one.action == Action::Delete && !one.is_catalog_copy(),
+        FailOn::Recreate => one.action == Action::Recreate && !one.is_catalog_copy(),
         FailOn::Refused => one.action == Action::Refuse,
         FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
@@ -271,6 +271,7 @@ impl Values {
             variables.set(name, value.clone());
         }
         variables.set("action", CelValue::from(difference.action.as_str()));
+        variables.set("catalog", CelValue::Bool(difference.is_catalog_copy()));
         variables
     }
 

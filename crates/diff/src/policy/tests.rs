@@ -170,7 +170,7 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
     );
     refused(
         "- name: a\n  rule: nwe.spec == 1\n",
-        "2:9: `rule` uses `nwe`, which does not exist in rules; use old, new, object, runtime, action",
+        "2:9: `rule` uses `nwe`, which does not exist in rules; use old, new, object, runtime, action, catalog",
     );
     refused(
         "- name: a\n  rule: '[1].all(a, [1].all(b, [1].all(c, [1].all(d, true))))'\n",
