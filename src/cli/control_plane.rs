@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
@@ -20,7 +21,7 @@ use tidegate_core::{
     name::Key,
     overview::UnreadableLine,
 };
-use tidegate_process::tls;
+use tidegate_process::{period::Period, tls};
 
 /// Which control plane.
 #[derive(clap::Args)]
@@ -31,6 +32,10 @@ pub(super) struct Access {
     /// Use this context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// Give up a request to the control plane after this time, for example `5s` [default: no limit but that of the
+    /// connection]
+    #[arg(long, value_name = "DURATION")]
+    request_timeout: Option<Period>,
 }
 
 /// Kinds that can be named on the command line.
@@ -121,7 +126,13 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        config.context("cannot use the kubeconfig: use another with --kubeconfig")
+        let mut config = config.context("cannot use the kubeconfig: use another with --kubeconfig")?;
+        if let Some(Period(timeout)) = self.request_timeout {
+            config.connect_timeout = Some(timeout);
+            config.read_timeout = Some(timeout);
+            config.write_timeout = Some(timeout);
+        }
+        Ok(config)
     }
 }
 
@@ -194,6 +205,20 @@ where
         has_templates: found.as_ref().is_some_and(|found| found.names_templates),
         problem: found.map(|found| found.problem).unwrap_or_default(),
     }))
+}
+
+/// Checks that the namespaces exist. Fails if one does not; who may not read it is not told.
+pub(super) async fn check_namespaces(client: &Client, namespaces: &[String]) -> anyhow::Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    for namespace in namespaces {
+        match api.get_metadata_opt(namespace).await {
+            Ok(Some(_)) => {}
+            Ok(None) => bail!("the control plane has no namespace {namespace}: select another with -n"),
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            Err(error) => return Err(sentence(error)).with_context(|| format!("cannot read namespace {namespace}")),
+        }
+    }
+    Ok(())
 }
 
 /// The message of the API server instead of the whole answer.

@@ -3,12 +3,17 @@
 //! Problems come first, each with its cause; then what is in progress or suspended. Healthy objects are counted. The
 //! command reads custom resources only.
 
+mod whole;
+
 use std::{
-    collections::BTreeSet,
+    fmt,
     io::{self, Write},
+    str::FromStr,
+    time::Duration,
 };
 
 use anyhow::Context as _;
+use kube::Client;
 use owo_colors::OwoColorize as _;
 
 use super::{
@@ -17,7 +22,7 @@ use super::{
 };
 use crate::stores::{self, definitions};
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry},
     intake,
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
@@ -25,69 +30,144 @@ use tidegate_core::{
 
 /// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
 ///
-/// Exit code 0: shown; 2: the command cannot run; 5: the control plane does not serve a kind of Tidegate's.
+/// With KIND/NAME, shows one source, runtime, module or Watcher completely: `gitsource/landscape`, `kyma/dev`,
+/// `module/cache`, `watcher/kyma-dev`.
+///
+/// Exit code 0: nothing is wrong; 1: something is wrong; 2: the command cannot run; 5: the control plane does not serve
+/// a kind of Tidegate's.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
+    /// Show only this object, as KIND/NAME: gitsource, kyma, module or watcher [default: all]
+    #[arg(value_name = "KIND/NAME")]
+    subject: Option<Subject>,
     /// Show the objects in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
     /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
+    /// Print again whenever something changes, until the command is interrupted or the control plane fails [default:
+    /// off]
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     access: Access,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+const EXAMPLES: &str = "Examples:
+  tidegate status                        what is wrong, in kcp-system
+  tidegate status kyma/dev -o wide       one runtime with all its modules
+  tidegate status module/cache           which runtimes have which version
+  tidegate status --request-timeout 5s   in a script: the exit code is 1 if anything is wrong";
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
     /// Text for people
     Text,
+    /// The same without omissions
+    Wide,
     /// JSON with all objects, for programs
     Json,
+}
+
+/// One object to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Subject {
+    kind: SubjectKind,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SubjectKind {
+    Source,
+    Kyma,
+    Module,
+    Watcher,
 }
 
 /// Most diagnostics shown per source, so that the output fits on a screen.
 const DIAGNOSTICS_MAX: usize = 5;
 /// Most lines shown per section.
 const LINES_MAX: usize = 20;
+/// Pause between two reads with `--watch`.
+const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
-/// Runs the command. Fails if the kubeconfig cannot be used, or if the output cannot be written.
+/// Runs the command. Fails if the kubeconfig cannot be used, if a namespace or the object does not exist, or if the
+/// output cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
-    let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut lacks = Lacks::default();
-    for namespace in control_plane::namespaces(&arguments.namespaces) {
-        sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
-        kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
-        watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut lacks).await?);
-        // Others are read only to find those that cannot be, and kinds that are not served.
-        control_plane::each::<ModuleTemplate>(&client, &namespace, &mut lacks, drop).await?;
-        control_plane::each::<ModuleReleaseMeta>(&client, &namespace, &mut lacks, drop).await?;
-        let take = |manifest: Manifest| manifests.extend(plan::is_mandatory(&manifest.metadata).then_some(manifest));
-        control_plane::each(&client, &namespace, &mut lacks, take).await?;
-    }
-    let Lacks { unreadable, not_served } = lacks;
-    let exit = exit(&not_served);
-    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
-    let overview = overview.with_unreadable(unreadable).with_not_served(not_served);
-    let mut out = anstream::stdout().lock();
-    let written = match arguments.output {
-        Output::Text => write_text(&mut out, &overview),
-        Output::Json => {
-            let text = serde_json::to_string_pretty(&overview).context("cannot write JSON")?;
-            writeln!(out, "{text}")
+    let namespaces = control_plane::namespaces(&arguments.namespaces);
+    control_plane::check_namespaces(&client, &namespaces).await?;
+    let mut shown = None;
+    loop {
+        let overview = read(&client, &namespaces).await?;
+        let overview = match &arguments.subject {
+            None => overview,
+            Some(subject) => subject.of(overview).with_context(|| {
+                format!("there is no {subject} in {}: select another namespace with -n", namespaces.join(", "))
+            })?,
+        };
+        let exit = exit(&overview);
+        let text = text(&arguments, &overview)?;
+        if shown.as_ref() != Some(&text) {
+            let mut out = anstream::stdout().lock();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // The reader closed the pipe.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(exit),
+                result => result.context("cannot write to standard output")?,
+            }
         }
-    };
-    match written {
-        // The reader closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit),
-        result => result.map(|()| exit).context("cannot write to standard output"),
+        if !arguments.watch {
+            return Ok(exit);
+        }
+        shown = Some(text);
+        tokio::time::sleep(WATCH_PAUSE).await;
     }
 }
 
+/// Reads the overview. Fails if the control plane does not answer.
+async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview> {
+    let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut lacks = Lacks::default();
+    for namespace in namespaces {
+        sources.extend(control_plane::list::<GitSource>(client, namespace, &mut lacks).await?);
+        kymas.extend(control_plane::list::<Kyma>(client, namespace, &mut lacks).await?);
+        watchers.extend(control_plane::list::<Watcher>(client, namespace, &mut lacks).await?);
+        // Others are read only to find those that cannot be, and kinds that are not served.
+        control_plane::each::<ModuleTemplate>(client, namespace, &mut lacks, drop).await?;
+        control_plane::each::<ModuleReleaseMeta>(client, namespace, &mut lacks, drop).await?;
+        let take = |manifest: Manifest| manifests.extend(plan::is_mandatory(&manifest.metadata).then_some(manifest));
+        control_plane::each(client, namespace, &mut lacks, take).await?;
+    }
+    let Lacks { unreadable, not_served } = lacks;
+    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
+    Ok(overview.with_unreadable(unreadable).with_not_served(not_served))
+}
+
+/// The output. Fails if it cannot be written as JSON.
+fn text(arguments: &Arguments, overview: &Overview) -> anyhow::Result<String> {
+    if arguments.output == Output::Json {
+        let text = serde_json::to_string_pretty(overview).context("cannot write JSON")?;
+        return Ok(format!("{text}\n"));
+    }
+    let lines_max = if arguments.output == Output::Wide { usize::MAX } else { LINES_MAX };
+    let mut out = Vec::new();
+    match &arguments.subject {
+        Some(subject) => whole::write(&mut out, subject, overview),
+        None => write_text(&mut out, overview, lines_max),
+    }
+    .context("cannot write text")?;
+    String::from_utf8(out).context("cannot write text")
+}
+
 /// The exit code: what a kind that is not served holds back is left to be done.
-fn exit(not_served: &BTreeSet<String>) -> Exit {
-    if not_served.is_empty() { Exit::Ok } else { Exit::Incomplete }
+fn exit(overview: &Overview) -> Exit {
+    match () {
+        () if !overview.not_served.is_empty() => Exit::Incomplete,
+        () if overview.is_wrong() => Exit::Changes,
+        () => Exit::Ok,
+    }
 }
 
 /// One entry of a section: a line, and the lines below it.
@@ -97,7 +177,7 @@ struct Entry {
     below: Vec<String>,
 }
 
-fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
+fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io::Result<()> {
     let not_served = overview.not_served.iter().map(|kind| Entry {
         standing: SubjectState::Wrong,
         line: definitions::not_served(kind),
@@ -129,19 +209,25 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
             SubjectState::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
             SubjectState::Stopped | SubjectState::Well => writeln!(out, "{}", heading.bold())?,
         }
-        for entry in members.iter().take(LINES_MAX) {
+        for entry in members.iter().take(lines_max) {
             writeln!(out, "  {}", entry.line)?;
             for line in &entry.below {
                 writeln!(out, "      {line}")?;
             }
         }
-        if LINES_MAX < members.len() {
-            writeln!(out, "  and {} more: `tidegate status -o json` lists all", members.len() - LINES_MAX)?;
+        if lines_max < members.len() {
+            writeln!(out, "  and {} more: `tidegate status -o wide` lists all", members.len() - lines_max)?;
         }
         writeln!(out)?;
     }
-    write_waiting(out, overview, "Waiting for a maintenance window", |runtime| runtime.maintenance.as_deref())?;
-    write_waiting(out, overview, "Waiting for their turn in a rollout", |runtime| runtime.rollout.as_deref())?;
+    let (window, turn) = ("Waiting for a maintenance window", "Waiting for their turn in a rollout");
+    write_waiting(out, overview, lines_max, window, |runtime| runtime.maintenance.as_deref())?;
+    write_waiting(out, overview, lines_max, turn, |runtime| runtime.rollout.as_deref())?;
+    let waits = |runtime: &RuntimeLine| runtime.maintenance.is_some() || runtime.rollout.is_some();
+    let is_all_well = entries.iter().all(|entry| entry.standing == SubjectState::Well);
+    if lines_max == usize::MAX || (is_all_well && !overview.runtimes.iter().any(waits)) {
+        whole::write_table(out, &overview.runtimes, lines_max)?;
+    }
     writeln!(out, "{}", well(overview))
 }
 
@@ -149,6 +235,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
 fn write_waiting(
     out: &mut dyn Write,
     overview: &Overview,
+    lines_max: usize,
     title: &str,
     message: impl Fn(&RuntimeLine) -> Option<&str>,
 ) -> io::Result<()> {
@@ -161,11 +248,11 @@ fn write_waiting(
         return Ok(());
     }
     writeln!(out, "{}", format!("{title} ({})", lines.len()).bold())?;
-    for line in lines.iter().take(LINES_MAX) {
+    for line in lines.iter().take(lines_max) {
         writeln!(out, "  {line}")?;
     }
-    if LINES_MAX < lines.len() {
-        writeln!(out, "  and {} more: `tidegate status -o json` lists all", lines.len() - LINES_MAX)?;
+    if lines_max < lines.len() {
+        writeln!(out, "  and {} more: `tidegate status -o wide` lists all", lines.len() - lines_max)?;
     }
     writeln!(out)
 }
@@ -182,19 +269,7 @@ fn unreadable(found: &UnreadableLine) -> Entry {
 }
 
 fn source(source: &SourceLine) -> Entry {
-    let mut below: Vec<String> = source
-        .diagnostics
-        .iter()
-        .take(DIAGNOSTICS_MAX)
-        .map(|diagnostic| {
-            let place = match (&diagnostic.path, diagnostic.line) {
-                (Some(path), Some(line)) => format!("{path}:{line}: "),
-                (Some(path), None) => format!("{path}: "),
-                (None, _) => String::new(),
-            };
-            format!("{place}{}: {}", diagnostic.severity, diagnostic.message)
-        })
-        .collect();
+    let mut below: Vec<String> = source.diagnostics.iter().take(DIAGNOSTICS_MAX).map(diagnostic).collect();
     if DIAGNOSTICS_MAX < source.diagnostics.len() {
         below.push(format!("and {} more", source.diagnostics.len() - DIAGNOSTICS_MAX));
     }
@@ -209,6 +284,15 @@ fn source(source: &SourceLine) -> Entry {
         ));
     }
     Entry { standing: source.standing, line: format!("source {}  {}", source.name, source.message), below }
+}
+
+fn diagnostic(diagnostic: &DiagnosticEntry) -> String {
+    let place = match (&diagnostic.path, diagnostic.line) {
+        (Some(path), Some(line)) => format!("{path}:{line}: "),
+        (Some(path), None) => format!("{path}: "),
+        (None, _) => String::new(),
+    };
+    format!("{place}{}: {}", diagnostic.severity, diagnostic.message)
 }
 
 fn runtime(runtime: &RuntimeLine) -> Entry {
@@ -252,6 +336,81 @@ fn well(overview: &Overview) -> String {
         text.push_str(&format!("\n  source {} at {revision}, {} applied", source.name, source.counts.applied));
     }
     text
+}
+
+// === impl Subject ===
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Subject, String> {
+        let Some((kind, name)) = text.split_once('/').filter(|(_, name)| !name.is_empty()) else {
+            return Err(format!("`{text}` is not KIND/NAME, for example kyma/dev"));
+        };
+        let kind = match kind.to_ascii_lowercase().as_str() {
+            "gitsource" | "gitsources" | "gs" | "source" => SubjectKind::Source,
+            "kyma" | "kymas" | "runtime" => SubjectKind::Kyma,
+            "module" | "modules" => SubjectKind::Module,
+            "watcher" | "watchers" => SubjectKind::Watcher,
+            _ => return Err(format!("unknown kind `{kind}`: use gitsource, kyma, module or watcher")),
+        };
+        Ok(Subject { kind, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            SubjectKind::Source => "GitSource",
+            SubjectKind::Kyma => "Kyma",
+            SubjectKind::Module => "module",
+            SubjectKind::Watcher => "Watcher",
+        };
+        write!(f, "{kind} `{}`", self.name)
+    }
+}
+
+impl Subject {
+    /// The part of an overview that is about it; `None` if that has nothing about it.
+    fn of(&self, overview: Overview) -> Option<Overview> {
+        // An overview has the names `<namespace>/<name>`.
+        let is_named = |name: &str| name.rsplit_once('/').is_some_and(|(_, name)| name == self.name);
+        let Overview { mut sources, mut runtimes, mut watchers, mut unreadable, not_served } = overview;
+        sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
+        watchers.retain(|watcher| self.kind == SubjectKind::Watcher && is_named(&watcher.name));
+        unreadable.retain(|found| {
+            let kind = match self.kind {
+                SubjectKind::Source => "GitSource",
+                SubjectKind::Kyma => "Kyma",
+                SubjectKind::Module => "ModuleReleaseMeta",
+                SubjectKind::Watcher => "Watcher",
+            };
+            found.kind == kind && is_named(&found.name)
+        });
+        runtimes.retain_mut(|runtime| match self.kind {
+            SubjectKind::Kyma => is_named(&runtime.name),
+            SubjectKind::Module => {
+                runtime.modules.retain(|module| module.name == self.name);
+                runtime.mandatory.retain(|module| module.name == self.name);
+                if let Some(module) = runtime.modules.iter().chain(&runtime.mandatory).min_by_key(|one| one.standing) {
+                    // What else is wrong with the runtime says nothing about the module.
+                    runtime.standing = module.standing;
+                    runtime.hint = None;
+                    true
+                } else {
+                    false
+                }
+            }
+            SubjectKind::Source | SubjectKind::Watcher => false,
+        });
+        let found = Overview { sources, runtimes, watchers, unreadable, not_served };
+        let is_empty = found.sources.is_empty()
+            && found.runtimes.is_empty()
+            && found.watchers.is_empty()
+            && found.unreadable.is_empty()
+            && found.not_served.is_empty();
+        (!is_empty).then_some(found)
+    }
 }
 
 fn counted(count: usize, noun: &str) -> String {

@@ -218,6 +218,19 @@ impl Overview {
         self.sources.iter().any(|source| source.standing != SubjectState::Stopped && errors(source))
     }
 
+    /// Whether a user must act: something is wrong, or cannot be read.
+    pub fn is_wrong(&self) -> bool {
+        let wrong = |standing: SubjectState| standing == SubjectState::Wrong;
+        let is_bad = |runtime: &RuntimeLine| {
+            wrong(runtime.standing) || runtime.modules.iter().chain(&runtime.mandatory).any(|one| wrong(one.standing))
+        };
+        !self.unreadable.is_empty()
+            || !self.not_served.is_empty()
+            || self.sources.iter().any(|source| wrong(source.standing))
+            || self.runtimes.iter().filter(|runtime| runtime.standing != SubjectState::Stopped).any(is_bad)
+            || self.watchers.iter().any(|watcher| wrong(watcher.standing))
+    }
+
     /// Whether work is in progress.
     pub fn is_under_way(&self) -> bool {
         let waiting = |standing: SubjectState| standing == SubjectState::Waiting;

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use tidegate_core::{
     api::{
@@ -62,7 +64,7 @@ fn module_line(name: &str, standing: SubjectState, state: State, message: Option
 
 fn text(overview: &Overview) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
-    write_text(&mut out, overview).unwrap();
+    write_text(&mut out, overview, LINES_MAX).unwrap();
     String::from_utf8(out.into_inner()).unwrap()
 }
 
@@ -122,9 +124,10 @@ fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
         (&["kymas", "watchers"], "Problems (2)", Exit::Incomplete),
     ] {
         let not_served: BTreeSet<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        assert_eq!(exit(&not_served), code);
         let sources = vec![source_line("kcp-system/good", SubjectState::Well, "applied", 0)];
-        let text = text(&Overview { sources, ..Overview::default() }.with_not_served(not_served));
+        let overview = Overview { sources, ..Overview::default() }.with_not_served(not_served);
+        assert_eq!(exit(&overview), code);
+        let text = text(&overview);
         assert!(text.starts_with(expected), "{text}");
     }
 }
@@ -188,4 +191,97 @@ fn a_thousand_problems_leave_room_on_the_screen() {
     let text = text(&overview);
     assert!(text.lines().count() < 25);
     assert!(text.contains("and 980 more"), "{text}");
+}
+
+/// Two runtimes: in one, module `cache` has failed.
+fn two_runtimes() -> Overview {
+    let cache = |standing, state, message| module_line("cache", standing, state, message);
+    let mailer = || module_line("mailer", SubjectState::Well, State::Ready, None);
+    let broken = vec![cache(SubjectState::Wrong, State::Error, Some("no version 1.2.0")), mailer()];
+    let well = vec![cache(SubjectState::Well, State::Ready, None), mailer()];
+    Overview {
+        sources: vec![source_line("kcp-system/landscape", SubjectState::Well, "applied", 0)],
+        runtimes: vec![
+            runtime_line("kcp-system/broken", SubjectState::Wrong, State::Error, "1 module failed", broken),
+            runtime_line("kcp-system/well", SubjectState::Well, State::Ready, "kyma is ready", well),
+        ],
+        ..Overview::default()
+    }
+}
+
+fn whole_text(subject: &str, overview: Overview) -> Option<(String, Exit)> {
+    let subject: Subject = subject.parse().unwrap();
+    let overview = subject.of(overview)?;
+    let mut out = anstream::StripStream::new(Vec::new());
+    whole::write(&mut out, &subject, &overview).unwrap();
+    Some((String::from_utf8(out.into_inner()).unwrap(), exit(&overview)))
+}
+
+#[test]
+fn one_subject_is_shown_whole_and_its_exit_code_is_its_own() {
+    let cases = [
+        (
+            "kyma/broken",
+            "runtime kcp-system/broken  wrong\n  1 module failed\n  MODULE  VERSION  CHANNEL  STATE  MESSAGE\n  \
+             cache   1.0.0    regular  Error  no version 1.2.0\n  mailer  1.0.0    regular  Ready\n",
+            Exit::Changes,
+        ),
+        (
+            "kyma/well",
+            "runtime kcp-system/well  healthy\n  kyma is ready\n  MODULE  VERSION  CHANNEL  STATE  MESSAGE\n  \
+             cache   1.0.0    regular  Ready\n  mailer  1.0.0    regular  Ready\n",
+            Exit::Ok,
+        ),
+        (
+            "module/cache",
+            "module cache  wrong\n  in 2 runtimes\n  VERSION  CHANNEL  STATE  RUNTIMES\n  1.0.0    regular  Error  1\n  \
+             1.0.0    regular  Ready  1\n  runtime kcp-system/broken  Error: no version 1.2.0\n",
+            Exit::Changes,
+        ),
+        (
+            "module/mailer",
+            "module mailer  healthy\n  in 2 runtimes\n  VERSION  CHANNEL  STATE  RUNTIMES\n  1.0.0    regular  Ready  2\n",
+            Exit::Ok,
+        ),
+        (
+            "gitsource/landscape",
+            "source kcp-system/landscape  healthy\n  applied\n  active revision: \
+             main@sha1:1111111111111111111111111111111111111111\n  read revision:   none\n  12 applied, 2 skipped, 0 to \
+             prune\n",
+            Exit::Ok,
+        ),
+    ];
+    for (subject, text, code) in cases {
+        let (found, exit) = whole_text(subject, two_runtimes()).expect("it is there");
+        assert_eq!((found.as_str(), exit), (text, code), "{subject}");
+    }
+    for absent in ["kyma/cache", "module/one", "gitsource/well", "watcher/landscape"] {
+        assert_eq!(whole_text(absent, two_runtimes()), None, "{absent}");
+    }
+}
+
+#[test]
+fn a_subject_is_a_kind_and_a_name() {
+    for (text, expected) in [
+        ("dev", "`dev` is not KIND/NAME, for example kyma/dev"),
+        ("kyma/", "`kyma/` is not KIND/NAME, for example kyma/dev"),
+        ("pod/dev", "unknown kind `pod`: use gitsource, kyma, module or watcher"),
+    ] {
+        assert_eq!(text.parse::<Subject>().unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn where_all_is_well_the_runtimes_are_a_table() {
+    let mut overview = two_runtimes();
+    assert_eq!(exit(&overview), Exit::Changes);
+    assert!(!text(&overview).contains("RUNTIME"), "{}", text(&overview));
+    overview.runtimes.remove(0);
+    assert_eq!(exit(&overview), Exit::Ok);
+    assert_eq!(
+        text(&overview),
+        "  RUNTIME          STATE  READY  MODULES\n  kcp-system/well  Ready  2/2    cache 1.0.0, mailer 1.0.0\n\nHealthy: \
+         1 source, 1 runtime, 2 modules, 0 watchers\n  source kcp-system/landscape at \
+         main@sha1:1111111111111111111111111111111111111111, 12 applied\n"
+    );
 }
