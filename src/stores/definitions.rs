@@ -457,11 +457,11 @@ impl Guarded {
         match self {
             Guarded::Definition(plural, _) => format!(
                 "to keep everything, save the {plural} that git does not declare, remove the finalizers of all {plural}, \
-                 apply deploy/base, and create the saved ones again"
+                 apply deploy/setup, and create the saved ones again"
             ),
             Guarded::Namespace(name) => format!(
                 "to keep everything, save the Kymas in it that git does not declare, remove the finalizers of its \
-                 objects, apply deploy/base or create {name}, and create the saved ones and the access Secrets again"
+                 objects, apply deploy/setup or create {name}, and create the saved ones and the access Secrets again"
             ),
         }
     }
@@ -523,7 +523,7 @@ impl fmt::Display for Hold {
             Hold::Absent(guarded) => {
                 write!(
                     f,
-                    "{HELD}{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` \
+                    "{HELD}{guarded} is missing in the control plane: apply deploy/setup, or what `tidegate crds` \
                      prints{}",
                     guarded.again()
                 )

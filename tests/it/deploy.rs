@@ -188,6 +188,21 @@ fn nothing_runs_as_root_or_writes_to_its_root() {
     assert!(!format!("{:?}", rules(&all, NAME)).contains('*'), "a rule for everything");
 }
 
+/// `kubectl delete -k` deletes all that a folder has. Definitions and their namespaces are in a folder of their own.
+#[test]
+fn no_definition_goes_with_the_program() {
+    let kinds = |folder: &str| -> BTreeSet<String> {
+        objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
+    };
+    assert_eq!(Vec::from_iter(kinds("setup")), ["CustomResourceDefinition", "Namespace"]);
+    for folder in ["base", "overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager"] {
+        assert!(kinds(folder).is_disjoint(&kinds("setup")), "{folder}");
+    }
+    let all = objects("setup");
+    let namespace = all.iter().find(|object| object["kind"] == "Namespace").expect("a Namespace");
+    assert_eq!(namespace["metadata"], json!({"name": "kcp-system"}), "others may run pods in it");
+}
+
 #[test]
 fn the_image_is_built_with_the_toolchain_of_the_repository_and_may_write_its_state() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -312,7 +327,9 @@ async fn everything_that_is_deployed_is_accepted() {
         .await;
     let overlays =
         ["overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager", "overlays/direct-mtls"];
-    for folder in ["base"].into_iter().chain(overlays).chain(["pipelines"]) {
+    let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
+    harness::apply(&client, &team).await;
+    for folder in ["setup", "base"].into_iter().chain(overlays).chain(["pipelines"]) {
         for object in objects(folder) {
             harness::apply(&client, &object).await;
         }
@@ -329,10 +346,7 @@ async fn e31_a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let stage = Stage::real(2, Extent::Controllers, &files, &[]).await;
     let base = objects("base");
     for object in &base {
-        // What is there is there with more than the base says of it.
-        if object["kind"] != "CustomResourceDefinition" {
-            harness::apply(&stage.kcp, object).await;
-        }
+        harness::apply(&stage.kcp, object).await;
     }
     harness::apply(&stage.kcp, &gateway()).await;
     let kubeconfig = stage.landscape.kcp.real().kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();

@@ -1,4 +1,5 @@
 //! What `diff`, `validate` and `status` say is what happens: their words beside what the daemon then does.
 
+mod brakes;
 mod refuse;
 mod status;

@@ -106,15 +106,15 @@ fn the_text_names_what_is_wrong_and_the_command() {
     for (hold, expected) in [
         (
             Hold::Terminating(KYMAS),
-            "deletions are held: CustomResourceDefinition kymas.operator.kyma-project.io is being deleted in the control plane; to keep everything, save the kymas that git does not declare, remove the finalizers of all kymas, apply deploy/base, and create the saved ones again; to remove everything from the runtimes instead, run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true`",
+            "deletions are held: CustomResourceDefinition kymas.operator.kyma-project.io is being deleted in the control plane; to keep everything, save the kymas that git does not declare, remove the finalizers of all kymas, apply deploy/setup, and create the saved ones again; to remove everything from the runtimes instead, run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true`",
         ),
         (
             Hold::Terminating(namespace("team-a")),
-            "deletions are held: Namespace team-a is being deleted in the control plane; to keep everything, save the Kymas in it that git does not declare, remove the finalizers of its objects, apply deploy/base or create team-a, and create the saved ones and the access Secrets again; to remove everything from the runtimes instead, run `kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true`",
+            "deletions are held: Namespace team-a is being deleted in the control plane; to keep everything, save the Kymas in it that git does not declare, remove the finalizers of its objects, apply deploy/setup or create team-a, and create the saved ones and the access Secrets again; to remove everything from the runtimes instead, run `kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true`",
         ),
         (
             Hold::Absent(namespace("team-a")),
-            "deletions are held: Namespace team-a is missing in the control plane: apply deploy/base, or what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true` and delete it again",
+            "deletions are held: Namespace team-a is missing in the control plane: apply deploy/setup, or what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true` and delete it again",
         ),
         (
             Hold::NotServed("kymas"),

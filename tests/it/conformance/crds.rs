@@ -457,7 +457,7 @@ fn what_the_crds_accept_the_types_can_read() {
 
 #[test]
 fn the_files_to_deploy_are_what_the_program_prints() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base/crds");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/setup/crds");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("crds").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -476,7 +476,10 @@ fn the_files_to_deploy_are_what_the_program_prints() {
         .filter(|file| !file.ends_with("kustomization.yaml"))
         .map(|file| (file.clone(), fs::read_to_string(file).unwrap()))
         .collect();
-    assert!(found == expected, "deploy/base/crds is stale; run this test with UPDATE_EXPECTED=1 and review the change");
+    assert!(
+        found == expected,
+        "deploy/setup/crds is stale; run this test with UPDATE_EXPECTED=1 and review the change"
+    );
 }
 
 #[test]

@@ -683,13 +683,13 @@ async fn deleting_a_namespace_of_kymas_empties_no_runtime() {
     stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
 }
 
-/// `kubectl delete -k deploy/base`: all definitions, and the namespace with the Kymas, their access Secrets and the
+/// `kubectl delete -k deploy/setup`: all definitions, and the namespace with the Kymas, their access Secrets and the
 /// Lease.
 async fn deleting_all_of_the_deployment_at_once_empties_no_runtime() {
     let stage = stage::ready(2).await;
     stage.rests().await;
     let marks = stage.marks();
-    let deployed = include_str!("../../../deploy/base/kustomization.yaml");
+    let deployed = include_str!("../../../deploy/setup/kustomization.yaml");
     let files = deployed.lines().filter_map(|line| line.strip_prefix("- crds/")?.strip_suffix(".yaml"));
     let definitions: Vec<String> = files
         .map(|file| file.split_once('_').map(|(group, plural)| format!("{plural}.{group}")).expect("group and plural"))
