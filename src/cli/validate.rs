@@ -11,6 +11,7 @@ use super::{
 use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics, Severity},
+    kubernetes::Version,
     snapshot::{is_below, is_definition_name},
 };
 use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
@@ -27,9 +28,14 @@ pub(super) struct Arguments {
     /// formats; all but one need a file, for example `sarif=tidegate.sarif`
     #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
     outputs: Vec<Sink<Output>>,
-    /// Report objects of kinds that Tidegate does not know as errors [default: off]
+    /// Report objects of kinds that Tidegate does not know as errors, in modules those of kinds that nothing defines
+    /// [default: off]
     #[arg(long)]
     strict: bool,
+    /// Check the objects of modules against the kinds and fields of this version of Kubernetes, for example `1.36`
+    /// [default: the newest version that Tidegate knows]
+    #[arg(long, value_name = "VERSION")]
+    kubernetes_version: Option<Version>,
     /// Read definitions from these folders and files, relative to the root of the repository, for example
     /// `modules,kymas/dev.yaml` [default: the paths of the GitSource]
     #[arg(long, value_name = "PATH", num_args = 1.., value_delimiter = ',')]
@@ -62,6 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let selected = (!arguments.paths.is_empty()).then_some(&arguments.paths[..]);
     let mut loaded = arguments.repository.load_selected(selected)?;
     loaded.options.strict |= arguments.strict;
+    loaded.options.kubernetes = Some(arguments.kubernetes_version.unwrap_or_else(Version::newest));
     // Files refer to each other, so the whole repository is checked and only the problems of the part are reported.
     let part = loaded.part.take().filter(|_| arguments.paths.is_empty());
     if part.is_some() || !arguments.paths.is_empty() {

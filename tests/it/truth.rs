@@ -1,5 +1,6 @@
 //! What `diff`, `validate` and `status` say is what happens: their words beside what the daemon then does.
 
 mod brakes;
+mod kube;
 mod refuse;
 mod status;

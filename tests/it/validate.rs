@@ -138,6 +138,57 @@ spec:
                 minimum: 1
 ";
 
+/// Objects of Kubernetes' own kinds, none of which an API server accepts.
+const KUBERNETES: &str = "\
+apiVersion: apps/v1
+kind: Deploymnt
+metadata: {name: a, namespace: b}
+---
+apiVersion: apps/v1beta1
+kind: Deployment
+metadata: {name: a, namespace: b}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: c, namespace: b}
+spec:
+  replicaz: 3
+  selector: {matchLabels: {app: c}}
+  template:
+    metadata: {labels: {app: c}}
+    spec:
+      containers:
+      - name: c
+        image: c:1
+        env:
+        - name: PORT
+          value: 80
+        ports:
+        - containerPort: eighty
+        resources:
+          limits:
+            memory: 64MB
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: a, namespace: b}
+stringdata: {password: hunter2}
+---
+";
+
+/// Custom resources whose kind nothing defines.
+const CACHES: &str = "\
+apiVersion: example.com/v1
+kind: Cache
+metadata: {name: a, namespace: b}
+spec: {size: 1}
+---
+apiVersion: example.com/v1
+kind: Cache
+metadata: {name: c, namespace: b}
+spec: {size: 1}
+";
+
 impl Folder {
     fn good() -> Folder {
         let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
@@ -247,6 +298,22 @@ fn good() -> Folder {
 }
 
 cases! {
+    // what Kubernetes knows
+    kubernetes_kinds => good().edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}apiVersion: v1\n"));
+    kubernetes_version => good()
+        .edit(OBJECTS, "apiVersion: v1\n",
+            "apiVersion: scheduling.k8s.io/v1beta1\nkind: Workload\nmetadata: {name: a, namespace: b}\n---\napiVersion: v1\n")
+        .with(&["--kubernetes-version", "1.34"]);
+    kubernetes_version_unknown => good().with(&["--kubernetes-version", "1.20"]);
+    kind_undefined => good().file("modules/cache/1.0.0/objects/cache.yaml", CACHES);
+    kind_undefined_strict => good().file("modules/cache/1.0.0/objects/cache.yaml", CACHES).with(&["--strict"]);
+    kind_defined_by_the_module => good().file("modules/cache/1.0.0/objects/cache.yaml", format!("{CACHES}---\n{CRD}"))
+        .with(&["--strict"]);
+    kind_defined_by_another_module => good().file("modules/cache/1.0.0/objects/cache.yaml", CACHES)
+        .file("modules/store/module-template.yaml", GOOD[0].1.replace("modules/cache/1.0.0", "modules/store").replace("cache", "store"))
+        .file("modules/store/objects/crd.yaml", CRD)
+        .with(&["--strict"]);
+
     // what is fine
     good_repository => good();
     good_crlf => good().edit(KYMA, "spec:\n", "spec:\r\n").edit(KYMA, "kind: Kyma\n", "kind: Kyma\r\n");

@@ -56,6 +56,7 @@ use crate::{
     budget::{Budget, Room},
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
+    kubernetes,
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
     snapshot::{self, File, Snapshot, is_below_any, is_definition_name},
@@ -135,6 +136,8 @@ pub struct Options {
     pub budget: Budget,
     /// The memory for all definitions together.
     pub room: Room,
+    /// The version of Kubernetes that objects of modules are checked for. `None` leaves that to the API servers.
+    pub kubernetes: Option<kubernetes::Version>,
 }
 
 /// Definitions that another source or a user created in the control plane.
@@ -290,6 +293,7 @@ impl Default for Options {
             elsewhere: Arc::default(),
             budget: Budget::default(),
             room: Room::default(),
+            kubernetes: None,
         }
     }
 }

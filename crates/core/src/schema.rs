@@ -22,9 +22,13 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use serde_json::{Map, Value};
 
-pub(crate) use self::format::duration_nanoseconds;
 use self::node::{Node, Others, Type};
 pub use self::rule::{INAPPLICABLE, escape};
+pub(crate) use self::{
+    check::{cut, type_name},
+    format::duration_nanoseconds,
+    suggest::nearest,
+};
 use crate::{budget::Budget, object::PathPart};
 
 /// A compiled schema of a whole object. Cheap to clone.

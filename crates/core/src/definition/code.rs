@@ -132,6 +132,12 @@ pub const MODULE_EMPTY: &str = "module-empty";
 pub const MODULE_OBJECT: &str = "module-object";
 /// A custom resource that some versions of another module's CRD reject.
 pub const MODULE_OBJECT_UNFIT: &str = "module-object-unfit";
+/// A kind or API version that Kubernetes does not serve.
+pub const KUBERNETES_KIND: &str = "kubernetes-kind";
+/// A field that Kubernetes does not know, or a value of the wrong type in one that it knows.
+pub const KUBERNETES_FIELD: &str = "kubernetes-field";
+/// A kind that neither Kubernetes nor a CustomResourceDefinition of the repository defines.
+pub const UNDEFINED_KIND: &str = "undefined-kind";
 /// An object that a module contains twice.
 pub const MODULE_DUPLICATE: &str = "module-duplicate-object";
 /// One of our kinds among a module's objects.

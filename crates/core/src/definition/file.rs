@@ -9,6 +9,7 @@ use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check
 use crate::{
     budget::Budget,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place, Severity},
+    kubernetes,
     name::Key,
     revision::Oid,
     snapshot::{Content, File, Snapshot},
@@ -44,6 +45,7 @@ pub(super) struct Basis {
     allow: Allow,
     namespaces: Vec<String>,
     limits: yaml::Limits,
+    kubernetes: Option<kubernetes::Version>,
 }
 
 /// The result of one file.
@@ -61,6 +63,8 @@ pub(super) struct ModuleRead {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// `None` if there is an error among the diagnostics.
     pub(super) objects: Option<Arc<ModuleObjects>>,
+    /// What it defines and uses of kinds. Empty unless objects are checked for a version of Kubernetes.
+    pub(super) kinds: module::object::Kinds,
 }
 
 /// A document of one of our kinds.
@@ -291,6 +295,7 @@ impl Basis {
             allow: options.allow.clone(),
             namespaces: options.namespaces.clone(),
             limits: options.limits,
+            kubernetes: options.kubernetes,
         }
     }
 }

@@ -192,7 +192,7 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
     let mut others = Others::default();
-    let (mut found, mut check) = (Diagnostics::default(), object::ModuleCheck::default());
+    let (mut found, mut check) = (Diagnostics::default(), object::ModuleCheck::new(options.kubernetes));
     let objects = objects(&mut diagnostics, texts.clone(), limits, budget, |path, bytes, node| {
         if object::is_definition(&node) {
             check.definition(&mut found, path, &node, budget);
@@ -203,7 +203,7 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     others.each(texts, limits, budget, |path, node| check.object(&mut found, path, node, budget));
     diagnostics.append(found);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
-    ModuleRead { diagnostics: diagnostics.sorted(), objects }
+    ModuleRead { diagnostics: diagnostics.sorted(), objects, kinds: check.into_kinds() }
 }
 
 /// The documents of a module that are checked after its CustomResourceDefinitions. A tree takes some ten times the

@@ -1,8 +1,15 @@
 //! Suggestions for misspelt words.
 
+/// The longest word for which there is a suggestion.
+const WORD_BYTES_MAX: usize = 256;
+
 /// The candidate that differs from `word` in at most a third of its letters. Of several, the
 /// nearest; of equally near ones, the first.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer words are not typing errors, and the cost grows with their length.
+    if WORD_BYTES_MAX < word.len() {
+        return None;
+    }
     let allowed = (word.chars().count() / 3).max(1);
     candidates
         .map(|candidate| (distance(word, candidate), candidate))

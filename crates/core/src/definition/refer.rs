@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Channels, Definition, Definitions, Kind, Options, SourceObject, Unfit, Withheld, code,
-    file::{Cache, Candidate},
+    file::{Cache, Candidate, ModuleRead},
     module::{
         self, ModuleSource,
         object::{Opinion, Refusing},
@@ -61,6 +61,8 @@ struct Modules {
     objects: BTreeMap<ContentId, Arc<super::ModuleObjects>>,
     /// By ModuleTemplate; only modules without errors.
     reads: Vec<TemplateObjects>,
+    /// Each module that was read, with errors or without, once.
+    all: Vec<Arc<ModuleRead>>,
 }
 
 /// One ModuleTemplate with its objects.
@@ -96,6 +98,7 @@ pub(super) fn resolve(
     work.custom_resources(&modules.reads);
     work.injections(&modules.reads);
     work.managers(&modules.reads);
+    work.undefined_kinds(&modules.all);
     let modules = modules.objects;
     work.releases();
     work.kymas();
@@ -178,6 +181,7 @@ impl<'a> Work<'a> {
             // Two ModuleTemplates may name the same folder. Its problems are reported once.
             if reported.insert(source.path.clone()) {
                 self.diagnostics.extend(read.diagnostics.iter().cloned());
+                modules.all.push(Arc::clone(&read));
             }
             let Some(objects) = &read.objects else {
                 let errors = || read.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
@@ -387,6 +391,33 @@ impl<'a> Work<'a> {
             let hint = "correct it; until then all workloads of the module decide whether it is ready";
             let place = at(template, &["spec".into(), "manager".into(), "name".into()]);
             self.diagnostics.push(Diagnostic::warning(code::MODULE_MANAGER, message).hint(hint).at(place));
+        }
+    }
+
+    /// Warns of objects whose kind neither Kubernetes nor a module defines.
+    fn undefined_kinds(&mut self, reads: &[Arc<ModuleRead>]) {
+        let defined: BTreeSet<_> = reads.iter().flat_map(|read| &read.kinds.defined).collect();
+        let uses = reads.iter().flat_map(|read| &read.kinds.used);
+        for ((group, version, kind), used) in uses {
+            if defined.contains(&(group.clone(), kind.clone())) {
+                continue;
+            }
+            let message = format!(
+                "neither Kubernetes nor a module of this repository defines {} of `{}`{}",
+                yaml::short(kind),
+                yaml::short(&format!("{group}/{version}")),
+                match used.objects {
+                    1 => String::new(),
+                    objects => format!(", which {objects} objects of this module have"),
+                }
+            );
+            let hint = match used.did_you_mean {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "each runtime that gets this module needs its CustomResourceDefinition before".to_owned(),
+            };
+            let severity = if self.options.strict { Severity::Error } else { Severity::Warning };
+            let diagnostic = Diagnostic { severity, ..Diagnostic::warning(code::UNDEFINED_KIND, message) };
+            self.diagnostics.push(diagnostic.hint(hint).at(used.place.clone()));
         }
     }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{
     Cache, Definition, Kind, ModuleObjects, Options, SourceObject,
     file::{Basis, Candidate, FileRead, ModuleRead},
+    module::object::Kinds,
 };
 use crate::{
     api,
@@ -83,7 +84,8 @@ impl Cache {
             let mut last: Arc<str> = "".into();
             let objects = (0..reader.number()?).map(|_| reader.source(&mut last)).collect::<Option<_>>()?;
             let objects = ModuleObjects::stored(tree, objects);
-            let read = ModuleRead { diagnostics: Vec::new(), objects: Some(Arc::new(objects)) };
+            let read =
+                ModuleRead { diagnostics: Vec::new(), objects: Some(Arc::new(objects)), kinds: Kinds::default() };
             cache.modules.insert((path, tree), Arc::new(read));
         }
         reader.0.is_empty().then_some(cache)

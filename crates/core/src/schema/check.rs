@@ -430,7 +430,7 @@ fn wrong_type(kind: Type, value: &Value, path: &Path) -> Violation {
 }
 
 /// The type of a value, for a message.
-pub(super) fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "`true` or `false`",
@@ -452,7 +452,7 @@ fn excerpt(value: &Value) -> String {
 }
 
 /// The beginning of a text for a message: one line, limited in length.
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut cut: String = line.chars().take(EXCERPT_LEN_MAX).collect();
     if cut.len() < text.len() {

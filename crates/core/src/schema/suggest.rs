@@ -1,13 +1,21 @@
 //! Finds the known word that an unknown one most likely misspells.
 
+/// The longest word for which there is a suggestion.
+const WORD_BYTES_MAX: usize = 256;
+
 /// The candidate that differs least from `word`, if the difference is small enough for a typing
 /// error.
-pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer words are not typing errors, and the cost grows with their length.
+    if WORD_BYTES_MAX < word.len() {
+        return None;
+    }
+    let lower = word.to_lowercase();
     // One error in a short word, two in a word of six letters, at most three: beyond that a guess misleads.
     let distance_max = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
-        .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .map(|candidate| (distance(&lower, &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= distance_max)
         .min()
         .map(|(_, candidate)| candidate)

@@ -2,8 +2,9 @@
 //! defines it: metadata, CustomResourceDefinitions, custom resources, and fields and encoding of
 //! Secrets. A custom resource is checked against the CRD of its own module or of another module.
 //!
-//! The schemas of Kubernetes' own kinds are unknown here, so only the API server finds a misspelt
-//! field of a Deployment. No message quotes a value of a Secret.
+//! Objects of Kubernetes' own kinds are checked for one version of Kubernetes, if the caller names one. The daemon names
+//! none: an API server of another version may accept what this one rejects, so it asks the API server of each runtime.
+//! No message quotes a value of a Secret.
 
 use std::{
     cell::OnceCell,
@@ -19,6 +20,7 @@ use crate::{
     content::ContentId,
     definition::{ModuleObjects, SourceObject, code},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    kubernetes::{Api, Version},
     name::Key,
     object::{DisplayPath, ObjectId, PathPart},
     schema::{Schema, Violation, ViolationKind},
@@ -134,36 +136,69 @@ pub(super) fn is_definition(node: &Node) -> bool {
 
 /// What the CustomResourceDefinitions of a module say about its other objects.
 pub(super) struct ModuleCheck {
+    kubernetes: Option<Version>,
+    kinds: Kinds,
     schemas: Schemas,
     /// By group and kind.
     scopes: BTreeMap<(String, String), String>,
     any: Schema,
 }
 
-impl Default for ModuleCheck {
-    fn default() -> ModuleCheck {
-        ModuleCheck { schemas: Schemas::new(), scopes: BTreeMap::new(), any: any() }
-    }
+/// What a module defines and uses of kinds that Kubernetes does not serve.
+#[derive(Debug, Default)]
+pub(in crate::definition) struct Kinds {
+    /// The group and kind of each CustomResourceDefinition, valid or not.
+    pub(in crate::definition) defined: BTreeSet<(String, String)>,
+    /// By group, version and kind: what must be defined elsewhere.
+    pub(in crate::definition) used: BTreeMap<Gvk, Use>,
+}
+
+/// A kind that a module uses and does not define.
+#[derive(Debug)]
+pub(in crate::definition) struct Use {
+    /// The `apiVersion` of the first object.
+    pub(in crate::definition) place: Place,
+    /// How many objects of the module have this kind.
+    pub(in crate::definition) objects: usize,
+    pub(in crate::definition) did_you_mean: Option<&'static str>,
 }
 
 impl ModuleCheck {
+    /// A check of objects for a version of Kubernetes, if there is one.
+    pub(super) fn new(kubernetes: Option<Version>) -> ModuleCheck {
+        let (kinds, schemas, scopes) = (Kinds::default(), Schemas::new(), BTreeMap::new());
+        ModuleCheck { kubernetes, kinds, schemas, scopes, any: any() }
+    }
+
+    /// What the module defines and uses of kinds that Kubernetes does not serve.
+    pub(super) fn into_kinds(mut self) -> Kinds {
+        if self.kubernetes.is_some() {
+            self.kinds.defined.extend(self.scopes.into_keys());
+        }
+        self.kinds
+    }
+
     /// Checks a CustomResourceDefinition. Incomplete if the budget ends before.
     pub(super) fn definition(&mut self, out: &mut Diagnostics, path: &Arc<str>, node: &Node, budget: &Budget) {
         let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.metadata(&self.any, "");
         check.crd(&mut self.schemas);
+        check.kubernetes(self.kubernetes, &mut self.kinds);
         let text = |pointer: &[&str]| text(node, pointer).to_owned();
         self.scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
     }
 
     /// Checks another object, once all definitions were. Incomplete if the budget ends before.
-    pub(super) fn object(&self, out: &mut Diagnostics, path: &Arc<str>, node: &Node, budget: &Budget) {
+    pub(super) fn object(&mut self, out: &mut Diagnostics, path: &Arc<str>, node: &Node, budget: &Budget) {
         let (group, version, kind) = gvk(node);
         let scope = self.scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
         let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.namespace(&kind, scope.map_or_else(|| NAMESPACED.contains(&&*kind), |scope| scope == "Namespaced"));
         let schema = self.schemas.get(&(group.clone(), version, kind.clone())).unwrap_or(&self.any);
         check.metadata(schema, &group);
+        if scope.is_none() {
+            check.kubernetes(self.kubernetes, &mut self.kinds);
+        }
         match (group.as_str(), kind.as_str()) {
             ("", "Secret") => {
                 check.fields(node, "Secret", &SECRET_FIELDS, &[]);
@@ -360,6 +395,58 @@ impl Check<'_> {
         let (line, column) = self.places.position(path);
         let place = Place::at(self.path, line, column);
         self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
+    }
+
+    /// Checks the kind and the fields of an object that no CustomResourceDefinition of the module defines.
+    fn kubernetes(&mut self, version: Option<Version>, kinds: &mut Kinds) {
+        let Some(version) = version else { return };
+        let (api_version, kind) = (text(self.node, &["apiVersion"]), text(self.node, &["kind"]));
+        let served = match version.api(api_version, kind) {
+            // Secrets are checked without quoting a value.
+            Api::Served(_) if (api_version, kind) == ("v1", "Secret") => return,
+            Api::Served(served) => served,
+            // A Secret in another case is reported as such.
+            Api::Absent { .. } if api_version == "v1" && kind.eq_ignore_ascii_case("Secret") => return,
+            Api::Absent { message, hint, field } => {
+                let (line, column) = self.places.position(&[field.into()]);
+                let place = Place::at(self.path, line, column);
+                let message = yaml::printable(&message);
+                self.out.push(Diagnostic::error(code::KUBERNETES_KIND, message).hint(hint).at(place));
+                return;
+            }
+            Api::Foreign { did_you_mean } => {
+                let (line, column) = self.places.position(&["apiVersion".into()]);
+                let place = Place::at(self.path, line, column);
+                let first = || Use { place, objects: 0, did_you_mean };
+                kinds.used.entry(gvk(self.node)).or_insert_with(first).objects += 1;
+                return;
+            }
+        };
+        let (violations, more) = served.check(&self.node.to_json(), LISTED_IN_FILE_MAX, self.budget);
+        self.out.count_more(self.path, Severity::Error, more);
+        for violation in violations {
+            let is_below = |path: &[&str]| {
+                path.len() <= violation.path.len()
+                    && path.iter().zip(&violation.path).all(|(field, part)| *part == PathPart::from(*field))
+            };
+            // What `ModuleCheck` reports in its own words.
+            let is_known = match kind {
+                "ConfigMap" => is_below(&["data"]) || is_below(&["binaryData"]),
+                CRD_KIND => is_below(&["spec", "versions"]),
+                _ => false,
+            };
+            if is_known {
+                continue;
+            }
+            let (line, column) = match violation.kind {
+                ViolationKind::UnknownField { .. } => self.places.key_position(&violation.path),
+                _ => self.places.position(&violation.path),
+            };
+            let hint = violation.hint.as_deref().unwrap_or("check the indentation and the quotes");
+            let place = Place::at(self.path, line, column);
+            let error = Diagnostic::error(code::KUBERNETES_FIELD, sentence(&violation)).hint(yaml::printable(hint));
+            self.out.push(error.at(place));
+        }
     }
 
     /// Checks metadata and everything else that the schema covers.
