@@ -169,6 +169,10 @@ spec:
           limits:
             memory: 64MB
 ---
+";
+
+/// In the file of a Secret, no message quotes anything.
+const SECRET: &str = "\
 apiVersion: v1
 kind: Secret
 metadata: {name: a, namespace: b}
@@ -300,6 +304,8 @@ fn good() -> Folder {
 cases! {
     // what Kubernetes knows
     kubernetes_kinds => good().edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}apiVersion: v1\n"));
+    kubernetes_kinds_beside_a_secret => good()
+        .edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}{SECRET}apiVersion: v1\n"));
     kubernetes_version => good()
         .edit(OBJECTS, "apiVersion: v1\n",
             "apiVersion: scheduling.k8s.io/v1beta1\nkind: Workload\nmetadata: {name: a, namespace: b}\n---\napiVersion: v1\n")

@@ -408,7 +408,7 @@ impl<'a> Work<'a> {
                 yaml::short(&format!("{group}/{version}")),
                 match used.objects {
                     1 => String::new(),
-                    objects => format!(", which {objects} objects of this module have"),
+                    objects => format!(", the kind of {objects} objects of this module"),
                 }
             );
             let hint = match used.did_you_mean {

@@ -2,9 +2,9 @@
 //! defines it: metadata, CustomResourceDefinitions, custom resources, and fields and encoding of
 //! Secrets. A custom resource is checked against the CRD of its own module or of another module.
 //!
-//! Objects of Kubernetes' own kinds are checked for one version of Kubernetes, if the caller names one. The daemon names
-//! none: an API server of another version may accept what this one rejects, so it asks the API server of each runtime.
-//! No message quotes a value of a Secret.
+//! Objects of Kubernetes' own kinds are checked for one version of Kubernetes, if the caller names one. The daemon
+//! names none: an API server of another version may accept what this one rejects, so it asks the API server of each
+//! runtime. No message quotes a value of a Secret.
 
 use std::{
     cell::OnceCell,
