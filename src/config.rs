@@ -153,6 +153,9 @@ pub struct Options {
     /// Compare each runtime with its desired state at this interval; the minimum is 10s
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub resync: Period,
+    /// Probe at this interval whether changes in a runtime are reported by its agent; the minimum is 1s
+    #[arg(long, value_name = "DURATION", default_value = "130s")]
+    pub watch_probe_interval: Period,
     /// Use this channel for a module if neither the module nor its Kyma names one
     #[arg(long, value_name = "NAME", default_value = "regular")]
     pub default_channel: String,
@@ -425,6 +428,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// How often a runtime is compared with its desired state.
     pub resync: Duration,
+    /// How often the way from a runtime's API server through its agent to this process is probed.
+    pub watch_probe_interval: Duration,
     /// Channel of a module for which neither module nor Kyma names one.
     pub default_channel: String,
     /// Modules for selected Kymas only.
@@ -539,6 +544,8 @@ pub enum Error {
 
 /// Shortest resync: below it the daemon would do nothing else.
 const RESYNC_MIN: Duration = Duration::from_secs(10);
+/// Shortest interval of probes.
+const WATCH_PROBE_MIN: Duration = Duration::from_secs(1);
 /// Most workers, and most concurrent requests. No landscape needs more.
 const WORKERS_MAX: usize = 4096;
 
@@ -676,6 +683,7 @@ impl TryFrom<Options> for Config {
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
             request_timeout: options.request_timeout.0,
             resync: at_least(RESYNC_MIN, "resync", options.resync)?,
+            watch_probe_interval: at_least(WATCH_PROBE_MIN, "watchProbeInterval", options.watch_probe_interval)?,
             restricted_modules: names("restrictedDefaultModules", &listed_names(&options.restricted_default_modules))?,
             istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
             agent: agent(&options, listener.clone())?,

@@ -52,6 +52,7 @@ use crate::{
     metrics::Metrics,
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     renderer::Renderer,
+    runtime::reporting,
     source::registry::SourceRegistry,
     stores::{Source, Stores, Table, feed},
     watcher::inbox::Inbox,
@@ -207,7 +208,7 @@ impl Daemon {
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),
             runtimes: crate::runtime::KnownRuntimes::default(),
-            contacts: crate::runtime::contacts::Contacts::default(),
+            contacts: crate::runtime::contacts::Contacts::new(config.watch_probe_interval),
             agent: config.agent.clone(),
             inbox,
             shared: crate::runtime::SharedByRuntimes::default(),
@@ -414,6 +415,9 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         let Context { components, queue, events, shared, .. } = &*shared;
         components.run(queue, events, &shared.modules).await;
     });
+    if config.agent.is_some() {
+        tasks.spawn(reporting::probe::run(Arc::clone(context)));
+    }
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.maintenance.follow(&shared.events, &shared.stores).await });
     let shared = Arc::clone(context);

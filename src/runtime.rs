@@ -78,7 +78,7 @@ mod manifests;
 pub(crate) mod objects;
 mod outcome;
 mod remove;
-mod reporting;
+pub(crate) mod reporting;
 mod requeue;
 mod shared_values;
 mod state;
@@ -264,7 +264,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         return Ok(decide::OUTDATED);
     }
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    let is_due = known.reporting.is_due(context.contacts, context.settings.resync, key, Instant::now());
+    let is_due = known.reporting.is_due(context.contacts, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
     let is_resync = decide::is_resync(triggers);
     if decide::passes_breaker(triggers) {
@@ -285,8 +285,14 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         return pass.held(&hold, &manifests, known).await;
     }
     match decide::start(&kyma) {
-        Start::Remove => remove::reconcile(&pass, manifests, known).await,
-        Start::Leave => Ok(Finish::Deferred),
+        Start::Remove => {
+            context.contacts.rest(key);
+            remove::reconcile(&pass, manifests, known).await
+        }
+        Start::Leave => {
+            context.contacts.rest(key);
+            Ok(Finish::Deferred)
+        }
         Start::Install => pass.install(&manifests, known).await,
     }
 }

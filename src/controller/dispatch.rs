@@ -223,7 +223,7 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             // them.
             let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
             let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
-            let delay = retry::jittered(context.resync, fraction);
+            let delay = retry::spread(context.resync, fraction);
             context.queue.push_after(subject.clone(), Trigger::Resync, delay);
         }
         (Subject::Runtime(_), Finish::Gone)

@@ -53,6 +53,10 @@ pub mod reason {
     /// Another client changed or deleted the webhook configuration in a runtime, so Tidegate may have missed changes
     /// there.
     pub(crate) const REPORTING_CHANGED: &str = "ReportingChanged";
+    /// Changes in a runtime are no longer reported.
+    pub(crate) const WATCH_BROKEN: &str = "WatchBroken";
+    /// Changes in a runtime are reported again.
+    pub(crate) const WATCH_RESTORED: &str = "WatchRestored";
     /// A module is not in its desired state.
     pub(crate) const MODULE_FAILED: &str = "ModuleFailed";
     /// The deletion of a ModuleReleaseMeta waits until its mandatory module is removed from runtimes.

@@ -1,7 +1,12 @@
-//! When agents last connected to this process.
+//! What this process knows of the way between each runtime and itself. Pure, except for the lock around all of it.
 //!
-//! Our agent probes its connection every two minutes if nothing changes. Its silence means that the changes of its
-//! runtime do not reach the control plane. Other agents connect only when an object changes.
+//! Two directions can break. Our agent connects to the control plane at least every two minutes, so its silence means
+//! that no change of its runtime reaches us. That it connects says nothing of the other direction: the API server of
+//! the runtime may not reach the agent. So Tidegate probes the whole way: it sends a marked dry run to the API server,
+//! which calls the agent as for any change, and the agent sends the mark back as an event. `way` decides what this
+//! says.
+//!
+//! Other agents connect only when an object changes, so nothing is known of them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,76 +14,132 @@ use tidegate_core::name::Key;
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
-/// When the agent of each runtime last connected.
-#[derive(Debug, Default)]
-pub struct Contacts(Mutex<HashMap<Key, Contact>>);
+mod way;
 
-/// When one agent last connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Contact {
-    /// For an event or a probe.
-    any: Instant,
-    /// For a probe, if it has ever sent one.
-    probe: Option<Instant>,
+pub(crate) use way::{News, Way};
+
+use way::{Contact, Times};
+
+/// What is known of the agent of each runtime.
+#[derive(Debug)]
+pub struct Contacts {
+    known: Mutex<HashMap<Key, Contact>>,
+    times: Times,
 }
 
-/// An agent that connects no more for this long is silent. Our agent probes every two minutes, so it has missed five
-/// probes.
-pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(600);
+/// A probe to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    /// The Kyma of the runtime.
+    pub(crate) kyma: Key,
+    /// Its mark, which comes back as an event.
+    pub(crate) mark: u64,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The probes to send, those that have waited longest first.
+    pub(crate) probes: Vec<Probe>,
+    /// The Kymas whose status no longer says what is known.
+    pub(crate) news: Vec<Key>,
+}
 
 // === impl Contacts ===
 
 impl Contacts {
+    /// Knows no agent. `interval` is the time between two probes of a runtime.
+    pub fn new(interval: Duration) -> Contacts {
+        Contacts { known: Mutex::default(), times: Times::at(interval) }
+    }
+
     /// Notes an event of a runtime.
     pub fn event(&self, kyma: &Key, now: Instant) {
-        let mut contacts = self.0.lock();
-        let probe = contacts.get(kyma).and_then(|contact| contact.probe);
-        contacts.insert(kyma.clone(), Contact { any: now, probe });
+        self.with(kyma, |contact| contact.any = Some(now));
     }
 
-    /// Notes a probe or an event of our agent. Returns whether it was silent before.
-    pub fn probe(&self, kyma: &Key, now: Instant) -> bool {
-        let is_news = !self.is_alive(kyma, now, SILENT_AFTER);
-        let mut contacts = self.0.lock();
-        contacts.insert(kyma.clone(), Contact { any: now, probe: Some(now) });
-        is_news
+    /// Notes a probe or an event of our agent.
+    pub fn probe(&self, kyma: &Key, now: Instant) {
+        self.with(kyma, |contact| contact.connected(self.times, now));
     }
 
-    /// Whether the changes of a runtime reach the control plane: its agent sends probes, and has connected `within`
-    /// this time.
-    pub fn is_alive(&self, kyma: &Key, now: Instant, within: Duration) -> bool {
-        let contacts = self.0.lock();
-        contacts
-            .get(kyma)
-            .is_some_and(|contact| contact.probe.is_some() && now.saturating_duration_since(contact.any) < within)
+    /// Notes that the listener refused an agent that is of this runtime, according to its certificate.
+    pub fn refused(&self, kyma: &Key, now: Instant) {
+        self.with(kyma, |contact| contact.refused = Some(now));
+    }
+
+    /// Notes that a mark came back. Returns whether it was lost before, so that changes may have been lost as well.
+    pub(crate) fn echo(&self, kyma: &Key, mark: u64, now: Instant) -> bool {
+        self.with(kyma, |contact| contact.echo(mark, self.times, now))
+    }
+
+    /// Notes that a probe could not be sent, so that it says nothing of the agent.
+    pub(crate) fn unsent(&self, probe: &Probe, now: Instant) {
+        self.with(&probe.kyma, |contact| contact.unsent(probe.mark, self.times, now));
+    }
+
+    /// The way between a runtime and this process, for an agent that runs since `ready` and can be probed, and what to
+    /// tell users of it. `former` is what the status says of it. The status is about to report the way.
+    pub(crate) fn report(&self, kyma: &Key, ready: Instant, former: Option<Way>, now: Instant) -> (Way, Option<News>) {
+        self.with(kyma, |contact| {
+            let way = contact.way(ready, former, self.times, now);
+            (way, contact.report(Some((ready, way)), former))
+        })
+    }
+
+    /// Notes that no agent runs in a runtime that can be probed.
+    pub(crate) fn rest(&self, kyma: &Key) {
+        if let Some(contact) = self.known.lock().get_mut(kyma) {
+            contact.report(None, None);
+        }
+    }
+
+    /// Whether the changes of a runtime reach this process: a mark has come back, and none has been lost since.
+    pub(crate) fn is_proven(&self, kyma: &Key, now: Instant) -> bool {
+        self.known.lock().get(kyma).is_some_and(|contact| contact.is_proven(self.times, now))
+    }
+
+    /// What to do now, with at most `probes_max` probes. `number` makes marks.
+    pub(crate) fn due(&self, now: Instant, probes_max: usize, number: impl Fn() -> u64) -> Due {
+        let mut contacts = self.known.lock();
+        let mut due = Due::default();
+        let mut waiting: Vec<(Instant, &Key, &mut Contact)> = Vec::new();
+        for (kyma, contact) in contacts.iter_mut() {
+            if contact.take_news(self.times, now) {
+                due.news.push(kyma.clone());
+            }
+            if let Some(since) = contact.probe_due(self.times, now) {
+                waiting.push((since, kyma, contact));
+            }
+        }
+        waiting.sort_by(|(left, one, _), (right, other, _)| (left, one).cmp(&(right, other)));
+        due.news.sort();
+        for (_, kyma, contact) in waiting.into_iter().take(probes_max) {
+            due.probes.push(Probe { kyma: kyma.clone(), mark: contact.send(now, &number) });
+        }
+        due
     }
 
     /// Forgets a runtime that is gone.
     pub fn forget(&self, kyma: &Key) {
-        self.0.lock().remove(kyma);
+        self.known.lock().remove(kyma);
+    }
+
+    fn with<T>(&self, kyma: &Key, change: impl FnOnce(&mut Contact) -> T) -> T {
+        let mut contacts = self.known.lock();
+        if let Some(contact) = contacts.get_mut(kyma) {
+            return change(contact);
+        }
+        change(contacts.entry(kyma.clone()).or_default())
+    }
+}
+
+impl Default for Contacts {
+    /// With the default interval of the daemon's option.
+    fn default() -> Contacts {
+        Contacts::new(Duration::from_secs(130))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_agent_that_sends_probes_is_known_to_be_alive() {
-        let contacts = Contacts::default();
-        let (one, start) = (Key::new("kcp-system", "one"), Instant::now());
-        let is_alive = |contacts: &Contacts, now| contacts.is_alive(&one, now, SILENT_AFTER);
-        assert!(!contacts.0.lock().contains_key(&one));
-        contacts.event(&one, start);
-        assert!(contacts.0.lock().contains_key(&one));
-        assert!(!is_alive(&contacts, start), "silence of such an agent says nothing");
-        assert!(contacts.probe(&one, start), "it is the first");
-        assert!(!contacts.probe(&one, start));
-        assert!(is_alive(&contacts, start + SILENT_AFTER / 2));
-        assert!(!is_alive(&contacts, start + SILENT_AFTER));
-        contacts.event(&one, start + SILENT_AFTER);
-        assert!(is_alive(&contacts, start + SILENT_AFTER + SILENT_AFTER / 2), "an event is as good as a probe");
-        contacts.forget(&one);
-        assert!(!contacts.0.lock().contains_key(&one));
-    }
-}
+mod tests;

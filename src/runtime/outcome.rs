@@ -114,7 +114,7 @@ pub(super) async fn access(context: RuntimeContext<'_>, key: &Key) -> Result<Arc
 }
 
 /// The same, with the version of the access Secret.
-pub(super) async fn versioned_access(
+pub(in crate::runtime) async fn versioned_access(
     context: RuntimeContext<'_>,
     key: &Key,
 ) -> Result<(Arc<Cluster>, AccessVersion), Failed> {

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use super::{
     RuntimePass,
-    contacts::SILENT_AFTER,
+    contacts::{News, Way},
     objects::{self, Applied, Failed, Filling, LiveObjects},
 };
 use crate::{
@@ -39,6 +39,7 @@ use crate::{
 
 mod decide;
 mod enact;
+pub(crate) mod probe;
 mod readiness;
 mod remove;
 mod reports;
@@ -56,6 +57,9 @@ use readiness::{Found, Readiness, ReadinessStep};
 use reports::{Report, WebhookInputs};
 use state::{Installable, OwnObjects, Prerequisites};
 use user::{KnownUser, Recorded, UserStep};
+
+/// The note for users after the whole way works again.
+const RESTORED: &str = "a probe came back from the runtime, so its changes are reported again";
 
 /// Applies what reports changes in a runtime. `manifests` are as the passes over them left them.
 ///
@@ -86,7 +90,10 @@ pub(super) async fn reconcile(
     };
     let prerequisites = match find_prerequisites(pass, agent).await? {
         Ok(prerequisites) => prerequisites,
-        Err(missing) => return Ok(missing.report()),
+        Err(missing) => {
+            context.contacts.rest(pass.key);
+            return Ok(missing.report());
+        }
     };
     let user = match known.user.step(live.is_some(), recorded) {
         UserStep::Use(user) => user,
@@ -269,7 +276,10 @@ impl ReportingPass<'_> {
             ApplyResults { failed, problems: &self.report.problems, complete: is_complete.then_some(&total), again };
         let installed = match decide::end(results, self.agent) {
             Ok(installed) => installed,
-            Err(report) => return Ok(*report),
+            Err(report) => {
+                self.pass.context.contacts.rest(self.pass.key);
+                return Ok(*report);
+            }
         };
         let RuntimePass { context, key, .. } = self.pass;
         if let Some(bundle) = installed.trusts {
@@ -279,9 +289,35 @@ impl ReportingPass<'_> {
         let (readiness, again) = known.readiness.after(&found);
         known.readiness = readiness;
         let now = Instant::now();
-        let is_heard = context.contacts.is_alive(key, now, SILENT_AFTER);
-        let watch = known.rhythm.watch(&found, is_heard, installed.program, self.conditions, now);
+        let way = match known.rhythm.ready_since(&found, installed.program, now) {
+            Some(ready) => {
+                let (way, news) = context.contacts.report(key, ready, rhythm::former(self.conditions), now);
+                self.tell(news, way);
+                Some(way)
+            }
+            None => {
+                context.contacts.rest(key);
+                None
+            }
+        };
+        let watch = rhythm::fact_of(&found, way);
         Ok(installed.report(found, watch, again))
+    }
+
+    /// Tells users that changes in the runtime are no longer reported, or are again.
+    fn tell(&self, news: Option<News>, way: Way) {
+        let runtime = self.pass.key;
+        match news {
+            None => {}
+            Some(News::Broken) => {
+                tracing::warn!(%runtime, reason = way.reason(), "changes in the runtime are not reported");
+                self.pass.publish(Severity::Warning, reason::WATCH_BROKEN, "Watch", way.message());
+            }
+            Some(News::Restored) => {
+                tracing::info!(%runtime, "changes in the runtime are reported again");
+                self.pass.publish(Severity::Normal, reason::WATCH_RESTORED, "Watch", RESTORED);
+            }
+        }
     }
 
     /// Finds out whether the agent runs, with as few requests as possible.

@@ -134,8 +134,15 @@ impl Inbox {
     async fn accept(&self, context: &Context, received: &Received) -> Result<(), Answer> {
         self.check_available(context)?;
         let kyma = self.identify(context, &received.identity)?;
-        self.check_name(context, &kyma, &received.identity).map_err(Answer::Refused)?;
         let key = landscape::key(&kyma.metadata);
+        self.check_name(context, &kyma, &received.identity).map_err(|refusal| {
+            context.contacts.refused(&key, Instant::now());
+            Answer::Refused(refusal)
+        })?;
+        if let Some(mark) = received.event.probe() {
+            returned(context, &key, mark);
+            return Ok(());
+        }
         let about = decide::about(&received.event);
         if about == About::Object {
             let visible = decide::visible_from(received.settled, Instant::now());
@@ -144,7 +151,7 @@ impl Inbox {
         let noted = self.pace().note(&key, decide::triggers(about), received.settled, Instant::now());
         self.wake.notify_one();
         if received.settled {
-            heard(context, &key);
+            context.contacts.probe(&key, Instant::now());
         } else {
             context.contacts.event(&key, Instant::now());
         }
@@ -157,10 +164,11 @@ impl Inbox {
         if self.check_available(context).is_err() {
             return;
         }
-        if let Ok(kyma) = decide::identify(context.stores.runtime(identity.common_name()))
-            && self.check_name(context, &kyma, identity).is_ok()
-        {
-            heard(context, &landscape::key(&kyma.metadata));
+        let Ok(kyma) = self.identify(context, identity) else { return };
+        let key = landscape::key(&kyma.metadata);
+        match self.check_name(context, &kyma, identity) {
+            Ok(()) => context.contacts.probe(&key, Instant::now()),
+            Err(_) => context.contacts.refused(&key, Instant::now()),
         }
     }
 
@@ -193,6 +201,7 @@ impl Inbox {
     fn identify(&self, context: &Context, identity: &Identity) -> Result<Arc<Kyma>, Answer> {
         decide::identify(context.stores.runtime(identity.common_name())).map_err(|unidentified| {
             for kyma in &unidentified.rivals {
+                context.contacts.refused(&landscape::key(&kyma.metadata), Instant::now());
                 warn(context, kyma, reason::RUNTIME_ID_AMBIGUOUS, decide::AMBIGUOUS);
             }
             Answer::Refused(unidentified.refusal)
@@ -228,10 +237,12 @@ impl Default for Inbox {
     }
 }
 
-/// Records contact with an agent of Tidegate. Triggers a pass over its Kyma if the status does not report contact yet.
-fn heard(context: &Context, kyma: &Key) {
-    if context.contacts.probe(kyma, Instant::now()) {
-        context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Changed);
+/// Records that a probe came back. If earlier ones were lost, changes may have been lost as well, so a pass compares
+/// all objects.
+fn returned(context: &Context, kyma: &Key, mark: &str) {
+    let Ok(mark) = u64::from_str_radix(mark, 16) else { return };
+    if context.contacts.echo(kyma, mark, Instant::now()) {
+        context.queue.push_all(Subject::Runtime(kyma.clone()), decide::triggers(About::Object));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Tests start in the order of their names. These are the longest ones, and their name makes them start early.
 
-mod agent;
+pub(crate) mod agent;
 mod end_to_end;
 mod heard;
 mod objects;

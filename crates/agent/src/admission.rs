@@ -50,7 +50,7 @@ impl Admission {
                 return None;
             }
         };
-        let Decision { event, message, wrong } = decide(&review.request);
+        let Decision { event, is_probe, message, wrong } = decide(&review.request);
         match wrong {
             Some(Wrong::Subresource) => self.metrics.failed(Failure::InvalidSubresource),
             Some(Wrong::Object) => {
@@ -62,8 +62,11 @@ impl Admission {
         if review.request.dry_run == Some(true) {
             self.metrics.dry_run();
         }
-        if let Some(event) = event {
-            self.outbox.changed(Key { manager, event });
+        match event {
+            // Nothing has to be persisted first, and once is enough.
+            Some(event) if is_probe => self.outbox.remind(Key { manager, event }),
+            Some(event) => self.outbox.changed(Key { manager, event }),
+            None => {}
         }
         Some(review.answer(&message))
     }

@@ -3,7 +3,8 @@
 //! The rules are the Runtime Watcher's. The webhook's rules in the runtime select the field: a review of the object
 //! itself compares its `spec`, a review of the subresource `status` compares its `status`.
 //!
-//! Three rules are ours. A dry run sends no event, because nothing changes. An unreadable object sends no event. And if
+//! Three rules are ours. A dry run sends no event, because nothing changes, unless the control plane marked it as a
+//! probe of the way from the API server to itself. An unreadable object sends no event. And if
 //! the control plane watches modules' objects for drift, changes to their labels, annotations, finalizers and owners
 //! also count, because the control plane wrote these as well.
 
@@ -11,13 +12,15 @@ use serde::Deserialize;
 use serde_json::{Number, Value, value::RawValue};
 
 use super::review::{Metadata, Object, Request};
-use tidegate_events::event::{Event, Gvk, Watched};
+use tidegate_events::event::{Event, Gvk, PROBE, PROBE_LEN_MAX, Watched};
 
 /// The result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The event to send.
     pub event: Option<Event>,
+    /// Whether the event is about a probe of the control plane. No change follows it.
+    pub is_probe: bool,
     /// The message of the answer.
     pub message: String,
     /// What was wrong with the review, for a counter.
@@ -52,9 +55,17 @@ pub fn decide(request: &Request<'_>) -> Decision {
     };
     let Some(object) = Object::parse(subject).filter(|object| is_bounded(object)) else {
         let message = "cannot read the object of the review: no event is sent".to_owned();
-        return Decision { event: None, message, wrong: Some(Wrong::Object) };
+        return Decision { event: None, is_probe: false, message, wrong: Some(Wrong::Object) };
     };
     if request.dry_run == Some(true) {
+        if let Some(value) = probe(&object) {
+            return Decision {
+                event: Some(Event::of_probe(&value)),
+                is_probe: true,
+                message: TOLD.to_owned(),
+                wrong: None,
+            };
+        }
         return Decision::silent(format!("dry run: no event is sent for watched resource {}", named(&object)));
     }
     if request.operation != "UPDATE" {
@@ -68,7 +79,7 @@ pub fn decide(request: &Request<'_>) -> Decision {
         status if status.eq_ignore_ascii_case("status") => old.is_none_or(|old| !equal(object.status, old.status)),
         _ => {
             let message = format!("invalid subresource: watched resource {}", named(&object));
-            return Decision { event: None, message, wrong: Some(Wrong::Subresource) };
+            return Decision { event: None, is_probe: false, message, wrong: Some(Wrong::Subresource) };
         }
     };
     if changed {
@@ -84,12 +95,20 @@ impl Decision {
     fn tell(object: &Object<'_>) -> Decision {
         let watched = Watched { namespace: object.namespace().to_owned(), name: object.metadata.name.clone() };
         let event = Event { watched, gvk: Gvk::new(&object.api_version, &object.kind) };
-        Decision { event: Some(event), message: TOLD.to_owned(), wrong: None }
+        Decision { event: Some(event), is_probe: false, message: TOLD.to_owned(), wrong: None }
     }
 
     fn silent(message: String) -> Decision {
-        Decision { event: None, message, wrong: None }
+        Decision { event: None, is_probe: false, message, wrong: None }
     }
+}
+
+/// The value by which the control plane marked a dry run as its probe.
+fn probe(object: &Object<'_>) -> Option<String> {
+    let annotations = object.metadata.annotations.filter(|raw| raw.get().contains(PROBE))?;
+    let annotations = serde_json::from_str::<Value>(annotations.get()).ok()?;
+    let is_sound = |value: &&str| !value.is_empty() && value.len() <= PROBE_LEN_MAX;
+    annotations[PROBE].as_str().filter(is_sound).map(str::to_owned)
 }
 
 fn not_supported(request: &Request<'_>, operation: &str) -> String {

@@ -54,6 +54,8 @@ enum Scope {
     All,
 }
 
+/// After a failed probe, the next one follows after this time.
+const PROBE_RETRY: Duration = Duration::from_secs(20);
 /// The namespace of the agent's objects and of the runtime's Kyma.
 const NAMESPACE: &str = "kyma-system";
 
@@ -182,9 +184,12 @@ impl Courier {
     /// Probes the connection, unless a recent request has proven it.
     async fn prove(&mut self) {
         let interval = self.timing.probe_interval;
-        self.probe = Some(now() + interval.mul_f64(0.9 + 0.2 * dice()));
-        let is_fresh = |proven: Instant| now().saturating_duration_since(proven) < interval / 2;
-        if self.outbox.path_proven().is_some_and(is_fresh) {
+        let spread = 0.9 + 0.2 * dice();
+        self.probe = Some(now() + interval.mul_f64(spread));
+        let is_fresh = |proven: &Instant| now().saturating_duration_since(*proven) < interval / 2;
+        if let Some(proven) = self.outbox.path_proven().filter(is_fresh) {
+            // The control plane hears of the agent at this interval, whatever the request.
+            self.probe = Some(proven + interval.mul_f64(spread));
             self.make_good();
             return;
         }
@@ -195,9 +200,20 @@ impl Courier {
                 self.is_up();
                 self.make_good();
             }
-            Ok(answer) => self.is_down(&format!("a probe was answered with {} instead of 405", answer.status.as_u16())),
-            Err(error) => self.is_down(&chain(&error)),
+            Ok(answer) => {
+                self.probe_again(spread);
+                self.is_down(&format!("a probe was answered with {} instead of 405", answer.status.as_u16()));
+            }
+            Err(error) => {
+                self.probe_again(spread);
+                self.is_down(&chain(&error));
+            }
         }
+    }
+
+    /// Schedules the next probe after a failure: soon, because the control plane calls an agent silent that misses two.
+    fn probe_again(&mut self, spread: f64) {
+        self.probe = Some(now() + self.timing.probe_interval.min(PROBE_RETRY).mul_f64(spread));
     }
 
     /// Schedules a full resync for each manager that lost events. If a manager refuses it, the next successful probe

@@ -30,9 +30,30 @@ pub enum DryRun {
     Withheld,
 }
 
+/// The field manager of [`Cluster::dry_run_merge`]. It differs from ours, because the webhooks of a runtime do not
+/// report our own writes.
+const PROBE_MANAGER: &str = "tidegate-probe";
+
 // === impl Cluster ===
 
 impl Cluster {
+    /// Merges JSON into an object as a dry run, so that the API server calls its admission webhooks as for a write by
+    /// another client. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the patch or cannot be reached.
+    pub async fn dry_run_merge(&self, kind: &Kind, id: &ObjectId, body: Bytes) -> Result<(), Error> {
+        let mut path = kind.path(Some(&id.namespace), Some(&id.name), None);
+        path.push_str("?fieldManager=");
+        path.push_str(PROBE_MANAGER);
+        path.push_str("&dryRun=All");
+        let ask = Ask::write(Method::PATCH, path, Verb::DryRun, Target::Object(id.clone()), body)
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .metadata_only();
+        self.transport.ask(ask).await.map(drop)
+    }
+
     /// Predicts the result of [`Cluster::apply`]. Writes nothing.
     ///
     /// # Errors

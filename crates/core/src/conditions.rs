@@ -189,17 +189,23 @@ pub mod watch {
     pub const NOT_APPLIED: &str = "NotApplied";
     /// The agent is not running.
     pub const NOT_READY: &str = "AgentNotReady";
-    /// The agent is running but has not connected yet.
+    /// The agent is running, and no probe has come back yet.
     pub const AWAITED: &str = "Awaited";
-    /// The agent is running and connected.
+    /// The agent is running and connected, and probes through the API server of the runtime come back.
     pub const HEARD: &str = "Heard";
     /// The agent is running, and only connects when an object changes.
     pub const INSTALLED: &str = "Installed";
     /// The agent is running but not connected.
     pub const SILENT: &str = "Silent";
+    /// The agent is connected, and the API server of the runtime does not reach it.
+    pub const DEAF: &str = "Deaf";
+    /// The agent is running, and the listener refuses its certificate.
+    pub const REFUSED: &str = "Refused";
 
+    /// The reasons for which changes of a runtime are not reported although an agent runs. A user must act.
+    pub const BROKEN: [&str; 3] = [SILENT, DEAF, REFUSED];
     /// All reasons.
-    pub const ALL: [&str; 11] = [
+    pub const ALL: [&str; 13] = [
         NOT_CONFIGURED,
         NO_ADDRESS,
         NO_CERTIFICATE,
@@ -211,6 +217,8 @@ pub mod watch {
         HEARD,
         INSTALLED,
         SILENT,
+        DEAF,
+        REFUSED,
     ];
 }
 

@@ -319,6 +319,11 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         Some((worse, problem)) if standing == SubjectState::Well => (worse, problem),
         Some(_) | None => (standing, message),
     };
+    // What happens in the runtime would otherwise be noticed late, and nothing else says so.
+    let (standing, message) = match watch_problem(&status.conditions) {
+        Some(problem) if matches!(standing, SubjectState::Well) => (SubjectState::Wrong, problem),
+        Some(_) | None => (standing, message),
+    };
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
     let name = landscape::key(&kyma.metadata).to_string();
@@ -337,6 +342,12 @@ fn mandatory_problem(conditions: &[Condition]) -> Option<(SubjectState, String)>
     let is_failed = found.reason == conditions::MANDATORY_FAILED;
     let standing = if is_failed { SubjectState::Wrong } else { SubjectState::Waiting };
     Some((standing, found.message.clone()))
+}
+
+/// Why changes in a runtime are not reported although an agent runs; none if they are.
+fn watch_problem(conditions: &[Condition]) -> Option<String> {
+    let found = condition(conditions, conditions::WATCH)?;
+    conditions::watch::BROKEN.contains(&found.reason.as_str()).then(|| format!("{}: {}", found.reason, found.message))
 }
 
 /// A mandatory module, as its Manifest shows it.

@@ -19,6 +19,14 @@ pub const CONTRACT: &str = "v2";
 /// The manager that Tidegate's control plane serves. An event for it triggers a reconciliation of the runtime.
 pub const MANAGER: &str = "lifecycle-manager";
 
+/// The annotation of a dry run by which Tidegate probes the way from an API server to its agent and back. Its value is
+/// the name of the event that the agent sends.
+pub const PROBE: &str = "tidegate.dev/watch-probe";
+/// Length limit of a probe's value, in bytes. Tidegate sends 16.
+pub const PROBE_LEN_MAX: usize = 63;
+/// Group, version and kind of the event about a probe. No object is of this kind.
+const PROBE_GVK: (&str, &str, &str) = ("tidegate.dev", "v1alpha1", "WatchProbe");
+
 /// An object changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Event {
@@ -69,6 +77,21 @@ pub fn path(contract: &str, manager: &str) -> String {
 // === impl Event ===
 
 impl Event {
+    /// The event about a probe with this value.
+    pub fn of_probe(value: &str) -> Event {
+        let (group, version, kind) = PROBE_GVK;
+        Event {
+            watched: Watched { namespace: String::new(), name: value.to_owned() },
+            gvk: Gvk { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() },
+        }
+    }
+
+    /// The value of the probe that the event is about, if it is about one.
+    pub fn probe(&self) -> Option<&str> {
+        let Gvk { group, version, kind } = &self.gvk;
+        ((group.as_str(), version.as_str(), kind.as_str()) == PROBE_GVK).then_some(&*self.watched.name)
+    }
+
     /// The body of the request, in the form that Go's encoder writes.
     pub fn to_body(&self) -> String {
         let text = serde_json::to_string(self).expect("strings are always JSON");

@@ -76,6 +76,12 @@ pub fn jittered(delay: Duration, fraction: f64) -> Duration {
     delay + delay.mul_f64(fraction.clamp(0.0, 1.0) / 4.0)
 }
 
+/// `interval`, shortened by up to a quarter, so that what is repeated spreads and is never late. `fraction` is a random
+/// number from 0 to 1.
+pub fn spread(interval: Duration, fraction: f64) -> Duration {
+    interval - interval.mul_f64(fraction.clamp(0.0, 1.0) / 4.0)
+}
+
 /// When to poll a source again: after its interval plus up to a tenth, so that sources that start together drift apart.
 /// `fraction` is a random number from 0 to 1.
 pub fn poll(interval: Duration, fraction: f64) -> Duration {

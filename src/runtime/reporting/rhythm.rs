@@ -1,9 +1,9 @@
 //! How often the objects of a runtime are checked, and what the status says of its agent. Pure.
 //!
-//! An agent that has connected lately reports every change. Then a check of all objects every six hours is a safety
-//! net. Nothing reports changes of webhook configurations, because an API server calls no webhook for them. So Tidegate
-//! lists their metadata every ten minutes, and checks all objects if they have changed. Without a connected agent, each
-//! resync checks all objects.
+//! While probes go the whole way from the runtime's API server through the agent to this process, every change is
+//! reported. Then a check of all objects every six hours is a safety net. Nothing reports changes of webhook
+//! configurations, because an API server calls no webhook for them. So Tidegate lists their metadata every ten minutes,
+//! and checks all objects if they have changed. Without such a proof, each resync checks all objects.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tidegate_core::{
 use tokio::time::Instant;
 
 use super::readiness::Found;
-use crate::runtime::{contacts::SILENT_AFTER, objects::LiveObjects};
+use crate::runtime::{contacts::Way, objects::LiveObjects};
 
 /// How often all objects are checked if the agent reports changes.
 const CHECK: Duration = Duration::from_secs(6 * 3600);
@@ -54,11 +54,11 @@ pub(super) fn webhook_kinds() -> [Kind; 2] {
 
 impl Rhythm {
     /// Whether a resync checks all objects: changes are not reported, or the last check was too long ago. A new process
-    /// checks once, because it may have missed changes before its start. `is_heard` is whether the agent has connected
-    /// lately.
-    pub(super) fn is_due(&self, is_heard: bool, now: Instant) -> bool {
+    /// checks once, because it may have missed changes before its start. `is_proven` is whether changes in the runtime
+    /// reach this process.
+    pub(super) fn is_due(&self, is_proven: bool, now: Instant) -> bool {
         let recently = self.checked.is_some_and(|checked| now.duration_since(checked) < CHECK);
-        !(recently && self.ready.is_some() && is_heard)
+        !(recently && self.ready.is_some() && is_proven)
     }
 
     /// Notes a check of all objects, if this pass has `live` objects.
@@ -80,46 +80,43 @@ impl Rhythm {
         self.webhooks != Some(digest(found))
     }
 
-    /// The status of the agent. `is_heard` is whether it has connected within [`SILENT_AFTER`], `said` are the
-    /// conditions of the last status.
-    pub(super) fn watch(
-        &mut self,
-        found: &Found,
-        is_heard: bool,
-        program: Program,
-        said: &[Condition],
-        now: Instant,
-    ) -> WatchFact {
+    /// Since when the agent of Tidegate runs; none if it does not, or if another program is the agent.
+    pub(super) fn ready_since(&mut self, found: &Found, program: Program, now: Instant) -> Option<Instant> {
         match found {
-            Found::Starting(message) | Found::Broken(message) => {
+            Found::Starting(_) | Found::Broken(_) => {
                 self.ready = None;
-                fact(Status::False, reason::NOT_READY, message)
+                None
             }
             Found::Ready => {
                 let ready = *self.ready.get_or_insert(now);
-                contact(program, is_heard, SILENT_AFTER <= now.duration_since(ready), said)
+                (program == Program::Tidegate).then_some(ready)
             }
         }
     }
 }
 
-/// The status of an agent that runs. `is_silent` is whether it has had enough time to connect.
-fn contact(program: Program, is_heard: bool, is_silent: bool, said: &[Condition]) -> WatchFact {
-    if program == Program::RuntimeWatcher {
-        let message = "the agent runs; this kind of agent connects only when an object changes";
-        return fact(Status::True, reason::INSTALLED, message);
+/// The status of the agent. `way` is the way to an agent of Tidegate that runs.
+pub(super) fn fact_of(found: &Found, way: Option<Way>) -> WatchFact {
+    match (found, way) {
+        (Found::Starting(message) | Found::Broken(message), _) => fact(Status::False, reason::NOT_READY, message),
+        (Found::Ready, None) => {
+            let message = "the agent runs; this kind of agent connects only when an object changes";
+            fact(Status::True, reason::INSTALLED, message)
+        }
+        (Found::Ready, Some(way)) => {
+            let status = match way {
+                Way::Awaited | Way::Unproven => Status::Unknown,
+                Way::Heard => Status::True,
+                Way::Silent | Way::Deaf | Way::Refused => Status::False,
+            };
+            fact(status, way.reason(), way.message())
+        }
     }
-    // A new process has no connections yet, so it relies on the last status.
-    let was_heard = || conditions::find(said, conditions::WATCH).is_some_and(|former| former.reason == reason::HEARD);
-    if is_heard || (!is_silent && was_heard()) {
-        return fact(Status::True, reason::HEARD, "the agent runs and reports changes in the runtime");
-    }
-    if is_silent {
-        let message = "the agent runs but has not connected for ten minutes: check its connection to the control plane \
-                       (address, certificates, network policies); until it connects, each resync checks the runtime";
-        return fact(Status::False, reason::SILENT, message);
-    }
-    fact(Status::Unknown, reason::AWAITED, "the agent runs but has not connected yet")
+}
+
+/// The way that the last status reports.
+pub(super) fn former(said: &[Condition]) -> Option<Way> {
+    conditions::find(said, conditions::WATCH).and_then(|found| Way::of_reason(&found.reason))
 }
 
 fn fact(status: Status, reason: &'static str, message: &str) -> WatchFact {

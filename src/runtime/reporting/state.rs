@@ -1,6 +1,6 @@
 //! What is known of reporting in one runtime, and what an agent needs. Pure.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tidegate_core::{
     name::Key,
@@ -73,9 +73,8 @@ pub(super) struct Installable<'a> {
 
 impl KnownReporting {
     /// Whether a resync checks all objects of the runtime.
-    pub(in crate::runtime) fn is_due(&self, contacts: &Contacts, resync: Duration, kyma: &Key, now: Instant) -> bool {
-        // An agent that has become silent since the last resync is detected now: the next resync would be too late.
-        self.rhythm.is_due(contacts.is_alive(kyma, now, resync / 2), now)
+    pub(in crate::runtime) fn is_due(&self, contacts: &Contacts, kyma: &Key, now: Instant) -> bool {
+        self.rhythm.is_due(contacts.is_proven(kyma, now), now)
     }
 }
 

@@ -19,13 +19,15 @@ use crate::{
 };
 
 /// An agent that follows the Secret of its runtime. Dropping it ends the process.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     index: usize,
     /// The local port that it sends events to.
     control_plane: u16,
     mount: Arc<Mount>,
     kubelet: JoinHandle<()>,
     process: Option<Guarded>,
+    /// The address that API servers call.
+    reviews: Option<SocketAddr>,
     /// The address of its metrics.
     plain: Option<SocketAddr>,
     /// Number of processes so far.
@@ -39,25 +41,26 @@ const LOOK: Duration = Duration::from_millis(200);
 
 impl Agent {
     /// Starts an agent with the content of the runtime's Secret, and points the API server's webhooks to it.
-    pub(super) async fn start(stage: &Stage, index: usize, control_plane: u16, more: &[&str]) -> Agent {
+    pub(crate) async fn start(stage: &Stage, index: usize, control_plane: u16, more: &[&str]) -> Agent {
         let secret = stage
             .until("the certificate arrives", &stage.skrs[index], "Secret", "kyma-system", "skr-webhook-tls", |_| true)
             .await;
         let (identity, bundle) = content(&secret);
         let mount = Arc::new(Mount::new(&identity, &bundle));
         let kubelet = tokio::spawn(follow(stage.skrs[index].clone(), Arc::clone(&mount), secret["data"].clone()));
-        let mut agent = Agent { index, control_plane, mount, kubelet, process: None, plain: None, count: 0 };
+        let mut agent =
+            Agent { index, control_plane, mount, kubelet, process: None, reviews: None, plain: None, count: 0 };
         agent.again(stage, more).await;
         agent
     }
 
     /// Kills the process. The API server's connections are refused then, as by a Service without pods.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
     /// Starts another process, with further options.
-    pub(super) async fn again(&mut self, stage: &Stage, more: &[&str]) {
+    pub(crate) async fn again(&mut self, stage: &Stage, more: &[&str]) {
         self.count += 1;
         let folder = self.mount.path();
         let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
@@ -80,19 +83,24 @@ impl Agent {
             Ok((address("reviews")?, address("metrics and health")?))
         })
         .await;
-        stage.landscape.skrs[self.index].lead_webhooks_to(Some(reviews.port()));
-        (self.process, self.plain) = (Some(process), Some(plain));
+        (self.process, self.reviews, self.plain) = (Some(process), Some(reviews), Some(plain));
+        self.is_reached(stage);
+    }
+
+    /// From now on the API server of its runtime reaches it.
+    pub(crate) fn is_reached(&self, stage: &Stage) {
+        stage.landscape.skrs[self.index].lead_webhooks_to(self.reviews.map(|reviews| reviews.port()));
     }
 
     /// The value of a series; zero if it does not exist.
-    pub(super) async fn metric(&self, series: &str) -> f64 {
+    pub(crate) async fn metric(&self, series: &str) -> f64 {
         let metrics = self.metrics().await;
         let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|value| value.parse().ok()).unwrap_or(0.0)
     }
 
     /// All its metrics, as text.
-    pub(super) async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         let mut stream = tokio::net::TcpStream::connect(self.plain.expect("it was started")).await.unwrap();
         http::ask(&mut stream, &http::get("/metrics")).await.expect("metrics").text().to_owned()
     }

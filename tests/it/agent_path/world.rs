@@ -9,8 +9,8 @@ use crate::{
     stage::{self, Stage, read},
 };
 
-pub(super) const KYMA: &str = "operator.kyma-project.io/v1beta2";
-pub(super) const GATEWAY_HOST: &str = "listener.kcp.example.org";
+pub(crate) const KYMA: &str = "operator.kyma-project.io/v1beta2";
+pub(crate) const GATEWAY_HOST: &str = "listener.kcp.example.org";
 /// The image of the agent, which is never pulled here.
 pub(crate) const AGENT: [&str; 3] = [
     "--skr-watcher-image-registry=registry.example.org",
@@ -31,7 +31,7 @@ spec:
 "#;
 
 /// Every object of an agent in a runtime, in the order of deletion.
-pub(super) const OBJECTS: [(&str, &str, &str); 10] = [
+pub(crate) const OBJECTS: [(&str, &str, &str); 10] = [
     ("ValidatingWebhookConfiguration", "", "skr-webhook"),
     ("Deployment", "kyma-system", "skr-webhook"),
     ("Service", "kyma-system", "skr-webhook"),
@@ -45,7 +45,7 @@ pub(super) const OBJECTS: [(&str, &str, &str); 10] = [
 ];
 
 /// A Kyma with an id and a domain, as a certificate needs.
-pub(super) fn kyma(name: &str, modules: &[&str]) -> String {
+pub(crate) fn kyma(name: &str, modules: &[&str]) -> String {
     stage::kyma(name, modules).replace(
         &format!("{{name: {name}, namespace: kcp-system}}"),
         &format!(
@@ -56,14 +56,14 @@ pub(super) fn kyma(name: &str, modules: &[&str]) -> String {
 }
 
 /// A stage with a module `cache` in each runtime, and `more` files. The daemon does not run yet.
-pub(super) async fn stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
+pub(crate) async fn stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
     let files = files(skrs, more);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     prepared(Stage::with(skrs, extent, &files, arguments).await).await
 }
 
 /// The same, always on real servers.
-pub(super) async fn real_stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
+pub(crate) async fn real_stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
     let files = files(skrs, more);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     prepared(Stage::real(skrs, extent, &files, arguments).await).await
@@ -103,7 +103,7 @@ pub(crate) fn gateway(port: u16) -> Value {
 }
 
 /// The Watcher of a manager.
-pub(super) fn watcher(name: &str, manager: &str, field: &str) -> Value {
+pub(crate) fn watcher(name: &str, manager: &str, field: &str) -> Value {
     json!({
         "apiVersion": KYMA, "kind": "Watcher", "metadata": {"name": name, "namespace": "kcp-system"},
         "spec": {
@@ -118,7 +118,7 @@ pub(super) fn watcher(name: &str, manager: &str, field: &str) -> Value {
 }
 
 /// The watch condition: status, reason and message.
-pub(super) fn watch_of(kyma: &Value) -> String {
+pub(crate) fn watch_of(kyma: &Value) -> String {
     let conditions = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let watch = conditions.iter().find(|condition| condition["type"] == "tidegate.dev/Watch");
     watch.map_or_else(
@@ -131,20 +131,20 @@ pub(super) fn watch_of(kyma: &Value) -> String {
 }
 
 /// The status of a condition of a Kyma.
-pub(super) fn condition<'a>(kyma: &'a Value, type_: &str) -> &'a str {
+pub(crate) fn condition<'a>(kyma: &'a Value, type_: &str) -> &'a str {
     let conditions = kyma["status"]["conditions"].as_array();
     let found = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == type_));
     found.and_then(|found| found["status"].as_str()).unwrap_or_default()
 }
 
 /// Waits until the watch condition begins with a text, and returns the Kyma.
-pub(super) async fn until_watch(stage: &Stage, name: &str, begins: &str) -> Value {
+pub(crate) async fn until_watch(stage: &Stage, name: &str, begins: &str) -> Value {
     let what = format!("the watch of {name} is {begins}");
     stage.until(&what, &stage.kcp, "Kyma", "kcp-system", name, |kyma| watch_of(kyma).starts_with(begins)).await
 }
 
 /// The agent's objects that exist in a runtime.
-pub(super) async fn present(client: &kube::Client) -> Vec<String> {
+pub(crate) async fn present(client: &kube::Client) -> Vec<String> {
     let mut found = Vec::new();
     for (kind, namespace, name) in OBJECTS {
         if read(client, kind, namespace, name).await.is_some() {
@@ -155,20 +155,20 @@ pub(super) async fn present(client: &kube::Client) -> Vec<String> {
 }
 
 /// Deletes an object.
-pub(super) async fn delete(client: &kube::Client, object: &Value) {
+pub(crate) async fn delete(client: &kube::Client, object: &Value) {
     let api = harness::api_of(client, object).await.expect("a kind that is served");
     api.delete(object["metadata"]["name"].as_str().unwrap(), &DeleteParams::default()).await.expect("a delete");
 }
 
 /// Merges a patch into an object.
-pub(super) async fn merge(client: &kube::Client, object: &Value, patch: Value) {
+pub(crate) async fn merge(client: &kube::Client, object: &Value, patch: Value) {
     let api = harness::api_of(client, object).await.expect("a kind that is served");
     let name = object["metadata"]["name"].as_str().unwrap();
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
 }
 
 /// The webhooks of a runtime.
-pub(super) async fn webhooks(client: &kube::Client) -> Vec<Value> {
+pub(crate) async fn webhooks(client: &kube::Client) -> Vec<Value> {
     let found = read(client, "ValidatingWebhookConfiguration", "", "skr-webhook").await.unwrap_or_default();
     found["webhooks"].as_array().cloned().unwrap_or_default()
 }

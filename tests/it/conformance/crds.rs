@@ -380,7 +380,7 @@ async fn kubectl_sees_columns_and_short_names() {
     harness::install_crds(&client, &crds).await;
     let namespace = harness::namespace(&client, "columns").await;
     for (path, names, columns) in [
-        ("apis/operator.kyma-project.io/v1beta2", "kymas", "Name State Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "kymas", "Name State Watch Age"),
         ("apis/operator.kyma-project.io/v1beta2", "manifests", "Name State Age"),
         ("apis/operator.kyma-project.io/v1beta2", "modulereleasemetas mrm", "Name Age"),
         ("apis/operator.kyma-project.io/v1beta2", "moduletemplates mt", "Name Age"),

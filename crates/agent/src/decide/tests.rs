@@ -156,6 +156,24 @@ fn row_22_a_dry_run_sends_no_event() {
 }
 
 #[test]
+fn a_dry_run_of_the_control_plane_sends_its_probe_back() {
+    let review = |dry_run: bool, value: &Value| {
+        let object = json!({"metadata": {"name": "n", "namespace": "m", "annotations": {PROBE: value}}});
+        decided(&json!({"operation": "UPDATE", "dryRun": dry_run, "object": object, "oldObject": object}))
+    };
+    let decision = review(true, &json!("0123"));
+    assert_eq!(decision.event, Some(Event::of_probe("0123")));
+    assert!(decision.is_probe);
+    for value in [json!(""), json!("0".repeat(PROBE_LEN_MAX + 1)), json!(1), json!(null)] {
+        is_silent(review(true, &value));
+    }
+    // What is written is a change, whatever it is marked with.
+    let decision = review(false, &json!("0123"));
+    assert!(!decision.is_probe);
+    assert_eq!(decision.event.and_then(|event| event.probe().map(str::to_owned)), None);
+}
+
+#[test]
 fn rows_10_and_16_the_answer_echoes_what_came() {
     let answer = |review: Value| -> Value {
         let body = serde_json::to_vec(&review).unwrap();

@@ -1,5 +1,7 @@
 //! Kyma: one runtime with its modules.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use std::ops::{Deref, DerefMut};
 
 use kube::CustomResource;
@@ -21,6 +23,11 @@ use super::{
     namespaced,
     status = "KymaStatus",
     printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
+    printcolumn(
+        json_path = r#".status.conditions[?(@.type=="tidegate.dev/Watch")].reason"#,
+        name = "Watch",
+        type_ = "string"
+    ),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

@@ -30,6 +30,14 @@ fn jitter_only_lengthens_and_by_a_quarter_at_most() {
 }
 
 #[test]
+fn what_is_spread_is_never_late() {
+    let interval = Duration::from_secs(300);
+    for (fraction, seconds) in [(0.0, 300), (0.5, 262), (1.0, 225), (9.0, 225)] {
+        assert_eq!(spread(interval, fraction).as_secs(), seconds, "{fraction}");
+    }
+}
+
+#[test]
 fn retries_of_what_is_repeated_anyway_come_within_its_interval() {
     let seconds = Duration::from_secs;
     for (interval, attempt, fraction, milliseconds) in [

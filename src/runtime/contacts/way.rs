@@ -1,0 +1,284 @@
+//! Decides which part of the way between a runtime and this process works. Pure.
+
+use std::time::Duration;
+
+use tidegate_core::conditions::watch as reason;
+use tokio::time::Instant;
+
+/// The way from a change in a runtime to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The agent runs and has not connected yet.
+    Awaited,
+    /// The agent connects, and no probe has come back yet.
+    Unproven,
+    /// Probes come back.
+    Heard,
+    /// The agent does not connect.
+    Silent,
+    /// The agent connects, and the API server of the runtime does not reach it.
+    Deaf,
+    /// The agent connects, and the listener refuses its certificate.
+    Refused,
+}
+
+/// What is known of one agent.
+#[derive(Debug, Default)]
+pub(super) struct Contact {
+    /// When it last connected, for an event or a probe of its own.
+    pub(super) any: Option<Instant>,
+    /// Whether it has ever connected as our agent does.
+    is_ours: bool,
+    /// When the listener last refused it.
+    pub(super) refused: Option<Instant>,
+    /// When a mark last came back.
+    echoed: Option<Instant>,
+    /// The mark that has not come back yet.
+    sent: Option<Sent>,
+    /// When a probe last could not be sent.
+    unsent: Option<Instant>,
+    /// Since when an agent runs that can be probed, and the way that the status reports.
+    reported: Option<(Instant, Way)>,
+    /// The way that a pass is to report next, once the queue has it.
+    queued: Option<Way>,
+    /// The last broken way that users were told of, until the whole way works again.
+    alarm: Option<Way>,
+}
+
+/// What users are told of a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It is broken, or broken in another place.
+    Broken,
+    /// The whole way works again.
+    Restored,
+}
+
+/// A mark on its way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    mark: u64,
+    first: Instant,
+    last: Instant,
+    /// How often it was sent.
+    times: u32,
+}
+
+/// When something counts as lost. All of it follows from the interval of probes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// Between two probes of a runtime.
+    interval: Duration,
+    /// An agent that does not connect for this long is silent.
+    silent_after: Duration,
+    /// A mark that does not come back for this long is sent again.
+    answer: Duration,
+    /// A mark that was lost too often is sent again after this time.
+    deaf_retry: Duration,
+}
+
+/// After a mark was sent this often without an answer, the API server does not reach the agent.
+const TRIES: u32 = 3;
+/// A mark usually comes back within a second.
+const ANSWER_MIN: Duration = Duration::from_secs(2);
+/// How often a runtime is probed whose API server does not reach its agent, unless probes are more frequent anyway.
+const DEAF_RETRY: Duration = Duration::from_secs(30);
+
+// === impl Times ===
+
+impl Times {
+    /// At the default interval of 130 s, an agent is silent after 162 s, and deaf 24 s after a probe. Our agent
+    /// connects every two minutes, and every 20 seconds after a failure.
+    pub(super) fn at(interval: Duration) -> Times {
+        Times {
+            interval,
+            silent_after: interval + interval / 4,
+            answer: (interval / 16).max(ANSWER_MIN),
+            deaf_retry: DEAF_RETRY.min(interval),
+        }
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// The reason of the condition.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Way::Awaited | Way::Unproven => reason::AWAITED,
+            Way::Heard => reason::HEARD,
+            Way::Silent => reason::SILENT,
+            Way::Deaf => reason::DEAF,
+            Way::Refused => reason::REFUSED,
+        }
+    }
+
+    /// The way that a condition with this reason reports, if it is about one that has been decided.
+    pub(crate) fn of_reason(reason: &str) -> Option<Way> {
+        [Way::Heard, Way::Silent, Way::Deaf, Way::Refused].into_iter().find(|way| way.reason() == reason)
+    }
+
+    /// Whether a user should act.
+    pub(crate) fn is_broken(self) -> bool {
+        match self {
+            Way::Silent | Way::Deaf | Way::Refused => true,
+            Way::Awaited | Way::Unproven | Way::Heard => false,
+        }
+    }
+
+    /// The message of the condition.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Way::Awaited => "the agent runs but has not connected yet",
+            Way::Unproven => {
+                "the agent runs and connects, but no probe through the runtime's API server has come back yet; until \
+                 then, each resync checks the runtime"
+            }
+            Way::Heard => "the agent runs and reports changes in the runtime",
+            Way::Silent => {
+                "the agent runs but does not connect: check its connection to the control plane (address, \
+                 certificates, network policies); until it connects, each resync checks the runtime"
+            }
+            Way::Deaf => {
+                "the agent connects, but the runtime's API server does not reach it: check the Service \
+                 kyma-system/skr-webhook, its port, network policies and the CA in the webhook configuration; until a \
+                 probe comes back, each resync checks the runtime"
+            }
+            Way::Refused => {
+                "the agent connects, but the listener refuses its certificate: check that it names the Kyma's runtime \
+                 id and domain, and that no other Kyma has this id; until it is accepted, each resync checks the \
+                 runtime"
+            }
+        }
+    }
+}
+
+// === impl Contact ===
+
+impl Contact {
+    /// Our agent has connected. After a silence, a former mark proves nothing.
+    pub(super) fn connected(&mut self, times: Times, now: Instant) {
+        if !self.is_alive(times, now) {
+            (self.echoed, self.sent) = (None, None);
+        }
+        (self.any, self.is_ours) = (Some(now), true);
+    }
+
+    /// A pass reports this way, for an agent that runs since this moment. `former` is what the status said before.
+    pub(super) fn report(&mut self, reported: Option<(Instant, Way)>, former: Option<Way>) -> Option<News> {
+        (self.reported, self.queued) = (reported, None);
+        let (_, way) = reported?;
+        if way.is_broken() {
+            let told = self.alarm.replace(way).or(former);
+            return (told != Some(way)).then_some(News::Broken);
+        }
+        let was_broken = self.alarm.or(former).is_some_and(Way::is_broken);
+        match way {
+            Way::Heard => {
+                self.alarm = None;
+                was_broken.then_some(News::Restored)
+            }
+            // It connects again, but the whole way is not proven yet.
+            _ => {
+                self.alarm = self.alarm.or(former.filter(|_| was_broken));
+                None
+            }
+        }
+    }
+
+    /// A mark has come back. Returns whether it was lost before, so that changes may have been lost as well.
+    pub(super) fn echo(&mut self, mark: u64, times: Times, now: Instant) -> bool {
+        self.connected(times, now);
+        let Some(sent) = self.sent.filter(|sent| sent.mark == mark) else { return false };
+        (self.sent, self.echoed, self.unsent) = (None, Some(now), None);
+        1 < sent.times
+    }
+
+    /// A mark could not be sent. What marks that were lost before have proven stays.
+    pub(super) fn unsent(&mut self, mark: u64, times: Times, now: Instant) {
+        if self.sent.is_some_and(|sent| sent.mark == mark) && !self.is_deaf(times, now) {
+            (self.sent, self.unsent) = (None, Some(now));
+        }
+    }
+
+    /// When a probe became due, if it is now. Only an agent that runs and connects is probed.
+    pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<Instant> {
+        let (ready, _) = self.reported?;
+        if !self.is_alive(times, now) || self.is_refused(times, now) {
+            return None;
+        }
+        let since = match self.sent {
+            Some(sent) if sent.times < TRIES => sent.last + times.answer,
+            Some(sent) => sent.last + times.deaf_retry,
+            None => self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval),
+        };
+        (since <= now).then_some(since)
+    }
+
+    /// The mark to send now. A mark that has not come back is sent again.
+    pub(super) fn send(&mut self, now: Instant, number: &impl Fn() -> u64) -> u64 {
+        let sent = match self.sent {
+            Some(sent) => Sent { last: now, times: sent.times.saturating_add(1), ..sent },
+            None => Sent { mark: number(), first: now, last: now, times: 1 },
+        };
+        self.sent = Some(sent);
+        sent.mark
+    }
+
+    /// The way, for an agent that runs since `ready`.
+    pub(super) fn way(&self, ready: Instant, former: Option<Way>, times: Times, now: Instant) -> Way {
+        if self.is_refused(times, now) {
+            return Way::Refused;
+        }
+        if self.is_alive(times, now) {
+            if self.is_deaf(times, now) {
+                return Way::Deaf;
+            }
+            return match (self.echoed, former) {
+                (Some(_), _) | (None, Some(Way::Heard)) => Way::Heard,
+                // A new process has sent no mark yet.
+                (None, Some(Way::Deaf)) => Way::Deaf,
+                (None, _) => Way::Unproven,
+            };
+        }
+        if times.silent_after <= now.saturating_duration_since(ready) {
+            return Way::Silent;
+        }
+        // A new process has no connections yet, so it relies on the last status.
+        former.unwrap_or(Way::Awaited)
+    }
+
+    /// Whether the status no longer says what is known, and no pass has been asked for yet that corrects it.
+    pub(super) fn take_news(&mut self, times: Times, now: Instant) -> bool {
+        let Some((ready, reported)) = self.reported else { return false };
+        let way = self.way(ready, Some(reported), times, now);
+        let is_news = way != self.queued.unwrap_or(reported);
+        if is_news {
+            self.queued = Some(way);
+        }
+        is_news
+    }
+
+    /// Whether a mark has come back, and nothing has been lost since.
+    pub(super) fn is_proven(&self, times: Times, now: Instant) -> bool {
+        self.echoed.is_some() && self.is_alive(times, now) && !self.is_deaf(times, now) && !self.is_refused(times, now)
+    }
+
+    fn is_alive(&self, times: Times, now: Instant) -> bool {
+        self.is_ours && self.any.is_some_and(|any| now.saturating_duration_since(any) < times.silent_after)
+    }
+
+    /// Whether the listener has refused the agent since it was last accepted.
+    fn is_refused(&self, times: Times, now: Instant) -> bool {
+        self.refused.is_some_and(|refused| {
+            now.saturating_duration_since(refused) < times.silent_after && self.any.is_none_or(|any| any <= refused)
+        })
+    }
+
+    /// Whether a mark was lost too often.
+    fn is_deaf(&self, times: Times, now: Instant) -> bool {
+        self.sent.is_some_and(|sent| {
+            TRIES <= sent.times && times.answer * TRIES <= now.saturating_duration_since(sent.first)
+        })
+    }
+}
