@@ -160,7 +160,6 @@ impl Context {
             events: &self.events,
             settings: RuntimeSettings {
                 plan: &self.settings,
-                resync: self.resync,
                 agent: self.agent.as_ref(),
                 rollout_delay_max: self.rollout_delay_max,
             },

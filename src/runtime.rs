@@ -138,8 +138,6 @@ pub struct RuntimeContext<'a> {
 pub struct RuntimeSettings<'a> {
     /// What plans depend on beside definitions.
     pub plan: &'a Settings,
-    /// How often a runtime is checked if nothing reports its changes.
-    pub resync: Duration,
     /// The agent; none if none is configured.
     pub agent: Option<&'a Agent>,
     /// Over how long upgrades to a new version are spread.
