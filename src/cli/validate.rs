@@ -70,9 +70,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loaded.options.strict |= arguments.strict;
     loaded.options.kubernetes = Some(arguments.kubernetes_version.unwrap_or_else(Version::newest));
     // Files refer to each other, so the whole repository is checked and only the problems of the part are reported.
-    let part = loaded.part.take().filter(|_| arguments.paths.is_empty());
-    if part.is_some() || !arguments.paths.is_empty() {
-        loaded.options.paths.clone_from(&arguments.paths);
+    let part = loaded.part.clone().filter(|_| arguments.paths.is_empty());
+    if part.is_some() {
+        loaded.widen();
     }
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;

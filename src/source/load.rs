@@ -35,7 +35,7 @@ use super::{
 };
 use tidegate_cluster as cluster;
 use tidegate_core::{
-    api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
+    api::{names::label, shared::ObjectMeta},
     definition::{self, Cache, Channels, Elsewhere, Options},
     diagnostic::Diagnostics,
     intake::{
@@ -480,6 +480,7 @@ impl SourcePass<'_> {
                 ..options
             },
             reading: terms.reading(),
+            spec: terms.spec.clone(),
             engine: self.ctx.renderer.engine().clone(),
             base: controller::library(self.ctx.library).base().clone(),
             before,
@@ -590,13 +591,9 @@ impl SourcePass<'_> {
         let landscape = self.ctx.stores.landscape();
         let templates = landscape.templates.iter().filter(|(_, template)| is_other(&template.metadata));
         let releases = landscape.releases.iter().filter(|(_, release)| is_other(&release.metadata));
-        let channels = |release: &ModuleReleaseMeta| match release.spec.mandatory {
-            Some(_) => Channels::Mandatory,
-            None => Channels::Known(release.spec.channels.iter().map(|channel| channel.channel.clone()).collect()),
-        };
         Elsewhere {
             templates: templates.map(|(key, _)| key.clone()).collect(),
-            releases: releases.map(|(key, release)| (key.clone(), channels(release))).collect(),
+            releases: releases.map(|(key, release)| (key.clone(), Channels::from(&**release))).collect(),
         }
     }
 }

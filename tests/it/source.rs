@@ -81,6 +81,7 @@ scenarios! {
     a_request_by_annotation_is_handled_once_and_said_so,
     a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it,
     a_panic_is_in_the_status_until_a_pass_ends_by_itself,
+    a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree,
 }
 
 async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
@@ -235,6 +236,35 @@ async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned(
     world.settled("landscape", &commit).await;
     assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "fast");
     world.gone::<ModuleTemplate>("mail-2.0.0").await;
+}
+
+async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree() {
+    let mut world = World::new("otherwise").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nspec:\n  strict: false\n  ignore: ['/old/']\n";
+    world.repository.write(".tidegate/source.yaml", own).unwrap();
+    world.begin(json!({"ignore": ["/old/"]})).await;
+
+    world.repository.replace(".tidegate/source.yaml", "strict: false", "strict: true").unwrap();
+    world.kyma("b", "mail");
+    world.repository.remove("a.yaml").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    let found = &status.diagnostics[0];
+    let place = (found.path.as_deref(), found.line);
+    assert_eq!((found.code.as_str(), place), ("source-differs", (Some(".tidegate/source.yaml"), Some(4))), "{found:?}");
+    let message = "the GitSource has `false` as `spec.strict`, and this file `true`";
+    assert!(found.message.starts_with(message), "{found:?}");
+    assert!(world.api::<Kyma>().get("b").await.is_ok(), "the rest is applied");
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "regular", "nothing is pruned");
+
+    world.repository.replace(".tidegate/source.yaml", "strict: true", "strict: false").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    assert!(status.diagnostics.iter().all(|one| one.code != "source-differs"), "{:?}", status.diagnostics);
 }
 
 async fn a_refused_revision_changes_nothing_at_all() {

@@ -17,6 +17,7 @@
 pub mod code;
 mod ownership;
 mod prune;
+mod source_file;
 pub mod status;
 mod terms;
 
@@ -30,6 +31,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use self::{
     ownership::OtherTool,
     prune::{Installed, Loss, Wait, confirm_command},
+    source_file::SourceFile,
     terms::{Follow, Terms, TermsError, policy, timeout},
 };
 use crate::{

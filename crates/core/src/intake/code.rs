@@ -23,3 +23,7 @@ pub const PRUNE_WAITS: &str = "prune-waits";
 pub const PRUNE_OTHER_TOOL: &str = "prune-other-tool";
 /// The API server rejected the object.
 pub const APPLY_FAILED: &str = "apply-failed";
+/// The repository's file about itself is invalid.
+pub const SOURCE_FILE: &str = "source-file";
+/// The GitSource differs from the repository's file about itself.
+pub const SOURCE_DIFFERS: &str = "source-differs";

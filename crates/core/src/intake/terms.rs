@@ -60,6 +60,8 @@ pub struct Terms {
     pub deletion: DeletionPolicy,
     /// Whether the source is suspended.
     pub suspend: bool,
+    /// The settings as written, for a comparison with the repository's own file.
+    pub spec: GitSourceSpec,
 }
 
 /// Why the settings of a GitSource are invalid.
@@ -125,6 +127,7 @@ impl Terms {
             policy: policy(spec, confirmed)?,
             deletion: spec.deletion_policy.unwrap_or_default(),
             suspend: spec.suspend,
+            spec: spec.clone(),
         })
     }
 
@@ -134,10 +137,11 @@ impl Terms {
         Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
     }
 
-    /// Digest of all settings that affect how a commit is read.
+    /// Digest of all settings that affect how a commit is read. The repository's own file is compared with all of
+    /// them, except those that only the control plane has.
     pub fn reading(&self) -> Digest {
-        let allow = json!([self.allow.kinds, self.allow.namespaces, self.allow.names]);
-        Digest::from_value(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
+        let compared = GitSourceSpec { url: String::new(), suspend: false, ..self.spec.clone() };
+        Digest::from_value(&json!(compared))
     }
 
     /// Digest of all settings that affect what is fetched.
