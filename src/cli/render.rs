@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loaded.hint(&mut diagnostics);
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
-    let components = arguments.modules.read(&loaded.source, &mut [&mut definitions]);
+    let components = arguments.modules.read(&loaded.source, None, &mut [&mut definitions]);
     let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
     let mut json = Json::default();
     // Targets are written one by one: all of them may not fit into memory.

@@ -63,14 +63,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
             }
             Kind::ModuleReleaseMeta => {
                 let Some(release) = typed::<ModuleReleaseMeta>(object.value()) else { continue };
-                let channels = match release.spec.mandatory {
-                    Some(_) => Channels::Mandatory,
-                    None => {
-                        let names = release.spec.channels.iter().map(|channel| channel.channel.clone());
-                        Channels::Known(names.collect())
-                    }
-                };
-                elsewhere.releases.insert(key.clone(), channels);
+                elsewhere.releases.insert(key.clone(), Channels::from(&release));
             }
             Kind::Watcher | Kind::Kyma => {}
         }
