@@ -23,6 +23,7 @@ struct Change {
     folder: tempfile::TempDir,
     repository: Repository,
     base: String,
+    labels: &'static str,
 }
 
 /// How a script ended.
@@ -45,7 +46,7 @@ impl Change {
         let base = git(&repository, &["rev-parse", "HEAD"]);
         change(&repository);
         repository.commit("a change").unwrap();
-        Change { folder, repository, base }
+        Change { folder, repository, base, labels: "" }
     }
 
     fn temporary(&self) -> PathBuf {
@@ -128,6 +129,7 @@ fn github(change: &Change) -> Vec<(String, Ended)> {
         let code = outputs.trim().strip_prefix("code=").unwrap_or_default().to_owned();
         for value in variables.values_mut() {
             *value = value.replace("${{ steps.compare.outputs.code }}", &code);
+            *value = value.replace("${{ join(github.event.pull_request.labels.*.name, ' ') }}", change.labels);
             assert!(!value.contains("${{"), "{name} has a variable that this test does not know: {value}");
         }
         variables.insert("RUNNER_TEMP".to_owned(), temporary.to_str().unwrap().to_owned());
@@ -234,6 +236,22 @@ fn rules_are_those_of_the_base() {
     assert!(ended[0].1.out.contains("policy/frozen"), "{}", ended[0].1.out);
 }
 
+/// A label approves a rule, and a trailer, which the author of a change can write, does not.
+#[test]
+fn only_a_label_approves() {
+    let judged = |labels: &'static str| {
+        let change = Change::new(|repository| {
+            repository.write("README.md", "a larger cache\n").unwrap();
+            repository.commit("announced\n\nTidegate-Approve: crd").unwrap();
+            repository.replace("modules/cache/1.1.0/objects/crd.yaml", "maximum: 5", "maximum: 6").unwrap();
+        });
+        let change = Change { labels, ..change };
+        (github(&change).last().unwrap().1.exit, gitlab(&change).exit)
+    };
+    assert_eq!(judged("other"), (4, 4));
+    assert_eq!(judged("other tidegate-approve/crd"), (0, 0));
+}
+
 // === GitLab ===
 
 #[test]
@@ -277,6 +295,7 @@ fn gitlab(change: &Change) -> Ended {
         .collect();
     variables.insert("CI_MERGE_REQUEST_DIFF_BASE_SHA".to_owned(), change.base.clone());
     variables.insert("CI_MERGE_REQUEST_TARGET_BRANCH_SHA".to_owned(), String::new());
+    variables.insert("CI_MERGE_REQUEST_LABELS".to_owned(), change.labels.replace(' ', ","));
     change.run(&lines("script"), &variables)
 }
 

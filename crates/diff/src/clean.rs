@@ -13,8 +13,8 @@ use super::{
     compare::leaves,
     hunk,
     mask::{Masker, Numbers},
-    model::{Hunk, Line, Report},
-    policy::{self, FailOn, Kinds, Labels, Policies},
+    model::{Groups, Hunk, Line, Report},
+    policy::{self, Approvals, FailOn, Kinds, Labels, Policies},
 };
 use tidegate_core::{
     definition::{Definitions, Kind},
@@ -116,6 +116,7 @@ fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     }
     report.unreached.iter_mut().for_each(|one| text(&mut one.message, true));
     report.findings.iter_mut().for_each(|finding| text(&mut finding.message, false));
+    report.groups.clean(|one| text(one, false));
     // They were in the order of digests, which differ in every run.
     report.findings.sort();
 }
@@ -152,9 +153,23 @@ impl Draft {
         Draft { report, masker, numbers }
     }
 
-    /// Checks the differences against rules. `kinds` are the known kinds, if available.
-    pub fn judge(&mut self, fail_on: &[FailOn], policies: &Policies, labels: &Labels, kinds: Option<&Kinds>) {
+    /// Adds warnings.
+    pub fn warn(&mut self, warnings: &[Diagnostic]) {
+        self.report.diagnostics.extend_from_slice(warnings);
+        self.report.diagnostics.sort();
+    }
+
+    /// Checks the differences against rules, and groups runtimes by their labels. `kinds` are the known kinds, if
+    /// available.
+    pub fn judge(
+        &mut self,
+        fail_on: (&[FailOn], &Approvals),
+        policies: &Policies,
+        labels: &Labels,
+        kinds: Option<&Kinds>,
+    ) {
         policy::judge(&mut self.report, fail_on, policies, labels, &self.masker);
+        self.report.groups = Groups::new(labels);
         if let Some(kinds) = kinds {
             policies.warn(&mut self.report, kinds);
         }

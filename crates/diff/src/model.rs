@@ -8,14 +8,20 @@ use std::{
 
 use serde_json::Value;
 use tidegate_core::{
-    api::{KYMA_GROUP, ModuleReleaseMeta, names::label},
+    api::{
+        KYMA_GROUP, ModuleReleaseMeta,
+        names::{annotation, label},
+    },
     diagnostic::{Diagnostic, Place, Severity},
     landscape::SourceName,
     name::Key,
-    object::{Gvk, ObjectId},
+    object::{Gvk, ObjectId, PathPart},
     plan::{Wait, WaitFor, rollout, window::WAITING},
     render::live::Unknown,
 };
+
+use super::compare::leaves;
+pub use super::groups::Groups;
 
 /// Everything that a comparison found.
 ///
@@ -42,6 +48,8 @@ pub struct Report {
     pub checked: Vec<String>,
     /// Violated rules, sorted.
     pub findings: Vec<Finding>,
+    /// The labels by which outputs group runtimes.
+    pub groups: Groups,
 }
 
 /// The result of a comparison. The first one that applies wins, in this order.
@@ -82,7 +90,7 @@ pub struct Subject {
 pub struct Runtimes {
     /// All runtimes on either side.
     pub total: usize,
-    /// Runtimes with a difference in an object or in their Manifests, besides their copies of the catalog.
+    /// Runtimes with a difference that is not [bookkeeping](Report::bookkeeping).
     pub touched: usize,
     /// Distinct sets of differences among the affected runtimes.
     pub variants: usize,
@@ -361,20 +369,21 @@ impl Report {
     }
 
     /// Which of the differences only repeat what others say, by their indices: the copies of the catalog in runtimes,
-    /// and the Manifests of runtimes in which other objects differ.
+    /// the Manifests of runtimes in which other objects differ, and digests and paths that Tidegate notes.
     pub fn bookkeeping(&self) -> BTreeSet<usize> {
-        let in_runtimes = self.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy());
-        let explained: BTreeSet<&Key> = in_runtimes.flat_map(|one| one.runtimes.iter()).collect();
-        let is_manifest = |one: &Difference| {
-            (one.target, &*one.id.group, &*one.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")
-        };
+        let explained: BTreeSet<&Key> = self.in_runtimes().flat_map(|one| one.runtimes.iter()).collect();
         let repeats = |one: &Difference| {
             let is_explained = || one.runtimes.iter().all(|key| explained.contains(key));
-            one.is_catalog_copy() || (is_manifest(one) && !one.runtimes.is_empty() && is_explained())
+            one.is_catalog_copy() || one.is_note() || (one.is_manifest() && !one.runtimes.is_empty() && is_explained())
         };
         let is_bookkeeping =
             |one: &Difference| !matches!(one.action, Action::Conflict | Action::Refuse) && repeats(one);
         self.differences.iter().enumerate().filter(|(_, one)| is_bookkeeping(one)).map(|(index, _)| index).collect()
+    }
+
+    /// The differences in runtimes, without the copies of the catalog.
+    pub fn in_runtimes(&self) -> impl Iterator<Item = &Difference> {
+        self.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy())
     }
 
     /// The runtimes that differences affect.
@@ -385,7 +394,8 @@ impl Report {
     /// Counts the affected runtimes and the distinct sets of differences among them.
     pub fn count_runtimes(&mut self) {
         let mut sets: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
-        let counting = self.differences.iter().enumerate().filter(|(_, difference)| !difference.is_catalog_copy());
+        let bookkeeping = self.bookkeeping();
+        let counting = self.differences.iter().enumerate().filter(|(index, _)| !bookkeeping.contains(index));
         for (index, difference) in counting {
             for runtime in &*difference.runtimes {
                 sets.entry(runtime).or_default().push(index);
@@ -410,9 +420,40 @@ impl Difference {
             && !matches!(self.action, Action::Conflict | Action::Refuse)
     }
 
+    /// Whether it is a Manifest in the control plane.
+    pub fn is_manifest(&self) -> bool {
+        (self.target, &*self.id.group, &*self.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")
+    }
+
+    /// Whether only digests and paths differ that Tidegate notes on its custom resources in the control plane.
+    fn is_note(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        self.target == Side::ControlPlane
+            && &*self.id.group == KYMA_GROUP
+            && leaves(old, new).iter().all(|leaf| is_noted(&leaf.path))
+    }
+
     /// The order of [`Report::differences`].
     pub fn order(&self) -> impl Ord + '_ {
         (self.target, self.action.weight(), self.id.apply_order(), &*self.runtimes)
+    }
+}
+
+/// Whether a field of a custom resource contains a digest or a path of what is in git.
+fn is_noted(path: &[PathPart]) -> bool {
+    let keys: Vec<&str> = path
+        .iter()
+        .filter_map(|part| match part {
+            PathPart::Key(key) => Some(key.as_str()),
+            PathPart::Index(_) => None,
+        })
+        .collect();
+    match keys.as_slice() {
+        ["metadata", "annotations", name] => {
+            [annotation::PATH, annotation::DIGEST, annotation::MODULE_TREE].contains(name)
+        }
+        ["spec", "install", "source", field] => ["path", "tree"].contains(field),
+        _ => false,
     }
 }
 

@@ -14,6 +14,8 @@ pub const REDIRECTS_MAX: usize = 5;
 pub const DEPTH_MAX: usize = 64;
 /// Limit of entries in all folders together, relevant or not.
 pub const ENTRIES_MAX: usize = 2_000_000;
+/// Limit of commits whose messages a command reads. A change with more is no pull request that someone approves.
+pub const MESSAGES_MAX: usize = 1_000;
 /// How long to wait after the deadline until a fetch stops. Then it is abandoned, because name resolution and file
 /// systems cannot be interrupted.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(2);

@@ -10,6 +10,7 @@ use git2::Repository;
 use super::{
     copy::is_sha256_error,
     error::Error,
+    limits,
     loose::{self, LooseObjects},
     objects, work_tree,
 };
@@ -121,6 +122,38 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
         }
         Err(_) => Err(broken(format!("HEAD and {branch} have no common commit; set the old revision with `--from`"))),
     }
+}
+
+/// The messages of the commits that are in `to` and not in `from`, the newest first, at most
+/// [`limits::MESSAGES_MAX`]. `None` stands for HEAD and for the default branch. Fails if a revision does not exist, or
+/// if a commit between them cannot be read.
+pub fn messages_between(path: &Path, from: Option<&str>, to: Option<&str>) -> Result<Vec<(Oid, String)>, Error> {
+    super::prepare();
+    let repository = open(path)?;
+    searchable(&repository, path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    let find = |revision: &str| {
+        let found = repository.revparse_single(revision).and_then(|object| object.peel_to_commit());
+        found.map(|commit| commit.id()).map_err(|_| broken(format!("it has no commit `{revision}`")))
+    };
+    let base = match from {
+        Some(from) => find(from)?,
+        None => objects::to_git(merge_base(path)?.commit),
+    };
+    let unread = |error: git2::Error| {
+        let hint = if repository.is_shallow() { format!("; {DEEPEN}") } else { String::new() };
+        broken(format!("its history cannot be read: {}{hint}", error.message()))
+    };
+    let mut walk = repository.revwalk().map_err(unread)?;
+    walk.push(find(to.unwrap_or("HEAD"))?).map_err(unread)?;
+    walk.hide(base).map_err(unread)?;
+    let mut messages = Vec::new();
+    for id in walk.take(limits::MESSAGES_MAX) {
+        let commit = id.and_then(|id| repository.find_commit(id)).map_err(unread)?;
+        let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+        messages.push((objects::from_git(commit.id()), message));
+    }
+    Ok(messages)
 }
 
 /// Fails if the object that a revision names is a loose file that is cut. For a revision that has to be searched for,

@@ -27,7 +27,7 @@ pub struct FileError {
 }
 
 /// The variables that a rule sees.
-const VARIABLES: [&str; 6] = ["old", "new", "object", "runtime", "action", "catalog"];
+const VARIABLES: [&str; 7] = ["old", "new", "object", "runtime", "action", "catalog", "bookkeeping"];
 /// The names of types, which are CEL values.
 const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 /// Maximum number of rules in a file: each is evaluated for each difference.
