@@ -23,6 +23,7 @@ mod load;
 mod local;
 pub mod registry;
 mod report;
+mod said;
 mod state;
 mod survey;
 

@@ -3,5 +3,7 @@
 mod brakes;
 mod deaf;
 mod kube;
+mod outage;
 mod refuse;
 mod status;
+mod told;
