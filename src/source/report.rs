@@ -172,7 +172,7 @@ impl SourcePass<'_> {
     }
 
     /// Publishes Events about what this pass changed. A GitSource from the command line has none.
-    fn publish(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
+    pub(super) fn publish(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
         if self.origin == Origin::CommandLine {
             return;
         }
@@ -208,6 +208,14 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
             _ => reason::WITHHELD,
         };
         notes.push(warning(word, "Apply", &applied.message));
+    }
+    let is_suspended = |status: &GitSourceStatus| {
+        condition(status, status::READY).is_some_and(|ready| ready.reason == status::SUSPENDED)
+    };
+    if let Some(ready) = newly_false(before, after, status::READY).filter(|_| is_suspended(after)) {
+        notes.push(normal(reason::SUSPENDED, ready.message.clone()));
+    } else if is_suspended(before) && !is_suspended(after) {
+        notes.push(normal(reason::RESUMED, "resumed: Tidegate fetches and applies it again".to_owned()));
     }
     let applied = after.applied_revision.as_ref().filter(|_| after.applied_revision != before.applied_revision);
     notes.extend(applied.map(|revision| normal(reason::APPLIED, format!("applied {revision}"))));

@@ -31,6 +31,8 @@ pub const FETCHED: &str = "Fetched";
 pub const APPLIED: &str = "Applied";
 /// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
+/// Reason of [`READY`] of a suspended source.
+pub const SUSPENDED: &str = "Suspended";
 /// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
 /// when nothing is left to prune, so that a restart does not forget that a change needs a
 /// confirmation.
@@ -180,7 +182,7 @@ pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSource
     let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
     let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
     let now = Time(seconds(now));
-    conditions::set(&mut status.conditions, READY, Status::False, "Suspended", &message, generation, &now);
+    conditions::set(&mut status.conditions, READY, Status::False, SUSPENDED, &message, generation, &now);
     conditions::remove(&mut status.conditions, STALLED);
     status
 }
