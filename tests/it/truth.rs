@@ -7,3 +7,4 @@ mod outage;
 mod refuse;
 mod status;
 mod told;
+mod waits;

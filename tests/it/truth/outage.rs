@@ -40,7 +40,7 @@ async fn until_applied(stage: &Stage, channel: &str) -> Duration {
 }
 
 fn kyma_on(channel: &str) -> String {
-    stage::kyma("one", &["mailer"]).replace("channel: regular", &format!("channel: {channel}"))
+    stage::kyma("one", &["cache"]).replace("channel: regular", &format!("channel: {channel}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
