@@ -1,6 +1,6 @@
 //! What the log says of definitions that are held back and of prunes that wait: one warning for each cause, once. Pure.
 //!
-//! The status of a GitSource has the same, but nobody is told when it changes, and a source of the command line has no
+//! The status of a GitSource has the same, but users see it only if they look, and a source of the command line has no
 //! status in the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
