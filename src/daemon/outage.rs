@@ -53,7 +53,8 @@ pub(super) async fn follow(context: Arc<Context>) {
             Some(outage) => {
                 let cause = outage.cause.to_string();
                 let seconds = now.saturating_duration_since(outage.since).as_secs();
-                if unreachable.said.admits(&cause, now) {
+                // Causes and permissions alternate, and another one is no other outage.
+                if unreachable.said.admits("", now) {
                     tracing::warn!(cause, seconds, "the control plane cannot be reached; nothing is reconciled");
                 }
                 if unreachable.asks(now) {
@@ -72,7 +73,7 @@ pub(super) async fn follow(context: Arc<Context>) {
         match context.kcp.denial() {
             Some(denial) => {
                 let permission = denial.to_string();
-                if denied.said.admits(&permission, now) {
+                if denied.said.admits("", now) {
                     tracing::warn!(permission, "the control plane denies a permission; what needs it waits");
                 }
                 if denied.asks(now) && context.kcp.is_granted(&denial).await.is_ok_and(|granted| granted) {
