@@ -11,6 +11,7 @@ mod event_ports;
 mod identity;
 mod observe;
 mod once;
+mod outage;
 mod ready;
 mod sources;
 
@@ -187,6 +188,7 @@ impl Daemon {
         for source in sources {
             stores.add_local_source(source);
         }
+        let elector = elector.map(|elector| elector.annotating(stores.local_sources()));
         let (recorder, writer) = events::recorder(&identity);
         let context = Arc::new(Context {
             kcp,
@@ -397,6 +399,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     }
     tasks.spawn(writer.run(Arc::clone(&context.kcp)));
     tasks.spawn(event_ports::run(Arc::clone(context)));
+    tasks.spawn(outage::follow(Arc::clone(context)));
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);

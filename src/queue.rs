@@ -364,6 +364,12 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         }
     }
 
+    /// Retries now what failed for one of these classes, because what it failed for may be over.
+    pub(crate) fn hurry(&self, classes: &[Class]) {
+        self.state().hurry(classes, Instant::now());
+        self.0.wake.notify_one();
+    }
+
     /// Finishes work.
     pub fn finish(&self, mut work: Work<S>, finish: Finish) {
         work.queue = None;

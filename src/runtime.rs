@@ -77,6 +77,7 @@ pub(crate) mod manifest;
 mod manifests;
 pub(crate) mod objects;
 mod outcome;
+mod progress;
 mod remove;
 pub(crate) mod reporting;
 mod requeue;
@@ -279,6 +280,11 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         is_resync,
         unreadable: &unreadable,
     };
+    let was_suspended = known.is_suspended.replace(decide::is_skipped(&kyma));
+    if let Some((reason, note)) = decide::suspension_news(was_suspended, &kyma) {
+        tracing::info!(kyma = %key, note, "a runtime was suspended or resumed");
+        pass.publish(Severity::Normal, reason, "Reconcile", note);
+    }
     if let Some(hold) = hold {
         return pass.held(&hold, &manifests, known).await;
     }

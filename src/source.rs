@@ -23,6 +23,7 @@ mod load;
 mod local;
 pub mod registry;
 mod report;
+mod said;
 mod state;
 mod survey;
 
@@ -403,6 +404,7 @@ impl SourcePass<'_> {
         // A resumed source is fetched at once, not at the end of the interval.
         known.fetch = Fetching::Pending;
         let status = status::suspended(self.source, self.is_read(), ambient::now());
+        self.publish(&status, None);
         self.write(known, status).await?;
         Ok(Finish::Done)
     }

@@ -74,6 +74,8 @@ pub(super) enum News<'a> {
     Runtime(&'a status::Failure),
     /// A module is unhealthy. The message is one sentence, and the hint says what a user can do.
     Module { name: &'a str, message: &'a str, hint: Option<&'a str> },
+    /// A module is not installed as its Kyma asks for.
+    Refused { name: &'a str, message: &'a str, hint: Option<&'a str> },
     /// A mandatory module is unhealthy. Contains one sentence.
     Mandatory(String),
 }
@@ -89,7 +91,7 @@ pub(super) fn start(kyma: &Kyma) -> Start {
     }
 }
 
-fn is_skipped(kyma: &Kyma) -> bool {
+pub(super) fn is_skipped(kyma: &Kyma) -> bool {
     landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
@@ -537,16 +539,47 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
         let former = before.and_then(|status| status.modules.iter().find(|former| former.name == module.name));
         former.is_some_and(|former| former.state == module.state && former.message == module.message)
     };
-    let module = |module: &'a ModuleStatus| News::Module {
-        name: &module.name,
-        message: module.message.as_deref().unwrap_or("no message"),
-        hint: facts.modules.iter().find(|fact| fact.name == module.name).and_then(ModuleFact::hint),
+    let module = |module: &'a ModuleStatus| {
+        let fact = facts.modules.iter().find(|fact| fact.name == module.name);
+        let (name, message) = (module.name.as_str(), module.message.as_deref().unwrap_or("no message"));
+        let hint = fact.and_then(ModuleFact::hint);
+        match fact.map(|fact| &fact.planned) {
+            // While nothing can be done in the runtime, no module is as it should be.
+            Some(Planned::Refused { .. }) if facts.failure.is_none() => News::Refused { name, message, hint },
+            Some(
+                Planned::Refused { .. }
+                | Planned::Install { .. }
+                | Planned::Waiting { .. }
+                | Planned::Unmanaged
+                | Planned::Removing,
+            )
+            | None => News::Module { name, message, hint },
+        }
     };
     let of_modules = next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module);
     let said = before.and_then(|status| conditions::find(&status.conditions, conditions::MANDATORY_MODULES));
     let mandatory = facts.mandatory.iter().flatten().filter_map(MandatoryFact::problem);
     let mandatory = mandatory.filter(|problem| !said.is_some_and(|said| said.message.contains(problem.as_str())));
     of_modules.chain(mandatory.map(News::Mandatory)).collect()
+}
+
+fn module_note(name: &str, message: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    format!("module {name}: {message}{hint}")
+}
+
+/// Whether a user has suspended the runtime, or resumed it, since the last pass: reason and note of an Event. The first
+/// pass of a process does not know.
+pub(super) fn suspension_news(was_suspended: Option<bool>, kyma: &Kyma) -> Option<(&'static str, String)> {
+    let by_label = || format!("suspended by label {}", label::SKIP_RECONCILIATION);
+    match (was_suspended?, is_skipped(kyma)) {
+        (false, true) => {
+            let note = landscape::suspension(&kyma.metadata).unwrap_or_else(by_label);
+            Some((reason::SUSPENDED, format!("{note}; Tidegate does not change the runtime")))
+        }
+        (true, false) => Some((reason::RESUMED, "resumed: Tidegate reconciles the runtime again".to_owned())),
+        (false, false) | (true, true) => None,
+    }
 }
 
 // === impl News ===
@@ -560,8 +593,10 @@ impl News<'_> {
                 (Severity::Warning, reason, failure.message.clone())
             }
             News::Module { name, message, hint } => {
-                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-                (Severity::Warning, reason::MODULE_FAILED, format!("module {name}: {message}{hint}"))
+                (Severity::Warning, reason::MODULE_FAILED, module_note(name, message, *hint))
+            }
+            News::Refused { name, message, hint } => {
+                (Severity::Warning, reason::MODULE_REFUSED, module_note(name, message, *hint))
             }
             News::Mandatory(message) => (Severity::Warning, reason::MODULE_FAILED, message.clone()),
         }

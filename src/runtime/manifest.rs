@@ -27,7 +27,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::{CompleteModule, InjectError, Injection},
-    status::{self, ManifestOutcome},
+    status::{self, ManifestOutcome, WaitFact},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -337,18 +337,19 @@ impl ManifestPass<'_> {
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource };
-        let judgement = match decide::judge(&observed) {
-            Some(judgement) => judgement,
+        let (judgement, waits_for) = match decide::judge(&observed) {
+            Some(judgement) => (judgement, WaitFact::Nothing),
             None => {
                 let workloads = decide::workloads(manifest, &installed.applied.objects);
                 let health = enact::check_workloads(target, workloads).await?;
-                enact::publish(target, manifest, decide::workload_note(&health));
-                decide::judge_workloads(&health, &pruned)
+                enact::publish(target, manifest, decide::workload_note(&health.worst));
+                let waits_for = enact::wait_fact(target, &recorded, &health).await?;
+                (decide::judge_workloads(&health.worst, &pruned), waits_for)
             }
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         let applied = installed.applied.is_complete().then_some(desired);
-        let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied);
+        let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         known.status = StatusWrite::Begun;
         let manifest = enact::write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, desired, Instant::now());

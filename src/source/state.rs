@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::{
     known_objects::KnownObjects,
     load::{access::SourceAccess, checks::UncheckedRevision},
+    said::Said,
 };
 use crate::queue::Triggers;
 
@@ -40,6 +41,8 @@ pub(crate) struct KnownSource {
     pub(super) cache: definition::Cache,
     /// What this process has written.
     pub(super) writes: KnownWrites,
+    /// What the log has of definitions that are held back and of prunes that wait.
+    pub(super) said: Said,
 }
 
 /// The last fetch of a source.

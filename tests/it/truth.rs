@@ -3,5 +3,8 @@
 mod brakes;
 mod deaf;
 mod kube;
+mod outage;
 mod refuse;
 mod status;
+mod told;
+mod waits;

@@ -247,7 +247,11 @@ where
                 Error::NotServed { .. } if self.is_absent().await => self.absent(),
                 _ => self.pause(&error, failures),
             };
-            tokio::time::sleep(pause).await;
+            // An outage that ends wakes all watches, however long their pauses have become.
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.cluster.recovered() => {}
+            }
         }
     }
 
@@ -273,7 +277,10 @@ where
             return Duration::ZERO;
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
-        if failures > 1 {
+        if error.is_unreachable() && self.cluster.outage().is_some() {
+            // One line says so for all watches: see `Cluster::outage`.
+            tracing::debug!(cluster = %self.cluster.name(), %kind, reason = error.reason(), "watch interrupted");
+        } else if failures > 1 && failures.is_power_of_two() {
             tracing::warn!(
                 cluster = %self.cluster.name(),
                 %kind,
@@ -344,11 +351,8 @@ where
                 // However a watch ends, the next one continues from here.
                 Ok(Ok(None)) => return Ok(version),
                 Ok(Err(())) | Err(_) => {
-                    let cause = super::Unreachable::Broken;
-                    return Err(Interrupted::at(
-                        Error::Unreachable { cluster: self.cluster.transport.name(), cause, sent: true },
-                        &version,
-                    ));
+                    let error = self.cluster.transport.unreachable(super::Unreachable::Broken, true);
+                    return Err(Interrupted::at(error, &version));
                 }
             };
             version = self.take(&line, version)?;

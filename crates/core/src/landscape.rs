@@ -62,6 +62,13 @@ pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
+/// Who suspended an object, since when and why, if the annotation says it.
+pub fn suspension(metadata: &ObjectMeta) -> Option<String> {
+    let note = annotation(metadata, names::annotation::SUSPENDED)?;
+    let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    (!note.trim().is_empty()).then(|| format!("suspended {}", note.trim()))
+}
+
 /// The object that is applied to KCP for a definition: as written, with our ownership label and
 /// annotations.
 ///

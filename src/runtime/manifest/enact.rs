@@ -16,13 +16,13 @@ use tidegate_core::{
     object::{Gvk, Object},
     plan::InstallSource,
     render::{CompleteModule, SharedObjects},
-    status::ManifestFacts,
+    status::{ManifestFacts, WaitFact},
 };
 use tidegate_process::ambient;
 
 use super::{
     ApplyTarget, decide,
-    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload},
+    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload, WorkloadsHealth},
     inject,
     ownership::{self, Conflicts, Ownership},
 };
@@ -233,8 +233,12 @@ pub(super) async fn create_module_resource(
 }
 
 /// Checks workloads. Returns the health of the worst.
-pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<Health, Error> {
+pub(super) async fn check_workloads(
+    target: &ApplyTarget<'_>,
+    workloads: Vec<(Gvk, Key)>,
+) -> Result<WorkloadsHealth, Error> {
     let mut all: Vec<(String, Health)> = Vec::with_capacity(workloads.len());
+    let mut waiting = Vec::new();
     for (gvk, key) in workloads {
         let kind = target.cluster.kind(&gvk).await?;
         let live = match &kind {
@@ -250,9 +254,32 @@ pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gv
             (Some(_), None) => Workload::Absent,
             (Some(_), Some(object)) => Workload::Live(object, &pods),
         };
-        all.push(decide::workload_health(&gvk, &key, workload));
+        let (name, health) = decide::workload_health(&gvk, &key, workload);
+        waiting.extend(decide::waiting_workload(&name, key.namespace(), &health, live.as_ref()));
+        all.push((name, health));
     }
-    Ok(health::worst(all.iter().map(|(name, health)| (name.as_str(), health))))
+    let worst = health::worst(all.iter().map(|(name, health)| (name.as_str(), health)));
+    Ok(WorkloadsHealth { worst, waiting })
+}
+
+/// What a module waits for. Asks for the pods of one workload only once the module has waited for a while.
+pub(super) async fn wait_fact(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    health: &WorkloadsHealth,
+) -> Result<WaitFact, Error> {
+    let Some(first) = health.waiting.first() else { return Ok(WaitFact::Nothing) };
+    if !decide::explains_wait(manifest, ambient::now()) {
+        return Ok(WaitFact::Unknown);
+    }
+    let lack = match (&first.lack, &first.pods) {
+        (Some(lack), _) => Some(lack.clone()),
+        (None, Some((namespace, selector))) => {
+            health::lack_of_pods(&list_pods(target.cluster, namespace, selector).await?)
+        }
+        (None, None) => None,
+    };
+    Ok(decide::wait_fact(health, lack))
 }
 
 /// Lists the pods with these labels.

@@ -9,7 +9,7 @@ use tidegate_process::retry::Class;
 
 use super::{decide, share::NoRoom};
 use crate::{
-    controller::Failure,
+    controller::{Failure, chain},
     source::state::{ReadFailure, Remedy, SeenSecret},
 };
 
@@ -71,7 +71,7 @@ impl Problem {
         };
         let said = self.git().and_then(git::Error::said).map(ToString::to_string);
         let retry_after = asked_by_git.or_else(|| self.asked_by_kcp());
-        ReadFailure { reason: self.reason(), message: self.to_string(), said, remedy, retry_after }
+        ReadFailure { reason: self.reason(), message: chain(self), said, remedy, retry_after }
     }
 
     /// How long the control plane asks to wait.
@@ -151,5 +151,20 @@ impl Problem {
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
             Problem::Unrecorded(failure) => failure.class,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn the_message_about_a_file_has_its_cause_once() {
+        let source = io::Error::from_raw_os_error(28);
+        let error = git::Error::State { operation: "write to", path: "/state/mirror".into(), source };
+        let message = Problem::Git(error).failure().message;
+        assert_eq!(message, "cannot write to /state/mirror: No space left on device (os error 28)");
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     },
     conditions::{self, Status},
     diagnostic::{Diagnostic, Diagnostics, Severity},
+    landscape,
     name::Key,
     revision::Revision,
     status::seconds,
@@ -30,6 +31,8 @@ pub const FETCHED: &str = "Fetched";
 pub const APPLIED: &str = "Applied";
 /// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
+/// Reason of [`READY`] of a suspended source.
+pub const SUSPENDED: &str = "Suspended";
 /// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
 /// when nothing is left to prune, so that a restart does not forget that a change needs a
 /// confirmation.
@@ -37,6 +40,10 @@ pub const SCOPE: &str = "tidegate.dev/Scope";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
+
+/// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and
+/// [`APPLIED`] have the whole message.
+pub const READY_CHARS_MAX: usize = 200;
 
 /// The result of the last attempt to read the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,9 +139,10 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
         set(APPLIED, applied);
     }
     let ready = if fetched.holds { applied.as_ref().unwrap_or(&fetched) } else { &fetched };
-    set(READY, ready);
+    let ready = Verdict { message: ready.brief(), ..ready.clone() };
+    set(READY, &ready);
     if ready.stalled {
-        set(STALLED, &Verdict { holds: true, ..ready.clone() });
+        set(STALLED, &Verdict { holds: true, ..ready });
     } else {
         conditions::remove(&mut all, STALLED);
     }
@@ -165,13 +173,16 @@ pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSource
     let generation = source.metadata.generation;
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
-    let message = match &status.applied_revision {
-        Some(revision) => format!("the source is suspended; the objects of {revision} stay applied"),
-        None => "the source is suspended".to_owned(),
+    let objects = match &status.applied_revision {
+        Some(revision) => format!("; the objects of {revision} stay applied"),
+        None => String::new(),
     };
-    let message = format!("{message}{}", waiting_for_templates(source, is_read));
+    let rest = format!("{objects}{}", waiting_for_templates(source, is_read));
+    let suspension = landscape::suspension(&source.metadata);
+    let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
+    let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
     let now = Time(seconds(now));
-    conditions::set(&mut status.conditions, READY, Status::False, "Suspended", &message, generation, &now);
+    conditions::set(&mut status.conditions, READY, Status::False, SUSPENDED, &message, generation, &now);
     conditions::remove(&mut status.conditions, STALLED);
     status
 }
@@ -227,23 +238,55 @@ struct Verdict {
     stalled: bool,
     reason: &'static str,
     message: String,
+    /// What a user runs, and what that does, if a command resolves it.
+    command: Option<(String, String)>,
 }
 
 impl Verdict {
+    fn yes(reason: &'static str, message: String) -> Verdict {
+        Verdict { holds: true, stalled: false, reason, message, command: None }
+    }
+
     fn no(reason: &'static str, message: String) -> Verdict {
-        Verdict { holds: false, stalled: false, reason, message }
+        Verdict { holds: false, ..Verdict::yes(reason, message) }
     }
 
     fn stalled(self) -> Verdict {
         Verdict { stalled: true, ..self }
     }
+
+    /// A problem that a command resolves. `does` continues a sentence that begins with it: `deletes 3 objects`.
+    fn resolved_by(self, command: &str, does: String) -> Verdict {
+        Verdict { command: Some((command.to_owned(), does)), ..self }
+    }
+
+    /// The message in at most [`READY_CHARS_MAX`] characters. A command comes first and is whole: a user copies it.
+    fn brief(&self) -> String {
+        let Some((command, does)) = &self.command else { return cut(&self.message) };
+        let command = format!("`{command}`");
+        if READY_CHARS_MAX < command.chars().count() {
+            return cut(&format!("the command in condition {APPLIED} {does}"));
+        }
+        cut(&format!("{command} {does}; condition {APPLIED} names them"))
+    }
+}
+
+/// At most [`READY_CHARS_MAX`] characters of a text.
+fn cut(text: &str) -> String {
+    cut_to(text, READY_CHARS_MAX)
+}
+
+/// At most `max` characters of a text.
+fn cut_to(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+    }
 }
 
 fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
     match (pass.fetched, pass.attempted) {
-        (Fetched::Done, Some(revision)) => {
-            Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
-        }
+        (Fetched::Done, Some(revision)) => Verdict::yes("Fetched", format!("read {revision}")),
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
         (Fetched::Failed { reason, message, said, stalled }, _) => {
             let in_force = match pass.in_force {
@@ -251,7 +294,7 @@ fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
                 None => waiting_for_templates(source, pass.is_read),
             };
             let said = said.as_ref().map(|said| format!("{QUOTATION}{said:?}")).unwrap_or_default();
-            Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}{said}") }
+            Verdict { stalled: *stalled, ..Verdict::no(reason, format!("{message}{in_force}{said}")) }
         }
     }
 }
@@ -298,12 +341,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     waiting(source, revision, decision).or_else(|| {
         let count = number(decision.equal + decision.apply.len(), "definition");
         let note = unread_note(decision);
-        Some(Verdict {
-            holds: true,
-            stalled: false,
-            reason: "Applied",
-            message: format!("applied {revision}: {count}{note}"),
-        })
+        Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))
     })
 }
 
@@ -358,14 +396,16 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             let _ = write!(message, " {};", diagnostic.message);
         }
         let _ = write!(message, " to prune them, run `{command}`");
-        return Some(Verdict::no("PruneUnconfirmed", message).stalled());
+        let does = format!("prunes {} removed from git", number(unconfirmed, "object"));
+        return Some(Verdict::no("PruneUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if 0 < limited {
         let message = format!(
             "{} removed from git, more than the prune limit; to prune them, run `{command}`",
             number(limited, "object")
         );
-        return Some(Verdict::no("PruneLimit", message).stalled());
+        let does = format!("prunes {} removed from git", number(limited, "object"));
+        return Some(Verdict::no("PruneLimit", message).stalled().resolved_by(&command, does));
     }
     if !unreadable.is_empty() {
         let count = number(unreadable.len(), "object");

@@ -463,6 +463,42 @@ fn an_unconfirmed_prune_stands_in_the_condition_with_its_command() {
 }
 
 #[test]
+fn the_message_of_ready_fits_into_a_table_and_begins_with_the_command_that_helps() {
+    let kymas: Vec<String> = (0..100).map(|number| format!("Kyma/runtime-{number:03}")).collect();
+    let mut live = vec!["Watcher/w"];
+    live.extend(kymas.iter().map(String::as_str));
+    let world = World::new().declares(["Watcher/w"]).ours(live);
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let message = |type_: &str| &status.conditions.iter().find(|found| found.type_ == type_).unwrap().message;
+    let command = prune::confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+    let expected = format!("`{command}` prunes 100 objects removed from git; condition Applied names them");
+    assert_eq!(*message("Ready"), expected);
+    assert!(expected.chars().count() <= status::READY_CHARS_MAX, "{}", expected.len());
+    assert!(1000 < message("Applied").len() && message("Applied").contains("runtime-000"), "{}", message("Applied"));
+
+    let long = Fetched::Failed { reason: "Unreachable", message: "x".repeat(500), said: None, stalled: false };
+    let status = world.status(&source(), &long, "scope");
+    let ready = status.conditions.iter().find(|found| found.type_ == "Ready").unwrap();
+    assert_eq!(ready.message.chars().count(), status::READY_CHARS_MAX);
+}
+
+#[test]
+fn a_suspended_source_says_who_suspended_it_and_why() {
+    let mut source = source();
+    let note = "by alice since 2026-01-01T00:00:00Z: upgrade of the network";
+    let annotations = [(crate::api::names::annotation::SUSPENDED.to_owned(), note.to_owned())];
+    source.metadata.annotations = Some(annotations.into());
+    let message = |source: &GitSource| {
+        let status = status::suspended(source, true, Timestamp::UNIX_EPOCH);
+        status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
+    };
+    assert_eq!(message(&source), format!("suspended {note}"));
+    source.status =
+        Some(GitSourceStatus { applied_revision: Some("main@sha1:a".to_owned()), ..GitSourceStatus::default() });
+    assert_eq!(message(&source), format!("suspended {note}; the objects of main@sha1:a stay applied"));
+}
+
+#[test]
 fn the_same_pass_again_gives_the_same_status() {
     let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
     let mut source = source();

@@ -11,7 +11,7 @@ use tidegate_core::{
     changes::{Desired, Prune},
     object::{Gvk, Object, ObjectId},
     render,
-    status::{self, ManifestFacts, ManifestOutcome},
+    status::{self, ManifestFacts, ManifestOutcome, WaitFact},
 };
 use tidegate_process::retry::{self, Class};
 
@@ -120,6 +120,13 @@ pub(super) fn module_resources<'a>(
     }
 }
 
+/// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are.
+pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitFact {
+    let mut others = present.iter().filter(|metadata| Some(&metadata.id) != default);
+    let Some(first) = others.next() else { return WaitFact::Nothing };
+    WaitFact::For(format!("the deletion of {}{} by their users", first.id, more(1 + others.count())))
+}
+
 /// The message while the default custom resource is being deleted.
 pub(super) fn waiting_for_default(metadata: &Metadata) -> String {
     format!("waiting for the default module CR {} to be deleted", metadata.id)
@@ -138,6 +145,7 @@ pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFa
         applied: None,
         module_resource: None,
         requested: recorded::requested(manifest),
+        waits_for: WaitFact::Unknown,
     }
 }
 
@@ -157,6 +165,7 @@ pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
         applied: None,
         module_resource: None,
         requested: None,
+        waits_for: WaitFact::Nothing,
     })
 }
 
