@@ -4,4 +4,5 @@ mod brakes;
 mod deaf;
 mod kube;
 mod refuse;
+mod secrets;
 mod status;
