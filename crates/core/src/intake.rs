@@ -30,7 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use self::{
     ownership::OtherTool,
     prune::{Installed, Loss, Wait, confirm_command},
-    terms::{Follow, Terms, TermsError, policy, timeout},
+    terms::{Follow, Terms, TermsError, field_problem, policy, timeout},
 };
 use crate::{
     api::names,
