@@ -122,6 +122,10 @@
 
 // `pub` is what a module offers the others. What tests of other crates see is the list in `internals`.
 #![allow(unreachable_pub, reason = "only `cli` is public")]
+#![cfg_attr(
+    feature = "internals",
+    allow(clippy::missing_errors_doc, reason = "a private function says `Fails if` in its first paragraph")
+)]
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
 pub mod cli;

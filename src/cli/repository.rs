@@ -382,7 +382,7 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     let value = node.to_json();
     if let Some(violation) = schema.check(&value).first() {
         let (line, column) = node.key_position(&violation.path);
-        bail!("{shown}:{line}:{column}: {}", violation.message);
+        bail!("{shown}:{line}:{column}: {}", intake::field_problem(violation));
     }
     let source: GitSource = serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))?;
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })

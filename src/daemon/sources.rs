@@ -8,8 +8,7 @@ use tidegate_core::{
         self, GitSource,
         git_source::{GitRef, GitSourceSpec},
     },
-    name,
-    object::DisplayPath,
+    intake, name,
     schema::Schema,
     yaml,
 };
@@ -108,7 +107,7 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
         );
         if let Some(violation) = schema.check(&value).into_iter().next() {
             let (line, column) = document.key_position(&violation.path);
-            anyhow::bail!("{file}:{line}:{column}: {}: {}", DisplayPath(&violation.path), violation.message);
+            anyhow::bail!("{file}:{line}:{column}: {}", intake::field_problem(&violation));
         }
         let mut source: GitSource =
             serde_json::from_value(value).with_context(|| format!("{file}:{}: invalid GitSource", document.line))?;

@@ -5,6 +5,7 @@ mod deaf;
 mod kube;
 mod outage;
 mod refuse;
+mod secrets;
 mod status;
 mod told;
 mod waits;

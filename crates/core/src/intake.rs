@@ -32,7 +32,7 @@ pub use self::{
     ownership::OtherTool,
     prune::{Installed, Loss, Wait, confirm_command},
     source_file::SourceFile,
-    terms::{Follow, Terms, TermsError, policy, timeout},
+    terms::{Follow, Terms, TermsError, field_problem, policy, timeout},
 };
 use crate::{
     api::names,

@@ -11,7 +11,7 @@
 //! | Layer | Modules |
 //! | --- | --- |
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
-//! | definitions | [`schema`] what CRDs accept; [`kubernetes`] what Kubernetes itself accepts; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
+//! | definitions | [`schema`] what CRDs accept; [`kubernetes`] what Kubernetes itself accepts; [`secret`] Secrets whose kind is misspelt; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
 //! | plan | [`maintenance`] when a runtime may get an upgrade that requires downtime; [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
 //! | changes | [`inventory`], [`changes`], [`immutable`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`overview`] what is wrong, on one screen |
 
@@ -41,6 +41,7 @@ pub mod plan;
 pub mod render;
 pub mod revision;
 pub mod schema;
+pub mod secret;
 pub mod snapshot;
 pub mod status;
 pub mod template;

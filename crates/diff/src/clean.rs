@@ -65,6 +65,11 @@ pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
     }
 }
 
+/// Whether messages with this code quote texts that Tidegate did not write.
+pub fn is_foreign(code: &str) -> bool {
+    [TEMPLATE, REFUSED].contains(&code)
+}
+
 /// Scrubs the whole report, replaces digests by numbers if `are_numbers`, and computes the hunks.
 fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     let mut numbers = Numbers::default();
@@ -101,7 +106,7 @@ fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
         text(&mut conflict.field, false);
     }
     for Diagnostic { code, message, hint, .. } in &mut report.diagnostics {
-        let is_foreign = [TEMPLATE, REFUSED].contains(code);
+        let is_foreign = is_foreign(code);
         text(message, is_foreign);
         hint.iter_mut().for_each(|hint| text(hint, is_foreign));
     }

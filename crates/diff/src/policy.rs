@@ -90,8 +90,11 @@ struct Match {
 // === impl Policies ===
 
 impl Policies {
-    /// Adds all rules of another file. Fails with the name if a rule name is already used; then it
-    /// adds none.
+    /// Adds all rules of another file.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the name if a rule name is already used; then it adds none.
     pub fn add(&mut self, other: Policies) -> Result<(), String> {
         let taken = |policy: &&Policy| self.rules.iter().any(|own| own.name == policy.name);
         if let Some(policy) = other.rules.iter().find(taken) {

@@ -11,9 +11,9 @@ use crate::{
         git_source::{Allow, DeletionPolicy, GitSourceSpec, OnError},
         names::annotation,
     },
-    object::Digest,
+    object::{Digest, DisplayPath, PathPart},
     revision::Oid,
-    schema::duration_nanoseconds,
+    schema::{Violation, ViolationKind, duration_nanoseconds},
 };
 
 /// The reference to follow.
@@ -64,6 +64,20 @@ pub struct Terms {
     pub spec: GitSourceSpec,
 }
 
+/// What is wrong with a field of a GitSource, in a message. Does not repeat a URL, which may contain a password.
+pub fn field_problem(violation: &Violation) -> String {
+    let field = DisplayPath(&violation.path);
+    let is_url =
+        matches!(&violation.path[..], [PathPart::Key(spec), PathPart::Key(url)] if spec == "spec" && url == "url");
+    match violation.kind {
+        ViolationKind::Pattern if is_url => format!(
+            "{field} must be an https:// URL without user name, password, `?` and `#`, or an absolute path; put \
+             credentials into the Secret that spec.secretRef names"
+        ),
+        _ => format!("{field}: {}", violation.message),
+    }
+}
+
 /// Why the settings of a GitSource are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
@@ -101,7 +115,11 @@ impl Terms {
     const INTERVAL: Duration = Duration::from_secs(60);
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Parses the spec of a GitSource. Fails with the first invalid field.
+    /// Parses the spec of a GitSource.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first invalid field.
     pub fn from_source(source: &GitSource) -> Result<Terms, TermsError> {
         let spec = &source.spec;
         let interval = duration(spec.interval.as_deref(), "interval", Terms::INTERVAL)?;
@@ -162,6 +180,9 @@ fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
 }
 
 /// The prune settings of a GitSource. `confirmed` is the commit whose prunes a user confirmed.
+///
+/// # Errors
+///
 /// Fails if a limit is negative.
 pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
     let default = Policy::default();
@@ -178,7 +199,11 @@ pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy,
     })
 }
 
-/// The timeout of a GitSource. Fails if the field is not a duration.
+/// The timeout of a GitSource.
+///
+/// # Errors
+///
+/// Fails if the field is not a duration.
 pub fn timeout(spec: &GitSourceSpec) -> Result<Duration, TermsError> {
     duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)
 }

@@ -309,8 +309,11 @@ impl LandscapeFile {
         self.suspended.contains(&source.to_string())
     }
 
-    /// Reads JSON or YAML. Fails if the text is neither, has unknown fields, or contains a Kyma
-    /// twice.
+    /// Reads JSON or YAML.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is neither, has unknown fields, or contains a Kyma twice.
     pub fn parse(text: &str) -> Result<LandscapeFile, ReadError> {
         if text.trim_start().starts_with('{') {
             // JSON is several times faster to read, which matters for thousands of Kymas.

@@ -36,8 +36,11 @@ const RULES_MAX: usize = 1_000;
 /// The error for a file without rules.
 const NO_RULES: &str = "the file has no rules: add one, or omit the option";
 
-/// Parses rules. Fails at the first error. A file without rules is an error, because it protects
-/// nothing.
+/// Parses rules. A file without rules is an error, because it protects nothing.
+///
+/// # Errors
+///
+/// Fails at the first error.
 pub fn parse(text: &str) -> Result<Policies, FileError> {
     let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|error| FileError {
         line: error.line,
