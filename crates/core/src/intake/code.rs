@@ -23,3 +23,5 @@ pub const PRUNE_WAITS: &str = "prune-waits";
 pub const PRUNE_OTHER_TOOL: &str = "prune-other-tool";
 /// The API server rejected the object.
 pub const APPLY_FAILED: &str = "apply-failed";
+/// A push was found by polling although the source has a receiver.
+pub const PUSH_NOT_DELIVERED: &str = "push-not-delivered";
