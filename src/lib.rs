@@ -33,6 +33,7 @@
 //! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: `source` |
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
 //! | one pass over a GitSource | `source` |
+//! | what git hosts deliver, and which sources it wakes | [`tidegate_core::push`], `source`, `http` |
 //! | find modules in OCI registries beside the passes, keep them on disk | `components` |
 //! | read the policy of maintenance windows, again when its file changes | `maintenance` |
 //! | watch KCP, keep what the controllers need | `stores` |

@@ -21,6 +21,7 @@ mod known_objects;
 mod leave;
 mod load;
 mod local;
+pub(crate) mod receiver;
 pub mod registry;
 mod report;
 mod said;
@@ -245,6 +246,7 @@ struct SourcePass<'a> {
 impl SourcePass<'_> {
     async fn run(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         leave::guard(self).await?;
+        self.check_receiver(terms).await;
         match self.load(known, terms).await {
             Loading::Loaded => {}
             Loading::Waits(limit) => return Ok(Finish::Awaiting(limit)),
@@ -422,6 +424,7 @@ impl SourcePass<'_> {
     /// When the next pass is due.
     fn finish(&self, known: &KnownSource, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
         let (is_running, now) = (known.running.is_some(), Instant::now());
+        let again = again || (terms.receiver.is_some() && known.announced.is_undecided(now));
         decide::finish(terms, &known.fetch, is_running, enacted.class, again, now, ambient::fraction())
     }
 }

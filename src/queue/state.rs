@@ -398,7 +398,12 @@ impl Entry {
             || self.running.is_some()
             || self.pending.keys().any(|trigger| match trigger {
                 Trigger::Retry => self.class != Some(Class::Stalled),
-                Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Drift => true,
+                Trigger::Reported
+                | Trigger::Changed
+                | Trigger::Requested
+                | Trigger::Git
+                | Trigger::Push
+                | Trigger::Drift => true,
                 Trigger::Resync => false,
             })
     }

@@ -106,7 +106,9 @@ pub(super) fn scope(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[
         Trigger::Resync if is_due => Scope::Everything,
         // The agent has reported a change of the Kyma.
         Trigger::Reported => Scope::Kyma,
-        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Scope::Nothing,
+        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Push | Trigger::Retry => {
+            Scope::Nothing
+        }
     });
     triggered.fold(asked, Scope::max)
 }

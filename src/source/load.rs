@@ -243,13 +243,24 @@ impl SourcePass<'_> {
         // If this pass is dropped at the next `await`, the result is lost, and the next pass fetches again.
         let before = mem::take(&mut known.fetch);
         let result = match result {
-            Ok(end) => self.take_over(known, terms, end, taken).await,
+            Ok(end) => {
+                self.note_fetch(known, &end.fetched.revision, &running);
+                self.take_over(known, terms, end, taken).await
+            }
             Err(problem) => Err(problem),
         };
         self.fetch_ended(known, terms, &before, running.requested, result);
         if must_repeat {
             self.request_fetch(known, terms, Triggers::default());
         }
+    }
+
+    /// Records whether a delivery of the git host announced what a fetch found.
+    fn note_fetch(&self, known: &mut KnownSource, found: &Revision, running: &RunningFetch) {
+        let news = known.revision.attempted().is_some_and(|attempted| attempted != found).then_some(found);
+        let last = self.ctx.registry.receivers.last(self.key).map(|(last, _)| last);
+        let (triggers, since, now) = (running.triggers, running.since, Instant::now());
+        known.announced = mem::take(&mut known.announced).after_fetch(news, triggers, since, last, now);
     }
 
     /// Records how a fetch ended. `before` is the one before it.
@@ -598,6 +609,6 @@ impl SourcePass<'_> {
     }
 }
 
-fn secrets() -> cluster::Kind {
+pub(super) fn secrets() -> cluster::Kind {
     cluster::Kind::built_in(&Gvk::new("", "v1", "Secret")).expect("Secret is a built-in kind")
 }

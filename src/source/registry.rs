@@ -20,6 +20,7 @@ use crate::{
         failures::RenderFailures,
         load::{checks::Checks, fetches::Fetches},
         local::LocalRepositories,
+        receiver::Receivers,
     },
 };
 use tidegate_cluster::Cluster;
@@ -132,6 +133,7 @@ pub struct SourceRegistry {
     local: LocalRepositories,
     pub(super) fetches: Fetches,
     pub(super) checks: Checks,
+    pub(crate) receivers: Receivers,
 }
 
 /// What is known of each source.
@@ -190,6 +192,7 @@ impl SourceRegistry {
             local: LocalRepositories::default(),
             fetches: Fetches::default(),
             checks: Checks::default(),
+            receivers: Receivers::new(),
         }
     }
 
@@ -348,6 +351,11 @@ impl SourceRegistry {
         self.fetches.run(kcp, queue).await;
     }
 
+    /// Wakes sources when git hosts report pushes. Runs until it is dropped.
+    pub async fn run_receivers(&self, queue: &Queue) {
+        self.receivers.run(queue).await;
+    }
+
     /// Wakes a source when its repository on this machine changes. Runs until it is dropped.
     pub async fn watch_local(&self, queue: &Queue) {
         self.local.watch(queue).await;
@@ -425,6 +433,7 @@ impl SourceRegistry {
         };
         self.fetches.forget(source);
         self.checks.forget(source);
+        self.receivers.forget(source);
         give_back_memory();
         self.local.set(source, None);
         others

@@ -107,6 +107,7 @@ impl SourcePass<'_> {
         let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
+        let receiving = self.receiving(known, terms);
         let pass = status::Pass {
             fetched,
             attempted: known.revision.attempted(),
@@ -118,6 +119,7 @@ impl SourcePass<'_> {
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
             failures: &enacted.failures,
             handled: known.handled.as_deref(),
+            receiving: &receiving,
             scope: &scope,
             moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
         };

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::{
     known_objects::KnownObjects,
     load::{access::SourceAccess, checks::UncheckedRevision},
+    receiver::Announced,
     said::Said,
 };
 use crate::queue::Triggers;
@@ -29,6 +30,8 @@ pub(crate) struct KnownSource {
     pub(super) running: Option<RunningFetch>,
     /// The value of the annotation with which a user requested the last fetch that ended.
     pub(super) handled: Option<String>,
+    /// Whether deliveries of the git host announce its pushes.
+    pub(super) announced: Announced,
     /// The content of the Secret, as of the last successful fetch. A fetch that fails drops it.
     pub(super) access: Option<SourceAccess>,
     /// The revision that was read last.

@@ -11,6 +11,9 @@ mod forwarded;
 #[path = "../../fuzz/files.rs"]
 mod files;
 
+#[path = "../../fuzz/hooks.rs"]
+mod hooks;
+
 /// Mutations of each seed. They take about a second in all. Unlike a fuzzer, they get no guidance by coverage.
 const MUTATIONS: u64 = 3_000;
 /// Longest mutated input.
@@ -117,6 +120,11 @@ fn overrides_of_templates() {
 #[test]
 fn headers_of_gateways() {
     replay("xfcc", forwarded::xfcc);
+}
+
+#[test]
+fn webhooks_of_git_hosts() {
+    replay("hook", hooks::hook);
 }
 
 #[test]

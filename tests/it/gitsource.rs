@@ -51,6 +51,24 @@ const FIELDS: &[Field] = &[
     field("pruneLimit", r#"{"objects": 20}"#, "20", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
     field("pruneLimit.objects", "20", "-1", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
     field("pruneLimit.percent", "5", "101", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
+    field(
+        "receiver",
+        r#"{"secretRef": {"name": "landscape-hook"}}"#,
+        r#""landscape-hook""#,
+        "a_push_that_is_delivered_is_applied_long_before_the_next_poll",
+    ),
+    field(
+        "receiver.secretRef",
+        r#"{"name": "landscape-hook"}"#,
+        r#""landscape-hook""#,
+        "a_token_is_rotated_without_a_delivery_that_is_refused",
+    ),
+    field(
+        "receiver.secretRef.name",
+        r#""landscape-hook""#,
+        r#""""#,
+        "a_token_is_rotated_without_a_delivery_that_is_refused",
+    ),
     field("ref", r#"{"branch": "prod"}"#, "{}", "branches_tags_commits_and_the_head_can_be_followed"),
     field("ref.branch", r#""prod""#, r#""a branch""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field(

@@ -95,7 +95,7 @@ async fn a_daemon_whose_log_cannot_be_written_does_its_work() {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "--once", "--timeout=60s", "--kubeconfig"]).arg(&kubeconfig);
     command.arg("--state").arg(folder.path().join("state"));
-    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"]);
+    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"]);
     let ended = command.stderr(full).kill_on_drop(true).status().await.unwrap();
     assert_eq!(ended.code(), Some(0));
 }

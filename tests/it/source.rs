@@ -46,6 +46,7 @@ use crate::{
     stage::{ADMINISTRATORS, Server, scenarios},
 };
 
+mod receiver;
 mod remote;
 mod rules;
 
@@ -1147,6 +1148,8 @@ impl Daemon {
         tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
         let fetching = Arc::clone(&context);
         tasks.spawn(async move { fetching.sources.run_fetches(&fetching.kcp, &fetching.queue).await });
+        let receiving = Arc::clone(&context);
+        tasks.spawn(async move { receiving.sources.run_receivers(&receiving.queue).await });
         Daemon { context, namespace: namespace.to_owned(), feed, tasks }
     }
 

@@ -245,6 +245,8 @@ fn command_line(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Ve
         format!("--state={}", state.display()),
         format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
         format!("--health-address=127.0.0.1:{}", testbed::free_port()),
+        // No git host sends webhooks.
+        "--hooks-address=off".to_owned(),
         // The identity survives a restart, so that the daemon leads again at once.
         "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),

@@ -158,7 +158,8 @@ pub(super) fn running(running: Option<RunningFetch>, terms: &Terms, asked: Trigg
         Some(running) if running.settings != terms.fetching() => Running::Outdated(running.triggers),
         Some(running) => Running::Current(RunningFetch {
             triggers: running.triggers.union(asked),
-            again: running.again || asked.contains(Trigger::Git) || asked.contains(Trigger::Requested),
+            again: running.again
+                || [Trigger::Git, Trigger::Push, Trigger::Requested].iter().any(|one| asked.contains(*one)),
             ..running
         }),
     }
@@ -219,8 +220,8 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
     let is_asked = (requested.is_some() && requested != handled) || triggers.contains(Trigger::Requested);
     // While the git server asks to wait, only a user may hurry.
     let must_wait = last.failure().is_some_and(|failure| failure.remedy == Remedy::Later);
-    let is_triggered =
-        triggers.contains(Trigger::Git) || (last.failure().is_some() && triggers.contains(Trigger::Retry));
+    let is_news = triggers.contains(Trigger::Git) || triggers.contains(Trigger::Push);
+    let is_triggered = is_news || (last.failure().is_some() && triggers.contains(Trigger::Retry));
     is_over || is_asked || (is_triggered && !must_wait)
 }
 

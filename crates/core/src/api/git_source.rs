@@ -107,6 +107,9 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: Option<DeletionPolicy>,
+    /// Accepts deliveries of the git host at `/hooks/<namespace>/<name>`, so that a push is fetched at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<Receiver>,
     /// Suspends this source: no fetch, apply or prune.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
@@ -140,6 +143,14 @@ pub struct SecretRef {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+}
+
+/// Where deliveries of the git host come in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Receiver {
+    /// Secret with `token`, which the git host knows as well, and `previousToken` while the token is rotated.
+    pub secret_ref: SecretRef,
 }
 
 /// What a source may declare. An empty list allows everything.
@@ -214,7 +225,7 @@ pub struct GitSourceStatus {
     /// Generation that the status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Fetched`, `Applied`.
+    /// `Ready`, `Fetched`, `Applied`; `Received` with a receiver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,

@@ -27,3 +27,5 @@ pub const APPLY_FAILED: &str = "apply-failed";
 pub const SOURCE_FILE: &str = "source-file";
 /// The GitSource differs from the repository's file about itself.
 pub const SOURCE_DIFFERS: &str = "source-differs";
+/// A push was found by polling although the source has a receiver.
+pub const PUSH_NOT_DELIVERED: &str = "push-not-delivered";

@@ -1,12 +1,12 @@
 //! The status of a GitSource: computed once per pass from its findings.
 //!
-//! The conditions are `Ready`, `Fetched` and `Applied`. `Stalled` is added if only a new revision
-//! or a user can help, so that tools with kstatus rules distinguish waiting from failure. The
-//! status never contains text from a remote.
+//! The conditions are `Ready`, `Fetched` and `Applied`, and `Received` if the source has a receiver.
+//! `Stalled` is added if only a new revision or a user can help, so that tools with kstatus rules
+//! distinguish waiting from failure. The status never contains text from a remote.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Decision, Id, Wait, code, prune::confirm_command, text};
 use crate::{
@@ -31,6 +31,8 @@ pub const FETCHED: &str = "Fetched";
 pub const APPLIED: &str = "Applied";
 /// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
+/// Whether deliveries of the git host arrive. It takes no part in `Ready`: without them, polling finds each push.
+pub const RECEIVED: &str = "Received";
 /// Reason of [`READY`] of a suspended source.
 pub const SUSPENDED: &str = "Suspended";
 /// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
@@ -62,6 +64,31 @@ pub enum Fetched {
         stalled: bool,
     },
 }
+
+/// What a process knows of the deliveries of a source's git host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Receiving {
+    /// The source has no receiver.
+    #[default]
+    Off,
+    /// No delivery has named the source since this process began.
+    Waiting,
+    /// When the last delivery came that named the source.
+    Delivered(Timestamp),
+    /// No delivery announced this revision: polling found it.
+    Missed {
+        /// The revision.
+        revision: String,
+    },
+    /// The Secret of the receiver cannot be used, so every delivery is refused: one sentence.
+    Unusable(String),
+}
+
+/// Reason of [`RECEIVED`] if the Secret of the receiver cannot be used.
+const HOOK_SECRET: &str = "HookSecret";
+/// How long a time in [`RECEIVED`] stays if nothing else in the status changes: a storm of deliveries then costs one
+/// write a minute at most.
+const RECEIVED_WRITTEN: SignedDuration = SignedDuration::from_secs(60);
 
 /// What a source with overrides of templates holds up until this process has read it.
 pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templates (spec.templates) wait for it";
@@ -110,6 +137,8 @@ pub struct Pass<'a> {
     pub failures: &'a [(Id, String)],
     /// The value of the annotation with which a user requested the last fetch that ended.
     pub handled: Option<&'a str>,
+    /// The deliveries of the git host.
+    pub receiving: &'a Receiving,
     /// Digest of URL, ref and paths.
     pub scope: &'a str,
     /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
@@ -118,7 +147,17 @@ pub struct Pass<'a> {
 
 /// The status after a pass.
 pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
+    let mut status = without_deliveries(source, pass, now);
+    let is_written = source.status.as_ref() != Some(&status);
+    set_received(&mut status.conditions, source, pass.receiving, is_written, now);
+    status
+}
+
+/// The status after a pass, with the former condition about deliveries.
+fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
     let now = seconds(now);
+    let mut found = pass.diagnostics.clone();
+    found.extend(undelivered(source, pass.receiving));
     let before = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     let mut status = GitSourceStatus {
@@ -152,17 +191,16 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
     let Some(decision) = pass.decision else {
         status.applied_revision = before.applied_revision;
         status.counts = before.counts;
-        status.diagnostics = entries(pass.diagnostics.clone());
+        status.diagnostics = entries(found);
         return status;
     };
     let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
     status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
     status.withheld = withheld(pass, decision);
-    let mut diagnostics = pass.diagnostics.clone();
-    diagnostics.append(decision.diagnostics.clone());
-    diagnostics.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
-    status.diagnostics = entries(diagnostics);
+    found.append(decision.diagnostics.clone());
+    found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
+    status.diagnostics = entries(found);
     status
 }
 
@@ -436,6 +474,83 @@ fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Optio
             conditions::set(conditions, SCOPE, Status::True, "Settled", pass.scope, generation, &Time(now));
         }
     }
+}
+
+/// Records what is known of deliveries. `is_written` says whether the status is written anyway.
+fn set_received(
+    conditions: &mut Vec<Condition>,
+    source: &GitSource,
+    receiving: &Receiving,
+    is_written: bool,
+    now: Timestamp,
+) {
+    let before = conditions::find(conditions, RECEIVED);
+    let verdict = match receiving {
+        Receiving::Off => {
+            conditions::remove(conditions, RECEIVED);
+            return;
+        }
+        // An earlier process has said more. The Secret is usable by now.
+        Receiving::Waiting if before.is_some_and(|before| before.reason != HOOK_SECRET) => return,
+        Receiving::Waiting => Verdict {
+            holds: false,
+            stalled: false,
+            reason: "AwaitingDelivery",
+            message: format!("no delivery has arrived yet; {}", webhook(source)),
+        },
+        Receiving::Delivered(at) => {
+            let message = format!("the last delivery arrived at {}", seconds(*at));
+            if !is_written && before.is_some_and(|before| is_recent(before, *at)) {
+                return;
+            }
+            Verdict { holds: true, stalled: false, reason: "Delivered", message }
+        }
+        Receiving::Missed { revision } => {
+            let message = format!("polling found {revision}: no delivery announced it; {}", webhook(source));
+            Verdict { holds: false, stalled: false, reason: "NotDelivered", message }
+        }
+        Receiving::Unusable(why) => {
+            let message = format!("all deliveries are refused: {why}");
+            Verdict { holds: false, stalled: false, reason: HOOK_SECRET, message }
+        }
+    };
+    let is_known = *receiving != Receiving::Waiting;
+    let status = if is_known { Status::from(verdict.holds) } else { Status::Unknown };
+    let generation = source.metadata.generation;
+    let now = Time(seconds(now));
+    conditions::set(conditions, RECEIVED, status, verdict.reason, &verdict.message, generation, &now);
+}
+
+/// Whether a condition about deliveries has a time that needs no update for a delivery at `at`.
+fn is_recent(before: &Condition, at: Timestamp) -> bool {
+    let recorded = before.message.rsplit(' ').next().and_then(|time| time.parse::<Timestamp>().ok());
+    before.status == "True" && recorded.is_some_and(|recorded| at.duration_since(recorded) < RECEIVED_WRITTEN)
+}
+
+/// A warning about a push that no delivery announced. It stays when a new process begins.
+fn undelivered(source: &GitSource, receiving: &Receiving) -> Option<Diagnostic> {
+    match receiving {
+        Receiving::Missed { revision } => {
+            let message = format!("polling found {revision}, which no delivery of the git host announced");
+            Some(Diagnostic::warning(code::PUSH_NOT_DELIVERED, message).hint(webhook(source)))
+        }
+        Receiving::Waiting => {
+            let before = &source.status.as_ref()?.diagnostics;
+            let before = before.iter().find(|diagnostic| diagnostic.code == code::PUSH_NOT_DELIVERED)?;
+            Some(Diagnostic::warning(code::PUSH_NOT_DELIVERED, before.message.clone()))
+        }
+        Receiving::Off | Receiving::Delivered(_) | Receiving::Unusable(_) => None,
+    }
+}
+
+/// What to check at the git host.
+fn webhook(source: &GitSource) -> String {
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    format!(
+        "check the webhook of the repository: it sends pushes to the receiver's address with the path /hooks/{}/{}",
+        name(&source.metadata.namespace),
+        name(&source.metadata.name)
+    )
 }
 
 fn counts(pass: &Pass<'_>, decision: &Decision) -> Counts {

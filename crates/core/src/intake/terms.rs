@@ -42,6 +42,8 @@ pub struct Terms {
     pub timeout: Duration,
     /// Name of the Secret with credentials, in the GitSource's namespace.
     pub secret: Option<String>,
+    /// Name of the Secret with the tokens of the receiver, in the GitSource's namespace; `None` without a receiver.
+    pub receiver: Option<String>,
     /// Folder of template overrides.
     pub templates: Option<String>,
     /// Ignored files, as gitignore patterns.
@@ -136,6 +138,7 @@ impl Terms {
             interval,
             timeout: timeout(spec)?,
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
+            receiver: spec.receiver.as_ref().map(|receiver| receiver.secret_ref.name.clone()),
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
             ignore: spec.ignore.clone(),
             allow: spec.allow.clone().unwrap_or_default(),

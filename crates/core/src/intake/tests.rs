@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
-use crate::intake::status::{Fetched, Pass, Withheld};
+use crate::intake::status::{Fetched, Pass, Receiving, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
 
@@ -403,6 +403,78 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
     assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays active"));
 }
 
+/// A pass over a source that could not be read, so that only the deliveries change its status.
+fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&Revision>, at: i64) -> GitSource {
+    let failed =
+        Fetched::Failed { reason: "Unreachable", message: "no connection".to_owned(), said: None, stalled: false };
+    let pass = Pass {
+        fetched: &failed,
+        attempted: revision,
+        in_force: None,
+        is_read: false,
+        refused: false,
+        decision: None,
+        withheld: &[],
+        diagnostics: &Diagnostics::default(),
+        failures: &[],
+        handled: None,
+        receiving: &receiving,
+        scope: "scope",
+        moved: false,
+    };
+    let status = status::after_pass(before, &pass, Timestamp::from_second(at).unwrap());
+    GitSource { status: Some(status), ..before.clone() }
+}
+
+#[test]
+fn the_condition_received_says_whether_deliveries_arrive_and_costs_a_write_a_minute() {
+    let received = |source: &GitSource| {
+        let conditions = &source.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|condition| condition.type_ == "Received");
+        found.map(|found| format!("{} {}: {}", found.status, found.reason, found.message))
+    };
+    let delivered = |at| Receiving::Delivered(Timestamp::from_second(at).unwrap());
+    let webhook = "check the webhook of the repository: it sends pushes to the receiver's address with the path \
+                   /hooks/kcp-system/landscape";
+    let began = after_deliveries(&source(), Receiving::Waiting, None, 0);
+    let awaiting = format!("Unknown AwaitingDelivery: no delivery has arrived yet; {webhook}");
+    assert_eq!(received(&began).as_deref(), Some(awaiting.as_str()));
+
+    let first = after_deliveries(&began, delivered(100), None, 101);
+    let at = |time: &str| format!("True Delivered: the last delivery arrived at 1970-01-01T00:{time}Z");
+    assert_eq!(received(&first), Some(at("01:40")));
+    // A storm writes nothing for a minute, unless something else is written.
+    assert_eq!(after_deliveries(&first, delivered(159), None, 159), first);
+    assert_eq!(received(&after_deliveries(&first, delivered(160), None, 160)), Some(at("02:40")));
+    let commit = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+    assert_eq!(received(&after_deliveries(&first, delivered(110), Some(&commit), 110)), Some(at("01:50")));
+    // The next process has seen no delivery, and keeps what the last one said.
+    assert_eq!(after_deliveries(&first, Receiving::Waiting, None, 500), first);
+
+    let missed = Receiving::Missed { revision: commit.to_string() };
+    let missed = after_deliveries(&first, missed, None, 200);
+    let found = format!("polling found main@sha1:{COMMIT}");
+    let expected = format!("False NotDelivered: {found}: no delivery announced it; {webhook}");
+    assert_eq!(received(&missed), Some(expected));
+    let diagnostics = &missed.status.as_ref().unwrap().diagnostics;
+    let texts: Vec<String> =
+        diagnostics.iter().map(|one| format!("{} {}: {}", one.severity, one.code, one.message)).collect();
+    let expected =
+        format!("warning push-not-delivered: {found}, which no delivery of the git host announced; {webhook}");
+    assert_eq!(texts, [expected]);
+    let again = Receiving::Missed { revision: commit.to_string() };
+    assert_eq!(after_deliveries(&missed, again, None, 900), missed);
+    assert!(after_deliveries(&missed, delivered(901), None, 901).status.unwrap().diagnostics.is_empty());
+    assert_eq!(after_deliveries(&missed, Receiving::Waiting, None, 900), missed);
+
+    let unusable = Receiving::Unusable("Secret kcp-system/hook does not exist".to_owned());
+    let expected = "False HookSecret: all deliveries are refused: Secret kcp-system/hook does not exist";
+    let unusable = after_deliveries(&first, unusable, None, 1_000);
+    assert_eq!(received(&unusable).as_deref(), Some(expected));
+    assert_eq!(received(&after_deliveries(&unusable, Receiving::Waiting, None, 1_100)), Some(awaiting));
+    assert_eq!(received(&after_deliveries(&first, Receiving::Off, None, 1_000)), None);
+}
+
 #[test]
 fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
     let failed =
@@ -419,6 +491,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         diagnostics: &nothing,
         failures: &[],
         handled: None,
+        receiving: &Receiving::Off,
         scope: "scope",
         moved: false,
     };
@@ -671,6 +744,7 @@ impl World {
             diagnostics: &Diagnostics::default(),
             failures: &[],
             handled: None,
+            receiving: &Receiving::Off,
             scope,
             moved: self.moved,
         };

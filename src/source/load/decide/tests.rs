@@ -18,7 +18,7 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     assert!(!due(&last, only(Trigger::Changed)));
     assert!(due(&LastFetch { next: now, ..last.clone() }, only(Trigger::Changed)));
     assert!(due(&LastFetch { settings: Digest::of_bytes(b"another url"), ..last.clone() }, only(Trigger::Changed)));
-    for trigger in [Trigger::Git, Trigger::Requested] {
+    for trigger in [Trigger::Git, Trigger::Push, Trigger::Requested] {
         assert!(due(&last, only(trigger)), "{trigger:?}");
     }
     // After a success a retry is for KCP, not for the git server.
@@ -26,7 +26,9 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     assert!(due(&LastFetch { outcome: failed(Remedy::Edit), ..last.clone() }, only(Trigger::Retry)));
     // While the git server asks to wait, only a user may hurry.
     let later = LastFetch { outcome: failed(Remedy::Later), ..last };
-    assert!(!due(&later, only(Trigger::Retry)) && !due(&later, only(Trigger::Git)));
+    for trigger in [Trigger::Retry, Trigger::Git, Trigger::Push] {
+        assert!(!due(&later, only(trigger)), "{trigger:?}");
+    }
     assert!(due(&later, only(Trigger::Requested)) && due(&LastFetch { next: now, ..later }, only(Trigger::Retry)));
 }
 
@@ -120,6 +122,7 @@ fn a_fetch_in_progress_is_replaced_only_for_other_settings_and_repeated_for_what
         (Trigger::Drift, false),
         (Trigger::Retry, false),
         (Trigger::Git, true),
+        (Trigger::Push, true),
         (Trigger::Requested, true),
     ] {
         let expected = RunningFetch { triggers: only(Trigger::Resync).with(trigger), again, ..fetch.clone() };
