@@ -44,4 +44,5 @@ pub mod schema;
 pub mod snapshot;
 pub mod status;
 pub mod template;
+pub mod version_range;
 pub mod yaml;
