@@ -104,6 +104,7 @@ impl SourcePass<'_> {
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
+        let remarks = known.remarks.diagnostics();
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let pass = status::Pass {
@@ -115,6 +116,7 @@ impl SourcePass<'_> {
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
+            remarks: &remarks,
             failures: &enacted.failures,
             handled: known.handled.as_deref(),
             scope: &scope,

@@ -23,3 +23,7 @@ pub const PRUNE_WAITS: &str = "prune-waits";
 pub const PRUNE_OTHER_TOOL: &str = "prune-other-tool";
 /// The API server rejected the object.
 pub const APPLY_FAILED: &str = "apply-failed";
+/// Nothing reads a key of the Secret.
+pub const SECRET_KEY_UNREAD: &str = "secret-key-unread";
+/// The tag that a source follows was moved.
+pub const TAG_MOVED: &str = "tag-moved";

@@ -99,6 +99,8 @@ pub struct Pass<'a> {
     pub withheld: &'a [Withheld],
     /// The diagnostics of the revision, without those of the decision.
     pub diagnostics: &'a Diagnostics,
+    /// Warnings about the source itself.
+    pub remarks: &'a Diagnostics,
     /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
     /// The value of the annotation with which a user requested the last fetch that ended.
@@ -144,7 +146,9 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
     let Some(decision) = pass.decision else {
         status.applied_revision = before.applied_revision;
         status.counts = before.counts;
-        status.diagnostics = entries(pass.diagnostics.clone());
+        let mut diagnostics = pass.diagnostics.clone();
+        diagnostics.append(pass.remarks.clone());
+        status.diagnostics = entries(diagnostics);
         return status;
     };
     let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
@@ -153,6 +157,7 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
     status.withheld = withheld(pass, decision);
     let mut diagnostics = pass.diagnostics.clone();
     diagnostics.append(decision.diagnostics.clone());
+    diagnostics.append(pass.remarks.clone());
     diagnostics.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
     status.diagnostics = entries(diagnostics);
     status
