@@ -13,6 +13,7 @@ mod identity;
 mod observe;
 mod once;
 mod outage;
+mod proxy;
 mod ready;
 mod sources;
 
@@ -170,7 +171,9 @@ impl Daemon {
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
-        let state = git::State::open(&config.state).context("cannot use the state folder")?.with_engine(engines.git);
+        let proxy = proxy::of_environment(|name| std::env::var(name).ok())?;
+        let state = git::State::open(&config.state).context("cannot use the state folder")?;
+        let state = state.with_engine(engines.git).with_proxy(proxy);
         let identity = identity::holder(&config);
 
         let limits = Limits {

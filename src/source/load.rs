@@ -202,10 +202,8 @@ impl SourcePass<'_> {
     /// Requests a fetch. Returns whether it is in progress; if not, the source has a problem that it would not solve.
     /// `before` are the triggers of a fetch that this one replaces.
     fn request_fetch(&self, known: &mut KnownSource, terms: &Terms, before: Triggers) -> bool {
-        let secret = self.secret_key(terms);
-        let cached = decide::cached(known.access.take(), secret.as_ref(), self.triggers);
         let requested = status::requested(self.source);
-        match self.job(terms, secret, cached) {
+        match self.job(terms, known.access.take()) {
             Ok(job) => {
                 self.ctx.registry.fetches.begin(self.key, job);
                 known.running = Some(RunningFetch {
@@ -225,10 +223,13 @@ impl SourcePass<'_> {
         }
     }
 
-    fn job(&self, terms: &Terms, secret: Option<Key>, cached: Option<SourceAccess>) -> Result<Job, Problem> {
+    fn job(&self, terms: &Terms, last: Option<SourceAccess>) -> Result<Job, Problem> {
         let url = decide::url(terms, self.ctx.allow_local_sources || self.origin == Origin::CommandLine)?;
+        let secret = self.secret_key(terms);
+        let cached = decide::cached(last, secret.as_ref(), &url, self.triggers);
+        let proxy = terms.proxy_secret.as_ref().map(|name| Key::new(self.key.namespace(), name));
         let mirror = self.ctx.registry.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
-        Ok(Job { mirror, url, terms: terms.clone(), secret, cached })
+        Ok(Job { mirror, url, terms: terms.clone(), secret, proxy, cached })
     }
 
     /// Takes the result of a fetch. If the repository may have changed meanwhile, requests the next one.
@@ -288,10 +289,13 @@ impl SourcePass<'_> {
         taken: Duration,
     ) -> Result<(), Problem> {
         let FetchEnd { fetched, access } = end;
+        let unread = access.as_ref().and_then(SourceAccess::warning);
         known.access = access;
         let mirror =
             self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(fetched.revision.clone()))?;
         let (revision, follows) = (fetched.revision, fetched.fast_forward);
+        let moved = decide::moved_tag(terms, mirror.last_good().as_ref(), &revision);
+        known.remarks.fetched(unread, moved, &revision);
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
         match decide::fetched(terms, &revision, follows, active, known.revision.refused()) {

@@ -105,6 +105,7 @@ impl SourcePass<'_> {
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
+        let remarks = known.remarks.diagnostics();
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let receiving = self.receiving(known, terms);
@@ -117,6 +118,7 @@ impl SourcePass<'_> {
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
+            remarks: &remarks,
             failures: &enacted.failures,
             handled: known.handled.as_deref(),
             receiving: &receiving,

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus},
     definition,
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostic, Diagnostics},
     intake::status::Fetched,
     object::Digest,
     revision::{Oid, Revision},
@@ -34,6 +34,8 @@ pub(crate) struct KnownSource {
     pub(super) announced: Announced,
     /// The content of the Secret, as of the last successful fetch. A fetch that fails drops it.
     pub(super) access: Option<SourceAccess>,
+    /// What the last fetch found that is no problem of a revision.
+    pub(super) remarks: Remarks,
     /// The revision that was read last.
     pub(super) revision: KnownRevision,
     /// The revision that could not be checked in time.
@@ -46,6 +48,15 @@ pub(crate) struct KnownSource {
     pub(super) writes: KnownWrites,
     /// What the log has of definitions that are held back and of prunes that wait.
     pub(super) said: Said,
+}
+
+/// Warnings about the source itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remarks {
+    /// Keys of its Secret that nothing reads.
+    unread: Option<Diagnostic>,
+    /// A tag that was moved, and the revision that it then pointed to.
+    moved: Option<(Diagnostic, Revision)>,
 }
 
 /// The last fetch of a source.
@@ -262,6 +273,26 @@ impl Fetching {
                 Remedy::Secret(_) | Remedy::Edit => true,
             },
         })
+    }
+}
+
+// === impl Remarks ===
+
+impl Remarks {
+    /// Takes what a fetch found. A move of a tag is reported as long as its revision is the newest.
+    pub(super) fn fetched(&mut self, unread: Option<Diagnostic>, moved: Option<Diagnostic>, found: &Revision) {
+        self.unread = unread;
+        match moved {
+            Some(moved) => self.moved = Some((moved, found.clone())),
+            None => self.moved = self.moved.take().filter(|(_, revision)| revision == found),
+        }
+    }
+
+    /// The warnings.
+    pub(super) fn diagnostics(&self) -> Diagnostics {
+        let mut all = Diagnostics::default();
+        all.extend(self.unread.iter().chain(self.moved.iter().map(|(moved, _)| moved)).cloned());
+        all
     }
 }
 

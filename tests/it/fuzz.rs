@@ -141,3 +141,13 @@ fn packs_of_git_servers() {
 fn trees_in_packs() {
     replay("git_tree", properties::git_tree);
 }
+
+#[test]
+fn known_hosts_of_secrets() {
+    replay("git_known_hosts", properties::git_known_hosts);
+}
+
+#[test]
+fn urls_of_repositories() {
+    replay("git_url", properties::git_url);
+}

@@ -51,6 +51,8 @@ const FIELDS: &[Field] = &[
     field("pruneLimit", r#"{"objects": 20}"#, "20", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
     field("pruneLimit.objects", "20", "-1", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
     field("pruneLimit.percent", "5", "101", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
+    field("proxySecretRef", r#"{"name": "proxy"}"#, r#""proxy""#, "the_proxy_of_a_secret_is_used"),
+    field("proxySecretRef.name", r#""proxy""#, r#""""#, "the_proxy_of_a_secret_is_used"),
     field(
         "receiver",
         r#"{"secretRef": {"name": "landscape-hook"}}"#,
@@ -69,7 +71,12 @@ const FIELDS: &[Field] = &[
         r#""""#,
         "a_token_is_rotated_without_a_delivery_that_is_refused",
     ),
-    field("ref", r#"{"branch": "prod"}"#, "{}", "branches_tags_commits_and_the_head_can_be_followed"),
+    field(
+        "ref",
+        r#"{"branch": "prod"}"#,
+        r#"{"branch": "prod", "tag": "v1"}"#,
+        "branches_tags_commits_and_the_head_can_be_followed",
+    ),
     field("ref.branch", r#""prod""#, r#""a branch""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field(
         "ref.commit",
@@ -77,6 +84,8 @@ const FIELDS: &[Field] = &[
         r#""0123456""#,
         "branches_tags_commits_and_the_head_can_be_followed",
     ),
+    field("ref.name", r#""refs/pull/42/head""#, r#""main""#, "branches_tags_commits_and_the_head_can_be_followed"),
+    field("ref.semver", r#"">=1.0.0 <2.0.0""#, r#""newest""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field("ref.tag", r#""v1.4.0""#, r#""v1 .4""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field(
         "secretRef",
@@ -150,6 +159,53 @@ fn each_field_of_a_gitsource_has_a_row_in_the_documentation() {
 fn each_example_is_accepted() {
     for field in FIELDS {
         assert_eq!(answer(field.name, field.example), None, "{}", field.name);
+    }
+}
+
+#[test]
+fn a_url_that_is_often_tried_gets_a_sentence_and_a_valid_one_is_parsed_by_the_daemon() {
+    let quoted = |url: &str| serde_json::to_string(url).unwrap();
+    let forms = "supported are https://host/path, ssh://user@host/path, user@host:path, and file:///path or /path if \
+                 the daemon allows it";
+    for (url, expected) in [
+        ("http://git.example.com/a", "http:// is not encrypted: use https:// or ssh://"),
+        (
+            "https://anna:secret@git.example.com/a",
+            "user name and password belong in a Secret: name it in spec.secretRef",
+        ),
+        (
+            "ssh://git@github.com:team/a.git",
+            "an ssh:// URL has a slash after the host, and a colon only before a port: use ssh://git@host/path, or \
+             git@host:path without a scheme",
+        ),
+        (
+            "ssh://git:secret@git.example.com/a",
+            "an ssh URL must not contain a password: add the private key to a Secret as identity",
+        ),
+        ("https://git.example.com/a?token=secret", "a repository URL must not contain ? or #"),
+        ("git://git.example.com/a", forms),
+        ("ftp://git.example.com/a", forms),
+        ("https://", forms),
+        ("ssh:///a", forms),
+        ("git.example.com", forms),
+        ("https://git.example.com/a b", forms),
+    ] {
+        assert_eq!(answer("url", &quoted(url)).as_deref(), Some(expected), "{url}");
+    }
+    for url in [
+        "https://git.example.com",
+        "https://git.example.com:8443/team/a.git",
+        "ssh://git@git.example.com/team/a.git",
+        "ssh://git.example.com:2222/a",
+        "ssh://git@[2001:db8::1]:2222/a",
+        "git@git.example.com:team/a.git",
+        "git@ssh.dev.azure.com:v3/team/a%20b/c",
+        "git@git.example.com:/srv/a",
+        "file:///srv/a",
+        "/srv/with space",
+    ] {
+        assert_eq!(answer("url", &quoted(url)), None, "{url}");
+        url.parse::<tidegate_git::Url>().unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 }
 

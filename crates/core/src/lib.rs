@@ -46,4 +46,5 @@ pub mod secret;
 pub mod snapshot;
 pub mod status;
 pub mod template;
+pub mod version_range;
 pub mod yaml;

@@ -13,9 +13,9 @@
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
-//! services), checked after name resolution for every connection; repositories with SHA-256 ids; answers beyond the
-//! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
-//! environment, and prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's
+//! services), checked after name resolution for every connection; ssh hosts that the Secret's `known_hosts` does not
+//! know; repositories with SHA-256 ids; answers beyond the limits in [`limits`]. It runs no program, reads no configuration of the user or the system and no environment, and
+//! prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's
 //! status.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
@@ -33,8 +33,10 @@ pub use self::{
     local_changes::LocalWatch,
     mirror::{Fetched, Mirror},
     objects::Files,
-    remote::{Credentials, Reference, Remote},
+    proxy::{Proxy, ProxyProblem},
+    remote::{ClientCertificate, Credentials, Reference, Remote},
     server_message::ServerMessage,
+    ssh::{HostKey, HostKeyProblem, IdentityProblem, SshAccess},
     state::State,
     url::{ParseUrlError, Url},
 };
@@ -59,10 +61,13 @@ mod loose;
 mod mirror;
 mod objects;
 mod packet;
+mod proxy;
 mod remote;
 mod server_message;
+mod ssh;
 mod state;
 mod thread;
+mod transport;
 mod url;
 mod work;
 mod work_tree;

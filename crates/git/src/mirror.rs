@@ -71,7 +71,7 @@ pub struct Mirror {
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Holds the lock of the state folder.
-    _state: State,
+    state: State,
     engine: Engine,
     folder: PathBuf,
     pub(super) url: Url,
@@ -104,7 +104,7 @@ impl Mirror {
         let mirror = Mirror {
             shared: Arc::new(Shared {
                 engine: state.engine().clone(),
-                _state: state,
+                state,
                 settled: Mutex::default(),
                 refused: Mutex::default(),
                 writing: Arc::default(),
@@ -140,7 +140,9 @@ impl Mirror {
         let lock = tokio::time::timeout(remote.timeout, Arc::clone(&self.shared.fetching).lock_owned());
         let Ok(fetching) = lock.await else { return Err(Error::Busy { url: url() }) };
         let mirror = Arc::clone(&self.shared);
-        Fetch { mirror, remote: remote.clone(), deadline, hold: Arc::new(fetching) }.run().await
+        let mut remote = remote.clone();
+        remote.proxy = remote.proxy.or_else(|| self.shared.state.proxy().cloned());
+        Fetch { mirror, remote, deadline, hold: Arc::new(fetching) }.run().await
     }
 
     /// Reads the files of a fetched commit. Content that `previous` contains is shared with it.

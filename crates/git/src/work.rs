@@ -55,7 +55,8 @@ pub(super) enum Job {
     /// Peels an object to its commit, and points [`FETCHED`] to it.
     Resolve { id: Oid, good: Option<Oid>, is_whole: bool },
     /// Copies from a repository on this machine, and resolves what was copied.
-    Copy { from: PathBuf, reference: Reference, timeout: Duration, good: Option<(String, Oid)>, is_whole: bool },
+    /// The good commit is compared if it has this name, or in any case.
+    Copy { from: PathBuf, reference: Reference, timeout: Duration, good: Option<(Option<String>, Oid)>, is_whole: bool },
     /// Sends the files of a commit, without the bytes of blobs that are known.
     Commit { id: Oid, filter: Filter, limits: Limits, known: Vec<(Oid, u64)> },
     /// Sends the files of a tree, or a blob.
@@ -187,7 +188,8 @@ pub(super) fn perform(task: &Task, sink: Sink<'_>) -> Result<Answer, Trouble> {
         }
         Job::Copy { from, reference, timeout, good, is_whole } => {
             let (name, id) = copy::copy(&repository, from, reference, *timeout)?;
-            let good = good.as_ref().filter(|(good, _)| *good == name).map(|(_, commit)| *commit);
+            let is_meant = |good: &Option<String>| good.as_ref().is_none_or(|good| *good == name);
+            let good = good.as_ref().filter(|(good, _)| is_meant(good)).map(|(_, commit)| *commit);
             let found = resolve(&repository, id, good, *is_whole)?;
             Ok(Answer::Resolved(Resolved { name: Some(name), ..found }))
         }

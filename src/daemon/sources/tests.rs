@@ -23,7 +23,7 @@ fn a_source_is_named_after_its_repository() {
 }
 
 #[test]
-fn a_url_follows_main_or_the_branch_behind_the_mark() {
+fn a_url_follows_the_default_branch_or_the_one_behind_the_mark() {
     let source = named("https://git.example.com/landscape.git", "kcp-system").unwrap();
     assert_eq!(source.spec.reference, None);
     assert_eq!(source.metadata.namespace.as_deref(), Some("kcp-system"));

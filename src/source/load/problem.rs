@@ -28,6 +28,12 @@ pub(super) enum Problem {
     /// The Secret contains no valid credentials.
     #[error("Secret {secret} {what}")]
     Secret { secret: Key, what: &'static str, seen: SeenSecret },
+    /// The Secret contains no valid proxy, or does not exist.
+    #[error("Secret {secret} of spec.proxySecretRef {what}")]
+    ProxySecret { secret: Key, what: String },
+    /// A proxy is for https.
+    #[error("spec.proxySecretRef is for https:// URLs only: remove it, or use an https:// URL")]
+    ProxyForSsh,
     /// The API server did not return the Secret.
     #[error("cannot read Secret {secret}: {error}")]
     SecretRead { secret: Key, error: Box<cluster::Error> },
@@ -83,6 +89,8 @@ impl Problem {
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
             | Problem::Access { .. }
             | Problem::Rewritten { .. }
             | Problem::Git(_)
@@ -100,6 +108,8 @@ impl Problem {
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
@@ -116,6 +126,8 @@ impl Problem {
             Problem::Secret { seen, .. } | Problem::Access { seen, .. } => Some(seen),
             Problem::Url(_)
             | Problem::Local
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
             | Problem::Rewritten { .. }
             | Problem::TooLarge(_)
@@ -131,7 +143,8 @@ impl Problem {
             Problem::Url(_) => "InvalidURL",
             Problem::Local => "LocalSourceRefused",
             Problem::NoSecret(_) => "SecretNotFound",
-            Problem::Secret { .. } => "SecretInvalid",
+            Problem::Secret { .. } | Problem::ProxySecret { .. } => "SecretInvalid",
+            Problem::ProxyForSsh => "InvalidSpec",
             Problem::SecretRead { .. } => "SecretNotReadable",
             Problem::Rewritten { .. } => "Rewritten",
             Problem::TooLarge(_) | Problem::CheckTime { .. } => "LimitExceeded",
@@ -145,7 +158,11 @@ impl Problem {
         match self {
             Problem::Url(_) | Problem::Local | Problem::CheckTime { .. } => Class::Stalled,
             // A user can solve these at any time, and no watch reports it.
-            Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
+            Problem::NoSecret(_)
+            | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
+            | Problem::Rewritten { .. } => Class::Stalled,
             Problem::TooLarge(no_room) => no_room.class(),
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),

@@ -30,12 +30,38 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSourceSpec {
-    /// `https://…`, or a local path if the daemon allows it.
-    #[schemars(regex(pattern = pattern::GIT_URL), length(min = 1, max = 2048))]
+    /// `https://…`, `ssh://…` or `user@host:path`; a local path if the daemon allows it.
+    #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
+        {
+            "rule": "!self.startsWith('http://')",
+            "message": "http:// is not encrypted: use https:// or ssh://",
+        },
+        {
+            "rule": "!self.matches('^https://[^/]*@')",
+            "message": "user name and password belong in a Secret: name it in spec.secretRef",
+        },
+        {
+            "rule": "!self.matches('^ssh://[^/]*:[^/]*@')",
+            "message": "an ssh URL must not contain a password: add the private key to a Secret as identity",
+        },
+        {
+            "rule": "!self.matches('^ssh://([^/@]*@)?[^/@:\\\\[]+:[^/@]*[^0-9/@][^/@]*(/|$)')",
+            "message": "an ssh:// URL has a slash after the host, and a colon only before a port: use \
+                        ssh://git@host/path, or git@host:path without a scheme",
+        },
+        {
+            "rule": "self.startsWith('/') || !self.matches('[?#]')",
+            "message": "a repository URL must not contain ? or #",
+        },
+        {
+            "rule": pattern::GIT_URL_RULE,
+            "message": "supported are https://host/path, ssh://user@host/path, user@host:path, and file:///path or \
+                        /path if the daemon allows it",
+        },
+    ]))]
     pub url: String,
-    /// The reference to follow. Default: the branch `main`.
+    /// The reference to follow. Default: the default branch of the repository.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = {"branch": "main"}))]
     pub reference: Option<GitRef>,
     /// Folders and files with definitions. Default: the whole repository.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,9 +95,14 @@ pub struct GitSourceSpec {
         )
     )]
     pub timeout: Option<String>,
-    /// Secret with `username` and `password`, or `bearerToken`, and `ca.crt`.
+    /// Secret with the credentials. For `https`: `username` and `password`, or `bearerToken`; `ca.crt`; `tls.crt` and
+    /// `tls.key`. For `ssh`: `identity`, its `password`, and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
+    /// Secret with the HTTP proxy for an `https` URL: `address`; `username` and `password`; `noProxy`. Default: the proxy
+    /// of the daemon's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<SecretRef>,
     /// Folder of template overrides in this repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
@@ -116,11 +147,12 @@ pub struct GitSourceSpec {
     pub suspend: bool,
 }
 
-/// The reference to follow: exactly one of the three.
+/// The reference to follow: at most one. Default: the default branch of the repository.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "[has(self.branch), has(self.tag), has(self.commit)].filter(given, given).size() == 1",
-    "message": "exactly one of branch, tag or commit must be set",
+    "rule": "[has(self.branch), has(self.tag), has(self.semver), has(self.name), has(self.commit)]\
+             .filter(given, given).size() <= 1",
+    "message": "at most one of branch, tag, semver, name and commit may be set",
 }]))]
 pub struct GitRef {
     /// Branch.
@@ -131,6 +163,15 @@ pub struct GitRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::GIT_REF_NAME), length(min = 1, max = 255))]
     pub tag: Option<String>,
+    /// Range of versions, for example `^1.2` or `>=1.0.0 <2.0.0`: the tag with the highest version in it. Versions with
+    /// a pre-release count if a bound has one, for example `>=1.0.0-0`. A tag may begin with `v`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub semver: Option<String>,
+    /// Any reference by its full name, for example `refs/pull/42/head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::GIT_FULL_REF_NAME), length(min = 6, max = 255))]
+    pub name: Option<String>,
     /// Commit, in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::COMMIT))]

@@ -29,3 +29,7 @@ pub const SOURCE_FILE: &str = "source-file";
 pub const SOURCE_DIFFERS: &str = "source-differs";
 /// A push was found by polling although the source has a receiver.
 pub const PUSH_NOT_DELIVERED: &str = "push-not-delivered";
+/// Nothing reads a key of the Secret.
+pub const SECRET_KEY_UNREAD: &str = "secret-key-unread";
+/// The tag that a source follows was moved.
+pub const TAG_MOVED: &str = "tag-moved";

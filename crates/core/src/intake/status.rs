@@ -133,6 +133,8 @@ pub struct Pass<'a> {
     pub withheld: &'a [Withheld],
     /// The diagnostics of the revision, without those of the decision.
     pub diagnostics: &'a Diagnostics,
+    /// Warnings about the source itself.
+    pub remarks: &'a Diagnostics,
     /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
     /// The value of the annotation with which a user requested the last fetch that ended.
@@ -191,6 +193,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     let Some(decision) = pass.decision else {
         status.applied_revision = before.applied_revision;
         status.counts = before.counts;
+        found.append(pass.remarks.clone());
         status.diagnostics = entries(found);
         return status;
     };
@@ -199,6 +202,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     status.counts = Some(counts(pass, decision));
     status.withheld = withheld(pass, decision);
     found.append(decision.diagnostics.clone());
+    found.append(pass.remarks.clone());
     found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
     status.diagnostics = entries(found);
     status

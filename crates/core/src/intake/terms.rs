@@ -8,21 +8,28 @@ use super::Policy;
 use crate::{
     api::{
         GitSource,
-        git_source::{Allow, DeletionPolicy, GitSourceSpec, OnError},
+        git_source::{Allow, DeletionPolicy, GitRef, GitSourceSpec, OnError},
         names::annotation,
     },
     object::{Digest, DisplayPath, PathPart},
     revision::Oid,
     schema::{Violation, ViolationKind, duration_nanoseconds},
+    version_range::VersionRange,
 };
 
 /// The reference to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
+    /// The default branch of the repository.
+    Default,
     /// A branch.
     Branch(String),
     /// A tag.
     Tag(String),
+    /// The tag with the highest version in a range.
+    Versions(VersionRange),
+    /// A reference by its full name.
+    Name(String),
     /// A commit.
     Commit(Oid),
 }
@@ -44,6 +51,8 @@ pub struct Terms {
     pub secret: Option<String>,
     /// Name of the Secret with the tokens of the receiver, in the GitSource's namespace; `None` without a receiver.
     pub receiver: Option<String>,
+    /// Name of the Secret with the proxy, in the GitSource's namespace.
+    pub proxy_secret: Option<String>,
     /// Folder of template overrides.
     pub templates: Option<String>,
     /// Ignored files, as gitignore patterns.
@@ -84,8 +93,11 @@ pub fn field_problem(violation: &Violation) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// There are several references.
-    #[error("spec.ref contains more than one of branch, tag and commit")]
+    #[error("spec.ref contains more than one of branch, tag, semver, name and commit")]
     Reference,
+    /// The range of versions is invalid.
+    #[error("spec.ref.semver is not a range of versions: use a range such as ^1.2 or >=1.0.0 <2.0.0")]
+    Versions,
     /// The commit is invalid.
     #[error("spec.ref.commit is not a full commit id of 40 hexadecimal digits")]
     Commit,
@@ -139,6 +151,7 @@ impl Terms {
             timeout: timeout(spec)?,
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
             receiver: spec.receiver.as_ref().map(|receiver| receiver.secret_ref.name.clone()),
+            proxy_secret: spec.proxy_secret_ref.as_ref().map(|secret| secret.name.clone()),
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
             ignore: spec.ignore.clone(),
             allow: spec.allow.clone().unwrap_or_default(),
@@ -167,18 +180,22 @@ impl Terms {
 
     /// Digest of all settings that affect what is fetched.
     pub fn fetching(&self) -> Digest {
-        Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
+        let follow = format!("{:?}", self.follow);
+        Digest::from_value(&json!([self.url, follow, self.secret, self.proxy_secret, self.allow_rewrite]))
     }
 }
 
 fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
-    let reference = spec.reference.clone().unwrap_or_default();
-    match (reference.branch, reference.tag, reference.commit) {
-        (None, None, None) => Ok(Follow::Branch("main".to_owned())),
-        (Some(branch), None, None) => Ok(Follow::Branch(branch)),
-        (None, Some(tag), None) => Ok(Follow::Tag(tag)),
-        (None, None, Some(commit)) => commit.parse().map(Follow::Commit).map_err(|_| TermsError::Commit),
-        (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => Err(TermsError::Reference),
+    let GitRef { branch, tag, semver, name, commit } = spec.reference.clone().unwrap_or_default();
+    let versions = semver.map(|text| text.parse().map(Follow::Versions).map_err(|_| TermsError::Versions));
+    let commit = commit.map(|text| text.parse().map(Follow::Commit).map_err(|_| TermsError::Commit));
+    let (branch, tag, name) =
+        (branch.map(Follow::Branch).map(Ok), tag.map(Follow::Tag).map(Ok), name.map(Follow::Name).map(Ok));
+    let mut given = [branch, tag, versions, name, commit].into_iter().flatten();
+    match (given.next(), given.next()) {
+        (None, _) => Ok(Follow::Default),
+        (Some(one), None) => one,
+        (Some(_), Some(_)) => Err(TermsError::Reference),
     }
 }
 
@@ -257,7 +274,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_contract() {
         let terms = Terms::from_source(&GitSource::new("a", GitSourceSpec::default())).unwrap();
-        assert_eq!(terms.follow, Follow::Branch("main".to_owned()));
+        assert_eq!(terms.follow, Follow::Default);
         assert_eq!((terms.interval, terms.timeout), (Duration::from_secs(60), Duration::from_secs(60)));
         assert!(terms.policy.prune && !terms.suspend && terms.deletion == DeletionPolicy::Orphan);
         assert_eq!((terms.policy.limit_objects, terms.policy.limit_percent), (50, 10));
@@ -268,10 +285,28 @@ mod tests {
         let reference = crate::api::git_source::GitRef {
             branch: Some("main".to_owned()),
             tag: Some("v1".to_owned()),
-            commit: None,
+            ..GitRef::default()
         };
         let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
         assert_eq!(Terms::from_source(&GitSource::new("a", spec)).unwrap_err(), TermsError::Reference);
+    }
+
+    #[test]
+    fn each_kind_of_reference_is_followed() {
+        let follow = |reference: GitRef| {
+            let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
+            Terms::from_source(&GitSource::new("a", spec)).map(|terms| terms.follow)
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(follow(GitRef::default()), Ok(Follow::Default));
+        assert_eq!(follow(GitRef { branch: text("main"), ..GitRef::default() }), Ok(Follow::Branch("main".to_owned())));
+        assert_eq!(follow(GitRef { tag: text("v1"), ..GitRef::default() }), Ok(Follow::Tag("v1".to_owned())));
+        let name = "refs/pull/42/head";
+        assert_eq!(follow(GitRef { name: text(name), ..GitRef::default() }), Ok(Follow::Name(name.to_owned())));
+        let range = Follow::Versions("^1.2".parse().unwrap());
+        assert_eq!(follow(GitRef { semver: text("^1.2"), ..GitRef::default() }), Ok(range));
+        assert_eq!(follow(GitRef { semver: text("newest"), ..GitRef::default() }), Err(TermsError::Versions));
+        assert_eq!(follow(GitRef { commit: text("abc"), ..GitRef::default() }), Err(TermsError::Commit));
     }
 
     #[test]

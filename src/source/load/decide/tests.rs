@@ -56,6 +56,12 @@ fn a_revision_is_read_once_and_a_rewrite_must_be_allowed() {
     let allowed = json!({ "ref": { "branch": "main" }, "allowRewrite": true });
     let refusing = json!({ "ref": { "branch": "main" }, "onError": "RefuseRevision" });
     let tag = json!({ "ref": { "tag": "v1" } });
+    let (range, name) = (json!({ "ref": { "semver": "^1" } }), json!({ "ref": { "name": "refs/pull/4/head" } }));
+    let head = json!({ "ref": { "name": "refs/heads/main" } });
+    check(&json!({}), false, Some(&other()), false, FetchedRevision::Rewritten("the default branch".to_owned()));
+    check(&range, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&name, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&head, false, Some(&other()), false, FetchedRevision::Rewritten("refs/heads/main".to_owned()));
     check(&main, true, None, false, FetchedRevision::Read);
     check(&main, true, Some(&found()), false, FetchedRevision::Active);
     check(&main, true, Some(&other()), false, FetchedRevision::Read);
@@ -233,12 +239,15 @@ fn a_local_path_needs_the_permission_of_the_daemon() {
     assert_eq!(reason("/srv/git/dev", true), "valid");
     assert_eq!(reason("/srv/git/dev", false), "LocalSourceRefused");
     assert_eq!(reason("ftp://git.example.org/dev.git", true), "InvalidURL");
+    assert_eq!(reason("git@git.example.org:dev.git", false), "valid");
+    let proxied = Terms { proxy_secret: Some("proxy".to_owned()), ..terms("git@git.example.org:dev.git") };
+    assert_eq!(super::url(&proxied, true).unwrap_err().failure().reason, "InvalidSpec");
 }
 
 #[test]
 fn the_cached_secret_is_used_until_a_user_may_have_changed_it() {
     let check = |secret: Option<Key>, trigger, expected: bool| {
-        let found = cached(Some(access("7")), secret.as_ref(), only(trigger));
+        let found = cached(Some(access("7")), secret.as_ref(), &url(), only(trigger));
         assert_eq!(found.is_some(), expected, "{secret:?} {trigger:?}");
     };
     check(Some(key()), Trigger::Resync, true);
@@ -247,7 +256,10 @@ fn the_cached_secret_is_used_until_a_user_may_have_changed_it() {
     check(Some(key()), Trigger::Changed, false);
     check(Some(Key::new("kcp-system", "another")), Trigger::Resync, false);
     check(None, Trigger::Resync, false);
-    assert_eq!(cached(None, Some(&key()), only(Trigger::Resync)), None);
+    assert_eq!(cached(None, Some(&key()), &url(), only(Trigger::Resync)), None);
+    // For ssh, other keys of the Secret are read.
+    let ssh = "git@git.example.org:dev.git".parse().unwrap();
+    assert_eq!(cached(Some(access("7")), Some(&key()), &ssh, only(Trigger::Resync)), None);
 }
 
 #[test]
@@ -273,7 +285,7 @@ fn what_the_api_server_answers_about_the_secret_decides_the_fetch() {
         (Ok(None), "end SecretNotFound, Secret(SeenSecret(None))"),
         (Err(lost), "end SecretNotReadable, Retry"),
     ] {
-        assert_eq!(text(&after_secret(&key(), answer)), expected);
+        assert_eq!(text(&after_secret(&url(), &key(), answer)), expected);
     }
 }
 
@@ -302,9 +314,34 @@ fn a_request_carries_the_secret_and_the_reference() {
     let url: git::Url = terms.url.parse().unwrap();
     let request = remote(&terms, &url, &FetchAccess::Fresh(access("7")));
     assert_eq!(request.reference, Reference::Tag("v1".to_owned()));
-    assert_eq!((request.credentials, request.ca), (access("7").credentials, None));
+    let credentials = Some(git::Credentials::Bearer("token".to_owned()));
+    assert_eq!((request.credentials, request.ca), (credentials, None));
     let request = remote(&terms, &url, &FetchAccess::Anonymous);
     assert_eq!((request.credentials, request.ca, request.timeout), (None, None, terms.timeout));
+}
+
+#[test]
+fn a_request_over_ssh_carries_the_key_and_the_known_hosts() {
+    let terms = Terms::from_source(&source(&json!({ "ref": { "semver": "^1" } }))).unwrap();
+    let ssh = git::SshAccess { identity: Some("pem".to_owned()), ..git::SshAccess::default() };
+    let found = SourceAccess { content: Content::Ssh(ssh.clone()), ..access("7") };
+    let request = remote(&terms, &url(), &FetchAccess::Fresh(found));
+    assert_eq!((request.ssh, request.credentials), (Some(ssh), None));
+    assert_eq!(request.reference, Reference::Versions("^1".parse().unwrap()));
+}
+
+#[test]
+fn a_tag_that_was_moved_is_reported() {
+    let terms = |reference: Value| Terms::from_source(&source(&json!({ "ref": reference }))).unwrap();
+    let tag = terms(json!({ "tag": "main" }));
+    let message =
+        |terms: &Terms, last: Option<&Revision>| moved_tag(terms, last, &found()).map(|warning| warning.message);
+    assert_eq!(message(&tag, None), None);
+    assert_eq!(message(&tag, Some(&found())), None);
+    let moved = message(&tag, Some(&other())).unwrap();
+    assert!(moved.starts_with("the tag main was moved from "), "{moved}");
+    assert_eq!(message(&terms(json!({ "branch": "main" })), Some(&other())), None);
+    assert_eq!(message(&terms(json!({ "tag": "v2" })), Some(&other())), None);
 }
 
 #[test]
@@ -367,9 +404,14 @@ fn rejected() -> git::Error {
 }
 
 fn access(version: &str) -> SourceAccess {
-    let credentials = git::Credentials::Bearer("token".to_owned());
+    let credentials = Some(git::Credentials::Bearer("token".to_owned()));
     let seen = SeenSecret(Some(version.to_owned()));
-    SourceAccess { secret: key(), seen, credentials: Some(credentials), ca: None }
+    let content = Content::Https { credentials, ca: None, client: None };
+    SourceAccess { secret: key(), seen, content, unread: Vec::new() }
+}
+
+fn url() -> git::Url {
+    "https://git.example.org/dev.git".parse().unwrap()
 }
 
 fn key() -> Key {
