@@ -496,26 +496,23 @@ fn set_received(
         }
         // An earlier process has said more. The Secret is usable by now.
         Receiving::Waiting if before.is_some_and(|before| before.reason != HOOK_SECRET) => return,
-        Receiving::Waiting => Verdict {
-            holds: false,
-            stalled: false,
-            reason: "AwaitingDelivery",
-            message: format!("no delivery has arrived yet; {}", webhook(source)),
-        },
+        Receiving::Waiting => {
+            Verdict::no("AwaitingDelivery", format!("no delivery has arrived yet; {}", webhook(source)))
+        }
         Receiving::Delivered(at) => {
             let message = format!("the last delivery arrived at {}", seconds(*at));
             if !is_written && before.is_some_and(|before| is_recent(before, *at)) {
                 return;
             }
-            Verdict { holds: true, stalled: false, reason: "Delivered", message }
+            Verdict::yes("Delivered", message)
         }
         Receiving::Missed { revision } => {
             let message = format!("polling found {revision}: no delivery announced it; {}", webhook(source));
-            Verdict { holds: false, stalled: false, reason: "NotDelivered", message }
+            Verdict::no("NotDelivered", message)
         }
         Receiving::Unusable(why) => {
             let message = format!("all deliveries are refused: {why}");
-            Verdict { holds: false, stalled: false, reason: HOOK_SECRET, message }
+            Verdict::no(HOOK_SECRET, message)
         }
     };
     let is_known = *receiving != Receiving::Waiting;
