@@ -63,7 +63,7 @@ impl GitHost {
     /// Delivers a push of the repository at `url`, as GitHub does, with an id of its own.
     async fn push(&mut self, url: &str, reference: &str) -> Answer {
         self.sent += 1;
-        let body = json!({"ref": reference, "repository": {"clone_url": url}}).to_string();
+        let body = json!({"ref": reference, "repository": {"clone_url": url, "default_branch": "main"}}).to_string();
         self.send("push", &self.id(self.sent), &body).await
     }
 

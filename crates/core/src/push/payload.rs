@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Headers, Host, RepositoryAddress, address::decode};
-use crate::{intake::Follow, revision::Oid};
+use crate::{intake::Follow, revision::Oid, version_range::VersionTag};
 
 /// What a delivery says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Delivered {
 pub struct Push {
     /// The repository, by all of its URLs.
     pub repository: BTreeSet<RepositoryAddress>,
+    /// Its default branch in full, such as `refs/heads/main`; `None` if the delivery does not say.
+    pub default_branch: Option<String>,
     /// The refs.
     pub updates: Vec<Update>,
 }
@@ -48,6 +50,10 @@ pub enum ParseDeliveryError {
     Repository,
 }
 
+/// What precedes the name of a branch in a ref.
+const BRANCHES: &str = "refs/heads/";
+/// What precedes the name of a tag.
+const TAGS: &str = "refs/tags/";
 /// Maximum number of refs of one push that are considered. A push of more is a migration, and polling finds it.
 pub const UPDATES_MAX: usize = 1_000;
 
@@ -117,8 +123,15 @@ impl Push {
         };
         Push {
             repository: urls.into_iter().flatten().filter_map(|url| RepositoryAddress::parse(url)).collect(),
+            default_branch: None,
             updates: updates.into_iter().take(UPDATES_MAX).map(update).collect(),
         }
+    }
+
+    /// With the name of the default branch, which may be in full.
+    fn with_default_branch(self, name: Option<String>) -> Push {
+        let full = |name: String| if name.starts_with("refs/") { name } else { format!("{BRANCHES}{name}") };
+        Push { default_branch: name.map(full), ..self }
     }
 
     /// Whether the push is to the repository at this URL.
@@ -126,11 +139,21 @@ impl Push {
         RepositoryAddress::parse(url).is_some_and(|address| self.repository.contains(&address))
     }
 
-    /// Whether the push changes what a source follows. A source of a commit is named by a ref that points to it now.
+    /// Whether the push changes what a source follows. A source of a commit is named by a ref that points to it now, and
+    /// one of the default branch by any branch if the host does not say which is the default.
     pub fn names(&self, follow: &Follow) -> bool {
         self.updates.iter().any(|update| match follow {
-            Follow::Branch(name) => update.reference.strip_prefix("refs/heads/") == Some(name),
-            Follow::Tag(name) => update.reference.strip_prefix("refs/tags/") == Some(name),
+            Follow::Default => match &self.default_branch {
+                Some(name) => update.reference == *name,
+                None => update.reference.starts_with(BRANCHES),
+            },
+            Follow::Branch(name) => update.reference.strip_prefix(BRANCHES) == Some(name),
+            Follow::Tag(name) => update.reference.strip_prefix(TAGS) == Some(name),
+            Follow::Versions(range) => {
+                let tag = update.reference.strip_prefix(TAGS).and_then(VersionTag::parse);
+                tag.is_some_and(|tag| range.contains(&tag))
+            }
+            Follow::Name(name) => update.reference == *name,
             Follow::Commit(commit) => update.target == Some(*commit),
         })
     }
@@ -152,12 +175,13 @@ struct GitHubRepository {
     clone_url: Option<String>,
     ssh_url: Option<String>,
     html_url: Option<String>,
+    default_branch: Option<String>,
 }
 
 impl From<GitHub> for Push {
     fn from(GitHub { reference, after, repository }: GitHub) -> Push {
         let urls = [&repository.clone_url, &repository.ssh_url, &repository.html_url];
-        Push::new(urls.map(Option::as_ref), [(reference, after)])
+        Push::new(urls.map(Option::as_ref), [(reference, after)]).with_default_branch(repository.default_branch)
     }
 }
 
@@ -176,6 +200,7 @@ struct GitLabProject {
     git_http_url: Option<String>,
     git_ssh_url: Option<String>,
     web_url: Option<String>,
+    default_branch: Option<String>,
 }
 
 impl GitLab {
@@ -185,6 +210,7 @@ impl GitLab {
         let (reference, project) = (self.reference?, self.project?);
         let urls = [&project.git_http_url, &project.git_ssh_url, &project.web_url];
         let push = Push::new(urls.map(Option::as_ref), [(reference, self.after)]);
+        let push = push.with_default_branch(project.default_branch);
         ["push", "tag_push"].contains(&kind.as_str()).then_some(push)
     }
 }
@@ -323,6 +349,7 @@ struct AzureUpdate {
 struct AzureRepository {
     remote_url: Option<String>,
     ssh_url: Option<String>,
+    default_branch: Option<String>,
 }
 
 impl Azure {
@@ -331,7 +358,8 @@ impl Azure {
         let resource = self.resource.filter(|_| self.event_type == "git.push")?;
         let repository = resource.repository?;
         let updates = resource.ref_updates.into_iter().map(|update| (update.name, update.new_object_id));
-        Some(Push::new([repository.remote_url.as_ref(), repository.ssh_url.as_ref()], updates))
+        let push = Push::new([repository.remote_url.as_ref(), repository.ssh_url.as_ref()], updates);
+        Some(push.with_default_branch(repository.default_branch))
     }
 }
 

@@ -154,7 +154,9 @@ fn each_host_is_recognized_authenticated_and_read() {
             assert!(push.is_to(url), "{host:?}: {url} is not one of {:?}", push.repository);
         }
         assert!(!push.is_to("https://github.com/example-team/other"), "{host:?}");
-        assert!(push.names(&Follow::Branch("main".to_owned())), "{host:?}");
+        for follow in [Follow::Default, Follow::Branch("main".to_owned()), Follow::Name("refs/heads/main".to_owned())] {
+            assert!(push.names(&follow), "{host:?} {follow:?}");
+        }
         assert!(!push.names(&Follow::Branch("mai".to_owned())) && !push.names(&Follow::Tag("main".to_owned())));
     }
 }
@@ -263,6 +265,12 @@ fn tags_deletions_and_several_refs_are_read() {
     let tag = headers(&[("x-gitlab-event", "Tag Push Hook")]);
     let tag = push(Host::GitLab, &tag, include_str!("payloads/gitlab-tag.json"));
     assert!(tag.names(&Follow::Tag("v1.0.0".to_owned())) && !tag.names(&Follow::Branch("v1.0.0".to_owned())));
+    for (range, expected) in [("^1.0", true), ("^2.0", false)] {
+        assert_eq!(tag.names(&Follow::Versions(range.parse().unwrap())), expected, "{range}");
+    }
+    let next = include_str!("payloads/github.json").replace("refs/heads/main", "refs/heads/next");
+    let next = push(Host::GitHub, &sent(Host::GitHub, TOKEN, b""), &next);
+    assert!(!next.names(&Follow::Default) && next.names(&Follow::Name("refs/heads/next".to_owned())));
     let cloud = headers(&[("x-event-key", "repo:push"), ("x-hook-uuid", "1")]);
     let cloud = push(Host::BitbucketCloud, &cloud, include_str!("payloads/bitbucket-cloud.json"));
     let refs: Vec<&str> = cloud.updates.iter().map(|update| update.reference.as_str()).collect();

@@ -28,12 +28,13 @@ fn push(url: &str, reference: &str) -> Push {
 #[test]
 fn a_push_wakes_only_sources_whose_secret_url_and_ref_it_names() {
     let receiver = json!({"secretRef": {"name": "hook"}});
+    let main = json!({"branch": "main"});
     let url = "https://git.example.com/team/landscape.git";
     let sources = [
-        source("main", json!({"url": url, "receiver": receiver})),
-        source("by-ssh", json!({"url": "git@GIT.example.com:team/landscape", "receiver": receiver})),
+        source("main", json!({"url": url, "ref": main, "receiver": receiver})),
+        source("by-ssh", json!({"url": "git@GIT.example.com:team/landscape", "ref": main, "receiver": receiver})),
         source("tag", json!({"url": url, "ref": {"tag": "v1"}, "receiver": receiver})),
-        source("suspended", json!({"url": url, "suspend": true, "receiver": receiver})),
+        source("suspended", json!({"url": url, "ref": main, "suspend": true, "receiver": receiver})),
         source("other-branch", json!({"url": url, "ref": {"branch": "next"}, "receiver": receiver})),
         source("other-url", json!({"url": "https://git.example.com/team/other", "receiver": receiver})),
         source("other-secret", json!({"url": url, "receiver": {"secretRef": {"name": "hook-2"}}})),
