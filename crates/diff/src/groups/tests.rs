@@ -8,7 +8,7 @@ fn labels(count: usize) -> Labels {
             ("same".to_owned(), "same".to_owned()),
             ("tidegate.dev/source".to_owned(), ["a", "b"][number % 2].to_owned()),
         ]);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             labels.insert("stage".to_owned(), "prod".to_owned());
         }
         labels
