@@ -240,11 +240,16 @@ fn after_failure(failure: &Failure, attempt: u32, interval: Duration) -> Finish 
     failure.retry_after().map_or(Finish::Failed(class), |asked| Finish::FailedFor(class, delay(asked)))
 }
 
+/// Failures of one pass after which an outage of the control plane, if there is one, is known.
+const OUTAGE_AFTER: u32 = 3;
+
 /// Logs the first failure, and then each time that the number of attempts doubles. A failure that lasts a day would
 /// otherwise fill the log. While the control plane cannot be reached, one line a minute says so for all passes.
 fn log(failure: &Failure, attempt: u32, is_outage: bool) {
     let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
-    let is_of_outage = is_outage && failure.error.downcast_ref().is_some_and(cluster::Error::is_unreachable);
+    let is_unreachable = failure.error.downcast_ref().is_some_and(cluster::Error::is_unreachable);
+    // The first passes that fail may do so before the outage is known as one.
+    let is_of_outage = is_unreachable && (is_outage || attempt <= OUTAGE_AFTER);
     match failure.class {
         _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
         _ if is_of_outage => tracing::debug!(reason, error, "pass failed"),

@@ -208,8 +208,8 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
-    /// Makes everything due that waits for a retry after a failure of these classes. Their attempts count on: what fails
-    /// again waits as long as before.
+    /// Makes everything due that waits for a retry after a failure of these classes. The number of attempts stays: what
+    /// fails again waits as long as before.
     pub(super) fn hurry(&mut self, classes: &[Class], now: Instant) {
         let waits =
             |entry: &Entry| entry.running.is_none() && entry.class.is_some_and(|class| classes.contains(&class));

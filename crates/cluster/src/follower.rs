@@ -93,6 +93,8 @@ const WATCH: Duration = Duration::from_secs(290);
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// A watch without data for this long is dead: the API server sends bookmarks every minute and ends it by itself.
 const SILENCE_MAX: Duration = Duration::from_secs(330);
+/// Failures of one watch after which an outage of the cluster, if there is one, is known.
+const OUTAGE_AFTER: u32 = 3;
 /// Limit of a line: an object of etcd's maximum size, in JSON, with a margin.
 const LINE_LEN_MAX: usize = 16 << 20;
 /// Default interval of asking again for a kind that is not served.
@@ -277,7 +279,8 @@ where
             return Duration::ZERO;
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
-        if error.is_unreachable() && self.cluster.outage().is_some() {
+        let is_outage = error.is_unreachable() && (self.cluster.outage().is_some() || failures <= OUTAGE_AFTER);
+        if is_outage {
             // One line says so for all watches: see `Cluster::outage`.
             tracing::debug!(cluster = %self.cluster.name(), %kind, reason = error.reason(), "watch interrupted");
         } else if failures > 1 && failures.is_power_of_two() {

@@ -84,11 +84,11 @@ pub fn message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> 
         .map(|condition| condition.message.as_str())
 }
 
-/// Records the digest that `type_` is true for, in its reason: [`APPLIED_REASON`], a colon and the digest. `message` says
-/// it to people. Returns whether anything except the time changed.
+/// Records the digest that `type_` is true for, in its reason: [`APPLIED_REASON`], a colon and the digest. `message`
+/// says it to people. Returns whether anything except the time changed.
 ///
-/// Earlier versions wrote the digest into the message. Such a condition stays as it is until the digest changes, so that
-/// a landscape that they left is not written anew.
+/// Earlier versions wrote the digest into the message. Such a condition stays as it is until the digest changes, so
+/// that a landscape that they left is not written anew.
 pub fn record(
     conditions: &mut Vec<Condition>,
     type_: &str,

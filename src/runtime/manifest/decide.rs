@@ -393,8 +393,8 @@ pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgemen
     }
 }
 
-/// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would only
-/// delay them.
+/// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would
+/// only delay them.
 const WAIT_DETAILS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether a module has waited so long that its status says for what.
