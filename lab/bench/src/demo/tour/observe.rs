@@ -56,7 +56,7 @@ impl Tour<'_> {
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
         let (mut mark, mut since) = (self.mark(), Instant::now());
         report::waiting(&format!("no request to a runtime and no write to the KCP for {duration:?}"));
-        let seen = self.until("nothing is done while nothing changes", async || {
+        let seen = testbed::until(DEADLINE, async || {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
             if kcp.writes() + skrs.requests() > 0 {
@@ -65,7 +65,7 @@ impl Tour<'_> {
             }
             if duration <= since.elapsed() { Ok(()) } else { Err(requests) }
         });
-        seen.await
+        seen.await.map_err(|late| anyhow!("nothing is done while nothing changes: {late}"))
     }
 
     /// Runs a command of this program in the repository, as the user would, and prints the command. Returns its exit
