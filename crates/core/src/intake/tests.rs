@@ -416,6 +416,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         decision: None,
         withheld: &[],
         diagnostics: &Diagnostics::default(),
+        remarks: &Diagnostics::default(),
         failures: &[],
         handled: None,
         receiving: &receiving,
