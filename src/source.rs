@@ -377,8 +377,8 @@ impl SourcePass<'_> {
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
     }
 
-    /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says that
-    /// a removal waits.
+    /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says
+    /// that a removal waits.
     fn wake_runtimes(&self) {
         let name = self.key.to_string();
         let manifests = self.ctx.stores.manifests();

@@ -372,8 +372,8 @@ pub(super) fn rollout(plan: &RuntimePlan) -> RolloutFact {
     RolloutFact::Waiting { reason, message: each.collect::<Vec<_>>().join("; ") }
 }
 
-/// What a commit would remove from the runtime and waits for a confirmation. `are_visited` is whether this process knows
-/// all sources: before that, what the status says stays.
+/// What a commit would remove from the runtime and waits for a confirmation. `are_visited` is whether this process
+/// knows all sources: before that, what the status says stays.
 pub(super) fn removal(kyma: &Kyma, waiting: Option<Arc<str>>, are_visited: impl FnOnce() -> bool) -> RemovalFact {
     let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let is_said = conditions::find(conditions, conditions::REMOVAL).is_some();

@@ -2,8 +2,8 @@
 //!
 //! A finalizer keeps the GitSource until then. An object that another source declares stays as it is, with the label: a
 //! label that names no GitSource protects nothing, so the other source takes the object over without a delete. Tidegate
-//! deletes nothing that a source might declare that has not been read yet, nothing while the GitSource is suspended, and
-//! nothing at all before a user has confirmed what must be confirmed when git removes it.
+//! deletes nothing that a source might declare that has not been read yet, nothing while the GitSource is suspended,
+//! and nothing at all before a user has confirmed what must be confirmed when git removes it.
 //!
 //! A GitSource that goes with its definition or its namespace leaves its objects as they are, with the label, until a
 //! user confirms that deletion. So a GitSource that comes back finds them again, and writes nothing.

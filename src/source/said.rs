@@ -165,8 +165,8 @@ mod tests {
         let place = |path: &str, line| Place { path: Arc::from(path), line, column: 1 };
         let mut decision = Decision::default();
         let held = |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why };
-        decision.held.insert(id(Kind::Kyma, "d"), held(false));
-        decision.held.insert(id(Kind::Kyma, "e"), held(true));
+        decision.held.insert(id(Kind::Kyma, "d"), held(HeldFor::Problem));
+        decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
         diagnostics.push(Diagnostic::error("schema", "`channel` is missing").at(place("other.yaml", 1)));

@@ -56,8 +56,8 @@ pub struct Declared {
     pub digest: Arc<str>,
     /// Its place.
     pub place: Place,
-    /// Whether Tidegate may take over an existing object without Tidegate's ownership label, or one of another source with
-    /// other content.
+    /// Whether Tidegate may take over an existing object without Tidegate's ownership label, or one of another source
+    /// with other content.
     pub adopt: bool,
     /// Definitions of the same source that it depends on.
     pub needs: Vec<Id>,

@@ -128,10 +128,11 @@ impl Wait {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::sync::Arc;
 
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
-    use tidegate_core::definition::{Allow, Kind};
+    use tidegate_core::{api::git_source::GitSourceStatus, definition::Allow};
 
     use super::*;
     use crate::source::fixtures::source;
@@ -193,6 +194,44 @@ mod tests {
         assert_eq!((unread.reason(), unread.finish()), ("PruneWaits", Finish::Failed(Class::Waiting)));
         assert!(unread.message().ends_with("s8, kcp-system/s9"), "{}", unread.message());
         assert_eq!((Wait::Suspended.reason(), Wait::Suspended.finish()), ("Suspended", Finish::Done));
+        let unconfirmed = Wait::Unconfirmed("because".to_owned());
+        assert_eq!((unconfirmed.reason(), unconfirmed.finish()), ("PruneUnconfirmed", Finish::Done));
+        assert_eq!(unconfirmed.message(), "because");
+    }
+
+    #[test]
+    fn what_runtimes_lose_is_confirmed_with_the_commit_that_the_status_names() {
+        const COMMIT: &str = "0123456789012345678901234567890123456789";
+        let kyma: BTreeSet<Id> = [(Kind::Kyma, Key::new("kcp-system", "a"))].into();
+        let leaving = |revision: Option<&str>, confirmed: Option<&str>| {
+            let mut source = source(&json!({"deletionPolicy": "Delete"}));
+            let status =
+                GitSourceStatus { attempted_revision: revision.map(str::to_owned), ..GitSourceStatus::default() };
+            source.status = Some(status);
+            let annotation = confirmed.map(|value| (annotation::CONFIRM_PRUNE.to_owned(), value.to_owned()));
+            source.metadata.annotations = Some(annotation.into_iter().collect());
+            source
+        };
+        let revision = format!("main@sha1:{COMMIT}");
+        let other = COMMIT.replace('0', "f");
+        for (source, objects, waits) in [
+            (leaving(Some(&revision), None), &kyma, true),
+            (leaving(Some(&revision), Some(&other)), &kyma, true),
+            (leaving(Some(&revision), Some(COMMIT)), &kyma, false),
+            (leaving(Some(&revision), Some(&revision)), &kyma, false),
+            (leaving(None, Some(COMMIT)), &kyma, true),
+            (leaving(None, Some("worktree")), &kyma, false),
+            (leaving(Some(&revision), None), &BTreeSet::new(), false),
+        ] {
+            let wait = unconfirmed(&source, objects, &[]);
+            assert_eq!(wait.is_some(), waits, "{:?} {:?}", source.status, source.metadata.annotations);
+            if let Some(wait) = wait {
+                assert!(is_news(&source, &wait));
+                let mut said = source.clone();
+                said.status = Some(status::not_ready(&source, wait.reason(), &wait.message(), Timestamp::UNIX_EPOCH));
+                assert!(!is_news(&said, &wait));
+            }
+        }
     }
 
     #[test]

@@ -201,8 +201,8 @@ pub(super) fn limit(policy: &Policy, declared: usize) -> usize {
     policy.limit_objects.min(share).max(LIMIT_MIN)
 }
 
-/// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and the
-/// command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the last commit.
+/// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and
+/// the command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the last commit.
 pub fn unconfirmed_end(
     source: &Key,
     commit: Option<Oid>,

@@ -138,8 +138,8 @@ pub fn names_all<'a>(declared: &serde_json::Value, installed: impl IntoIterator<
     installed.into_iter().all(|one| modules.iter().any(|module| module["name"] == one.module.as_str()))
 }
 
-/// What runtimes lose when a ModuleTemplate is applied over the live object, of the same version. `objects` are those of
-/// [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes.
+/// What runtimes lose when a ModuleTemplate is applied over the live object, of the same version. `objects` are those
+/// of [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes.
 pub fn of_template<'a>(
     template: &Key,
     objects: Option<Vec<ObjectId>>,

@@ -88,8 +88,8 @@ pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], p
     first_of_users(manifest, siblings, present).map(|first| waiting_for(&first))
 }
 
-/// The first custom resource of users, where it is, and how many more there are; none if `present` has none of theirs. The
-/// custom resources of the module itself, and those that a controller created, are not the users'.
+/// The first custom resource of users, where it is, and how many more there are; none if `present` has none of theirs.
+/// The custom resources of the module itself, and those that a controller created, are not the users'.
 pub(in crate::runtime::manifest) fn first_of_users(
     manifest: &Manifest,
     siblings: &[Arc<Manifest>],

@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    api::names::annotation,
+    api::{GitSource, git_source::GitSourceSpec, names::annotation},
     definition::module_objects,
-    intake::{Declared, Policy},
+    diagnostic::Diagnostics,
+    intake::{
+        Declared, Policy,
+        status::{self, Fetched, Pass, Withheld},
+    },
+    revision::Revision,
     yaml,
 };
 
@@ -81,18 +87,18 @@ fn objects(text: &str) -> ModuleObjects {
 #[test]
 fn objects_leave_a_version_unless_they_stay_in_runtimes_anyway() {
     let config =
-        |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: n}}\n---\n");
+        |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: ns}}\n---\n");
     let namespace = |annotations: &str| {
         format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: data, annotations: {annotations}}}\n---\n")
     };
-    let kept = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, namespace: n, annotations: \
+    let kept = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, namespace: ns, annotations: \
                 {tidegate.dev/prune: disabled}}\n---\n";
     let leaves = |old: String, new: Option<&str>| -> Vec<String> {
         leaving(&objects(&old), new.map(objects).as_ref()).iter().map(ToString::to_string).collect()
     };
     let (a, b) = (config("a"), config("b"));
-    assert_eq!(leaves(format!("{b}{a}"), Some(&a)), ["ConfigMap n/b"]);
-    assert_eq!(leaves(format!("{b}{a}"), None), ["ConfigMap n/a", "ConfigMap n/b"]);
+    assert_eq!(leaves(format!("{b}{a}"), Some(&a)), ["ConfigMap ns/b"]);
+    assert_eq!(leaves(format!("{b}{a}"), None), ["ConfigMap ns/a", "ConfigMap ns/b"]);
     assert_eq!(leaves(a.clone(), Some(&format!("{a}{b}"))), [""; 0]);
     assert_eq!(leaves(format!("{a}{}", namespace("{}")), Some(&a)), [""; 0], "it has users' data");
     assert_eq!(leaves(format!("{a}{}", namespace("{tidegate.dev/prune: enabled}")), Some(&a)), ["Namespace data"]);
@@ -267,4 +273,42 @@ fn candidates_are_definitions_that_git_changed() {
     let decision = Decision { apply, ..Decision::default() };
     let names: Vec<Arc<str>> = candidates(&decision).map(|((_, key), _)| key.name().into()).collect();
     assert_eq!(names, ["changed".into(), "moved".into()]);
+}
+
+#[test]
+fn the_status_says_what_waits_beside_everything_that_is_applied() {
+    let decision = World::new(6, 6).decide();
+    let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+    let mut source = GitSource::new("landscape", GitSourceSpec::default());
+    source.metadata.namespace = Some("kcp-system".to_owned());
+    let broken = [Withheld { id: kyma_id(9), path: "a.yaml".to_owned(), line: 1, message: "broken".to_owned() }];
+    for (withheld, reason) in [(&[][..], "RemovalUnconfirmed"), (&broken[..], "Withheld")] {
+        let pass = Pass {
+            fetched: &Fetched::Done,
+            attempted: Some(&revision),
+            in_force: Some(&revision),
+            is_read: true,
+            refused: false,
+            decision: Some(&decision),
+            withheld,
+            diagnostics: &Diagnostics::default(),
+            failures: &[],
+            handled: None,
+            scope: "scope",
+            moved: false,
+        };
+        let status = status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH);
+        let ready = status.conditions.iter().find(|condition| condition.type_ == status::READY).unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason));
+        assert_eq!(status.applied_revision, None, "not all of it is applied");
+        assert!(status.diagnostics.iter().any(|one| one.code == code::REMOVAL_UNCONFIRMED));
+        let counts = status.counts.unwrap();
+        let held = i64::try_from(6 + withheld.len()).unwrap();
+        assert_eq!((counts.applied, counts.withheld), (1, held));
+        if withheld.is_empty() {
+            let begin = "1 removal in runtimes; a user must confirm: module m is removed from 6 runtimes";
+            let end = format!("tidegate.dev/confirm-prune={COMMIT} --overwrite`");
+            assert!(ready.message.starts_with(begin) && ready.message.ends_with(&end), "{}", ready.message);
+        }
+    }
 }
