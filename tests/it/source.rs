@@ -602,17 +602,17 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
 
 async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted() {
     let mut world = World::new("transfer").await;
-    let release = |from: &str, channel: &str, more: &str| {
+    let release = |world: &World, from: &str, channel: &str, annotations: Value| {
         let text = json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
-            "metadata": {"name": "mail", "namespace": world.namespace, "annotations": serde_json::from_str::<Value>(more).unwrap()},
+            "metadata": {"name": "mail", "namespace": world.namespace, "annotations": annotations},
             "spec": {"moduleName": "mail", "channels": [{"channel": channel, "version": "1.0.0"}]},
         });
         world.repository.write(&format!("{from}/mail.yaml"), &text.to_string()).unwrap();
     };
     let text = template(&world.namespace, "mail", "1.0.0");
     world.repository.write("two/mail-1.0.0.yaml", &text).unwrap();
-    release("one", "regular", "{}");
+    release(&world, "one", "regular", json!({}));
     let commit = world.commit();
     world.declare("one", json!({"paths": ["one"]})).await;
     world.declare("two", json!({"paths": ["two"]})).await;
@@ -626,7 +626,7 @@ async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_un
         |object: &ModuleReleaseMeta| object.metadata.labels.clone().unwrap_or_default()[names::label::SOURCE].clone();
 
     world.repository.remove("one/mail.yaml").unwrap();
-    release("two", "fast", "{}");
+    release(&world, "two", "fast", json!({}));
     let commit = world.commit();
     world.attempted("two", &commit).await;
     world.ready_is("two", "False Withheld").await;
@@ -636,7 +636,7 @@ async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_un
     let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
     assert_eq!((owner(&after), &after.spec), (format!("{}.one", world.namespace), &before.spec));
 
-    release("two", "fast", r#"{"tidegate.dev/adopt": "true"}"#);
+    release(&world, "two", "fast", json!({names::annotation::ADOPT: "true"}));
     let commit = world.commit();
     world.settled("two", &commit).await;
     let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
