@@ -517,13 +517,13 @@ impl Effect {
 impl Held {
     /// A removal from more runtimes than the limit, and the command that will confirm it.
     pub fn unconfirmed(source: &Key, removal: &WaitingRemoval) -> Held {
-        let command = intake::confirm_command(source, "<commit>");
+        let command = intake::confirm_command(source, "$(git rev-parse HEAD)");
         Held {
             why: Why::Unconfirmed,
             module: removal.module.name().to_owned(),
             runtimes: removal.runtimes.iter().cloned().collect(),
             message: removal.to_string(),
-            hint: Some(format!("once it is merged, confirm it with `{command}`")),
+            hint: Some(format!("after the merge, run in the repository `{command}`")),
             place: Some(removal.place.clone()),
         }
     }

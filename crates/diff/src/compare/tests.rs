@@ -561,7 +561,7 @@ fn a_module_that_leaves_more_runtimes_than_the_limit_waits_with_the_command() {
     check_held(&found, &[(Why::Unconfirmed, "mailer", 6)]);
     let held = &found.held[0];
     assert!(held.message.starts_with("module mailer is removed from 6 runtimes, more than the removal limit of 5: "));
-    assert!(held.hint.as_ref().unwrap().contains("tidegate.dev/confirm-prune=<commit>"), "{held:?}");
+    assert!(held.hint.as_ref().unwrap().contains("tidegate.dev/confirm-prune=$(git rev-parse HEAD)"), "{held:?}");
     let of_runtimes = found.differences.iter().filter(|one| &*one.id.kind == "ConfigMap").collect::<Vec<_>>();
     assert_eq!(of_runtimes.len(), 2);
     assert!(of_runtimes.iter().all(|one| (one.action, one.effect) == (Action::Delete, Effect::NeedsConfirmation)));
