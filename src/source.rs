@@ -23,6 +23,7 @@ mod load;
 mod local;
 pub(crate) mod receiver;
 pub mod registry;
+mod removals;
 mod report;
 mod said;
 mod state;
@@ -56,7 +57,7 @@ use tidegate_core::{
     definition,
     diagnostic::Diagnostics,
     intake::{
-        self, Installed, Other, Situation, Terms, TermsError,
+        self, Installed, Other, Situation, Standing, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},
@@ -124,6 +125,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
 async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
     ctx.set_templates(key, None, None);
+    removals::set(ctx, &ctx.registry.slot(key), registry::Notices::new());
     for other in ctx.registry.forget(key) {
         ctx.queue.push(Subject::Source(other), Trigger::Changed);
     }
@@ -303,6 +305,9 @@ impl SourcePass<'_> {
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });
         }
+        let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
+        intake::removal::hold(&situation, &taken, &mut decision);
+        removals::publish(self, loaded, &decision);
         let rollout = known.revision.rollout();
         let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
         let mut enacted = enact::run(self, &cause, &name, loaded, &decision, objects).await?;
@@ -366,17 +371,20 @@ impl SourcePass<'_> {
                 runtime: crate::stores::kyma_of(&manifest.metadata)?,
                 module: module.to_owned(),
                 version: manifest.spec.version.clone().unwrap_or_default(),
+                standing: Standing::from_manifest(&manifest.metadata),
             })
         };
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
     }
 
-    /// Wakes the runtimes with modules from this source: they may wait for its objects.
+    /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says
+    /// that a removal waits.
     fn wake_runtimes(&self) {
         let name = self.key.to_string();
         let manifests = self.ctx.stores.manifests();
         let ours = manifests.iter().filter(|manifest| manifest.spec.install.source["source"] == name.as_str());
-        let runtimes: BTreeSet<Key> = ours.filter_map(|manifest| crate::stores::kyma_of(&manifest.metadata)).collect();
+        let runtimes = ours.filter_map(|manifest| crate::stores::kyma_of(&manifest.metadata));
+        let runtimes: BTreeSet<Key> = runtimes.chain(removals::told(self.ctx)).collect();
         for runtime in runtimes {
             self.ctx.queue.push(Subject::Runtime(runtime), Trigger::Changed);
         }

@@ -43,6 +43,8 @@ pub mod reason {
     pub(crate) const MAINTENANCE_POLICY: &str = "MaintenancePolicy";
     /// A prune waits for a confirmation.
     pub(crate) const PRUNE_WAITS: &str = "PruneWaits";
+    /// What a commit takes from runtimes waits for a confirmation.
+    pub(crate) const REMOVAL_WAITS: &str = "RemovalWaits";
     /// A source cannot be fetched.
     pub(crate) const FETCH_FAILED: &str = "FetchFailed";
     /// Another client changed an object, and Tidegate restored it.

@@ -24,7 +24,9 @@ use tidegate_core::{
         self, HeldVersion, ModuleOutcome, RuntimePlan, Wait, WaitFor,
         rollout::{self, Hold, Line, Policy, Upgrade},
     },
-    status::{self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned, RolloutFact},
+    status::{
+        self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned, RemovalFact, RolloutFact,
+    },
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -368,6 +370,18 @@ pub(super) fn rollout(plan: &RuntimePlan) -> RolloutFact {
     let reason = held.iter().map(|(_, _, hold)| *hold).find(needs_user).unwrap_or(first).reason();
     let each = held.iter().map(|(module, wait, hold)| format!("{module} {} to {}: {hold}", wait.from, wait.to));
     RolloutFact::Waiting { reason, message: each.collect::<Vec<_>>().join("; ") }
+}
+
+/// What a commit would remove from the runtime and waits for a confirmation. `are_visited` is whether this process
+/// knows all sources: before that, what the status says stays.
+pub(super) fn removal(kyma: &Kyma, waiting: Option<Arc<str>>, are_visited: impl FnOnce() -> bool) -> RemovalFact {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let is_said = conditions::find(conditions, conditions::REMOVAL).is_some();
+    match waiting {
+        Some(sentence) => RemovalFact::Waiting(sentence),
+        None if is_said && !are_visited() => RemovalFact::Unknown,
+        None => RemovalFact::Nothing,
+    }
 }
 
 /// The note of the Event about a halted rollout. It names the first runtimes that failed.

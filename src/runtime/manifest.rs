@@ -329,9 +329,9 @@ impl ManifestPass<'_> {
         };
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
-        let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
+        let unwanted = decide::to_prune(&work, &conflicts, &failed);
+        let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
-        enact::publish(target, manifest, decide::kept_note(&pruned));
         let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());

@@ -208,6 +208,7 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     }
     if let Some(applied) = newly_false(before, after, status::APPLIED) {
         let word = match applied.reason.as_str() {
+            "RemovalUnconfirmed" => reason::REMOVAL_WAITS,
             "PruneUnconfirmed" | "PruneLimit" | "PruneUnreadable" | "PruneWaits" => reason::PRUNE_WAITS,
             _ => reason::WITHHELD,
         };

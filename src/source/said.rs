@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::{
     diagnostic::{Diagnostics, Severity},
-    intake::{Decision, Wait, status::Withheld, text},
+    intake::{Decision, HeldFor, Wait, status::Withheld, text},
     name::Key,
 };
 
@@ -36,6 +36,17 @@ pub(super) enum Cause {
         object: String,
         /// Their number.
         count: usize,
+    },
+    /// What a commit takes from runtimes waits for a confirmation.
+    Removal {
+        /// The file of the first definition that takes it.
+        path: String,
+        /// Its line, from 1.
+        line: u32,
+        /// The number of runtimes.
+        runtimes: usize,
+        /// What leaves, and from which runtimes.
+        message: String,
     },
 }
 
@@ -66,6 +77,9 @@ impl Cause {
             Cause::Waits { reason, object, count } => {
                 tracing::warn!(%source, reason, object, count, "objects that git no longer has are not pruned");
             }
+            Cause::Removal { path, line, runtimes, message } => {
+                tracing::warn!(%source, path, line, runtimes, removal = message, "a removal waits for a confirmation");
+            }
         }
     }
 }
@@ -81,8 +95,8 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
     for found in withheld {
         errors.entry((&found.path, found.line)).or_insert((&found.message, 0)).1 += 1;
     }
-    // What is only being deleted comes by itself.
-    for found in decision.held.values().filter(|found| !found.terminating) {
+    // What is only being deleted comes by itself, and what a commit takes from runtimes is a cause of its own.
+    for found in decision.held.values().filter(|found| found.why == HeldFor::Problem) {
         errors.entry((&found.place.path, found.place.line)).or_insert((&found.message, 0)).1 += 1;
     }
     let mut waits: BTreeMap<&'static str, (String, usize)> = BTreeMap::new();
@@ -97,7 +111,14 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
         message: message.to_owned(),
         held_back,
     });
-    errors.chain(waits.into_iter().map(|(reason, (object, count))| Cause::Waits { reason, object, count })).collect()
+    let waits = waits.into_iter().map(|(reason, (object, count))| Cause::Waits { reason, object, count });
+    let removals = decision.removals.iter().map(|removal| Cause::Removal {
+        path: removal.place.path.to_string(),
+        line: removal.place.line,
+        runtimes: removal.runtimes.len(),
+        message: removal.to_string(),
+    });
+    errors.chain(waits).chain(removals).collect()
 }
 
 /// What a prune waits for, if a user should know: one sentence fragment.
@@ -143,10 +164,9 @@ mod tests {
         ];
         let place = |path: &str, line| Place { path: Arc::from(path), line, column: 1 };
         let mut decision = Decision::default();
-        let held =
-            |terminating| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), terminating };
-        decision.held.insert(id(Kind::Kyma, "d"), held(false));
-        decision.held.insert(id(Kind::Kyma, "e"), held(true));
+        let held = |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why };
+        decision.held.insert(id(Kind::Kyma, "d"), held(HeldFor::Problem));
+        decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
         diagnostics.push(Diagnostic::error("schema", "`channel` is missing").at(place("other.yaml", 1)));

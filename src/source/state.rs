@@ -17,6 +17,7 @@ use super::{
     known_objects::KnownObjects,
     load::{access::SourceAccess, checks::UncheckedRevision},
     receiver::Announced,
+    removals::FormerModules,
     said::Said,
 };
 use crate::queue::Triggers;
@@ -42,6 +43,8 @@ pub(crate) struct KnownSource {
     pub(super) unchecked: Option<UncheckedRevision>,
     /// Whether the branch was rewritten.
     pub(super) history: BranchHistory,
+    /// The former objects of ModuleTemplates whose definitions remove some.
+    pub(super) former: FormerModules,
     /// Parsed files.
     pub(super) cache: definition::Cache,
     /// What this process has written.

@@ -189,7 +189,7 @@ impl Survey<'_> {
         if declared.is_none() && !ours {
             return;
         }
-        let mut live = Live::from_metadata(metadata, self.known.managers(&id, metadata));
+        let mut live = self.live(&id, metadata, ours);
         if let Some(declared) = declared {
             match self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
                 Seen::Ahead => live = self.as_applied(&id, live),
@@ -208,6 +208,14 @@ impl Survey<'_> {
         self.found.live.insert(id, live);
     }
 
+    /// What the metadata of an object says.
+    fn live(&self, id: &Id, metadata: &ObjectMeta, ours: bool) -> Live {
+        let live = Live::from_metadata(metadata, self.known.managers(id, metadata));
+        let definition = self.loaded.definitions.good.get(id).filter(|_| !ours && live.source.is_some());
+        let same_content = definition.is_some_and(|definition| landscape::has_content(definition, metadata));
+        Live { same_content, ..live }
+    }
+
     /// An object that cannot be read is present: it is not created a second time, and not pruned.
     fn take_unreadable(&mut self, kind: Kind, metadata: &ObjectMeta) {
         let id = (kind, landscape::key(metadata));
@@ -216,7 +224,7 @@ impl Survey<'_> {
         if declared.is_none() && !ours {
             return;
         }
-        let live = Live { unreadable: true, ..Live::from_metadata(metadata, self.known.managers(&id, metadata)) };
+        let live = Live { unreadable: true, ..self.live(&id, metadata, ours) };
         let is_applied = declared.is_some_and(|declared| live.digest.as_ref() == Some(&declared.digest));
         let seen = declared.map(|declared| self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now));
         let live = match seen {

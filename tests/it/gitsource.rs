@@ -88,6 +88,12 @@ const FIELDS: &[Field] = &[
     field("ref.semver", r#"">=1.0.0 <2.0.0""#, r#""newest""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field("ref.tag", r#""v1.4.0""#, r#""v1 .4""#, "branches_tags_commits_and_the_head_can_be_followed"),
     field(
+        "removalLimit",
+        "20",
+        "-1",
+        "objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until_the_commit_is_confirmed",
+    ),
+    field(
         "secretRef",
         r#"{"name": "landscape-auth"}"#,
         r#""landscape-auth""#,

@@ -72,6 +72,7 @@ scenarios! {
     a_namespace_that_definitions_need_is_created_and_never_deleted,
     a_deleted_source_leaves_its_objects_without_its_mark,
     a_deleted_source_takes_its_objects_along_where_it_says_so,
+    an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted,
     a_deleted_source_deletes_nothing_before_all_others_have_been_read,
     a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed,
     what_a_rewrite_takes_away_is_confirmed_also_after_a_restart_and_what_goes_later_is_not,
@@ -584,10 +585,68 @@ async fn a_deleted_source_leaves_its_objects_without_its_mark() {
 async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     let mut world = World::new("delete").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    world.begin(json!({"deletionPolicy": "Delete"})).await;
+    let commit = world.begin(json!({"deletionPolicy": "Delete"})).await;
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    let message = condition(&world.source("landscape").await, "Ready").message.clone();
+    let command = format!("{}={commit}", names::annotation::CONFIRM_PRUNE);
+    assert!(message.contains("ModuleReleaseMeta") && message.contains(&command), "{message}");
+    world.restart().await;
+    world.daemon().quiet().await;
+    let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert!(template.metadata.deletion_timestamp.is_none(), "nothing goes before all of it is confirmed");
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
+}
+
+async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted() {
+    let mut world = World::new("transfer").await;
+    let release = |world: &World, from: &str, channel: &str, annotations: Value| {
+        let text = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+            "metadata": {"name": "mail", "namespace": world.namespace, "annotations": annotations},
+            "spec": {"moduleName": "mail", "channels": [{"channel": channel, "version": "1.0.0"}]},
+        });
+        world.repository.write(&format!("{from}/mail.yaml"), &text.to_string()).unwrap();
+    };
+    let text = template(&world.namespace, "mail", "1.0.0");
+    world.repository.write("two/mail-1.0.0.yaml", &text).unwrap();
+    release(&world, "one", "regular", json!({}));
+    let commit = world.commit();
+    world.declare("one", json!({"paths": ["one"]})).await;
+    world.declare("two", json!({"paths": ["two"]})).await;
+    world.start().await;
+    world.settled("two", &commit).await;
+    let before = eventually("it is created", SOON, async || {
+        world.api::<ModuleReleaseMeta>().get("mail").await.map_err(|error| error.to_string())
+    })
+    .await;
+    let owner =
+        |object: &ModuleReleaseMeta| object.metadata.labels.clone().unwrap_or_default()[names::label::SOURCE].clone();
+
+    world.repository.remove("one/mail.yaml").unwrap();
+    release(&world, "two", "fast", json!({}));
+    let commit = world.commit();
+    world.attempted("two", &commit).await;
+    // Before the other source has read the commit, it still declares the object.
+    world.attempted("one", &commit).await;
+    eventually("it says what differs", SOON, async || {
+        let message = condition(&world.source("two").await, "Ready").message.clone();
+        let is_it = message.contains("which no longer declares it, and differs from this definition");
+        if is_it { Ok(()) } else { Err(message) }
+    })
+    .await;
+    world.daemon().quiet().await;
+    let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+    assert_eq!((owner(&after), &after.spec), (format!("{}.one", world.namespace), &before.spec));
+
+    release(&world, "two", "fast", json!({names::annotation::ADOPT: "true"}));
+    let commit = world.commit();
+    world.settled("two", &commit).await;
+    let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+    assert_eq!(owner(&after), format!("{}.two", world.namespace));
+    assert_eq!((after.spec.channels[0].channel.as_str(), &after.metadata.uid), ("fast", &before.metadata.uid));
 }
 
 async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
@@ -623,7 +682,7 @@ async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
 async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed() {
     let mut world = World::new("paused").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    world.begin(json!({"deletionPolicy": "Delete"})).await;
+    let commit = world.begin(json!({"deletionPolicy": "Delete"})).await;
     let suspend = async |suspend: bool| {
         let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
         world.api::<GitSource>().patch("landscape", &PatchParams::default(), &patch).await.unwrap();
@@ -638,6 +697,8 @@ async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed(
     .await;
     assert!(world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap().metadata.deletion_timestamp.is_none());
     suspend(false).await;
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
 }

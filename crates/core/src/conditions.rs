@@ -173,6 +173,11 @@ pub const SHARED_MANAGER_REASON: &str = "SameManager";
 pub const MAINTENANCE_WINDOW: &str = "tidegate.dev/MaintenanceWindow";
 /// Condition of a Kyma with new versions that it does not get yet, because they spread over the runtimes step by step.
 pub const ROLLOUT: &str = "tidegate.dev/Rollout";
+/// Condition of a Kyma from whose runtime a commit would remove a module or objects: what, and the command that allows
+/// it. Absent if nothing waits.
+pub const REMOVAL: &str = "tidegate.dev/Removal";
+/// Reason of [`REMOVAL`].
+pub const REMOVAL_REASON: &str = "Unconfirmed";
 /// Condition that shows whether the runtime is reachable, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 

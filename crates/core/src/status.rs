@@ -130,6 +130,18 @@ pub enum RolloutFact {
     },
 }
 
+/// Whether a commit would remove something from the runtime, and waits for a confirmation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RemovalFact {
+    /// Not every source has been read, or the pass did not get to it.
+    #[default]
+    Unknown,
+    /// Nothing waits.
+    Nothing,
+    /// Contains what would be removed, and the command that allows it.
+    Waiting(Arc<str>),
+}
+
 /// Whether Tidegate receives changes in a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchFact {
@@ -223,6 +235,8 @@ pub struct Facts {
     pub maintenance: MaintenanceFact,
     /// New versions that the runtime does not get yet.
     pub rollout: RolloutFact,
+    /// What a commit would remove and that waits for a confirmation.
+    pub removal: RemovalFact,
     /// What blocks the whole runtime.
     pub failure: Option<Failure>,
     /// The Kyma is being deleted. Contains what the deletion waits for.
@@ -403,6 +417,16 @@ fn kyma_conditions(
         }
         RolloutFact::Nothing => {
             conditions::remove(&mut all, conditions::ROLLOUT);
+        }
+    }
+    match &facts.removal {
+        RemovalFact::Unknown => {}
+        RemovalFact::Waiting(message) => {
+            let reason = conditions::REMOVAL_REASON;
+            conditions::set(&mut all, conditions::REMOVAL, Status::False, reason, message, generation, now);
+        }
+        RemovalFact::Nothing => {
+            conditions::remove(&mut all, conditions::REMOVAL);
         }
     }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {

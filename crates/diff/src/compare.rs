@@ -46,7 +46,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
-    intake::{Id, Installed, Policy},
+    intake::{Id, Installed, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
         file::{KnownKyma, LandscapeFile},
@@ -233,7 +233,12 @@ fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
         let plan = plan::runtime(landscape, components, kyma, &kyma.spec, settings, &before, windows);
         for module in plan.into_deciding() {
             if let ModuleOutcome::Install(installation) = module.outcome {
-                all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });
+                let standing = match module.offer {
+                    Offer::Channel(_) => Standing::Selected,
+                    Offer::Mandatory => Standing::Mandatory,
+                };
+                let (module, version) = (module.name, installation.version);
+                all.push(Installed { runtime: key.clone(), module, version, standing });
             }
         }
     }

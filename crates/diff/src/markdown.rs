@@ -147,7 +147,7 @@ fn alerts(page: &mut Page, report: &Report) {
 /// Whether something prevents a change that the commit asks for.
 fn is_blocked(why: Why) -> bool {
     match why {
-        Why::Downgrade | Why::Refused | Why::Withheld | Why::Conflict => true,
+        Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Conflict => true,
         Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended => false,
     }
 }

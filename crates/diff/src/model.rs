@@ -13,6 +13,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     diagnostic::{Diagnostic, Place, Severity},
+    intake::{self, WaitingRemoval},
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId, PathPart},
@@ -262,6 +263,8 @@ pub enum Why {
     /// The definition is invalid, or refers to an invalid one: the cluster keeps its last good
     /// version.
     Withheld,
+    /// It takes something from more runtimes than the removal limit, and waits for a confirmation.
+    Unconfirmed,
     /// It is no longer declared but is not deleted, because of errors or to protect user data.
     Kept,
     /// An object of the module has another owner: it is not applied, and nothing of the module is
@@ -512,6 +515,19 @@ impl Effect {
 // === impl Held ===
 
 impl Held {
+    /// A removal from more runtimes than the limit, and the command that will confirm it.
+    pub fn unconfirmed(source: &Key, removal: &WaitingRemoval) -> Held {
+        let command = intake::confirm_command(source, "$(git rev-parse HEAD)");
+        Held {
+            why: Why::Unconfirmed,
+            module: removal.module.name().to_owned(),
+            runtimes: removal.runtimes.iter().cloned().collect(),
+            message: removal.to_string(),
+            hint: Some(format!("after the merge, run in the repository `{command}`")),
+            place: Some(removal.place.clone()),
+        }
+    }
+
     /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
     pub fn runtime_suspended() -> Held {
         Held {
@@ -588,7 +604,7 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 9] = [
+    pub const ALL: [Why; 10] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
@@ -596,6 +612,7 @@ impl Why {
         Why::Window,
         Why::Rollout,
         Why::Suspended,
+        Why::Unconfirmed,
         Why::Withheld,
         Why::Kept,
     ];
@@ -608,6 +625,7 @@ impl Why {
             Why::Refused => "refused",
             Why::Window => "maintenance-window",
             Why::Rollout => "rollout",
+            Why::Unconfirmed => "unconfirmed",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
             Why::Conflict => "conflict",

@@ -39,6 +39,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Refused => "rejected",
         Why::Window => "waiting for a maintenance window",
         Why::Rollout => "spreading step by step",
+        Why::Unconfirmed => "waiting for a confirmation",
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",

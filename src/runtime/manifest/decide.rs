@@ -4,7 +4,11 @@
 //! [`work`], [`unrecorded`] and [`to_send`], [`facts_before`], [`to_prune`], [`module_resource`], [`judge`] and
 //! [`judge_workloads`], [`ending_facts`], [`status_change`].
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -520,6 +524,26 @@ pub(super) fn kept_note(pruned: &PruneReport) -> Option<Note> {
         annotation::PRUNE
     );
     Some(Note { severity: Severity::Normal, reason: reason::KEPT, action: "Prune", text })
+}
+
+/// Whether an annotation allows to delete a CustomResourceDefinition that is no longer part of its module.
+pub(super) fn may_delete_definition(live: &Metadata) -> bool {
+    live.annotation(annotation::PRUNE) == Some("enabled") && !live.deleting
+}
+
+/// The prunes without the definitions that are in use.
+pub(super) fn without_used(unwanted: &[Prune], in_use: &BTreeMap<ObjectId, String>) -> Vec<Prune> {
+    unwanted.iter().filter(|prune| !in_use.contains_key(&prune.id)).cloned().collect()
+}
+
+/// The note about a definition that stays because users have custom resources of it.
+pub(super) fn in_use_note(in_use: &BTreeMap<ObjectId, String>) -> Option<Note> {
+    let (id, first) = in_use.iter().next()?;
+    let text = format!(
+        "{id} is no longer part of the module but stays{}, because users have custom resources: {first}",
+        more(in_use.len())
+    );
+    Some(Note { severity: Severity::Warning, reason: reason::KEPT, action: "Prune", text })
 }
 
 /// The note about objects that have another owner.

@@ -23,7 +23,7 @@ use tidegate_core::{
 use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, ownership, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
-mod decide;
+pub(super) mod decide;
 
 use decide::{Ending, ModuleResources, Removal};
 

@@ -134,6 +134,11 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"objects": 50, "percent": 10}))]
     pub prune_limit: Option<PruneLimit>,
+    /// From how many runtimes one commit may remove a module, or objects of a version that stays installed, without
+    /// confirmation. 0: none. Default: max(5, min(50, 10 %)) of the runtimes with the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub removal_limit: Option<i32>,
     /// What happens to the objects if the GitSource is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Orphan"))]

@@ -5,6 +5,8 @@
 pub const OWNED_BY_SOURCE: &str = "owned-by-source";
 /// The object exists without Tidegate's ownership label.
 pub const FOREIGN_OBJECT: &str = "foreign-object";
+/// The source that owns the object no longer declares it, but has applied other content.
+pub const OTHER_CONTENT: &str = "other-content";
 /// Flux manages the object.
 pub const MANAGED_BY_FLUX: &str = "managed-by-flux";
 /// Argo CD manages the object.
@@ -17,6 +19,8 @@ pub const REFERS_TO_WITHHELD: &str = "refers-to-withheld";
 pub const PRUNE_UNCONFIRMED: &str = "prune-unconfirmed";
 /// The prune exceeds the limit.
 pub const PRUNE_LIMIT: &str = "prune-limit";
+/// A user must confirm what a definition takes from runtimes.
+pub const REMOVAL_UNCONFIRMED: &str = "removal-unconfirmed";
 /// A source that has not been read might declare an object that is removed from git.
 pub const PRUNE_WAITS: &str = "prune-waits";
 /// Another tool manages an object that is removed from git.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Id, Wait, code, prune::confirm_command, text};
+use super::{Decision, HeldFor, Id, Wait, code, prune::confirm_command, text};
 use crate::{
     api::{
         GitSource,
@@ -361,17 +361,8 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let count = number(pass.failures.len(), "object");
         return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
     }
-    let broken = withheld(pass, decision);
-    let waiting_only = pass.withheld.is_empty() && decision.held.values().all(|held| held.terminating);
-    if let Some(first) = broken.first() {
-        let count = number(pass.withheld.len() + decision.held.len(), "definition");
-        let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
-        let message = format!("held back: {count}; {place}: {}", first.message);
-        return Some(if waiting_only {
-            Verdict::no("Terminating", message)
-        } else {
-            Verdict::no("Withheld", message).stalled()
-        });
+    if let Some(verdict) = broken(pass, decision) {
+        return Some(verdict);
     }
     if pass.diagnostics.has_errors() {
         let first = entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default();
@@ -385,6 +376,22 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let note = unread_note(decision);
         Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))
     })
+}
+
+/// The definitions that are held back, except those that only wait for a confirmation.
+fn broken(pass: &Pass<'_>, decision: &Decision) -> Option<Verdict> {
+    let is_broken = |why: HeldFor| match why {
+        HeldFor::Problem | HeldFor::Terminating => true,
+        HeldFor::Removal => false,
+    };
+    let held = decision.held.values().filter(|held| is_broken(held.why));
+    let count = pass.withheld.len() + held.clone().count();
+    let all = all_withheld(pass, decision, is_broken);
+    let first = all.first()?;
+    let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
+    let message = format!("held back: {}; {place}: {}", number(count, "definition"), first.message);
+    let waiting_only = pass.withheld.is_empty() && held.clone().all(|held| held.why == HeldFor::Terminating);
+    Some(if waiting_only { Verdict::no("Terminating", message) } else { Verdict::no("Withheld", message).stalled() })
 }
 
 /// Which objects are not pruned before other sources have been read. Everything that git declares is applied, so this
@@ -416,7 +423,7 @@ fn unread_note(decision: &Decision) -> String {
     format!("; {count} removed from git and not pruned before these sources have been read: {}", names.join(", "))
 }
 
-/// The objects that are removed from git and still in KCP, if users should know.
+/// What is removed from git and still in KCP or in runtimes, if users should know.
 fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Option<Verdict> {
     let count = |matches: fn(&Wait) -> bool| decision.waiting.values().filter(|wait| matches(wait)).count();
     let key = Key::new(
@@ -429,6 +436,17 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
     let unreadable = decision.waiting.iter().filter(|(_, wait)| matches!(wait, Wait::Unreadable)).map(|(id, _)| id);
     let unreadable: Vec<String> = unreadable.map(text).collect();
+    if !decision.removals.is_empty() {
+        let mut message = format!("{} in runtimes; a user must confirm:", number(decision.removals.len(), "removal"));
+        for removal in decision.removals.iter().take(ENTRIES_MAX) {
+            let _ = write!(message, " {removal};");
+        }
+        if 0 < unconfirmed + limited {
+            let _ = write!(message, " {} removed from git;", number(unconfirmed + limited, "object"));
+        }
+        let _ = write!(message, " to remove all of it, run `{command}`");
+        return Some(Verdict::no("RemovalUnconfirmed", message).stalled());
+    }
     if 0 < unconfirmed {
         let mut message =
             format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
@@ -564,8 +582,9 @@ fn counts(pass: &Pass<'_>, decision: &Decision) -> Counts {
     }
 }
 
-fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
-    let held = decision.held.iter().map(|(id, held)| Withheld {
+/// All definitions that are held back, of those of a decision the ones for these reasons.
+fn all_withheld(pass: &Pass<'_>, decision: &Decision, matches: impl Fn(HeldFor) -> bool) -> Vec<Withheld> {
+    let held = decision.held.iter().filter(|(_, held)| matches(held.why)).map(|(id, held)| Withheld {
         id: id.clone(),
         path: held.place.path.to_string(),
         line: held.place.line,
@@ -573,6 +592,10 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     });
     let mut all: Vec<Withheld> = pass.withheld.iter().cloned().chain(held).collect();
     all.sort();
+    all
+}
+
+fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     let entry = |withheld: Withheld| WithheldEntry {
         kind: withheld.id.0.to_string(),
         namespace: withheld.id.1.namespace().to_owned(),
@@ -581,7 +604,7 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
         line: i64::from(withheld.line),
         message: withheld.message,
     };
-    all.into_iter().take(ENTRIES_MAX).map(entry).collect()
+    all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
 }
 
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind

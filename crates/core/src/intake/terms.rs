@@ -117,8 +117,11 @@ pub enum TermsError {
         field: &'static str,
     },
     /// A limit is negative.
-    #[error("spec.pruneLimit must not be negative")]
-    PruneLimit,
+    #[error("spec.{field} must not be negative")]
+    Limit {
+        /// The field.
+        field: &'static str,
+    },
 }
 
 // === impl Terms ===
@@ -207,14 +210,13 @@ fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
 pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
     let default = Policy::default();
     let limit = spec.prune_limit.clone().unwrap_or_default();
-    let number = |value: Option<i32>, default: usize| match value {
-        None => Ok(default),
-        Some(value) => usize::try_from(value).map_err(|_| TermsError::PruneLimit),
-    };
+    let number = |value: i32, field| usize::try_from(value).map_err(|_| TermsError::Limit { field });
+    let of_prune = |value: Option<i32>, default| value.map_or(Ok(default), |value| number(value, "pruneLimit"));
     Ok(Policy {
         prune: spec.prune.unwrap_or(default.prune),
-        limit_objects: number(limit.objects, default.limit_objects)?,
-        limit_percent: number(limit.percent, default.limit_percent)?,
+        limit_objects: of_prune(limit.objects, default.limit_objects)?,
+        limit_percent: of_prune(limit.percent, default.limit_percent)?,
+        removal_limit: spec.removal_limit.map(|value| number(value, "removalLimit")).transpose()?,
         confirmed,
     })
 }

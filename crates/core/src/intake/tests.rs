@@ -52,7 +52,59 @@ fn the_first_owner_keeps_an_object_that_it_still_declares() {
 #[test]
 fn an_object_moves_without_delete_once_its_owner_no_longer_declares_it() {
     let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
+    let world = world.with("Kyma/a", |live| live.same_content = true);
     assert_eq!(decide(&world.situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+}
+
+#[test]
+fn an_object_with_other_content_moves_only_where_the_definition_says_so() {
+    let moving = || World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
+    moving().check(&[
+        "hold Kyma/a: Kyma kcp-system/a is owned by GitSource kcp-system/other, which no longer declares it, and differs \
+         from this definition",
+    ]);
+    let hint = decide(&moving().situation()).diagnostics.sorted()[0].hint.clone().unwrap();
+    assert!(hint.ends_with("annotate the definition with `tidegate.dev/adopt: \"true\"`"), "{hint}");
+    assert_eq!(decide(&moving().adopts("Kyma/a").situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+    let gone = || World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a");
+    gone().check(&[
+        "hold Kyma/a: Kyma kcp-system/a is owned by a GitSource that no longer exists, and differs from this definition",
+    ]);
+    gone().adopts("Kyma/a").check(&["apply Kyma/a"]);
+}
+
+#[test]
+fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
+    let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<Id>>();
+    let watchers = |count: usize| (0..count).map(|number| id(&format!("Watcher/w{number}"))).collect::<BTreeSet<Id>>();
+    let world = World::new().installed("a", "m", "1.0.0");
+    let source = Key::new("kcp-system", "landscape");
+    let commit = COMMIT.parse().ok();
+    let asks =
+        |objects: &BTreeSet<Id>, policy: &Policy| unconfirmed_end(&source, commit, objects, &world.installed, policy);
+    let policy = Policy::default();
+    for (objects, expected) in [
+        (ids(&[]), false),
+        (watchers(5), false),
+        (watchers(6), true),
+        (ids(&["Kyma/b"]), true),
+        (ids(&["ModuleReleaseMeta/n"]), true),
+        (ids(&["ModuleTemplate/m-1.0.0"]), true),
+        (ids(&["ModuleTemplate/m-2.0.0"]), false),
+    ] {
+        assert_eq!(asks(&objects, &policy).is_some(), expected, "{objects:?}");
+        let confirmed = Policy { confirmed: Some(COMMIT.to_owned()), ..Policy::default() };
+        assert_eq!(asks(&objects, &confirmed), None);
+    }
+    let sentence = asks(&ids(&["Kyma/a", "Watcher/w"]), &policy).unwrap();
+    assert_eq!(
+        sentence,
+        format!(
+            "spec.deletionPolicy is Delete, and the deletion of 2 objects needs a confirmation: Kyma kcp-system/a: the \
+             runtime loses m 1.0.0; to delete them, run `kubectl annotate gitsource -n kcp-system landscape \
+             tidegate.dev/confirm-prune={COMMIT} --overwrite`; to keep them, set spec.deletionPolicy to Orphan"
+        )
+    );
 }
 
 #[test]
@@ -72,7 +124,8 @@ fn an_object_does_not_move_from_a_source_that_was_not_read() {
 
 #[test]
 fn the_mark_of_a_source_that_is_gone_holds_nothing() {
-    World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a").check(&["apply Kyma/a"]);
+    let world = World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a");
+    world.with("Kyma/a", |live| live.same_content = true).check(&["apply Kyma/a"]);
 }
 
 #[test]
@@ -703,6 +756,7 @@ impl World {
             runtime: Key::new("kcp-system", runtime),
             module: module.to_owned(),
             version: version.to_owned(),
+            standing: Standing::Selected,
         });
         self
     }
@@ -768,7 +822,7 @@ impl World {
 }
 
 fn prune_limit(world: &World) -> usize {
-    prune::limit(&world.situation(), world.declared.len())
+    prune::limit(&world.policy, world.declared.len())
 }
 
 fn digest(name: &str) -> Arc<str> {

@@ -118,6 +118,21 @@ fn a_module_that_lives_in_git_is_stamped_with_its_tree() {
 }
 
 #[test]
+fn an_object_has_the_content_of_a_definition_whatever_its_source_and_file() {
+    let source = SourceName::new(Key::new("kcp-system", "one"));
+    let live: ObjectMeta =
+        serde_json::from_value(stamp(&definition(Kind::Kyma, kyma(), None), &source).value()["metadata"].clone())
+            .unwrap();
+    let elsewhere =
+        |value| Definition { place: Place::at(&"elsewhere.yaml".into(), 1, 1), ..definition(Kind::Kyma, value, None) };
+    assert!(has_content(&elsewhere(kyma()), &live));
+    let mut other = kyma();
+    other["spec"]["channel"] = json!("fast");
+    assert!(!has_content(&elsewhere(other), &live));
+    assert!(!has_content(&elsewhere(kyma()), &ObjectMeta::default()));
+}
+
+#[test]
 fn a_landscape_holds_what_is_stamped() {
     let mut definitions = Definitions::default();
     let kyma = definition(Kind::Kyma, kyma(), None);

@@ -10,9 +10,9 @@ use std::{
 use tidegate_core::{
     api::{names::annotation, shared::ObjectMeta},
     definition::{Allow, Definition, Definitions, Kind, Withheld},
-    intake::{self, Decision, Declared, Id, Installed, Live, Other, Policy, Situation, Wait},
+    intake::{self, Decision, Declared, Id, Installed, Live, Other, Policy, Removals, Situation, Wait, removal},
     landscape::{
-        SourceName,
+        self, SourceName,
         file::{LandscapeFile, Owner},
     },
     name::Key,
@@ -89,6 +89,10 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
             };
             held.push(of_another(id, of, &decision));
         }
+    }
+    if let Some((ids, removals)) = removals(from, to, around) {
+        unconfirmed.extend(ids);
+        held.extend(removals);
     }
     // Kept objects may refer to objects that only the old side has.
     for (tree, objects) in &from.modules {
@@ -181,6 +185,63 @@ fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
         hint,
         place: Some(held.place.clone()),
     }
+}
+
+/// The definitions that take something from more runtimes than the limit, and what that is.
+fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Vec<Id>, Vec<Held>)> {
+    let is_changed = |id: &Id, definition: &Definition| {
+        let before = from.good.get(id);
+        before.is_some_and(|before| before.digest != definition.digest || before.module != definition.module)
+    };
+    let changed = to.good.iter().filter(|(id, definition)| is_changed(id, definition));
+    let apply = changed.map(|(id, _)| (id.clone(), intake::Why::Changed)).collect();
+    let mut decision = Decision { apply, ..Decision::default() };
+    removal::candidates(&decision).next()?;
+    let (source, installed) = (around.source, (around.installed)());
+    let mut taken = Removals::new();
+    for (id, why) in removal::candidates(&decision) {
+        let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
+        let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
+        let removals = match id.0 {
+            Kind::Kyma if removal::names_all(after.object.value(), of_runtime()) => continue,
+            Kind::Kyma => {
+                let typed = |definition| serde_json::from_value(landscape::stamp(definition, source).into_value());
+                let (Ok(after), before) = (typed(after), typed(before).ok()) else { continue };
+                removal::of_kyma(&after, before.as_ref(), why, of_runtime())
+            }
+            Kind::ModuleTemplate => {
+                let objects = |definitions: &Definitions, definition: &Definition| {
+                    definitions.modules.get(&definition.module.as_ref()?.tree.into()).cloned()
+                };
+                let Some(old) = objects(from, before) else { continue };
+                let leaving = removal::leaving(&old, objects(to, after).as_deref());
+                removal::of_template(&id.1, Some(leaving), &installed)
+            }
+            Kind::ModuleReleaseMeta | Kind::Watcher => continue,
+        };
+        taken.insert(id.clone(), removals);
+    }
+    let digest: Arc<str> = "".into();
+    let declare = |(id, definition): (&Id, &Arc<Definition>)| {
+        let place = definition.place.clone();
+        (id.clone(), Declared { digest: Arc::clone(&digest), place, adopt: false, needs: Vec::new() })
+    };
+    let situation = Situation {
+        source: source.key(),
+        label: &source.label_value(),
+        commit: None,
+        declared: &to.good.iter().map(declare).collect(),
+        withheld: &to.withheld.iter().map(|one| (one.kind, one.key.clone())).collect(),
+        live: &BTreeMap::new(),
+        others: &BTreeMap::new(),
+        installed: &installed,
+        policy: around.policy,
+        errors: false,
+        moved: false,
+    };
+    removal::hold(&situation, &taken, &mut decision);
+    let ids = decision.held.into_keys().collect();
+    Some((ids, decision.removals.iter().map(|removal| Held::unconfirmed(source.key(), removal)).collect()))
 }
 
 fn held_back(withheld: &Withheld) -> Held {

@@ -439,6 +439,13 @@ fn users_are_told_of_the_first_and_how_many_there_are() {
         ..PruneReport::default()
     };
     assert_eq!(kept_note(&kept(&[])), None);
+    assert_eq!(in_use_note(&BTreeMap::new()), None);
+    let in_use = [(id("CustomResourceDefinition", "a"), "Box default/mine (and 2 more)".to_owned())];
+    assert_eq!(
+        in_use_note(&in_use.into()).unwrap().text,
+        "CustomResourceDefinition kyma-system/a is no longer part of the module but stays, because users have custom \
+         resources: Box default/mine (and 2 more)"
+    );
     assert_eq!(conflict_note(&BTreeMap::new()), None);
     let note = kept_note(&kept(&["a", "b"])).unwrap();
     assert_eq!((note.reason, note.action), ("Kept", "Prune"));
