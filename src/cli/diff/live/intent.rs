@@ -138,7 +138,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
             && inputs.definitions.good.get(id).is_some_and(|definition| {
-                !changes::covers(landscape::stamp(definition, source).value(), object.value())
+                !changes::covers(landscape::expected(definition, source).value(), object.value())
             });
         live.insert(id.clone(), one);
     }
