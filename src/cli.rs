@@ -20,6 +20,7 @@ mod run;
 mod status;
 mod suspend;
 mod template;
+mod trust;
 mod validate;
 
 use std::process::ExitCode;

@@ -293,14 +293,15 @@ impl SourcePass<'_> {
             errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
             moved: decide::has_moved(self.source, known.history, terms),
         };
+        let is_asked = decide::is_asked(self.source, known.handled.as_deref());
         let objects = &mut known.writes.objects;
-        let mut found = survey::live(self, &name, loaded, objects);
+        let mut found = survey::live(self, &name, loaded, objects, is_asked);
         survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
         let mut decision = intake::decide(&Situation { live: &found.live, ..situation });
         let mut behind = found.behind;
         if !decision.look_up.is_empty() {
             survey::look_up(self.ctx, &decision.look_up, objects).await.map_err(failure)?;
-            let mut found = survey::live(self, &name, loaded, objects);
+            let mut found = survey::live(self, &name, loaded, objects, is_asked);
             survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });

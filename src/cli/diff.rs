@@ -24,6 +24,7 @@ use super::{
     render,
     report::Excerpts,
     repository::{Counting, Loaded, check_templates},
+    trust,
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -72,6 +73,8 @@ pub(super) struct Arguments {
     to: Option<String>,
     #[command(flatten)]
     counting: Counting,
+    #[command(flatten)]
+    trust: trust::Arguments,
     /// Use the templates in this folder instead of the embedded ones, on both sides; those of the repository take
     /// precedence [default: none]
     #[arg(long, value_name = "DIR")]
@@ -183,6 +186,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut to = arguments.read(after, landscape.as_ref(), &mut cache)?;
     cache.store();
     progress.step("comparing");
+    let revisions = (arguments.to.as_deref(), from.loaded.snapshot.revision.commit());
+    let gitsource = arguments.counting.gitsource()?;
+    arguments.trust.verify(&mut to.diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
@@ -237,6 +243,9 @@ async fn run_live(
     loaded.widen();
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
+    let gitsource = arguments.counting.gitsource()?;
+    let revisions = (arguments.to.as_deref(), None);
+    arguments.trust.verify(&mut diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
     let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
     let given = live::Given {
         loaded,

@@ -107,6 +107,11 @@ const OWN_ROOT: &str = OWN_FOLDER;
 // === impl Repository ===
 
 impl Repository {
+    /// The path, the revision and the GitSource, for the verification of signatures. Fails if the GitSource is invalid.
+    pub(super) fn signed(&self) -> anyhow::Result<(&Path, Option<&str>, Option<GitSourceSpec>)> {
+        Ok((&self.path, self.rev.as_deref(), self.counting.gitsource()?))
+    }
+
     /// Reads the files; [`tidegate_core::definition::read`] reports their problems. Fails if they cannot be read.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
         self.load_selected(None)
@@ -122,6 +127,11 @@ impl Repository {
 // === impl Counting ===
 
 impl Counting {
+    /// The settings of the GitSource of `--source-file`. Fails if they are invalid.
+    pub(super) fn gitsource(&self) -> anyhow::Result<Option<GitSourceSpec>> {
+        Ok(self.source_file.as_deref().map(read_source).transpose()?.map(|named| named.spec))
+    }
+
     /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails
     /// if a namespace, the GitSource, the path or the revision is invalid.
     pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {

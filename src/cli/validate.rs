@@ -7,6 +7,7 @@ use super::{
     output::{self, Sink},
     report::{self, Excerpts},
     repository::{Repository, check_templates},
+    trust,
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -24,6 +25,8 @@ use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 pub(super) struct Arguments {
     #[command(flatten)]
     repository: Repository,
+    #[command(flatten)]
+    trust: trust::Arguments,
     /// Print in this format: `text`, `json`, `sarif`, `github`, `gitlab` or `junit`. Repeat the option for more
     /// formats; all but one need a file, for example `sarif=tidegate.sarif`
     #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
@@ -80,6 +83,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
+    let (path, rev, source) = arguments.repository.signed()?;
+    arguments.trust.verify(&mut diagnostics, path, (rev, None), source.as_ref())?;
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });

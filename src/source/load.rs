@@ -13,6 +13,7 @@ pub(super) mod fetches;
 mod parse;
 mod problem;
 mod share;
+mod trust;
 
 #[cfg(test)]
 pub(super) use parse::tests::{loaded, valid};
@@ -293,12 +294,16 @@ impl SourcePass<'_> {
         known.access = access;
         let mirror =
             self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(fetched.revision.clone()))?;
-        let (revision, follows) = (fetched.revision, fetched.fast_forward);
-        let moved = decide::moved_tag(terms, mirror.last_good().as_ref(), &revision);
-        known.remarks.fetched(unread, moved, &revision);
+        let moved = decide::moved_tag(terms, mirror.last_good().as_ref(), &fetched.revision);
+        known.remarks.fetched(unread, moved, &fetched.revision);
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
-        match decide::fetched(terms, &revision, follows, active, known.revision.refused()) {
+        let (revision, follows) = (fetched.revision.clone(), fetched.fast_forward);
+        let step = decide::fetched(terms, &revision, follows, active, known.revision.refused());
+        if trust::is_asked(&step) {
+            self.verify(known, terms, &mirror, &fetched).await?;
+        }
+        match step {
             FetchedRevision::Active => {
                 known.revision = mem::take(&mut known.revision).found_again(revision.clone());
                 // The mirror of a new URL does not know yet that this revision is good.

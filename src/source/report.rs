@@ -111,6 +111,7 @@ impl SourcePass<'_> {
         let receiving = self.receiving(known, terms);
         let pass = status::Pass {
             fetched,
+            trust: known.trust.shown(terms),
             attempted: known.revision.attempted(),
             in_force: decided.map(|(loaded, _)| &loaded.revision),
             is_read: self.is_read(),

@@ -6,7 +6,10 @@ use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus},
     definition,
     diagnostic::{Diagnostic, Diagnostics},
-    intake::status::Fetched,
+    intake::{
+        Terms, Verify,
+        status::{Fetched, Trust},
+    },
     object::Digest,
     revision::{Oid, Revision},
 };
@@ -39,6 +42,8 @@ pub(crate) struct KnownSource {
     pub(super) remarks: Remarks,
     /// The revision that was read last.
     pub(super) revision: KnownRevision,
+    /// Whose signatures were verified.
+    pub(super) trust: KnownTrust,
     /// The revision that could not be checked in time.
     pub(super) unchecked: Option<UncheckedRevision>,
     /// Whether the branch was rewritten.
@@ -122,6 +127,20 @@ pub(super) struct ReadFailure {
     pub(super) remedy: Remedy,
     /// How long the server asked to wait.
     pub(super) retry_after: Option<Duration>,
+    /// The revision, if it was read but its signatures are not those that are asked for.
+    pub(super) unverified: Option<Revision>,
+}
+
+/// The revision whose signatures were verified last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum KnownTrust {
+    /// This process has verified none, or not since one was not verified.
+    #[default]
+    Unknown,
+    /// The GitSource asks for no signature.
+    NotAsked,
+    /// This one, with these settings.
+    Verified { settings: Verify, revision: Revision, by: String },
 }
 
 /// What can help a source that could not be read.
@@ -133,6 +152,8 @@ pub(super) enum Remedy {
     Later,
     /// A change of this Secret.
     Secret(SeenSecret),
+    /// A change of the Secret with the trusted keys.
+    Keys(SeenSecret),
     /// An edit of the GitSource or of its repository.
     Edit,
 }
@@ -267,14 +288,16 @@ impl Fetching {
 
     /// The outcome, as the status reports it.
     pub(super) fn fetched(&self) -> Fetched {
-        self.failure().map_or(Fetched::Done, |failure| Fetched::Failed {
-            reason: failure.reason,
-            message: failure.message.clone(),
-            said: failure.said.clone(),
-            stalled: match failure.remedy {
+        self.failure().map_or(Fetched::Done, |failure| {
+            let (reason, message) = (failure.reason, failure.message.clone());
+            if let Some(revision) = &failure.unverified {
+                return Fetched::Unverified { revision: revision.clone(), reason, message };
+            }
+            let stalled = match failure.remedy {
                 Remedy::Retry | Remedy::Later => false,
-                Remedy::Secret(_) | Remedy::Edit => true,
-            },
+                Remedy::Secret(_) | Remedy::Keys(_) | Remedy::Edit => true,
+            };
+            Fetched::Failed { reason, message, said: failure.said.clone(), stalled }
         })
     }
 }
@@ -296,6 +319,29 @@ impl Remarks {
         let mut all = Diagnostics::default();
         all.extend(self.unread.iter().chain(self.moved.iter().map(|(moved, _)| moved)).cloned());
         all
+    }
+}
+
+// === impl KnownTrust ===
+
+impl KnownTrust {
+    /// Whether this process has verified a revision with these settings.
+    pub(super) fn covers(&self, revision: &Revision, settings: &Verify) -> bool {
+        match self {
+            KnownTrust::Verified { settings: of, revision: verified, .. } => of == settings && verified == revision,
+            KnownTrust::Unknown | KnownTrust::NotAsked => false,
+        }
+    }
+
+    /// What the status says of it.
+    pub(super) fn shown(&self, terms: Option<&Terms>) -> Trust<'_> {
+        // Settings that are invalid now say nothing of what was verified before.
+        let Some(terms) = terms else { return Trust::Unknown };
+        match (self, &terms.verify) {
+            (_, None) => Trust::NotAsked,
+            (KnownTrust::Verified { revision, by, .. }, Some(_)) => Trust::Verified { revision, by },
+            (KnownTrust::Unknown | KnownTrust::NotAsked, Some(_)) => Trust::Unknown,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use tidegate_cluster::{self as cluster, Cluster};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::annotation},
     changes,
     definition::{Definition, Kind},
     intake::{Id, Live},
@@ -41,9 +41,17 @@ pub(super) struct Surveyed {
     uncompared: BTreeMap<Id, ObjectMeta>,
 }
 
-/// Every object in KCP that the source declares, or that has its ownership label.
-pub(super) fn live(pass: &SourcePass<'_>, name: &SourceName, loaded: &Loaded, known: &mut KnownObjects) -> Surveyed {
-    let mut survey = Survey { pass, name, label: name.label_value(), loaded, known, found: Surveyed::default() };
+/// Every object in KCP that the source declares, or that has its ownership label. `is_asked` says whether a user has
+/// requested this pass: then the annotations with the paths of definitions are compared as well.
+pub(super) fn live(
+    pass: &SourcePass<'_>,
+    name: &SourceName,
+    loaded: &Loaded,
+    known: &mut KnownObjects,
+    is_asked: bool,
+) -> Surveyed {
+    let label = name.label_value();
+    let mut survey = Survey { pass, name, label, loaded, known, is_asked, found: Surveyed::default() };
     let landscape = pass.ctx.stores.landscape();
     landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
@@ -86,7 +94,7 @@ pub(super) async fn compare_unreadable(
         let (Some(declared), Some(definition)) = (loaded.declared.get(&id), loaded.definitions.good.get(&id)) else {
             continue;
         };
-        let is_as_declared = changes::covers(landscape::stamp(definition, name).value(), object.value());
+        let is_as_declared = changes::covers(landscape::expected(definition, name).value(), object.value());
         if let Some(live) = found.live.get_mut(&id) {
             live.drifted = !is_as_declared;
         }
@@ -176,6 +184,7 @@ struct Survey<'a> {
     label: String,
     loaded: &'a Loaded,
     known: &'a mut KnownObjects,
+    is_asked: bool,
     found: Surveyed,
 }
 
@@ -191,6 +200,8 @@ impl Survey<'_> {
         }
         let mut live = self.live(&id, metadata, ours);
         if let Some(declared) = declared {
+            let path = landscape::annotation(metadata, annotation::PATH);
+            live.displaced = self.is_asked && path != Some(&*declared.place.path);
             match self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
                 Seen::Ahead => live = self.as_applied(&id, live),
                 Seen::Verified => {}
@@ -254,13 +265,13 @@ impl Survey<'_> {
     fn as_applied(&mut self, id: &Id, live: Live) -> Live {
         self.found.behind = true;
         let digest = self.loaded.declared.get(id).map(|declared| Arc::clone(&declared.digest));
-        Live { source: Some(self.label.as_str().into()), digest, drifted: false, ..live }
+        Live { source: Some(self.label.as_str().into()), digest, drifted: false, displaced: false, ..live }
     }
 }
 
 /// Whether every field that git sets has the same value in the live object.
 fn is_as_declared<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
-    let desired = landscape::stamp(definition, name).into_value();
+    let desired = landscape::expected(definition, name).into_value();
     // Both sides go through the type: then an explicit default equals a missing field.
     let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
     match (normal(desired), serde_json::to_value(live)) {

@@ -14,6 +14,9 @@ mod files;
 #[path = "../../fuzz/hooks.rs"]
 mod hooks;
 
+#[path = "../../fuzz/signatures.rs"]
+mod signatures;
+
 /// Mutations of each seed. They take about a second in all. Unlike a fuzzer, they get no guidance by coverage.
 const MUTATIONS: u64 = 3_000;
 /// Longest mutated input.
@@ -150,4 +153,14 @@ fn known_hosts_of_secrets() {
 #[test]
 fn urls_of_repositories() {
     replay("git_url", properties::git_url);
+}
+
+#[test]
+fn signed_commits_and_tags() {
+    replay("signature", signatures::signature);
+}
+
+#[test]
+fn keys_of_signers() {
+    replay("signing_keys", signatures::signing_keys);
 }

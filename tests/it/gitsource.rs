@@ -115,7 +115,22 @@ const FIELDS: &[Field] = &[
         r#""https://anna:secret@git.example.com/landscape.git""#,
         "a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it",
     ),
+    field("verify", r#"{"secretRef": {"name": "signers"}}"#, r#"{"mode": "Head"}"#, TRUST),
+    field("verify.mode", r#""Head""#, r#""HEAD""#, "the_mode_says_whether_commit_or_tag_must_be_signed"),
+    field(
+        "verify.paths",
+        r#"[{"path": "landscapes/prod/**", "signers": ["anna@example.com"]}]"#,
+        r#"["landscapes/prod/**"]"#,
+        SIGNERS,
+    ),
+    field("verify.paths[].path", r#""landscapes/prod/**""#, r##""#prod""##, SIGNERS),
+    field("verify.paths[].signers", r#"["anna@example.com"]"#, "[]", SIGNERS),
+    field("verify.secretRef", r#"{"name": "signers"}"#, r#""signers""#, TRUST),
+    field("verify.secretRef.name", r#""signers""#, r#""""#, TRUST),
 ];
+
+const TRUST: &str = "an_unverified_revision_is_refused_whole_and_the_active_one_stays_also_across_a_restart";
+const SIGNERS: &str = "a_path_is_changed_only_by_its_signers";
 
 const BEGIN: &str = "<!-- written by tests/it/gitsource.rs: begin -->\n";
 const END: &str = "<!-- written by tests/it/gitsource.rs: end -->\n";
@@ -253,6 +268,10 @@ fn spec_schema() -> Value {
 fn answer(name: &str, value: &str) -> Option<String> {
     let value: Value = serde_json::from_str(value).unwrap_or_else(|error| panic!("{name}: {value}: {error}"));
     let mut spec = json!({"url": "https://git.example.com/team/landscape.git"});
+    if name.starts_with("verify.") {
+        let rule = json!({"path": "modules/**", "signers": ["bert@example.com"]});
+        spec["verify"] = json!({"secretRef": {"name": "signers"}, "paths": [rule]});
+    }
     set(&mut spec, name, value);
     let source = json!({
         "apiVersion": "tidegate.dev/v1alpha1",
@@ -268,14 +287,16 @@ fn answer(name: &str, value: &str) -> Option<String> {
     Terms::from_source(&source).err().map(|error| error.to_string())
 }
 
-/// Sets a field. The lists and objects around it have nothing else.
+/// Sets a field. Lists and objects around it that do not exist have nothing else.
 fn set(spec: &mut Value, name: &str, value: Value) {
     let mut place = spec;
     for part in name.split('.') {
         let (key, is_list) = part.strip_suffix("[]").map_or((part, false), |key| (key, true));
         place = &mut place[key];
         if is_list {
-            *place = json!([{}]);
+            if !place.is_array() {
+                *place = json!([{}]);
+            }
             place = &mut place[0];
         }
     }

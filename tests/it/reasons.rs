@@ -12,6 +12,7 @@ use regex::Regex;
 const PLACES: &[&str] = &[
     "crates/git/src/error.rs",
     "crates/core/src/intake/status.rs",
+    "crates/signature/src/refusal.rs",
     "src/source.rs",
     "src/source",
     "src/controller/dispatch.rs",

@@ -49,6 +49,7 @@ use crate::{
 mod receiver;
 mod remote;
 mod rules;
+mod trust;
 
 /// How long a test waits for something that must not happen.
 const QUIET: Duration = Duration::from_secs(2);
@@ -81,6 +82,7 @@ scenarios! {
     a_secret_that_comes_late_is_found_long_before_the_next_poll,
     mirrors_of_former_urls_and_sources_are_removed,
     a_request_by_annotation_is_handled_once_and_said_so,
+    a_moved_file_costs_no_write_and_its_place_follows_on_request_or_with_the_next_change,
     a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it,
     a_panic_is_in_the_status_until_a_pass_ends_by_itself,
     a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree,
@@ -836,6 +838,48 @@ async fn a_request_by_annotation_is_handled_once_and_said_so() {
         (handled.as_deref() == Some("now")).then_some(()).ok_or(format!("{handled:?}"))
     })
     .await;
+}
+
+async fn a_moved_file_costs_no_write_and_its_place_follows_on_request_or_with_the_next_change() {
+    let mut world = World::new("moved").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    world.begin(json!({})).await;
+    let place = async || world.api::<Kyma>().get("a").await.unwrap().metadata.annotations.unwrap_or_default();
+    let place = async || place().await.remove(names::annotation::PATH).unwrap_or_default();
+    let text = world.repository.read("a.yaml").unwrap();
+    world.repository.remove("a.yaml").unwrap();
+    world.repository.write("kymas/a.yaml", &text).unwrap();
+    let marked = world.server.mark();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    let writes = |world: &World| -> Vec<String> {
+        let of_kymas = world.server.records_since(marked).into_iter().filter(|record| record.user == world.user);
+        of_kymas
+            .filter(|record| record.resource.starts_with("kymas") && record.verb == "patch")
+            .map(|record| record.name)
+            .collect()
+    };
+    assert_eq!((writes(&world), place().await), (Vec::new(), "a.yaml".to_owned()));
+
+    for (round, expected) in [("one", 1), ("two", 1)] {
+        world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, round).await;
+        eventually("the request is handled", SOON, async || {
+            let handled = world.source("landscape").await.status.and_then(|status| status.last_handled_reconcile_at);
+            (handled.as_deref() == Some(round)).then_some(()).ok_or(format!("{handled:?}"))
+        })
+        .await;
+        world.daemon().quiet().await;
+        assert_eq!((writes(&world).len(), place().await), (expected, "kymas/a.yaml".to_owned()), "request {round}");
+    }
+
+    world.repository.remove("kymas/a.yaml").unwrap();
+    let changed = text.replace("channel: regular", "channel: regular\n  skipMaintenanceWindows: true");
+    world.repository.write("b/a.yaml", &changed).unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    assert_eq!((writes(&world).len(), place().await), (2, "b/a.yaml".to_owned()), "with a change");
 }
 
 async fn a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it() {

@@ -35,7 +35,7 @@ pub use self::{
     prune::{Installed, Loss, Standing, Wait, confirm_command, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
-    terms::{Follow, Terms, TermsError, field_problem, policy, timeout},
+    terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
 };
 use crate::{
     api::names,
@@ -76,6 +76,8 @@ pub struct Live {
     pub same_content: bool,
     /// Whether a field from git has another value.
     pub drifted: bool,
+    /// Whether its annotation names another file than git, and a user asked to correct that.
+    pub displaced: bool,
     /// It is being deleted.
     pub deleting: bool,
     /// Whether its annotation disables its prune.
@@ -102,6 +104,7 @@ impl Live {
             digest: annotations.get(names::annotation::DIGEST).map(|digest| digest.as_str().into()),
             same_content: false,
             drifted: false,
+            displaced: false,
             deleting: metadata.deletion_timestamp.is_some(),
             keep: annotations.get(names::annotation::PRUNE).is_some_and(|value| value == "disabled"),
             unreadable: false,
@@ -203,6 +206,8 @@ pub enum Why {
     Changed,
     /// Another client changed a field that git sets.
     Drifted,
+    /// Its file moved, and a user asked to write its place.
+    Displaced,
     /// It existed without Tidegate's ownership label, and its definition allows Tidegate to take it over.
     Adopted,
     /// Its former owner no longer declares it.

@@ -10,7 +10,7 @@
 //!
 //! | Layer | Modules |
 //! | --- | --- |
-//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
+//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`evidence`] of signatures; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
 //! | definitions | [`schema`] what CRDs accept; [`kubernetes`] what Kubernetes itself accepts; [`secret`] Secrets whose kind is misspelt; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
 //! | plan | [`maintenance`] when a runtime may get an upgrade that requires downtime; [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
 //! | changes | [`inventory`], [`changes`], [`immutable`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`push`] what git hosts deliver; [`overview`] what is wrong, on one screen |
@@ -27,6 +27,7 @@ pub mod content;
 pub mod counterpart;
 pub mod definition;
 pub mod diagnostic;
+pub mod evidence;
 pub mod health;
 pub mod immutable;
 pub mod intake;

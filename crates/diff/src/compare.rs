@@ -377,10 +377,11 @@ impl<'a> Comparison<'a> {
     fn definition(&self, id: &Id, old: Option<&Arc<Definition>>, new: Option<&Arc<Definition>>) -> Hit {
         let object = |definition: &Arc<Definition>| {
             let mut object = landscape::stamp(definition, self.request.source);
-            // It would report all other fields as different, but they report this themselves.
+            // The digest repeats the differences of all other fields, and a file that moves causes no write.
             if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut())
             {
                 annotations.shift_remove(annotation::DIGEST);
+                annotations.shift_remove(annotation::PATH);
             }
             object
         };

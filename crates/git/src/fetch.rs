@@ -63,6 +63,7 @@ pub(super) struct Refused {
 struct Tip {
     name: String,
     commit: Oid,
+    object: Oid,
     fast_forward: bool,
     received_bytes: u64,
 }
@@ -93,6 +94,7 @@ impl Fetch {
         }
         Ok(Fetched {
             revision: Revision::Commit { name: tip.name, commit: tip.commit },
+            object: tip.object,
             fast_forward: tip.fast_forward,
             received_bytes: tip.received_bytes,
         })
@@ -125,8 +127,8 @@ impl Fetch {
             is_whole: target.is_new,
         };
         let subject = self.remote.reference.to_string();
-        let Resolved { name, commit, fast_forward } = self.resolved(target, subject, job).await?;
-        Ok(Tip { name: name.unwrap_or_default(), commit, fast_forward, received_bytes: 0 })
+        let Resolved { name, commit, object, fast_forward } = self.resolved(target, subject, job).await?;
+        Ok(Tip { name: name.unwrap_or_default(), commit, object, fast_forward, received_bytes: 0 })
     }
 
     // --- from a server ---
@@ -178,7 +180,7 @@ impl Fetch {
         }
         match self.run_job(target, self.subject_of_good(), Job::Haves).await? {
             Answer::Haves(haves) => Ok(haves),
-            Answer::Done | Answer::Resolved(_) | Answer::Versions(_) => Err(strange()),
+            Answer::Done | Answer::Resolved(_) | Answer::Versions(_) | Answer::Evidence { .. } => Err(strange()),
         }
     }
 
@@ -265,13 +267,13 @@ impl Fetch {
         };
         let (commit, fast_forward) = (settled.commit, settled.fast_forward);
         self.mirror.set_settled(settled);
-        Ok(Tip { name, commit, fast_forward, received_bytes })
+        Ok(Tip { name, commit, object: id, fast_forward, received_bytes })
     }
 
     async fn resolved(&self, target: &Target, subject: String, job: Job) -> Result<Resolved, Error> {
         match self.run_job(target, subject, job).await? {
             Answer::Resolved(resolved) => Ok(resolved),
-            Answer::Done | Answer::Haves(_) | Answer::Versions(_) => Err(strange()),
+            Answer::Done | Answer::Haves(_) | Answer::Versions(_) | Answer::Evidence { .. } => Err(strange()),
         }
     }
 
@@ -355,7 +357,7 @@ impl Fetch {
         let target = Target { path: self.mirror.path(), is_new: false };
         let received_bytes = tip.received_bytes;
         self.mirror.forget_settled();
-        self.settle(&target, tip.name, tip.commit, received_bytes).await
+        self.settle(&target, tip.name, tip.object, received_bytes).await
     }
 
     /// Builds the next generation from this one, in a single pack and without unreferenced objects.

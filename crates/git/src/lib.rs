@@ -27,8 +27,8 @@ pub use self::{
     error::{Error, Exhaustion},
     flaw::{Distrust, Flaw, Strange},
     local::{
-        MergeBase, RepositoryPath, locate, merge_base, messages_between, read_work_tree, read_work_tree_after, resolve,
-        resolve_after,
+        MergeBase, RepositoryPath, evidence, locate, merge_base, messages_between, read_work_tree,
+        read_work_tree_after, resolve, resolve_after,
     },
     local_changes::LocalWatch,
     mirror::{Fetched, Mirror},
@@ -47,6 +47,7 @@ mod answer;
 mod copy;
 mod engine;
 mod error;
+mod evidence;
 mod fetch;
 mod flaw;
 #[doc(hidden)]

@@ -38,6 +38,19 @@ pub const ENGINE_TIME: Duration = Duration::from_secs(300);
 /// How long a commit that exceeded a limit is not unpacked again, because each attempt costs all that the limit allows.
 pub const EXHAUSTED_RETRY: Duration = Duration::from_secs(60 * 60);
 
+/// Commits between the active revision and a new one, if the signers of paths are checked: months of a busy repository.
+pub const EVIDENCE_COMMITS_MAX: usize = 10_000;
+/// Those of them that change guarded paths. Each has a signature to verify.
+pub const EVIDENCE_TOUCHED_MAX: usize = 1_000;
+/// Size of these commits together. It bounds the memory of the daemon.
+pub const EVIDENCE_BYTES_MAX: usize = 16 << 20;
+/// Guarded paths that one commit changes. For a merge, each is compared with all parents.
+pub const EVIDENCE_PATHS_MAX: usize = 100_000;
+/// Parents of a commit. Each is compared with each other one.
+pub const EVIDENCE_PARENTS_MAX: usize = 16;
+/// Tags that name each other.
+pub const EVIDENCE_TAGS_MAX: usize = 8;
+
 /// What a process may use for one task on objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {

@@ -10,11 +10,15 @@ use git2::Repository;
 use super::{
     copy::is_sha256_error,
     error::Error,
-    limits,
+    limits::{self, DEPTH_MAX, ENTRIES_MAX},
     loose::{self, LooseObjects},
-    objects, work_tree,
+    mirror::assemble,
+    objects,
+    work::{Frame, Stopped, Trouble},
+    work_tree,
 };
 use tidegate_core::{
+    evidence::Evidence,
     revision::Oid,
     snapshot::{Filter, Limits, Snapshot},
 };
@@ -88,6 +92,43 @@ pub fn resolve_after(
         Error::Repository { path: path.to_owned(), what }
     };
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
+}
+
+/// What the repository around `path` says of the signatures of a revision, and the commit of the revision. With `rules`,
+/// it also says which commits since `base` change paths that these gitignore patterns match.
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, if it lacks the revision or the commits since `base`, or if a limit is
+/// exceeded.
+pub fn evidence(path: &Path, revision: &str, base: Option<Oid>, rules: &[String]) -> Result<(Evidence, Oid), Error> {
+    super::prepare();
+    let repository = open(path)?;
+    intact(&repository, revision, path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    let missing = || Error::NoRevision { path: path.to_owned(), revision: revision.to_owned() };
+    let object = repository.revparse_single(revision).map_err(|_| missing())?;
+    let commit = object.peel_to_commit().map_err(|_| missing())?.id();
+    let mut parts = Vec::new();
+    let mut sink = |frame| match frame {
+        Frame::Evidence(part) => {
+            parts.push(part);
+            Ok(())
+        }
+        Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } | Frame::File { .. } => Err(Stopped),
+    };
+    let collected = super::evidence::collect(&repository, objects::from_git(object.id()), base, rules, &mut sink);
+    let (vouched, gap) = collected.map_err(|trouble| match trouble {
+        Trouble::Memory => Error::Memory,
+        Trouble::TooManyEntries => Error::TooManyFiles { what: "entries in all folders", limit: ENTRIES_MAX },
+        Trouble::TooDeep(path) => Error::TooDeep { path, limit: DEPTH_MAX },
+        Trouble::Broken(what) if repository.is_shallow() => {
+            broken(format!("it is a shallow clone without {what}; {DEEPEN}"))
+        }
+        Trouble::Broken(what) => broken(format!("{what} is missing or damaged: run `git fsck`")),
+        other => broken(format!("its history cannot be read: {other:?}")),
+    })?;
+    Ok((assemble(parts, vouched, gap)?, objects::from_git(commit)))
 }
 
 /// The merge base of HEAD and the default branch. The default branch is the target of `origin/HEAD`, or the first of

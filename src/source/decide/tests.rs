@@ -119,6 +119,21 @@ fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
 }
 
 #[test]
+fn a_pass_is_asked_for_until_the_status_says_that_it_was() {
+    for (handled, before, expected) in [
+        (None, None, false),
+        (Some("one"), None, true),
+        (Some("one"), Some("one"), false),
+        (Some("two"), Some("one"), true),
+        (None, Some("one"), false),
+    ] {
+        let mut source = source(&json!({}));
+        source.status = before.map(|before| serde_json::from_value(json!({"lastHandledReconcileAt": before})).unwrap());
+        assert_eq!(is_asked(&source, handled), expected, "{handled:?} {before:?}");
+    }
+}
+
+#[test]
 fn a_new_revision_is_the_cause_of_its_writes() {
     let triggers = Triggers::default().with(Trigger::Resync);
     assert_eq!(cause(Rollout::Pending, triggers), Trigger::Git.name());

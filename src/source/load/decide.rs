@@ -209,6 +209,10 @@ pub(super) fn start(
     }
     match (secret, last.failure().map(|failure| &failure.remedy)) {
         (Some(secret), Some(Remedy::Secret(seen))) => Start::FetchIfChanged(secret, seen.clone()),
+        (_, Some(Remedy::Keys(seen))) => terms.verify.as_ref().map_or(Start::Skip, |verify| {
+            let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+            Start::FetchIfChanged(Key::new(namespace, &verify.secret), seen.clone())
+        }),
         (_, Some(Remedy::Retry | Remedy::Later | Remedy::Edit) | None) | (None, Some(Remedy::Secret(_))) => Start::Skip,
     }
 }
@@ -248,7 +252,7 @@ pub(super) fn ended(
                 // A wait that the git server asks for, up to an hour, replaces the interval. It may be none at all, so
                 // it is never shorter than the wait after a failure of which the server says nothing.
                 Remedy::Later => asked.max(retry::within(terms.interval, failures, fraction)),
-                Remedy::Retry | Remedy::Secret(_) | Remedy::Edit => retry::at_least(poll, asked),
+                Remedy::Retry | Remedy::Secret(_) | Remedy::Keys(_) | Remedy::Edit => retry::at_least(poll, asked),
             };
             (ReadOutcome::Failed(failure), failures, wait)
         }

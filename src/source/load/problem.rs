@@ -6,6 +6,7 @@ use tidegate_cluster as cluster;
 use tidegate_core::{name::Key, revision::Revision};
 use tidegate_git as git;
 use tidegate_process::retry::Class;
+use tidegate_signature::Refusal;
 
 use super::{decide, share::NoRoom};
 use crate::{
@@ -40,6 +41,12 @@ pub(super) enum Problem {
     /// The git server rejected the credentials, or has an unknown CA.
     #[error("{error}")]
     Access { error: git::Error, seen: SeenSecret },
+    /// The Secret with the trusted keys cannot be used.
+    #[error("Secret {secret} with the trusted keys {what}")]
+    Keys { secret: Key, what: String, seen: SeenSecret },
+    /// The revision is not signed as the GitSource asks for.
+    #[error("{revision} is not used: {refusal}")]
+    Unverified { revision: Revision, refusal: Box<Refusal>, seen: SeenSecret },
     /// The branch was rewritten.
     #[error("{reference} was rewritten: {found} does not follow {before}; to accept it, set spec.allowRewrite")]
     Rewritten { reference: String, found: Revision, before: String },
@@ -71,13 +78,18 @@ impl Problem {
     /// The failure, as it is kept until the next fetch.
     pub(super) fn failure(&self) -> ReadFailure {
         let asked_by_git = self.git().and_then(git::Error::retry_after);
-        let remedy = match asked_by_git {
-            Some(_) => Remedy::Later,
-            None => decide::remedy(self.class(), self.seen_secret()),
+        let remedy = match (asked_by_git, self) {
+            (Some(_), _) => Remedy::Later,
+            (None, Problem::Keys { seen, .. } | Problem::Unverified { seen, .. }) => Remedy::Keys(seen.clone()),
+            (None, _) => decide::remedy(self.class(), self.seen_secret()),
+        };
+        let unverified = match self {
+            Problem::Unverified { revision, .. } => Some(revision.clone()),
+            _ => None,
         };
         let said = self.git().and_then(git::Error::said).map(ToString::to_string);
         let retry_after = asked_by_git.or_else(|| self.asked_by_kcp());
-        ReadFailure { reason: self.reason(), message: chain(self), said, remedy, retry_after }
+        ReadFailure { reason: self.reason(), message: chain(self), said, remedy, retry_after, unverified }
     }
 
     /// How long the control plane asks to wait.
@@ -91,6 +103,8 @@ impl Problem {
             | Problem::Secret { .. }
             | Problem::ProxySecret { .. }
             | Problem::ProxyForSsh
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Access { .. }
             | Problem::Rewritten { .. }
             | Problem::Git(_)
@@ -111,6 +125,8 @@ impl Problem {
             | Problem::ProxySecret { .. }
             | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
             | Problem::TooLarge(_)
@@ -129,6 +145,8 @@ impl Problem {
             | Problem::ProxySecret { .. }
             | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Rewritten { .. }
             | Problem::TooLarge(_)
             | Problem::CheckTime { .. }
@@ -146,6 +164,8 @@ impl Problem {
             Problem::Secret { .. } | Problem::ProxySecret { .. } => "SecretInvalid",
             Problem::ProxyForSsh => "InvalidSpec",
             Problem::SecretRead { .. } => "SecretNotReadable",
+            Problem::Keys { .. } => "KeysInvalid",
+            Problem::Unverified { refusal, .. } => refusal.reason(),
             Problem::Rewritten { .. } => "Rewritten",
             Problem::TooLarge(_) | Problem::CheckTime { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
@@ -162,6 +182,8 @@ impl Problem {
             | Problem::Secret { .. }
             | Problem::ProxySecret { .. }
             | Problem::ProxyForSsh
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Rewritten { .. } => Class::Stalled,
             Problem::TooLarge(no_room) => no_room.class(),
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,

@@ -132,7 +132,14 @@ fn text(known: &KnownRevision) -> String {
 }
 
 fn failure(remedy: Remedy) -> ReadFailure {
-    ReadFailure { reason: "Test", message: "it failed".to_owned(), said: None, remedy, retry_after: None }
+    ReadFailure {
+        reason: "Test",
+        message: "it failed".to_owned(),
+        said: None,
+        remedy,
+        retry_after: None,
+        unverified: None,
+    }
 }
 
 fn refusal(digit: char) -> RefusedRevision {

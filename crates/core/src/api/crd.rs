@@ -37,6 +37,8 @@ pub mod pattern {
     pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
     /// The full name of a reference.
     pub const GIT_FULL_REF_NAME: &str = r"^refs/[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
+    /// A gitignore pattern that excludes nothing and is no comment.
+    pub const GUARDED_PATH: &str = r"^[^!#\s\\]([^\\\n\r]*[^\s\\])?$";
     /// A commit in full. Repositories with SHA-256 cannot be read.
     pub const COMMIT: &str = "^[0-9a-f]{40}$";
     /// A duration of whole hours, minutes and seconds.

@@ -103,6 +103,9 @@ pub struct GitSourceSpec {
     /// of the daemon's environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<SecretRef>,
+    /// Which signatures a revision needs. A revision without them is not used, and the active one stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
     /// Folder of template overrides in this repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
@@ -199,6 +202,49 @@ pub struct Receiver {
     pub secret_ref: SecretRef,
 }
 
+/// Which signatures a revision needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verify {
+    /// What must be signed: the commit, the annotated tag of `ref.tag`, or both.
+    #[serde(default)]
+    pub mode: VerifyMode,
+    /// Secret with the trusted keys: armored OpenPGP public keys under any name, and `allowed_signers` of SSH.
+    pub secret_ref: SecretRef,
+    /// Who may sign changes of which files. Each commit since the active revision is checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 100),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"])
+    )]
+    pub paths: Vec<VerifyPath>,
+}
+
+/// What must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum VerifyMode {
+    /// The commit.
+    #[default]
+    Head,
+    /// The annotated tag that `ref.tag` names.
+    Tag,
+    /// Both. Also a value that this version does not know.
+    TagAndHead,
+}
+
+tolerant!(VerifyMode, TagAndHead, { "Head" => Head, "Tag" => Tag });
+
+/// Who may sign changes of some files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerifyPath {
+    /// The files, as a gitignore pattern, for example `landscapes/prod/**`.
+    #[schemars(regex(pattern = pattern::GUARDED_PATH), length(min = 1, max = 1024))]
+    pub path: String,
+    /// Who may sign: a name of the key (a mail address, a principal), or its fingerprint.
+    #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 256)))]
+    pub signers: Vec<String>,
+}
+
 /// What a source may declare. An empty list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Allow {
@@ -271,7 +317,7 @@ pub struct GitSourceStatus {
     /// Generation that the status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Fetched`, `Applied`; `Received` with a receiver.
+    /// `Ready`, `Fetched`, `Applied`; `Received` with a receiver, `Verified` with `verify`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
@@ -281,6 +327,9 @@ pub struct GitSourceStatus {
     /// The last commit without held back definitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<String>,
+    /// The last revision whose signatures were verified. Later commits are checked from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_revision: Option<String>,
     /// Last handled value of annotation `tidegate.dev/reconcile-requested-at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,

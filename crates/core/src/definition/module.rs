@@ -384,7 +384,12 @@ fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
          as written",
         yaml::short(&entry.key)
     );
-    let hint = "commit the output of `kustomize build`";
+    let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    let hint = format!(
+        "move it out of the module path, name its folder in `ignore`, and commit its objects: `kustomize build {} > \
+         objects.yaml`; a pipeline can do it, see examples/ci/render-github.yaml",
+        yaml::short(folder)
+    );
     let place = Place::at(path, entry.key_line, entry.key_column);
     Some(Diagnostic::warning(code::KUSTOMIZATION, message).hint(hint).at(place))
 }

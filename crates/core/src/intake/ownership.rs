@@ -86,6 +86,7 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
 fn ours(live: &Live, declared: &Declared) -> Claim {
     let equal = live.digest.as_ref() == Some(&declared.digest);
     match (equal, live.drifted) {
+        (true, false) if live.displaced => Claim::Apply(Why::Displaced),
         (true, false) => Claim::Equal,
         (true, true) => Claim::Apply(Why::Drifted),
         (false, _) => Claim::Apply(Why::Changed),

@@ -29,6 +29,8 @@ pub const READY: &str = "Ready";
 pub const FETCHED: &str = "Fetched";
 /// Whether all declared objects of the revision are in KCP.
 pub const APPLIED: &str = "Applied";
+/// Whether the signatures of the last read revision are those that the GitSource asks for.
+pub const VERIFIED: &str = "Verified";
 /// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
 /// Whether deliveries of the git host arrive. It takes no part in `Ready`: without them, polling finds each push.
@@ -62,6 +64,33 @@ pub enum Fetched {
         said: Option<String>,
         /// A retry cannot help.
         stalled: bool,
+    },
+    /// The revision was read, and is not used: its signatures are not those that the GitSource asks for. The last good
+    /// revision stays active.
+    Unverified {
+        /// The revision.
+        revision: Revision,
+        /// Static, PascalCase.
+        reason: &'static str,
+        /// One sentence.
+        message: String,
+    },
+}
+
+/// What is known of the signatures of the active revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust<'a> {
+    /// The GitSource asks for none.
+    #[default]
+    NotAsked,
+    /// This process has not verified a revision. What an earlier one has found stays in the status.
+    Unknown,
+    /// A revision is verified.
+    Verified {
+        /// The revision.
+        revision: &'a Revision,
+        /// Who signed it.
+        by: &'a str,
     },
 }
 
@@ -119,6 +148,8 @@ pub struct Withheld {
 pub struct Pass<'a> {
     /// The result of the read.
     pub fetched: &'a Fetched,
+    /// What is known of the signatures.
+    pub trust: Trust<'a>,
     /// The last read revision.
     pub attempted: Option<&'a Revision>,
     /// The active revision: the last read one, unless it is refused or could not be read.
@@ -168,18 +199,38 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
         attempted_revision: pass.attempted.map(ToString::to_string).or(before.attempted_revision),
         ..GitSourceStatus::default()
     };
+    if let Fetched::Unverified { revision, .. } = pass.fetched {
+        status.attempted_revision = Some(revision.to_string());
+    }
+    status.verified_revision = match pass.trust {
+        Trust::NotAsked => None,
+        Trust::Unknown => before.verified_revision,
+        Trust::Verified { revision, .. } => Some(revision.to_string()),
+    };
     let fetched = fetched(source, pass);
+    let verified = verified(pass);
     let applied = applied(source, pass);
     let mut all = before.conditions;
+    if pass.trust == Trust::NotAsked {
+        conditions::remove(&mut all, VERIFIED);
+    }
     let mut set = |type_: &str, verdict: &Verdict| {
         let status = Status::from(verdict.holds);
         conditions::set(&mut all, type_, status, verdict.reason, &verdict.message, generation, &Time(now));
     };
     set(FETCHED, &fetched);
+    if let Some(verified) = &verified {
+        set(VERIFIED, verified);
+    }
     if let Some(applied) = &applied {
         set(APPLIED, applied);
     }
-    let ready = if fetched.holds { applied.as_ref().unwrap_or(&fetched) } else { &fetched };
+    let verified = verified.as_ref().filter(|verified| !verified.holds);
+    let ready = match (fetched.holds, verified) {
+        (false, _) => &fetched,
+        (true, Some(verified)) => verified,
+        (true, None) => applied.as_ref().unwrap_or(&fetched),
+    };
     let ready = Verdict { message: ready.brief(), ..ready.clone() };
     set(READY, &ready);
     if ready.stalled {
@@ -252,6 +303,11 @@ pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceSt
         conditions::set(&mut status.conditions, SCOPE, Status::False, "Changed", message, generation, &now);
     }
     status
+}
+
+/// Whether the signatures of the last read revision are those that the GitSource asks for.
+pub fn is_verified(status: &GitSourceStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
 }
 
 /// Whether nothing is left to prune after a change of URL, ref or paths, or after a rewrite of the
@@ -330,6 +386,7 @@ fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
     match (pass.fetched, pass.attempted) {
         (Fetched::Done, Some(revision)) => Verdict::yes("Fetched", format!("read {revision}")),
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
+        (Fetched::Unverified { revision, .. }, _) => Verdict::yes("Fetched", format!("read {revision}")),
         (Fetched::Failed { reason, message, said, stalled }, _) => {
             let in_force = match pass.in_force {
                 Some(revision) => format!("; {revision} stays active"),
@@ -338,6 +395,21 @@ fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
             let said = said.as_ref().map(|said| format!("{QUOTATION}{said:?}")).unwrap_or_default();
             Verdict { stalled: *stalled, ..Verdict::no(reason, format!("{message}{in_force}{said}")) }
         }
+    }
+}
+
+/// What is known of the signatures; `None` if nothing new is.
+fn verified(pass: &Pass<'_>) -> Option<Verdict> {
+    match (pass.fetched, pass.trust) {
+        (_, Trust::NotAsked) => None,
+        (Fetched::Unverified { reason, message, .. }, _) => {
+            let in_force = pass.in_force.map(|revision| format!("; {revision} stays active")).unwrap_or_default();
+            Some(Verdict::no(reason, format!("{message}{in_force}")).stalled())
+        }
+        (Fetched::Done, Trust::Verified { revision, by }) => {
+            Some(Verdict::yes("Verified", format!("{revision}: {by}")))
+        }
+        (Fetched::Done, Trust::Unknown) | (Fetched::Failed { .. }, Trust::Unknown | Trust::Verified { .. }) => None,
     }
 }
 

@@ -8,9 +8,10 @@ use super::Policy;
 use crate::{
     api::{
         GitSource,
-        git_source::{Allow, DeletionPolicy, GitRef, GitSourceSpec, OnError},
+        git_source::{Allow, DeletionPolicy, GitRef, GitSourceSpec, OnError, VerifyMode, VerifyPath},
         names::annotation,
     },
+    evidence::Guards,
     object::{Digest, DisplayPath, PathPart},
     revision::Oid,
     schema::{Violation, ViolationKind, duration_nanoseconds},
@@ -34,6 +35,26 @@ pub enum Follow {
     Commit(Oid),
 }
 
+/// Which signatures a revision needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verify {
+    /// What must be signed.
+    pub mode: VerifyMode,
+    /// Name of the Secret with the keys, in the GitSource's namespace.
+    pub secret: String,
+    /// Who may sign changes of which files.
+    pub rules: Vec<SignerRule>,
+}
+
+/// Who may sign changes of some files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerRule {
+    /// The files, as a gitignore pattern.
+    pub path: String,
+    /// Names or fingerprints of keys.
+    pub signers: Vec<String>,
+}
+
 /// The settings of a GitSource.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -53,6 +74,8 @@ pub struct Terms {
     pub receiver: Option<String>,
     /// Name of the Secret with the proxy, in the GitSource's namespace.
     pub proxy_secret: Option<String>,
+    /// Which signatures a revision needs.
+    pub verify: Option<Verify>,
     /// Folder of template overrides.
     pub templates: Option<String>,
     /// Ignored files, as gitignore patterns.
@@ -116,6 +139,18 @@ pub enum TermsError {
         /// The field.
         field: &'static str,
     },
+    /// A tag is required, and none is followed.
+    #[error("spec.verify.mode is {mode:?}, which needs a tag: set spec.ref.tag or spec.ref.semver, or use Head")]
+    VerifyTag {
+        /// The mode.
+        mode: VerifyMode,
+    },
+    /// A pattern is invalid.
+    #[error("spec.verify.paths: {pattern:?} is not a valid gitignore pattern")]
+    VerifyPattern {
+        /// The pattern.
+        pattern: String,
+    },
     /// A limit is negative.
     #[error("spec.{field} must not be negative")]
     Limit {
@@ -155,6 +190,7 @@ impl Terms {
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
             receiver: spec.receiver.as_ref().map(|receiver| receiver.secret_ref.name.clone()),
             proxy_secret: spec.proxy_secret_ref.as_ref().map(|secret| secret.name.clone()),
+            verify: verify(spec)?,
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
             ignore: spec.ignore.clone(),
             allow: spec.allow.clone().unwrap_or_default(),
@@ -184,8 +220,38 @@ impl Terms {
     /// Digest of all settings that affect what is fetched.
     pub fn fetching(&self) -> Digest {
         let follow = format!("{:?}", self.follow);
-        Digest::from_value(&json!([self.url, follow, self.secret, self.proxy_secret, self.allow_rewrite]))
+        let verify = self.verify.as_ref().map(Verify::digest);
+        Digest::from_value(&json!([self.url, follow, self.secret, self.proxy_secret, self.allow_rewrite, verify]))
     }
+}
+
+// === impl Verify ===
+
+impl Verify {
+    /// Digest of the settings. The keys are not part of it.
+    pub fn digest(&self) -> String {
+        Digest::from_value(&json!([format!("{self:?}")])).short()
+    }
+}
+
+/// The signatures that a GitSource asks for. Fails if it asks for a tag, and follows none.
+pub fn verify(spec: &GitSourceSpec) -> Result<Option<Verify>, TermsError> {
+    let Some(asked) = &spec.verify else { return Ok(None) };
+    let mode = asked.mode;
+    let names_tag = |reference: &GitRef| {
+        let name = reference.name.as_deref().unwrap_or_default();
+        reference.tag.is_some() || reference.semver.is_some() || name.starts_with("refs/tags/")
+    };
+    let is_tag = spec.reference.as_ref().is_some_and(names_tag);
+    match mode {
+        VerifyMode::Tag | VerifyMode::TagAndHead if !is_tag => return Err(TermsError::VerifyTag { mode }),
+        VerifyMode::Head | VerifyMode::Tag | VerifyMode::TagAndHead => {}
+    }
+    if let Some(rule) = asked.paths.iter().find(|rule| !Guards::check(&rule.path)) {
+        return Err(TermsError::VerifyPattern { pattern: rule.path.clone() });
+    }
+    let rule = |rule: &VerifyPath| SignerRule { path: rule.path.clone(), signers: rule.signers.clone() };
+    Ok(Some(Verify { mode, secret: asked.secret_ref.name.clone(), rules: asked.paths.iter().map(rule).collect() }))
 }
 
 fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
@@ -280,6 +346,25 @@ mod tests {
         assert_eq!((terms.interval, terms.timeout), (Duration::from_secs(60), Duration::from_secs(60)));
         assert!(terms.policy.prune && !terms.suspend && terms.deletion == DeletionPolicy::Orphan);
         assert_eq!((terms.policy.limit_objects, terms.policy.limit_percent), (50, 10));
+    }
+
+    #[test]
+    fn signatures_of_tags_need_a_tag_and_patterns_must_be_valid() {
+        let check = |reference: serde_json::Value, mode: &str, path: &str| {
+            let rule = json!({"path": path, "signers": ["anna"]});
+            let verify = json!({"mode": mode, "secretRef": {"name": "keys"}, "paths": [rule]});
+            let spec = json!({"url": "https://git.example.com/a", "ref": reference, "verify": verify});
+            super::verify(&serde_json::from_value(spec).unwrap()).map(|found| found.unwrap().mode)
+        };
+        let (branch, tag) = (|| json!({"branch": "main"}), || json!({"tag": "v1"}));
+        assert_eq!(check(branch(), "Head", "a/**"), Ok(VerifyMode::Head));
+        assert_eq!(check(tag(), "Tag", "a/**"), Ok(VerifyMode::Tag));
+        assert_eq!(check(tag(), "Head", "a/**"), Ok(VerifyMode::Head));
+        // A mode that this version does not know asks for everything.
+        assert_eq!(check(tag(), "Other", "a/**"), Ok(VerifyMode::TagAndHead));
+        assert_eq!(check(branch(), "Tag", "a"), Err(TermsError::VerifyTag { mode: VerifyMode::Tag }));
+        let pattern = "a[z-a]".to_owned();
+        assert_eq!(check(branch(), "Head", "a[z-a]"), Err(TermsError::VerifyPattern { pattern }));
     }
 
     #[test]

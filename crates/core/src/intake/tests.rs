@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
-use crate::intake::status::{Fetched, Pass, Receiving, Withheld};
+use crate::intake::status::{Fetched, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
 
@@ -536,6 +536,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
     let nothing = Diagnostics::default();
     let pass = |is_read| Pass {
         fetched: &failed,
+        trust: Trust::NotAsked,
         attempted: None,
         in_force: None,
         is_read,
@@ -564,6 +565,73 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         let suspended = ready(status::suspended(&source, is_read, now));
         assert_eq!(suspended, format!("the source is suspended{note}"));
     }
+}
+
+#[test]
+fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one_is_remembered() {
+    let revision =
+        |digit: &str| Revision::Commit { name: "main".to_owned(), commit: digit.repeat(40).parse().unwrap() };
+    let (first, second) = (revision("1"), revision("2"));
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let decision = decide(&world.situation());
+    let nothing = Diagnostics::default();
+    let after = |source: &GitSource, fetched: &Fetched, trust: Trust<'_>| {
+        let pass = Pass {
+            fetched,
+            trust,
+            attempted: Some(&first),
+            in_force: Some(&first),
+            is_read: true,
+            refused: false,
+            decision: Some(&decision),
+            withheld: &[],
+            diagnostics: &nothing,
+            failures: &[],
+            handled: None,
+            scope: "scope",
+            moved: false,
+        };
+        status::after_pass(source, &pass, Timestamp::UNIX_EPOCH)
+    };
+    let mut source = source();
+    let verified = Trust::Verified { revision: &first, by: "the commit is signed by anna" };
+    let status = after(&source, &Fetched::Done, verified);
+    let all = ["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied", "Verified=True Verified"];
+    check_conditions(&status, &all);
+    assert_eq!(status.verified_revision, Some(first.to_string()));
+    assert!(status::is_verified(&status));
+    source.status = Some(status.clone());
+    assert_eq!(after(&source, &Fetched::Done, Trust::Unknown), status, "a new process changes nothing");
+
+    let message = "it is not signed".to_owned();
+    let unverified = Fetched::Unverified { revision: second.clone(), reason: "Unsigned", message };
+    let status = after(&source, &unverified, Trust::Unknown);
+    let refused = [
+        "Applied=True Applied",
+        "Fetched=True Fetched",
+        "Ready=False Unsigned",
+        "Stalled=True Unsigned",
+        "Verified=False Unsigned",
+    ];
+    check_conditions(&status, &refused);
+    let found = status.conditions.iter().find(|condition| condition.type_ == "Verified").unwrap();
+    assert_eq!(found.message, format!("it is not signed; {first} stays active"));
+    assert_eq!(status.attempted_revision, Some(second.to_string()));
+    assert_eq!(status.verified_revision, Some(first.to_string()));
+
+    source.status = Some(status);
+    let status = after(&source, &Fetched::Done, Trust::NotAsked);
+    check_conditions(&status, &all[..3]);
+    assert_eq!(status.verified_revision, None);
+}
+
+#[test]
+fn a_file_that_moved_is_written_only_if_a_user_asks() {
+    let displaced = |is_asked: bool| {
+        World::new().declares(["Kyma/a"]).ours(["Kyma/a"]).with("Kyma/a", |live| live.displaced = is_asked)
+    };
+    displaced(false).check(&[]);
+    assert_eq!(decide(&displaced(true).situation()).apply[0].1, Why::Displaced);
 }
 
 #[test]
@@ -791,6 +859,7 @@ impl World {
             .collect();
         let pass = Pass {
             fetched,
+            trust: Trust::NotAsked,
             attempted: Some(&revision),
             in_force: Some(&revision),
             is_read: true,

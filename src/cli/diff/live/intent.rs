@@ -143,7 +143,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
             && inputs.definitions.good.get(id).is_some_and(|definition| {
-                !changes::covers(landscape::stamp(definition, source).value(), object.value())
+                !changes::covers(landscape::expected(definition, source).value(), object.value())
             });
         one.same_content = !ours
             && inputs.definitions.good.get(id).is_some_and(|definition| landscape::has_content(definition, &metadata));

@@ -92,6 +92,18 @@ fn only_access_that_is_stalled_waits_for_another_secret() {
 }
 
 #[test]
+fn other_keys_may_solve_a_revision_that_is_not_verified() {
+    let (source, now) = (source(&json!({"verify": {"secretRef": {"name": "signers"}}})), Instant::now());
+    let terms = Terms::from_source(&source).unwrap();
+    let seen = SeenSecret(Some("7".to_owned()));
+    let outcome = failed(Remedy::Keys(seen.clone()));
+    let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 1, outcome });
+    let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+    let expected = Start::FetchIfChanged(Key::new(namespace, "signers"), seen);
+    assert_eq!(start(&source, &terms, Some(key()), &last, only(Trigger::Changed), now), expected);
+}
+
+#[test]
 fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     let (source, now) = (source(&json!({})), Instant::now());
     let terms = Terms::from_source(&source).unwrap();
@@ -105,6 +117,7 @@ fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     check(failed(Remedy::Edit), Some(key()), Start::Skip);
     check(failed(Remedy::Secret(seen.clone())), Some(key()), Start::FetchIfChanged(key(), seen.clone()));
     check(failed(Remedy::Secret(seen)), None, Start::Skip);
+    check(failed(Remedy::Keys(SeenSecret(None))), Some(key()), Start::Skip);
     let first = start(&source, &terms, Some(key()), &Fetching::Pending, only(Trigger::Changed), now);
     assert_eq!(first, Start::Fetch);
 }
@@ -170,7 +183,7 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
         let known = KnownSource { fetch, running, ..KnownSource::default() };
         let found = match fetched_so_far(&known, &terms, progress) {
             Fetched::Done => "done".to_owned(),
-            Fetched::Failed { message, .. } => message,
+            Fetched::Failed { message, .. } | Fetched::Unverified { message, .. } => message,
         };
         assert!(found.starts_with(expected), "{found}");
     }
@@ -303,7 +316,7 @@ fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
         (cached(), Err(git::Error::Thread), "end StorageFailed, Retry"),
         (fresh(), Err(git::Error::Thread), "end StorageFailed, Retry"),
     ] {
-        let fetched = git::Fetched { revision: found(), fast_forward: true, received_bytes: 0 };
+        let fetched = git::Fetched { revision: found(), object: commit('b'), fast_forward: true, received_bytes: 0 };
         assert_eq!(text(&after_fetch(access, answer.map(|()| fetched))), expected);
     }
 }
