@@ -91,7 +91,7 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
         };
         let is_change = match why {
             Why::Changed | Why::Adopted | Why::Moved => true,
-            Why::Absent | Why::Drifted => false,
+            Why::Absent | Why::Drifted | Why::Displaced => false,
         };
         (is_kind && is_change).then_some((id, *why))
     })

@@ -462,6 +462,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         Fetched::Failed { reason: "Unreachable", message: "no connection".to_owned(), said: None, stalled: false };
     let pass = Pass {
         fetched: &failed,
+        trust: Trust::NotAsked,
         attempted: revision,
         in_force: None,
         is_read: false,
@@ -586,8 +587,10 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
             decision: Some(&decision),
             withheld: &[],
             diagnostics: &nothing,
+            remarks: &nothing,
             failures: &[],
             handled: None,
+            receiving: &Receiving::Off,
             scope: "scope",
             moved: false,
         };

@@ -285,6 +285,7 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
     for (withheld, reason) in [(&[][..], "RemovalUnconfirmed"), (&broken[..], "Withheld")] {
         let pass = Pass {
             fetched: &Fetched::Done,
+            trust: status::Trust::NotAsked,
             attempted: Some(&revision),
             in_force: Some(&revision),
             is_read: true,
@@ -292,8 +293,10 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
             decision: Some(&decision),
             withheld,
             diagnostics: &Diagnostics::default(),
+            remarks: &Diagnostics::default(),
             failures: &[],
             handled: None,
+            receiving: &status::Receiving::Off,
             scope: "scope",
             moved: false,
         };
