@@ -202,7 +202,7 @@ mod tests {
             .into_iter()
             .map(|cause| match cause {
                 Cause::Waits { object, count, .. } => (object, count),
-                Cause::Error { .. } => unreachable!("there is no error"),
+                Cause::Error { .. } | Cause::Removal { .. } => unreachable!("prunes alone wait"),
             })
             .collect();
         assert_eq!(found, [("Kyma kcp-system/a".to_owned(), 2), ("Kyma kcp-system/e".to_owned(), 1)]);
