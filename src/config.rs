@@ -148,7 +148,7 @@ pub struct Options {
     /// Use the private key in this PEM file with the certificate of `--hooks-certificate` [default: none]
     #[arg(long, value_name = "FILE")]
     pub hooks_key: Option<PathBuf>,
-    /// Take the address of a webhook's sender from the header X-Forwarded-For if the peer is in one of these networks
+    /// Read the address of a webhook's sender from the header X-Forwarded-For if the peer is in one of these networks
     /// of the Ingress, separated by commas
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',', default_value = "127.0.0.0/8,::1")]
     pub hooks_trusted_peers: Vec<String>,

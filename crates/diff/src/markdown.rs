@@ -99,7 +99,10 @@ pub fn markdown(report: &Report, options: &Options) -> String {
 
 fn head(report: &Report, marker: &Marker) -> String {
     let headline = short_ids(&Summary::from_report(report).headline);
-    format!("{marker}\n### {}\n", sentence(&cut(&headline, HEADLINE_MAX)))
+    let title = sentence(&cut(&headline, HEADLINE_MAX));
+    // Escapes may make it several times as long.
+    let title = if LINE_MAX < title.chars().count() + 4 { sentence(&cut(&headline, TITLE_MAX)) } else { title };
+    format!("{marker}\n### {title}\n")
 }
 
 /// What was compared, and the affected runtimes by their labels.

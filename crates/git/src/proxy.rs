@@ -82,8 +82,17 @@ impl Proxy {
         {
             return Err(ProxyProblem::Characters);
         }
-        // A port that is not a number has been refused with the address.
-        let port = uri.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        let after_host = authority.as_str().rsplit_once(authority.host()).map_or("", |(_, rest)| rest);
+        let port = match after_host.strip_prefix(':') {
+            None | Some("") => {
+                if is_encrypted {
+                    443
+                } else {
+                    80
+                }
+            }
+            Some(port) => port.parse().map_err(|_| ProxyProblem::Address)?,
+        };
         Ok(Proxy { is_encrypted, host: authority.host().to_owned(), port, credentials, without: Vec::new() })
     }
 

@@ -70,7 +70,7 @@ fn a_file_holds_git_sources_as_the_control_plane_has_them() {
         "anna:hunter2@git.example.com:l.git",
     ] {
         let refused = error(&good.replace("https://git.example.com/l.git", url));
-        assert!(refused.starts_with("DIR/sources.yaml:5:3: spec.url must be an https:// URL without"), "{refused}");
+        assert!(refused.starts_with("DIR/sources.yaml:5:3: spec.url"), "{refused}");
         assert!(!refused.contains("hunter2"), "{refused}");
     }
     assert_eq!(

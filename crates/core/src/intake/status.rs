@@ -517,7 +517,8 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             let _ = write!(message, " {} removed from git;", number(unconfirmed + limited, "object"));
         }
         let _ = write!(message, " to remove all of it, run `{command}`");
-        return Some(Verdict::no("RemovalUnconfirmed", message).stalled());
+        let does = format!("confirms {} in runtimes", number(decision.removals.len(), "removal"));
+        return Some(Verdict::no("RemovalUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if 0 < unconfirmed {
         let mut message =

@@ -673,7 +673,7 @@ fn the_message_of_ready_fits_into_a_table_and_begins_with_the_command_that_helps
     let expected = format!("`{command}` prunes 100 objects removed from git; condition Applied names them");
     assert_eq!(*message("Ready"), expected);
     assert!(expected.chars().count() <= status::READY_CHARS_MAX, "{}", expected.len());
-    assert!(1000 < message("Applied").len() && message("Applied").contains("runtime-000"), "{}", message("Applied"));
+    assert!(1000 < message("Applied").len() && message("Applied").contains("runtime-099"), "{}", message("Applied"));
 
     let long = Fetched::Failed { reason: "Unreachable", message: "x".repeat(500), said: None, stalled: false };
     let status = world.status(&source(), &long, "scope");

@@ -120,7 +120,9 @@ impl KnownHosts {
         }
         let with_port = self.named(&format!("[{host}]:{port}"));
         let without = self.named(&host);
-        let revoked = [with_port.revoked, without.revoked].concat();
+        let mut revoked = [with_port.revoked, without.revoked].concat();
+        revoked.sort_unstable();
+        revoked.dedup();
         if with_port.keys.is_empty() && with_port.authorities.is_empty() {
             HostKeys { revoked, ..without }
         } else {

@@ -311,7 +311,10 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
         if withheld.is_empty() {
             let begin = "1 removal in runtimes; a user must confirm: module m is removed from 6 runtimes";
             let end = format!("tidegate.dev/confirm-prune={COMMIT} --overwrite`");
-            assert!(ready.message.starts_with(begin) && ready.message.ends_with(&end), "{}", ready.message);
+            let applied = status.conditions.iter().find(|condition| condition.type_ == status::APPLIED).unwrap();
+            assert!(applied.message.starts_with(begin) && applied.message.ends_with(&end), "{}", applied.message);
+            let brief = "` confirms 1 removal in runtimes; condition Applied names them";
+            assert!(ready.message.starts_with("`kubectl ") && ready.message.ends_with(brief), "{}", ready.message);
         }
     }
 }
