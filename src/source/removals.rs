@@ -105,7 +105,7 @@ async fn of_template(
     }
     let new = new.and_then(|new| loaded.definitions.modules.get(&new));
     let leaving = former.0.get(&old).map(|old| removal::leaving(old, new.map(|new| &**new)));
-    removal::of_template(key, leaving, installed)
+    removal::of_template(key, leaving.as_deref(), installed)
 }
 
 /// Tells runtimes what a decision would remove from them and waits for a confirmation.

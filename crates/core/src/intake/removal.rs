@@ -142,10 +142,10 @@ pub fn names_all<'a>(declared: &serde_json::Value, installed: impl IntoIterator<
 /// of [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes.
 pub fn of_template<'a>(
     template: &Key,
-    objects: Option<Vec<ObjectId>>,
+    objects: Option<&[ObjectId]>,
     installed: impl IntoIterator<Item = &'a Installed>,
 ) -> Vec<Removal> {
-    if objects.as_ref().is_some_and(Vec::is_empty) {
+    if objects.is_some_and(<[ObjectId]>::is_empty) {
         return Vec::new();
     }
     let mut removals: BTreeMap<(Key, String), BTreeSet<Key>> = BTreeMap::new();
@@ -153,8 +153,8 @@ pub fn of_template<'a>(
         removals.entry((module_key(one), one.version.clone())).or_default().insert(one.runtime.clone());
     }
     let removal = |((module, version), runtimes)| {
-        let loss = match objects.clone() {
-            Some(objects) => Removed::Objects { version, objects },
+        let loss = match objects {
+            Some(objects) => Removed::Objects { version, objects: objects.to_vec() },
             None => Removed::Unknown { version },
         };
         Removal { module, loss, runtimes }

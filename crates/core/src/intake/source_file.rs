@@ -47,7 +47,11 @@ const VALUE_LEN_MAX: usize = 200;
 // === impl SourceFile ===
 
 impl SourceFile {
-    /// Reads the file; `None` if there is none. Fails with its first problem.
+    /// Reads the file; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first problem of the file.
     pub fn read(snapshot: &Snapshot) -> Result<Option<SourceFile>, Diagnostic> {
         let found = snapshot.files.get_key_value(&*format!("{OWN_FOLDER}/{NAME}"));
         found.map(|(path, file)| parse(path, file, false)).transpose()
@@ -55,6 +59,10 @@ impl SourceFile {
 
     /// As [`SourceFile::read`]. Without that file, takes the only GitSource in the folder: it is the one that a user
     /// applies to the control plane, and may contain a URL and the name of a Secret.
+    ///
+    /// # Errors
+    ///
+    /// As [`SourceFile::read`].
     pub fn find(snapshot: &Snapshot) -> Result<Option<SourceFile>, Diagnostic> {
         if let Some(own) = SourceFile::read(snapshot)? {
             return Ok(Some(own));

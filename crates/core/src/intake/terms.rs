@@ -234,7 +234,11 @@ impl Verify {
     }
 }
 
-/// The signatures that a GitSource asks for. Fails if it asks for a tag, and follows none.
+/// The signatures that a GitSource asks for.
+///
+/// # Errors
+///
+/// Fails if it asks for a tag, and follows none.
 pub fn verify(spec: &GitSourceSpec) -> Result<Option<Verify>, TermsError> {
     let Some(asked) = &spec.verify else { return Ok(None) };
     let mode = asked.mode;

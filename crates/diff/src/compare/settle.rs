@@ -215,7 +215,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
                 };
                 let Some(old) = objects(from, before) else { continue };
                 let leaving = removal::leaving(&old, objects(to, after).as_deref());
-                removal::of_template(&id.1, Some(leaving), &installed)
+                removal::of_template(&id.1, Some(&leaving), &installed)
             }
             Kind::ModuleReleaseMeta | Kind::Watcher => continue,
         };

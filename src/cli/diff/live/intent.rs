@@ -190,7 +190,7 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
                 }
                 let new = new.and_then(|new| inputs.definitions.modules.get(&new.into()));
                 let leaving = removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new));
-                removal::of_template(&id.1, Some(leaving), installed)
+                removal::of_template(&id.1, Some(&leaving), installed)
             }
             Kind::ModuleReleaseMeta | Kind::Watcher => return None,
         })

@@ -116,10 +116,10 @@ fn objects_leave_the_runtimes_that_have_the_version() {
         other,
     ];
     let object = ObjectId::new("", "ConfigMap", "n", "b");
-    let found = of_template(&key("m-1.0.0"), Some(vec![object]), &all);
+    let found = of_template(&key("m-1.0.0"), Some(&[object]), &all);
     let runtimes: Vec<&Key> = found.iter().flat_map(|removal| &removal.runtimes).collect();
     assert_eq!(runtimes, [&key("a"), &key("b")]);
-    assert_eq!(of_template(&key("m-1.0.0"), Some(Vec::new()), &all), []);
+    assert_eq!(of_template(&key("m-1.0.0"), Some(&[]), &all), []);
     assert!(matches!(&of_template(&key("m-1.0.0"), None, &all)[..], [Removal { loss: Removed::Unknown { .. }, .. }]));
 }
 
