@@ -1,5 +1,5 @@
-//! The proxy before git servers that the environment names, as for curl and git: `HTTPS_PROXY` and `NO_PROXY`, in capitals
-//! or not. Only https URLs of sources use it. `spec.proxySecretRef` of a GitSource replaces it.
+//! The proxy before git servers that the environment names, as for curl and git: `HTTPS_PROXY` and `NO_PROXY`, in
+//! capitals or not. Only https URLs of sources use it. `spec.proxySecretRef` of a GitSource replaces it.
 
 use anyhow::Context as _;
 use tidegate_git::Proxy;

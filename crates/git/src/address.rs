@@ -27,8 +27,8 @@ pub(super) struct Refused {
     pub(super) host: String,
 }
 
-/// Whether a host is an address that Tidegate never connects to, or one in a notation that only some programs read. Of a
-/// name, this says nothing.
+/// Whether a host is an address that Tidegate never connects to, or one in a notation that only some programs read. It
+/// says nothing of a name.
 pub(super) fn is_forbidden_literal(host: &str) -> bool {
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(address) => is_forbidden(address),

@@ -33,8 +33,9 @@ pub(super) enum Problem {
 }
 
 /// Words of servers about a repository that does not exist, or that these credentials may not see. `git daemon` says
-/// "access denied or repository not exported", or with `--informative-errors` "no such repository", and over ssh "does not appear to
-/// be a git repository". GitLab says "could not be found", Azure DevOps "does not exist", others "not found".
+/// "access denied or repository not exported", or with `--informative-errors` "no such repository". Over ssh, git says
+/// "does not appear to be a git repository". GitLab says "could not be found", Azure DevOps "does not exist", others
+/// "not found".
 const NOT_FOUND: [&str; 7] = [
     "access denied",
     "not exported",
@@ -122,7 +123,8 @@ fn service(packets: &mut Packets<impl Read>) -> Result<(), Problem> {
     }
 }
 
-/// What an `ERR` line or the output of a program for people means. Only its text tells a repository that does not exist from one that is locked.
+/// What an `ERR` line or the output of a program for people means. Only its text tells a repository that does not exist
+/// from one that is locked.
 pub(super) fn refused(text: &[u8]) -> Problem {
     let lower = String::from_utf8_lossy(text).to_lowercase();
     if NOT_FOUND.iter().any(|words| lower.contains(words)) {

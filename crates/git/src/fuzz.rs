@@ -1,4 +1,5 @@
-//! The parsers of what a git server sends and of what a Secret contains, for fuzz targets. No other code uses this module.
+//! The parsers of what a git server sends and of what a Secret contains, for fuzz targets. No other code uses this
+//! module.
 
 use std::{collections::HashMap, io::Write as _, path::Path, sync::Arc};
 

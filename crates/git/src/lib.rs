@@ -13,10 +13,10 @@
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
-//! services), checked after name resolution for every connection; ssh hosts that the Secret's `known_hosts` does not
-//! know; repositories with SHA-256 ids; answers beyond the limits in [`limits`]. It runs no program, reads no configuration of the user or the system and no environment, and
-//! prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's
-//! status.
+//! services), checked after name resolution for every connection, and through a proxy as far as the URL has an address;
+//! ssh hosts that the Secret's `known_hosts` does not know; repositories with SHA-256 ids; answers beyond the limits in
+//! [`limits`]. It runs no program, reads no configuration of the user or the system and no environment, and prints no
+//! text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's status.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 

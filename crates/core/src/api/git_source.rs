@@ -99,8 +99,8 @@ pub struct GitSourceSpec {
     /// `tls.key`. For `ssh`: `identity`, its `password`, and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// Secret with the HTTP proxy for an `https` URL: `address`; `username` and `password`; `noProxy`. Default: the proxy
-    /// of the daemon's environment.
+    /// Secret with the HTTP proxy for an `https` URL: `address`; `username` and `password`; `noProxy`. Default: the
+    /// proxy of the daemon's environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<SecretRef>,
     /// Which signatures a revision needs. A revision without them is not used, and the active one stays.
