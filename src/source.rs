@@ -125,7 +125,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
 async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
     ctx.set_templates(key, None, None);
-    removals::set(ctx, &ctx.registry.slot(key), registry::Notices::new());
+    removals::set(ctx, &ctx.registry.slot(key), &registry::Notices::new());
     for other in ctx.registry.forget(key) {
         ctx.queue.push(Subject::Source(other), Trigger::Changed);
     }

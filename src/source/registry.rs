@@ -399,7 +399,7 @@ impl SourceRegistry {
 
     /// Replaces what a source would remove from runtimes and waits for a confirmation. Returns the runtimes for which
     /// that differs from before.
-    pub(crate) fn set_removals(&self, slot: &Slot, removals: Notices) -> BTreeSet<Key> {
+    pub(crate) fn set_removals(&self, slot: &Slot, removals: &Notices) -> BTreeSet<Key> {
         let before = std::mem::replace(&mut slot.published.lock().removals, removals.clone());
         let differs = |key: &&Key| before.get(*key) != removals.get(*key);
         before.keys().chain(removals.keys()).filter(differs).cloned().collect()

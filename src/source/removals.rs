@@ -2,7 +2,7 @@
 //! tells runtimes what waits for a confirmation.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
@@ -93,11 +93,11 @@ async fn of_template(
         return Vec::new();
     }
     used.insert(old);
-    if !former.0.contains_key(&old) {
+    if let Entry::Vacant(entry) = former.0.entry(old) {
         let owner =
             SourceName::from_metadata(&live.metadata).map_or_else(|| pass.key.clone(), |name| name.key().clone());
         match pass.ctx.registry.module_objects(&owner, tree, path).await {
-            Ok(objects) => drop(former.0.insert(old, objects)),
+            Ok(objects) => drop(entry.insert(objects)),
             Err(error) => {
                 tracing::warn!(source = %pass.key, template = %key, %error, "cannot read the former objects of a module");
             }
@@ -123,11 +123,11 @@ pub(super) fn publish(pass: &SourcePass<'_>, loaded: &Loaded, decision: &Decisio
         let sentence = Arc::clone(shared.entry(indices.clone()).or_insert_with(text));
         of_runtimes.insert(runtime.clone(), sentence);
     }
-    set(pass.ctx, pass.slot, of_runtimes);
+    set(pass.ctx, pass.slot, &of_runtimes);
 }
 
 /// Replaces what runtimes are told, and wakes those that are told something else.
-pub(super) fn set(ctx: SourceContext<'_>, slot: &super::Slot, notices: Notices) {
+pub(super) fn set(ctx: SourceContext<'_>, slot: &super::Slot, notices: &Notices) {
     for runtime in ctx.registry.set_removals(slot, notices) {
         ctx.queue.push(Subject::Runtime(runtime), Trigger::Changed);
     }

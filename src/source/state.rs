@@ -74,7 +74,7 @@ pub(super) enum Fetching {
     #[default]
     Pending,
     /// The last fetch ended.
-    Ended(LastFetch),
+    Ended(Box<LastFetch>),
 }
 
 /// A fetch that was requested and has not ended.
@@ -263,9 +263,10 @@ impl Fetching {
     pub(super) fn with_failure(self, failure: ReadFailure) -> Fetching {
         match self {
             Fetching::Pending => Fetching::Pending,
-            Fetching::Ended(last) => {
-                let failures = last.failures.saturating_add(1);
-                Fetching::Ended(LastFetch { failures, outcome: ReadOutcome::Failed(failure), ..last })
+            Fetching::Ended(mut last) => {
+                last.failures = last.failures.saturating_add(1);
+                last.outcome = ReadOutcome::Failed(failure);
+                Fetching::Ended(last)
             }
         }
     }
@@ -281,8 +282,11 @@ impl Fetching {
     /// Why the source could not be read, if so.
     pub(super) fn failure(&self) -> Option<&ReadFailure> {
         match self {
-            Fetching::Ended(LastFetch { outcome: ReadOutcome::Failed(failure), .. }) => Some(failure),
-            Fetching::Ended(LastFetch { outcome: ReadOutcome::Done, .. }) | Fetching::Pending => None,
+            Fetching::Pending => None,
+            Fetching::Ended(last) => match &last.outcome {
+                ReadOutcome::Failed(failure) => Some(failure),
+                ReadOutcome::Done => None,
+            },
         }
     }
 

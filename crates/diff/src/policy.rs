@@ -110,7 +110,11 @@ impl Policies {
 
 impl Approvals {
     /// Approves a rule by its name. `by` says who, for the message: `commit 1234567`. The first approval of a rule
-    /// counts. Fails if there is no such rule.
+    /// counts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such rule.
     pub fn approve(&mut self, name: &str, by: &str) -> Result<(), ParseApprovalError> {
         let known = FailOn::NAMES.into_iter().find(|known| *known == name);
         let known = known.ok_or_else(|| ParseApprovalError(tidegate_core::yaml::short(name)))?;

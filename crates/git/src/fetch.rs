@@ -149,7 +149,11 @@ impl Fetch {
             self.receive(target, &session, wanted, &found, haves).await?;
         } else {
             let session = session.clone();
-            self.wait_for_server(move |_| Ok(session.finish())).await?;
+            let finish = move |_: &Remote| {
+                session.finish();
+                Ok(())
+            };
+            self.wait_for_server(finish).await?;
         }
         self.settle(target, name, wanted, session.received_bytes()).await
     }

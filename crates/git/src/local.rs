@@ -166,8 +166,11 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
 }
 
 /// The messages of the commits that are in `to` and not in `from`, the newest first, at most
-/// [`limits::MESSAGES_MAX`]. `None` stands for HEAD and for the default branch. Fails if a revision does not exist, or
-/// if a commit between them cannot be read.
+/// [`limits::MESSAGES_MAX`]. `None` stands for HEAD and for the default branch.
+///
+/// # Errors
+///
+/// Fails if a revision does not exist, or if a commit between them cannot be read.
 pub fn messages_between(path: &Path, from: Option<&str>, to: Option<&str>) -> Result<Vec<(Oid, String)>, Error> {
     super::prepare();
     let repository = open(path)?;

@@ -58,7 +58,7 @@ pub(crate) fn verify(
     if now.saturating_add(limits::CLOCK_SKEW_MAX) < i64::from(created) {
         return Err(Refusal::SignatureFromFuture { key: key() });
     }
-    let expires_after = signature.signature_expiration_time().map(|after| after.as_secs());
+    let expires_after = signature.signature_expiration_time().map(pgp::types::Duration::as_secs);
     if ends(created, expires_after).is_some_and(|end| end <= now) {
         return Err(Refusal::SignatureExpired { key: key() });
     }
@@ -122,7 +122,7 @@ fn check_hash(signature: &Signature) -> Result<(), Refusal> {
 
 /// Refuses what a signature says must be understood, and is not.
 fn check_critical(signature: &Signature) -> Result<(), Refusal> {
-    let mut all = signature.config().into_iter().flat_map(|config| config.hashed_subpackets());
+    let mut all = signature.config().into_iter().flat_map(pgp::packet::SignatureConfig::hashed_subpackets);
     let is_unknown = |data: &SubpacketData| {
         matches!(data, SubpacketData::Other(..) | SubpacketData::Experimental(..) | SubpacketData::Notation(_))
     };
@@ -141,12 +141,15 @@ fn flags(signature: &Signature) -> Option<KeyFlags> {
 }
 
 fn validity(signature: &Signature) -> Validity {
-    Validity { expires_after: signature.key_expiration_time().map(|after| after.as_secs()), flags: flags(signature) }
+    Validity {
+        expires_after: signature.key_expiration_time().map(pgp::types::Duration::as_secs),
+        flags: flags(signature),
+    }
 }
 
 /// When a signature was made; none if it does not say, and then it does not count.
 fn made(signature: &Signature) -> Option<u32> {
-    signature.created().map(|created| created.as_secs())
+    signature.created().map(pgp::types::Timestamp::as_secs)
 }
 
 // === impl Certificate ===

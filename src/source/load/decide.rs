@@ -223,7 +223,7 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
     let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
     let is_over = match last {
         Fetching::Pending => true,
-        Fetching::Ended(LastFetch { settings, next, .. }) => *next <= now || *settings != terms.fetching(),
+        Fetching::Ended(last) => last.next <= now || last.settings != terms.fetching(),
     };
     let is_asked = (requested.is_some() && requested != handled) || triggers.contains(Trigger::Requested);
     // While the git server asks to wait, only a user may hurry.
@@ -257,7 +257,7 @@ pub(super) fn ended(
             (ReadOutcome::Failed(failure), failures, wait)
         }
     };
-    Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome })
+    Fetching::Ended(Box::new(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome }))
 }
 
 /// What can help after an error of this class. `secret` is the Secret, if another version of it may help.
@@ -324,7 +324,7 @@ pub(super) fn after_fetch(access: FetchAccess, answer: Result<git::Fetched, git:
         (Err(error), FetchAccess::Cached(access)) if is_refusal(&error) => FetchStep::ReadSecret(access.secret),
         (Err(error), access) if is_refusal(&error) => {
             let seen = access.into_secret().map(|access| access.seen).unwrap_or_default();
-            FetchStep::End(Err(Problem::Access { error, seen }))
+            FetchStep::End(Err(Problem::Access { error, seen: Box::new(seen) }))
         }
         (Err(error), _) => FetchStep::End(Err(Problem::Git(error))),
     }

@@ -40,7 +40,7 @@ pub(super) enum Problem {
     SecretRead { secret: Key, error: Box<cluster::Error> },
     /// The git server rejected the credentials, or has an unknown CA.
     #[error("{error}")]
-    Access { error: git::Error, seen: SeenSecret },
+    Access { error: git::Error, seen: Box<SeenSecret> },
     /// The Secret with the trusted keys cannot be used.
     #[error("Secret {secret} with the trusted keys {what}")]
     Keys { secret: Key, what: String, seen: SeenSecret },
@@ -139,7 +139,8 @@ impl Problem {
     pub(super) fn seen_secret(&self) -> Option<&SeenSecret> {
         match self {
             Problem::NoSecret(_) => Some(&SeenSecret(None)),
-            Problem::Secret { seen, .. } | Problem::Access { seen, .. } => Some(seen),
+            Problem::Secret { seen, .. } => Some(seen),
+            Problem::Access { seen, .. } => Some(&**seen),
             Problem::Url(_)
             | Problem::Local
             | Problem::ProxySecret { .. }

@@ -125,7 +125,8 @@ fn check(key: &PrivateKey) -> Result<(), IdentityProblem> {
     match key.algorithm() {
         Algorithm::Ed25519 | Algorithm::Ecdsa { .. } => Ok(()),
         Algorithm::Rsa { .. } => {
-            let bits = key.public_key().key_data().rsa().map_or(0, |key| key.key_size());
+            let bits =
+                key.public_key().key_data().rsa().map_or(0, russh::keys::ssh_key::public::RsaPublicKey::key_size);
             if bits < RSA_BITS_MIN { Err(IdentityProblem::Short) } else { Ok(()) }
         }
         Algorithm::Dsa => Err(IdentityProblem::Dsa),

@@ -13,7 +13,8 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     let (source, now) = (source(&json!({})), Instant::now());
     let terms = Terms::from_source(&source).unwrap();
     let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome: ReadOutcome::Done };
-    let due = |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(last.clone()), triggers, now);
+    let due =
+        |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(Box::new(last.clone())), triggers, now);
     assert!(is_due(&source, &terms, &Fetching::Pending, only(Trigger::Changed), now));
     assert!(!due(&last, only(Trigger::Changed)));
     assert!(due(&LastFetch { next: now, ..last.clone() }, only(Trigger::Changed)));
@@ -97,7 +98,8 @@ fn other_keys_may_solve_a_revision_that_is_not_verified() {
     let terms = Terms::from_source(&source).unwrap();
     let seen = SeenSecret(Some("7".to_owned()));
     let outcome = failed(Remedy::Keys(seen.clone()));
-    let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 1, outcome });
+    let last =
+        Fetching::Ended(Box::new(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 1, outcome }));
     let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
     let expected = Start::FetchIfChanged(Key::new(namespace, "signers"), seen);
     assert_eq!(start(&source, &terms, Some(key()), &last, only(Trigger::Changed), now), expected);
@@ -109,7 +111,12 @@ fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     let terms = Terms::from_source(&source).unwrap();
     let seen = SeenSecret(Some("7".to_owned()));
     let check = |outcome: ReadOutcome, secret: Option<Key>, expected: Start| {
-        let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome });
+        let last = Fetching::Ended(Box::new(LastFetch {
+            settings: terms.fetching(),
+            next: now + MINUTE,
+            failures: 0,
+            outcome,
+        }));
         assert_eq!(start(&source, &terms, secret, &last, only(Trigger::Changed), now), expected, "{last:?}");
     };
     check(ReadOutcome::Done, Some(key()), Start::Skip);
@@ -234,7 +241,7 @@ fn a_git_server_that_asks_for_no_wait_is_not_asked_at_once() {
             retry_after: Some(seconds(asked)),
         };
         let before = LastFetch { settings: terms.fetching(), next: now, failures, outcome: ReadOutcome::Done };
-        let found = ended(&terms, &Fetching::Ended(before), &Err(Problem::Git(error)), now, MINUTE, 0.0);
+        let found = ended(&terms, &Fetching::Ended(Box::new(before)), &Err(Problem::Git(error)), now, MINUTE, 0.0);
         let Fetching::Ended(last) = found else { unreachable!("it ended") };
         let expected = (Duration::from_millis(expected), failures + 1);
         assert_eq!((last.next - now, last.failures), expected, "{interval} {failures} {asked}");
