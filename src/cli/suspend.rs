@@ -47,7 +47,8 @@ pub(super) struct Arguments {
 pub(super) struct SuspendArguments {
     #[command(flatten)]
     shared: Arguments,
-    /// Give the reason, for example `upgrade of the network`; the status, `kubectl get` and an Event show it [default: none]
+    /// Give the reason, for example `upgrade of the network`; the status, `kubectl get` and an Event show it [default:
+    /// none]
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
 }

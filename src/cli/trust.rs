@@ -21,9 +21,9 @@ use tidegate_signature::{self as signature, Keys};
 // Flattened into commands whose arguments already form a group of this name.
 #[group(skip)]
 pub(super) struct Arguments {
-    /// Verify the signatures of the revision with the keys in this file, or in the files of this folder: armored OpenPGP
-    /// public keys, and a file `allowed_signers` of SSH; repeat the option for more. `verify` of the GitSource in
-    /// `--source-file` says what must be signed; without it, the commit [default: no verification]
+    /// Verify the signatures of the revision with the keys in this file, or in the files of this folder: armored
+    /// OpenPGP public keys, and a file `allowed_signers` of SSH; repeat the option for more. `verify` of the GitSource
+    /// in `--source-file` says what must be signed; without it, the commit [default: no verification]
     #[arg(long, value_name = "PATH")]
     trusted_keys: Vec<PathBuf>,
 }

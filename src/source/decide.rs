@@ -80,8 +80,8 @@ pub(super) fn has_moved(source: &GitSource, history: BranchHistory, terms: &Term
     is_rewritten || has_other_scope
 }
 
-/// Whether a user has requested this pass. `handled` is the request whose fetch has ended; the status has the one before
-/// until the pass is over.
+/// Whether a user has requested this pass. `handled` is the request whose fetch has ended; the status has the one
+/// before until the pass is over.
 pub(super) fn is_asked(source: &GitSource, handled: Option<&str>) -> bool {
     let before = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref());
     handled.is_some() && handled != before

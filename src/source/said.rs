@@ -169,8 +169,8 @@ mod tests {
         decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
-        diagnostics.push(Diagnostic::error("schema", "`channel` is missing").at(place("other.yaml", 1)));
-        diagnostics.push(Diagnostic::warning("unused", "nothing uses it").at(place("w.yaml", 1)));
+        diagnostics.push(Diagnostic::error("template", "`channel` is missing").at(place("other.yaml", 1)));
+        diagnostics.push(Diagnostic::warning("no-effect", "nothing uses it").at(place("w.yaml", 1)));
         let cause = |path: &str, line, message: &str, held_back| Cause::Error {
             path: path.to_owned(),
             line,

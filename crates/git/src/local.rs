@@ -94,8 +94,8 @@ pub fn resolve_after(
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
 }
 
-/// What the repository around `path` says of the signatures of a revision, and the commit of the revision. With `rules`,
-/// it also says which commits since `base` change paths that these gitignore patterns match.
+/// What the repository around `path` says of the signatures of a revision, and the commit of the revision. With
+/// `rules`, it also says which commits since `base` change paths that these gitignore patterns match.
 ///
 /// # Errors
 ///

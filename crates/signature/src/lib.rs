@@ -8,9 +8,9 @@
 //! * [`verify`] says who signed an object, or a [`Refusal`] by name.
 //! * [`judge`] decides on a revision: its signature, and the signers of everything that changed a guarded path.
 //!
-//! It refuses SHA-1 and other weak algorithms, keys that are expired or revoked, keys that are expired now although they
-//! were valid when they signed (the time in a signature is the signer's claim), signatures over another object, tags
-//! under another name, and S/MIME.
+//! It refuses SHA-1 and other weak algorithms, keys that are expired or revoked, keys that are expired now although
+//! they were valid when they signed (the time in a signature is the signer's claim), signatures over another object,
+//! tags under another name, and S/MIME.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests fail by panic"))]
 

@@ -1,7 +1,7 @@
 //! Commits and tags as git stores them: what is signed, and the signature.
 //!
-//! The signature of a commit is a header of it, that of a tag ends its message. What is signed is the object without its
-//! signature, byte by byte. An object is refused if it could be read in two ways.
+//! The signature of a commit is a header of it, that of a tag ends its message. What is signed is the object without
+//! its signature, byte by byte. An object is refused if it could be read in two ways.
 
 use tidegate_core::evidence::OBJECT_BYTES_MAX;
 

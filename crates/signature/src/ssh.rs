@@ -1,7 +1,8 @@
 //! SSH signatures, and the `allowed_signers` file of `ssh-keygen`.
 //!
 //! A line has principals, options, a key and a comment. `valid-after` and `valid-before` must hold at the time of the
-//! commit and now: the first is a claim of the signer. Times without `Z` are in UTC, because a daemon has no other zone.
+//! commit and now: the first is a claim of the signer. Times without `Z` are in UTC, because a daemon has no other
+//! zone.
 
 use jiff::Timestamp;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents};

@@ -1,7 +1,7 @@
 //! Whether the signatures of a revision are those that `spec.verify` asks for.
 //!
-//! A revision is verified once, before anything of it is read. What an earlier process has verified stays so: its status
-//! says which revision that was. A revision that is not verified changes nothing; the active one stays.
+//! A revision is verified once, before anything of it is read. What an earlier process has verified stays so: its
+//! status says which revision that was. A revision that is not verified changes nothing; the active one stays.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,9 @@ fn only_a_failure_that_a_retry_may_solve_is_not_stalled() {
     for (remedy, expected) in [(Remedy::Retry, false), (Remedy::Later, false), (secret, true), (Remedy::Edit, true)] {
         let outcome = ReadOutcome::Failed(failure(remedy));
         let last = LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 1, outcome };
-        let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(Box::new(last)).fetched() else { panic!() };
+        let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(Box::new(last)).fetched() else {
+            panic!()
+        };
         assert_eq!(stalled, expected);
     }
     assert_eq!(Fetching::Pending.fetched(), Fetched::Done);

