@@ -173,7 +173,7 @@ async fn a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_i
     };
     let commit = drop_mailer("changed");
     let waiting = source(&stage, &commit, "RemovalUnconfirmed").await;
-    let said = message(&waiting, "Ready");
+    let said = message(&waiting, "Applied");
     let command = format!("kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune={commit}");
     assert!(said.contains("module mailer is removed from 2 runtimes, more than the removal limit of 1"), "{said}");
     assert!(said.contains(&command), "{said}");
