@@ -233,7 +233,7 @@ async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until
     let commit = stage.commit(CACHE, &cache("changed"));
     let waiting = source(&stage, &commit, "RemovalUnconfirmed").await;
     let sentence = "ConfigMap kyma-system/mailer-b of module mailer 2.0.0 is removed from 2 runtimes";
-    assert!(message(&waiting, "Ready").contains(sentence), "{waiting}");
+    assert!(message(&waiting, "Applied").contains(sentence), "{waiting}");
     arrived(&stage, "changed").await;
     kymas(&stage, |said| said.contains("removes ConfigMap kyma-system/mailer-b of module mailer 2.0.0")).await;
 
