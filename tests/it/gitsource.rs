@@ -203,6 +203,10 @@ fn a_url_that_is_often_tried_gets_a_sentence_and_a_valid_one_is_parsed_by_the_da
             "ssh://git:secret@git.example.com/a",
             "an ssh URL must not contain a password: add the private key to a Secret as identity",
         ),
+        (
+            "git:secret@git.example.com:a",
+            "an ssh URL must not contain a password: add the private key to a Secret as identity",
+        ),
         ("https://git.example.com/a?token=secret", "a repository URL must not contain ? or #"),
         ("git://git.example.com/a", forms),
         ("ftp://git.example.com/a", forms),

@@ -116,7 +116,7 @@ impl Session {
         let known = known.map_err(|why| Error::KnownHosts { why: why.to_string() })?.map(Arc::new);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|_| Error::Thread)?;
         let attempt = Attempt { url: &remote.url, target, key, known, deadline, timeout: remote.timeout };
-        let handle = runtime.block_on(attempt.within(attempt.connect()));
+        let handle = wait(&runtime, attempt.within(attempt.connect()));
         let handle = match handle {
             Ok(handle) => handle,
             Err(error) => {
@@ -144,7 +144,7 @@ impl Session {
         let mut connection = self.connection.lock();
         let Connection { runtime, handle, command, program } = &mut *connection;
         let runtime = runtime.as_ref().ok_or(Error::Thread)?;
-        let mut started = runtime.block_on(self.within(start(&self.url, handle, command)))?;
+        let mut started = wait(runtime, self.within(start(&self.url, handle, command)))?;
         let mut output = self.output(runtime, &mut started, ADVERTISEMENT_BYTES_MAX, "bytes of references");
         let result = advertisement::read_without_service(&mut output, follow);
         let failure = output.failure.take();
@@ -166,16 +166,14 @@ impl Session {
             Some(running) => running,
             // A program answers one request; the next one needs another, whose references are known.
             None => {
-                let mut started = runtime.block_on(self.within(start(&self.url, handle, command)))?;
+                let mut started = wait(runtime, self.within(start(&self.url, handle, command)))?;
                 let output = self.output(runtime, &mut started, ADVERTISEMENT_BYTES_MAX, "bytes of references");
                 advertisement::skip(output).map_err(|_| self.answer(Flaw::Protocol))?;
                 started
             }
         };
-        let sent = runtime.block_on(
-            self.within(async { running.channel.data_bytes(request).await.map_err(|_| self.answer(Flaw::Cut)) }),
-        );
-        sent?;
+        let sending = async { running.channel.data_bytes(request).await.map_err(|_| self.answer(Flaw::Cut)) };
+        wait(runtime, self.within(sending))?;
         let mut output = self.output(runtime, &mut running, PACK_BYTES_MAX, "bytes of objects");
         let result = answer::unwrap(&mut output, &mut target);
         let failure = output.failure.take();
@@ -196,7 +194,7 @@ impl Session {
                 let _ = handle.disconnect(russh::Disconnect::ByApplication, "", "").await;
             };
             // The result does not matter: the fetch is done.
-            let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL_MAX, farewell).await });
+            let _ = wait(runtime, async { tokio::time::timeout(FAREWELL_MAX, farewell).await });
         }
     }
 
@@ -236,6 +234,16 @@ impl Session {
             self.answer(Flaw::Cut)
         })
     }
+}
+
+/// Waits for work of a fetch. In a simulation, this thread drives the runtime of the simulation and cannot wait for
+/// another one, so another thread does.
+fn wait<T: Send>(runtime: &Runtime, work: impl Future<Output = T> + Send) -> T {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return runtime.block_on(work);
+    }
+    let waited = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(work)).join());
+    waited.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Ends work at the deadline.
@@ -542,7 +550,7 @@ impl Program {
 impl Read for Output<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let (session, program) = (self.session, &mut *self.program);
-        let next = self.runtime.block_on(session.within(async { Ok(program.next().await) }));
+        let next = wait(self.runtime, session.within(async { Ok(program.next().await) }));
         let mut bytes = match next {
             Ok(bytes) => bytes,
             Err(error) => {

@@ -67,6 +67,7 @@ fn a_file_holds_git_sources_as_the_control_plane_has_them() {
         "https://anna:hunter2@git.example.com/l.git",
         "https://hunter2@git.example.com/l.git",
         "https://git.example.com/l.git?access_token=hunter2",
+        "anna:hunter2@git.example.com:l.git",
     ] {
         let refused = error(&good.replace("https://git.example.com/l.git", url));
         assert!(refused.starts_with("DIR/sources.yaml:5:3: spec.url"), "{refused}");

@@ -15,12 +15,10 @@ use crate::git::{
 
 scenarios! {
     credentials_and_authority_come_from_the_secret_and_rotate,
+    a_source_over_ssh_is_applied_and_its_keys_rotate,
     the_proxy_of_a_secret_is_used,
     a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force,
-    a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed;
-    // A connection over ssh has a runtime of its own, which a paused clock does not reach.
-    on real servers:
-    a_source_over_ssh_is_applied_and_its_keys_rotate,
+    a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed,
 }
 
 /// The `Fetched` condition: status and reason.

@@ -156,6 +156,7 @@ fn a_password_in_the_url_of_a_source_file_is_refused_and_not_repeated() {
         "https://hunter2@git.example.com/l.git",
         "https://git.example.com/l.git?access_token=hunter2",
         "ssh://anna:hunter2@git.example.com/l.git",
+        "anna:hunter2@git.example.com:l.git",
     ] {
         let source =
             format!("apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {{name: a}}\nspec:\n  url: {url}\n");

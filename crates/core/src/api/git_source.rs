@@ -41,7 +41,7 @@ pub struct GitSourceSpec {
             "message": "user name and password belong in a Secret: name it in spec.secretRef",
         },
         {
-            "rule": "!self.matches('^ssh://[^/]*:[^/]*@')",
+            "rule": "!self.matches('^(ssh://[^/]*|[^/@:]+):[^/:]*@')",
             "message": "an ssh URL must not contain a password: add the private key to a Secret as identity",
         },
         {

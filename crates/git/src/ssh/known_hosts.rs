@@ -120,9 +120,13 @@ impl KnownHosts {
         }
         let with_port = self.named(&format!("[{host}]:{port}"));
         let without = self.named(&host);
-        let mut revoked = [with_port.revoked, without.revoked].concat();
-        revoked.sort_unstable();
-        revoked.dedup();
+        let mut revoked = with_port.revoked;
+        // A pattern may match both names.
+        for key in without.revoked {
+            if !revoked.contains(&key) {
+                revoked.push(key);
+            }
+        }
         if with_port.keys.is_empty() && with_port.authorities.is_empty() {
             HostKeys { revoked, ..without }
         } else {
