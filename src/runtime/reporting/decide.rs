@@ -355,7 +355,7 @@ impl Stage {
 // === impl InstalledAgent ===
 
 impl InstalledAgent {
-    /// The report. `watch` is its status, see [`super::rhythm::Rhythm::watch`].
+    /// The report. `watch` is its status, see [`super::rhythm::fact_of`].
     pub(super) fn report(self, found: Found, watch: WatchFact, again: Option<Duration>) -> ReportingReport {
         let webhook = match found {
             Found::Ready => Part::Done,
