@@ -6,7 +6,7 @@
 //! * [`Keys`] are the keys of a Secret: armored OpenPGP public keys, and an `allowed_signers` file of SSH.
 //! * [`SignedObject`] is a commit or tag as git stores it, split into what is signed and the signature.
 //! * [`verify`] says who signed an object, or a [`Refusal`] by name.
-//! * [`judge`] decides on a revision: its signature, and the signers of everything that changed a guarded path.
+//! * [`judge()`] decides on a revision: its signature, and the signers of everything that changed a guarded path.
 //!
 //! It refuses SHA-1 and other weak algorithms, keys that are expired or revoked, keys that are expired now although
 //! they were valid when they signed (the time in a signature is the signer's claim), signatures over another object,
