@@ -62,6 +62,8 @@ pub const BUDGET_MIN: usize = 6_000;
 const LINE_MAX: usize = 500;
 /// Maximum length of a text in a line: a message or a name. A line has at most two that are so long.
 const TEXT_MAX: usize = 200;
+/// Maximum length of a text in a line that has five of them.
+const PART_MAX: usize = 60;
 /// Maximum length of the name of a side or of the source.
 const SUBJECT_LEN_MAX: usize = 80;
 /// Maximum length of a name that has characters that HTML escapes.
@@ -199,9 +201,10 @@ fn lists(page: &mut Page, report: &Report) {
     let waiting: Vec<_> = report.held.iter().filter(|one| !is_blocked(one.why)).collect();
     page.list("Held", waiting.into_iter().map(held), end);
     let items = report.moves.iter().map(|one| {
-        let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| short(version));
+        let part = |text: &str| cut_code(text, PART_MAX);
+        let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| part(version));
         let (from, to) = (version(one.from.as_ref()), version(one.to.as_ref()));
-        let (module, channel) = (short(&one.module.to_string()), short(&one.channel));
+        let (module, channel) = (part(&one.module.to_string()), part(&one.channel));
         let runtimes = counted(one.runtimes, "runtime");
         format!("{module} {channel}: {from} → {to} in {runtimes}{}", at(one.place.as_ref()))
     });
@@ -252,7 +255,12 @@ fn at(place: Option<&Place>) -> String {
 }
 
 fn short(text: &str) -> String {
-    code(&cut(&short_ids(&line(text)), TEXT_MAX))
+    cut_code(text, TEXT_MAX)
+}
+
+/// The text as code in a line, of at most so many characters.
+fn cut_code(text: &str, chars_max: usize) -> String {
+    code(&cut(&short_ids(&line(text)), chars_max))
 }
 
 /// What does not fit into the budget.
