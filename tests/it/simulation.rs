@@ -140,8 +140,8 @@ type Counts = Mutex<BTreeMap<String, u64>>;
 const FAILURES_MAX: usize = 3;
 /// Seeds at a time: a seed is one thread.
 const THREADS: usize = 2;
-/// Stack of such a thread, in bytes. The simulator runs on the stack of the pass that asks it, and unoptimised frames of
-/// both together need up to 2 MiB, the usual stack of a thread.
+/// Stack of such a thread, in bytes. The simulator runs on the stack of the pass that asks it, and unoptimised frames
+/// of both together need up to 2 MiB, the usual stack of a thread.
 const STACK: usize = 16 << 20;
 
 /// A number in the environment.
