@@ -1,7 +1,7 @@
 //! The GitSource that a repository contains about itself: `.tidegate/source.yaml`.
 //!
 //! It says which files are definitions, where template overrides are, and what the source may declare, for every
-//! command and without a flag. It contains no URL and no Secret: these belong to the control plane. What it says is
+//! command and without a flag. It contains no URL, no Secret and no signers: these belong to the control plane. What it says is
 //! reviewed with the definitions, so a GitSource in the control plane must not say otherwise: each field that differs
 //! is an error at its line. Fields that the file leaves out are free, so that several control planes can read one
 //! repository.
@@ -37,8 +37,8 @@ pub struct SourceFile {
 
 /// The name of the file in [`OWN_FOLDER`]. Only it must agree with the GitSource in the control plane.
 const NAME: &str = "source.yaml";
-/// Fields that belong to the control plane.
-const NOT_HERE: [&str; 2] = ["url", "suspend"];
+/// Fields that belong to the control plane. `verify` does, because whoever can push must not decide who may sign.
+const NOT_HERE: [&str; 3] = ["url", "suspend", "verify"];
 /// Stands for the URL, which the schema requires.
 const SOME_URL: &str = "https://repository.invalid/";
 /// Maximum length of a value in a message.
@@ -254,7 +254,7 @@ fn text_of(file: &File) -> Result<&str, String> {
     Err(why)
 }
 
-/// The first field that belongs to the control plane: what says where the repository is, and every Secret.
+/// The first field that belongs to the control plane: what says where the repository is, who may sign, and every Secret.
 fn not_here(spec: &Map<String, Value>) -> Option<Vec<PathPart>> {
     fn secret(value: &Value, path: &mut Vec<PathPart>) -> bool {
         let Some(fields) = value.as_object() else { return false };
