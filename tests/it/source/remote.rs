@@ -279,6 +279,8 @@ async fn a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_co
     let rewritten = world.commit();
     world.daemon().push("landscape", queue::Trigger::Git);
     until_refused(&world, "landscape", "Rewritten").await;
+    let names = [(rewritten.as_str(), "<commit>"), (second.as_str(), "<former commit>")];
+    world.answers_as_documented("landscape", "allowRewrite", "Fetched", &names).await;
     let status = world.source("landscape").await.status.unwrap();
     assert_eq!(status.applied_revision, Some(format!("main@sha1:{second}")));
     assert!(world.api::<ModuleTemplate>().get_opt("calendar-1.0.0").await.unwrap().is_none());

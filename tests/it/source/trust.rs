@@ -1,8 +1,9 @@
 //! Signatures: a revision that is not signed as the GitSource asks for changes nothing.
 
-use ssh_key::{HashAlg, LineEnding, PrivateKey, private::Ed25519Keypair};
+use ssh_key::{HashAlg, PrivateKey, private::Ed25519Keypair};
 
 use super::*;
+use crate::git::repository::sign_last;
 
 scenarios! {
     an_unverified_revision_is_refused_whole_and_the_active_one_stays_also_across_a_restart,
@@ -37,19 +38,7 @@ impl Hand {
     }
 
     fn sign_last(&self, repository: &Repository) -> String {
-        let repository = git2::Repository::open(repository.path()).unwrap();
-        let commit = repository.head().unwrap().peel_to_commit().unwrap();
-        let parents: Vec<git2::Commit<'_>> = commit.parents().collect();
-        let parents: Vec<&git2::Commit<'_>> = parents.iter().collect();
-        let author = git2::Signature::now("a", "a@example.com").unwrap();
-        let tree = commit.tree().unwrap();
-        let content = repository.commit_create_buffer(&author, &author, "signed\n", &tree, &parents).unwrap();
-        let content = String::from_utf8(content.to_vec()).unwrap();
-        let signature = self.key.sign("git", HashAlg::Sha512, content.as_bytes()).unwrap();
-        let signature = signature.to_pem(LineEnding::LF).unwrap();
-        let id = repository.commit_signed(&content, signature.trim_end(), None).unwrap();
-        repository.find_reference("refs/heads/main").unwrap().set_target(id, "signed").unwrap();
-        id.to_string()
+        sign_last(repository.path(), &self.key)
     }
 }
 
