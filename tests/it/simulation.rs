@@ -20,7 +20,6 @@ mod judge;
 mod land;
 mod repository;
 mod script;
-mod signers;
 mod truth;
 mod wire;
 mod world;
@@ -43,7 +42,7 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 94] = [
+const HAPPENS: [&str; 90] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
@@ -101,8 +100,6 @@ const HAPPENS: [&str; 94] = [
     "secret Absent",
     "secret Broken",
     "secret elsewhere",
-    "signers changed",
-    "signers rotated",
     "step Agent",
     "step Break",
     "step Channel",
@@ -135,8 +132,6 @@ const HAPPENS: [&str; 94] = [
     "trial killed before",
     "trial silent",
     "unreadable repository said",
-    "unsigned push",
-    "unsigned push refused",
     "well among faults",
 ];
 /// How often what happened.

@@ -1,10 +1,10 @@
 //! The GitSource that a repository contains about itself: `.tidegate/source.yaml`.
 //!
 //! It says which files are definitions, where template overrides are, and what the source may declare, for every
-//! command and without a flag. It contains no URL, no Secret and no signers: these belong to the control plane. What it says is
-//! reviewed with the definitions, so a GitSource in the control plane must not say otherwise: each field that differs
-//! is an error at its line. Fields that the file leaves out are free, so that several control planes can read one
-//! repository.
+//! command and without a flag. It contains no URL, no Secret and no signers: these belong to the control plane. What it
+//! says is reviewed with the definitions, so a GitSource in the control plane must not say otherwise: each field that
+//! differs is an error at its line. Fields that the file leaves out are free, so that several control planes can read
+//! one repository.
 
 use std::sync::Arc;
 
