@@ -25,8 +25,8 @@ use super::repository::Counting;
 pub(super) struct Arguments {
     /// Verify the signatures of the revision with the keys in this file, or in the files of this folder: armored
     /// OpenPGP public keys, and a file `allowed_signers` of SSH; repeat the option for more. `verify` of the GitSource
-    /// in `--source-file` says what must be signed, or that of the old side of `tidegate diff`; without both, the commit
-    /// [default: no verification]
+    /// in `--source-file` says what must be signed, or that of the old side of `tidegate diff`; without both, the
+    /// commit [default: no verification]
     #[arg(long, value_name = "PATH")]
     trusted_keys: Vec<PathBuf>,
 }
@@ -91,8 +91,8 @@ impl Arguments {
     }
 }
 
-/// What must be signed: as the GitSource of `--source-file` asks for, or that of the revision before the commits that are
-/// judged. A commit must not weaken the rules by which it is judged itself. Fails if only it has rules.
+/// What must be signed: as the GitSource of `--source-file` asks for, or that of the revision before the commits that
+/// are judged. A commit must not weaken the rules by which it is judged itself. Fails if only it has rules.
 fn settings(counting: &Counting, path: &Path, rev: &str, base: Option<Oid>) -> anyhow::Result<Verify> {
     if let Some(given) = counting.gitsource()? {
         return parse(Some(&given));

@@ -281,7 +281,7 @@ async fn a_token_file_of_a_source_file_is_read_for_each_fetch_and_no_log_has_a_t
         std::fs::write(&file, source.to_string()).unwrap();
     };
     let secret = async |name: &str, data: Vec<(&str, Vec<u8>)>| {
-        let data: serde_json::Map<_, _> =
+        let data: serde_json::Map<String, Value> =
             data.into_iter().map(|(key, value)| (key.to_owned(), STANDARD.encode(value).into())).collect();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": data,
             "metadata": {"name": name, "namespace": place.namespace}});

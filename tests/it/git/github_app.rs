@@ -364,12 +364,12 @@ async fn no_error_repeats_a_jwt_or_a_token_that_a_server_sends_back() {
     // The git server repeats the token.
     hub.trouble(|_| None);
     let shared = Arc::clone(&hub.shared);
-    hub.server.behave(move |request| match request.target.starts_with("/api") {
-        true => shared.decide(request),
-        false => {
-            let text = format!("fatal: {} {}", shared.token(), request.authorization().unwrap());
-            Action::Answer(403, vec![("content-type", "text/plain".to_owned())], text.into_bytes())
+    hub.server.behave(move |request| {
+        if request.target.starts_with("/api") {
+            return shared.decide(request);
         }
+        let text = format!("fatal: {} {}", shared.token(), request.authorization().unwrap());
+        Action::Answer(403, vec![("content-type", "text/plain".to_owned())], text.into_bytes())
     });
     let error = hub.error(hub.settings()).await;
     assert_eq!(error.reason(), "AccessDenied");

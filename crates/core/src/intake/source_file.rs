@@ -1,8 +1,8 @@
 //! The GitSource that a repository contains about itself: `.tidegate/source.yaml`.
 //!
 //! It says which files are definitions, where template overrides are, and what the source may declare, for every
-//! command and without a flag. It contains no URL, no Secret and no `verify`: these belong to the control plane, because
-//! a commit must not change the rules by which it is trusted. What it says is
+//! command and without a flag. It contains no URL, Secret or `verify`: these belong to the control plane, because a
+//! commit must not change the rules by which it is trusted. What it says is
 //! reviewed with the definitions, so a GitSource in the control plane must not say otherwise: each field that differs
 //! is an error at its line. Fields that the file leaves out are free, so that several control planes can read one
 //! repository.

@@ -61,8 +61,8 @@ pub enum AppProblem {
     Denied,
     /// The app has not the permission to read repositories.
     #[error(
-        "it denies the app a token (422): give the app the permission to read the contents of repositories, and let the \
-         owner accept it"
+        "it denies the app a token (422): give the app the permission to read the contents of repositories, and let \
+         the owner accept it"
     )]
     Permission,
     /// There were too many requests.
