@@ -5,7 +5,7 @@
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use tidegate_core::{diagnostic::Diagnostic, intake::code, name::Key};
-use tidegate_git::{AppSettings, ClientCertificate, Credentials, GitHubApp, Proxy, SshAccess, Url};
+use tidegate_git::{AppSettings, AppSettingsProblem, ClientCertificate, Credentials, GitHubApp, Proxy, SshAccess, Url};
 
 use super::problem::Problem;
 use crate::source::state::SeenSecret;
@@ -177,7 +177,7 @@ fn github_app(url: &Url, data: &Data) -> Result<Option<GitHubApp>, &'static str>
         private_key,
         base_url: value("githubAppBaseURL")?,
     };
-    GitHubApp::new(settings, url).map(Some).map_err(|problem| problem.text())
+    GitHubApp::new(settings, url).map(Some).map_err(AppSettingsProblem::text)
 }
 
 fn ssh(data: &Data) -> Result<SshAccess, &'static str> {

@@ -82,9 +82,8 @@ fn a_jwt_lasts_from_a_minute_ago_for_ten_minutes_and_its_signature_is_that_of_th
     let app = GitHubApp::new(settings(), &github()).unwrap();
     let jwt = app.jwt(time("2026-11-25T12:00:00Z")).unwrap();
     let (signed, signature) = jwt.rsplit_once('.').unwrap();
-    let part = |text: &str| -> serde_json::Value {
-        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap()
-    };
+    let part =
+        |text: &str| -> serde_json::Value { serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap() };
     let (header, claims) = signed.split_once('.').unwrap();
     assert_eq!(part(header), json!({"alg": "RS256", "typ": "JWT"}));
     assert_eq!(part(claims), json!({"iat": 1_795_607_940, "exp": 1_795_608_540, "iss": "12"}));
