@@ -1,5 +1,5 @@
-//! `tidegate sim git`: the time from a push until KCP has it, over https and over ssh, with webhooks and by polling, and
-//! what a storm of webhooks costs.
+//! `tidegate sim git`: the time from a push until KCP has it, over https and over ssh, with webhooks and by polling,
+//! and what a storm of webhooks costs.
 //!
 //! The git server is `git` behind TLS or behind ssh, in this process. The daemon is a process of its own. KCP is
 //! simulated in this process. The clock starts when the branch has the commit, and stops when KCP shows the changed
