@@ -1,6 +1,6 @@
 //! Signatures: a revision that is not signed as the GitSource asks for changes nothing.
 
-use ssh_key::{HashAlg, PrivateKey, private::Ed25519Keypair};
+use ssh_key::{HashAlg, LineEnding, PrivateKey, private::Ed25519Keypair};
 
 use super::*;
 use crate::git::repository::sign_last;
