@@ -2,13 +2,15 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test it gitsource::` writes the table anew. A new field needs a row in [`FIELDS`].
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::{Map, Value, json};
 use tidegate_core::{
     api::{self, GitSource},
-    intake::Terms,
+    intake::{SourceFile, Terms},
+    revision::{Oid, Revision},
     schema::Schema,
+    snapshot::{Content, File, Snapshot},
 };
 
 use crate::harness::check_recorded;
@@ -36,6 +38,12 @@ const FIELDS: &[Field] = &[
         "true",
         r#""yes""#,
         "a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed",
+    ),
+    field(
+        "bearerTokenFile",
+        r#""/var/run/secrets/git/token""#,
+        r#""token""#,
+        "a_token_file_of_a_source_file_is_read_for_each_fetch_and_no_log_has_a_token_or_a_key",
     ),
     field("deletionPolicy", r#""Delete""#, "true", "a_deleted_source_takes_its_objects_along_where_it_says_so"),
     field("ignore", r#"["**/testdata/**"]"#, r#"[""]"#, "paths_ignore_and_templates_say_what_is_read"),
@@ -232,6 +240,58 @@ fn a_url_that_is_often_tried_gets_a_sentence_and_a_valid_one_is_parsed_by_the_da
         assert_eq!(answer("url", &quoted(url)), None, "{url}");
         url.parse::<tidegate_git::Url>().unwrap_or_else(|error| panic!("{url}: {error}"));
     }
+}
+
+/// What `.tidegate/source.yaml` cannot set, because it belongs to the control plane.
+const OF_THE_CONTROL_PLANE: [&str; 7] =
+    ["bearerTokenFile", "proxySecretRef", "receiver", "secretRef", "suspend", "url", "verify"];
+
+#[test]
+fn each_field_in_a_repository_must_agree_with_the_gitsource_unless_it_belongs_to_the_control_plane() {
+    let mut refused = BTreeSet::new();
+    for field in FIELDS {
+        let name = field.name;
+        let mut spec = json!({});
+        set(&mut spec, name, serde_json::from_str(field.example).unwrap());
+        let own = match SourceFile::read(&with_source_file(&spec)) {
+            Ok(own) => own.expect("the repository has the file"),
+            Err(problem) => {
+                let top = name.split('.').next().unwrap();
+                let (begin, end) = (format!("`spec.{top}"), "only the GitSource in the control plane has it");
+                assert!(problem.message.starts_with(&begin), "{name}: {problem:?}");
+                assert!(problem.message.ends_with(end), "{name}: {problem:?}");
+                refused.insert(top);
+                continue;
+            }
+        };
+        let differences = |spec: &Value| {
+            let mut spec = spec.clone();
+            spec["url"] = "https://git.example.com/team/landscape.git".into();
+            let found = own.differences("landscape", "kcp-system", &serde_json::from_value(spec).unwrap());
+            found.into_iter().map(|one| (one.place.map(|place| place.line), one.message)).collect::<Vec<_>>()
+        };
+        assert!(differences(&spec).is_empty(), "{name}: both say the same");
+        let found = differences(&json!({}));
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        assert_eq!(found[0].0, Some(4), "{name}");
+        assert!(found[0].1.contains(&format!(" as `spec.{name}")), "{name}: {found:?}");
+    }
+    assert_eq!(refused, BTreeSet::from(OF_THE_CONTROL_PLANE), "every other field is compared");
+}
+
+/// A repository whose own GitSource has this spec, in line 4.
+fn with_source_file(spec: &Value) -> Snapshot {
+    let text = format!("apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nspec:\n  {}\n", fields(spec));
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    let file = File { id: Oid::new([1; 20]), content: Content::Text(text.as_bytes().into()) };
+    snapshot.files.insert(".tidegate/source.yaml".into(), file);
+    snapshot
+}
+
+/// The only field of a spec as a line of YAML: its value in JSON is YAML as well.
+fn fields(spec: &Value) -> String {
+    let (name, value) = spec.as_object().and_then(|fields| fields.iter().next()).expect("a field");
+    format!("{name}: {value}")
 }
 
 #[test]

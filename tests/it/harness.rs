@@ -40,6 +40,7 @@ static KUBECTL: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static CERT_MANAGER: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static REGISTRY: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static SSHD: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static GITEA: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -106,6 +107,27 @@ pub(crate) async fn sshd() -> &'static Path {
         ("main.go", include_str!("../sshd/main.go")),
     ];
     built(&SSHD, "the ssh server", async |assets| assets.program_of("sshd", &FILES, &report).await).await
+}
+
+/// Gitea, built on first use, and the folder with the files that it reads.
+pub(crate) async fn gitea() -> (&'static Path, PathBuf) {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../gitea/go.mod")),
+        ("go.sum", include_str!("../gitea/go.sum")),
+        ("main.go", include_str!("../gitea/main.go")),
+    ];
+    let program = built(&GITEA, "Gitea", async |assets| assets.program_of("gitea", &FILES, &report).await).await;
+    let assets = program.with_file_name("gitea-assets");
+    if !assets.is_dir() {
+        let scratch = tempfile::tempdir_in(program.parent().expect("a program is in a folder")).expect("a folder");
+        let made = scratch.path().join("assets");
+        let output = std::process::Command::new(program).arg("assets").arg(&made).output().expect("it was built");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Another process may have been first.
+        let _ = std::fs::rename(&made, &assets);
+        assert!(assets.is_dir(), "{} is not there", assets.display());
+    }
+    (program, assets)
 }
 
 /// A program that is built at most once, also if that fails.

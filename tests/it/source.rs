@@ -46,6 +46,7 @@ use crate::{
     stage::{ADMINISTRATORS, Server, scenarios},
 };
 
+mod answers;
 mod receiver;
 mod remote;
 mod rules;
@@ -226,6 +227,7 @@ async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned(
     world.attempted("landscape", &commit).await;
     let source = world.source("landscape").await;
     assert_eq!(ready(&source), "False Withheld");
+    world.answers_as_documented("landscape", "onError", "Applied", &[]).await;
     let status = source.status.unwrap();
     assert_eq!((status.withheld[0].name.as_str(), status.withheld[0].path.as_str()), ("a", "a.yaml"));
     assert_eq!(status.counts.unwrap().to_prune, 1);
@@ -281,6 +283,7 @@ async fn a_refused_revision_changes_nothing_at_all() {
     let commit = world.commit();
     world.attempted("landscape", &commit).await;
     assert_eq!(ready(&world.source("landscape").await), "False RevisionRefused");
+    world.answers_as_documented("landscape", "onError", "Applied", &[(&commit, "<commit>")]).await;
     assert!(world.api::<Kyma>().get_opt("b").await.unwrap().is_none());
 }
 
@@ -302,6 +305,8 @@ async fn a_prune_waits_for_its_confirmation_and_then_happens() {
     );
     let message = &condition(&source, "Applied").message;
     assert!(message.contains(&command), "{message}");
+    let names = [(commit.as_str(), "<commit>")];
+    world.answers_as_documented("landscape", "tidegate.dev/confirm-prune", "Applied", &names).await;
     assert!(world.api::<Kyma>().get("a").await.unwrap().metadata.deletion_timestamp.is_none());
 
     world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
@@ -326,6 +331,8 @@ async fn too_many_prunes_at_once_stop_and_go_on_when_confirmed() {
     let commit = world.commit();
     world.attempted("landscape", &commit).await;
     assert_eq!(ready(&world.source("landscape").await), "False PruneLimit");
+    let names = [(commit.as_str(), "<commit>")];
+    world.answers_as_documented("landscape", "tidegate.dev/confirm-prune", "Applied", &names).await;
     assert_eq!(world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items.len(), 8);
     world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.gone::<ModuleTemplate>("mail-1.0.6").await;
@@ -593,6 +600,7 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     let message = condition(&world.source("landscape").await, "Ready").message.clone();
     let command = format!("{}={commit}", names::annotation::CONFIRM_PRUNE);
     assert!(message.contains("ModuleReleaseMeta") && message.contains(&command), "{message}");
+    world.answers_as_documented("landscape", "deletionPolicy", "Ready", &[(&commit, "<commit>")]).await;
     world.restart().await;
     world.daemon().quiet().await;
     let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
@@ -669,6 +677,7 @@ async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
     world.ready_is("one", "False PruneWaits").await;
     let message = condition(&world.source("one").await, "Ready").message.clone();
     assert!(message.ends_with(&format!("{}/two", world.namespace)), "{message}");
+    world.answers_as_documented("one", "deletionPolicy", "Ready", &[("/two", "/other")]).await;
     world.daemon().push("one", queue::Trigger::Changed);
     let before = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
     assert!(before.metadata.deletion_timestamp.is_none());
@@ -1082,11 +1091,14 @@ impl World {
     }
 
     async fn settled_within(&self, name: &str, commit: &str, deadline: Duration) {
-        let wanted = format!("main@sha1:{commit}");
+        self.settled_as(name, &format!("main@sha1:{commit}"), deadline).await;
+    }
+
+    async fn settled_as(&self, name: &str, wanted: &str, deadline: Duration) {
         eventually("the commit is applied", deadline, async || {
             let source = self.source(name).await;
             let revision = source.status.as_ref().and_then(|status| status.applied_revision.clone());
-            let done = revision.as_deref() == Some(wanted.as_str()) && ready(&source) == "True Applied";
+            let done = revision.as_deref() == Some(wanted) && ready(&source) == "True Applied";
             done.then_some(()).ok_or_else(|| serde_json::to_string(&source.status).unwrap())
         })
         .await;

@@ -19,8 +19,13 @@ mod webhook;
 #[tokio::test]
 async fn every_program_that_the_tests_run_can_be_built() {
     harness::assets().await;
-    let programs =
-        [harness::kubectl().await, harness::cert_manager().await, harness::registry().await, harness::sshd().await];
+    let programs = [
+        harness::kubectl().await,
+        harness::cert_manager().await,
+        harness::registry().await,
+        harness::sshd().await,
+        harness::gitea().await.0,
+    ];
     for program in programs {
         assert!(program.is_file(), "{}", program.display());
     }

@@ -88,6 +88,25 @@ async fn other_paths_methods_and_encodings_never_reach_the_receiver() {
 }
 
 #[tokio::test]
+async fn a_bomb_of_gzip_is_never_decompressed() {
+    let stage = stage(Admission::Open, Outcome::Refused);
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..32 {
+        std::io::Write::write_all(&mut encoder, &[b' '; 1 << 20]).unwrap();
+    }
+    let bomb = encoder.finish().unwrap();
+    assert!(bomb.len() < BODY_BYTES_MAX, "{}", bomb.len());
+    let encoded = post_to(PATH).header("content-encoding", "gzip").body(Body::from(bomb.clone())).unwrap();
+    let (status, headers, text) = ask(&stage.router, encoded).await;
+    assert_eq!((status.as_u16(), text.as_str()), (415, "send the body without a Content-Encoding\n"));
+    assert_eq!(headers[CONNECTION], "close");
+    assert!(stage.deliveries.lock().is_empty());
+    // Without the header it is a body like any other, as it came.
+    assert_eq!(ask(&stage.router, post_to(PATH).body(Body::from(bomb.clone())).unwrap()).await.0, 401);
+    assert_eq!(stage.deliveries.lock()[0].body, bomb);
+}
+
+#[tokio::test]
 async fn what_is_not_admitted_is_told_to_come_again() {
     for (admission, status) in [(Admission::Limited, 429), (Admission::Standby, 503)] {
         let stage = stage(admission, Outcome::Refused);

@@ -6,6 +6,8 @@ use std::{
     process::Command,
 };
 
+use ssh_key::{HashAlg, LineEnding, PrivateKey};
+
 /// A repository with a work tree in a folder of its own.
 pub(crate) struct Repository {
     folder: tempfile::TempDir,
@@ -75,4 +77,19 @@ pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     assert!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
+}
+
+/// Replaces the last commit of the branch `main` by the same one, signed with a key of SSH. Returns its id.
+pub(crate) fn sign_last(repository: &Path, key: &PrivateKey) -> String {
+    let repository = git2::Repository::open(repository).unwrap();
+    let commit = repository.head().unwrap().peel_to_commit().unwrap();
+    let parents: Vec<git2::Commit<'_>> = commit.parents().collect();
+    let parents: Vec<&git2::Commit<'_>> = parents.iter().collect();
+    let (author, committer, tree) = (commit.author(), commit.committer(), commit.tree().unwrap());
+    let content = repository.commit_create_buffer(&author, &committer, "signed\n", &tree, &parents).unwrap();
+    let content = String::from_utf8(content.to_vec()).unwrap();
+    let signature = key.sign("git", HashAlg::Sha512, content.as_bytes()).unwrap().to_pem(LineEnding::LF).unwrap();
+    let id = repository.commit_signed(&content, signature.trim_end(), None).unwrap();
+    repository.find_reference("refs/heads/main").unwrap().set_target(id, "signed").unwrap();
+    id.to_string()
 }

@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::{Body, to_bytes},
     extract::ConnectInfo,
-    http::{Request, StatusCode},
+    http::{HeaderMap, Request, StatusCode},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -20,6 +20,8 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::git::server;
+
+mod gitea;
 
 scenarios! {
     a_push_that_is_delivered_is_applied_long_before_the_next_poll,
@@ -73,6 +75,12 @@ impl GitHost {
     }
 
     async fn send(&self, event: &str, id: &str, body: &str) -> Answer {
+        let (status, _, text) = self.exchange(event, id, body).await;
+        (status, text)
+    }
+
+    /// As [`GitHost::send`]. Returns the headers of the answer as well.
+    async fn exchange(&self, event: &str, id: &str, body: &str) -> (StatusCode, HeaderMap, String) {
         let mac = Hmac::<Sha256>::new_from_slice(self.token.as_bytes()).unwrap().chain_update(body).finalize();
         let signature: String = mac.into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let request = Request::post(&self.path)
@@ -83,9 +91,9 @@ impl GitHost {
             .body(Body::from(body.to_owned()))
             .unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap();
-        let status = response.status();
-        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
+        let (head, body) = response.into_parts();
+        let body = to_bytes(body, 1 << 20).await.unwrap();
+        (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
     }
 }
 
@@ -274,12 +282,12 @@ async fn a_name_without_a_receiver_and_a_wrong_signature_get_the_same_answer_aft
     world.declare("plain", json!({"paths": ["none"]})).await;
     world.start().await;
     world.settled("landscape", &commit).await;
-    let url = world.repository.url();
+    let body = json!({"ref": "refs/heads/main", "repository": {"clone_url": world.repository.url()}}).to_string();
     let mut answers = Vec::new();
     for source in ["landscape", "keyless", "plain", "unknown"] {
-        let mut host = GitHost::new(&world, source, NEXT);
+        let host = GitHost::new(&world, source, NEXT);
         let began = Moment::now();
-        let answer = host.push(&url, "refs/heads/main").await;
+        let answer = host.exchange("push", &host.id(1), &body).await;
         let took = began.elapsed();
         // Simulated time is exact. With real servers a second and a little more.
         assert!((1_000..1_500).contains(&took.as_millis()), "{source}: {took:?}");

@@ -1,7 +1,7 @@
-//! `tidegate sim git`: the time from a push until KCP has it, with webhooks and by polling, and what a storm of
-//! webhooks costs.
+//! `tidegate sim git`: the time from a push until KCP has it, over https and over ssh, with webhooks and by polling,
+//! and what a storm of webhooks costs.
 //!
-//! The git server is `git http-backend` behind TLS, in this process. The daemon is a process of its own. KCP is
+//! The git server is `git` behind TLS or behind ssh, in this process. The daemon is a process of its own. KCP is
 //! simulated in this process. The clock starts when the branch has the commit, and stops when KCP shows the changed
 //! Kyma.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use kube::{Api, api::DynamicObject};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::Sha256;
 use tidegate_core::api::names::KCP_NAMESPACE;
 use tidegate_process::{Exit, period::Period, say, tell};
@@ -23,7 +23,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::server::GitServer;
+use self::server::{GitServer, Transport};
 use super::{
     fleet,
     process::Daemon,
@@ -32,16 +32,16 @@ use super::{
 };
 use crate::servers::Make;
 
-/// Measures the time from a push until KCP has it, with webhooks and by polling.
+/// Measures the time from a push until KCP has it, over https and over ssh, with webhooks and by polling.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Declare this many Kymas in the source
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=9_999))]
     kymas: u16,
-    /// Push this many times with a webhook
+    /// Push this many times with a webhook, over each transport
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     pushes: u16,
-    /// Push this many times without one
+    /// Push this many times without one, over each transport
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     polls: u16,
     /// Poll the repository at this interval
@@ -57,6 +57,14 @@ pub(super) struct Arguments {
 
 /// The times of some pushes, sorted.
 struct Times(Vec<Duration>);
+
+/// What was measured over one transport.
+struct Measured {
+    transport: Transport,
+    hooked: Times,
+    polled: Times,
+    storm: Storm,
+}
 
 /// What the storm cost.
 struct Storm {
@@ -100,70 +108,93 @@ const PATH: &str = "/hooks/kcp-system/landscape";
 
 /// Runs the command.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut bench = Bench::start(usize::from(arguments.kymas)).await?;
-    tell!("{} pushes with a webhook", arguments.pushes);
-    let mut hooked = Vec::new();
-    for _ in 0..arguments.pushes {
-        tokio::time::sleep(PAUSE).await;
-        hooked.push(bench.push(true).await?);
+    let mut all = Vec::new();
+    for transport in Transport::ALL {
+        tell!("over {}:", transport.name());
+        all.push(Measured::over(transport, arguments).await?);
     }
-    tell!("a storm of {} deliveries", arguments.storm);
-    let storm = bench.storm(arguments.storm).await?;
-    tell!("{} pushes without one", arguments.polls);
-    bench.poll_every(arguments.interval).await?;
-    let mut polled = Vec::new();
-    for push in 0..u32::from(arguments.polls) {
-        // Spread over the interval: the moment of a push has nothing to do with that of a poll.
-        tokio::time::sleep(arguments.interval.0 * (push * 7 % 10) / 10).await;
-        polled.push(bench.push(false).await?);
-    }
-    bench.daemon.end();
-    let (hooked, polled) = (Times::new(hooked), Times::new(polled));
     match arguments.output {
-        Output::Text => print(arguments, &hooked, &polled, &storm),
+        Output::Text => print(arguments, &all),
         Output::Json => {
-            say!("{:#}", json!({"webhook": hooked.json(), "polling": polled.json(), "storm": storm.json()}));
+            let all: Map<String, Value> =
+                all.iter().map(|measured| (measured.transport.name().to_owned(), measured.json())).collect();
+            say!("{:#}", Value::from(all));
         }
     }
     Ok(Exit::Ok)
 }
 
-fn print(arguments: &Arguments, hooked: &Times, polled: &Times, storm: &Storm) {
-    say!("{} Kymas in one source over https, polled every {}", arguments.kymas, arguments.interval);
-    say!("{:<10} {:>8} {:>10} {:>10} {:>10}", "", "pushes", "p50", "p99", "longest");
-    let verdict = if hooked.at(99) <= BUDGET { "within" } else { "beyond" };
-    for (name, times, note) in [
-        ("webhook", hooked, format!("{verdict} the budget: p99 of {} s", BUDGET.as_secs())),
-        ("polling", polled, String::new()),
-    ] {
-        let [half, most, all] = [50, 99, 100].map(|percent| format!("{:.3} s", times.at(percent).as_secs_f64()));
-        say!("{name:<10} {:>8} {half:>10} {most:>10} {all:>10}  {note}", times.0.len());
+fn print(arguments: &Arguments, all: &[Measured]) {
+    say!("{} Kymas in one source, polled every {}", arguments.kymas, arguments.interval);
+    say!("{:<16} {:>8} {:>10} {:>10} {:>10}", "", "pushes", "p50", "p99", "longest");
+    for Measured { transport, hooked, polled, .. } in all {
+        let verdict = if hooked.at(99) <= BUDGET { "within" } else { "beyond" };
+        for (name, times, note) in [
+            ("webhook", hooked, format!("  {verdict} the budget: p99 of {} s", BUDGET.as_secs())),
+            ("polling", polled, String::new()),
+        ] {
+            let name = format!("{}, {name}", transport.name());
+            let [half, most, all] = [50, 99, 100].map(|percent| format!("{:.3} s", times.at(percent).as_secs_f64()));
+            say!("{name:<16} {:>8} {half:>10} {most:>10} {all:>10}{note}", times.0.len());
+        }
     }
-    say!(
-        "storm: {} deliveries in {:.1} s, {} accepted, {} fetches",
-        storm.deliveries,
-        storm.took.as_secs_f64(),
-        storm.accepted,
-        storm.fetches
-    );
+    for Measured { transport, storm, .. } in all {
+        say!(
+            "storm over {}: {} deliveries in {:.1} s, {} accepted, {} fetches",
+            transport.name(),
+            storm.deliveries,
+            storm.took.as_secs_f64(),
+            storm.accepted,
+            storm.fetches
+        );
+    }
+}
+
+// === impl Measured ===
+
+impl Measured {
+    /// Measures a landscape whose repository is reached over this transport.
+    async fn over(transport: Transport, arguments: &Arguments) -> anyhow::Result<Measured> {
+        let mut bench = Bench::start(transport, usize::from(arguments.kymas)).await?;
+        tell!("{} pushes with a webhook", arguments.pushes);
+        let mut hooked = Vec::new();
+        for _ in 0..arguments.pushes {
+            tokio::time::sleep(PAUSE).await;
+            hooked.push(bench.push(true).await?);
+        }
+        tell!("a storm of {} deliveries", arguments.storm);
+        let storm = bench.storm(arguments.storm).await?;
+        tell!("{} pushes without one", arguments.polls);
+        bench.poll_every(arguments.interval).await?;
+        let mut polled = Vec::new();
+        for push in 0..u32::from(arguments.polls) {
+            // Spread over the interval: the moment of a push has nothing to do with that of a poll.
+            tokio::time::sleep(arguments.interval.0 * (push * 7 % 10) / 10).await;
+            polled.push(bench.push(false).await?);
+        }
+        bench.daemon.end();
+        Ok(Measured { transport, hooked: Times::new(hooked), polled: Times::new(polled), storm })
+    }
+
+    fn json(&self) -> Value {
+        json!({"webhook": self.hooked.json(), "polling": self.polled.json(), "storm": self.storm.json()})
+    }
 }
 
 // === impl Bench ===
 
 impl Bench {
     /// Starts everything, and waits until all Kymas are in KCP and the daemon is idle.
-    async fn start(count: usize) -> anyhow::Result<Bench> {
+    async fn start(transport: Transport, count: usize) -> anyhow::Result<Bench> {
         let servers = Servers::prepare(Make::Simulated, Make::Simulated).await?;
         let stage = Stage::start(Size { runtimes: 0, modules: 0, objects: 0 }, &servers, "git").await?;
         for index in 1..=count {
             stage.repository.write(&path(index), &kyma(index, 0))?;
         }
         stage.repository.commit("the landscape")?;
-        let server = GitServer::start(stage.folder.path(), &stage.authority)?;
+        let server = GitServer::start(transport, stage.folder.path(), &stage.authority).await?;
         let kcp = stage.clusters[0].client()?;
-        for (name, data) in
-            [("git-access", json!({"ca.crt": stage.authority.pem()})), ("git-hook", json!({"token": TOKEN}))]
-        {
+        for (name, data) in [("git-access", server.credentials()), ("git-hook", json!({"token": TOKEN}))] {
             let metadata = json!({"name": name, "namespace": KCP_NAMESPACE});
             let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
             testbed::apply(&kcp, &secret).await?;
