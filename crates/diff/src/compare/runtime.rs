@@ -181,24 +181,7 @@ fn modules(
         }
         _ => None,
     };
-    let new_plan = new.map(|half| {
-        // The downgrade guard of the new side sees the versions of the old side.
-        let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
-        let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
-        let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
-        let (labels, installed) = (labels(comparison, key, &kyma), window::installed_in_status(&kyma));
-        let plan = |held: &HeldVersions| {
-            let windows = match comparison.request.maintenance {
-                Some(at) => at.windows(&labels, &installed, held),
-                None => Windows::Open { installed: &installed, held },
-            };
-            half.outline.plan(&kyma, &half.only(&wanted), &before, windows)
-        };
-        // How far rollouts are is not known, but those that hold every runtime are.
-        let whole = plan(&HeldVersions::new());
-        let held = rollout::held_in(half.outline.inputs().landscape, key.namespace(), &whole, &installed);
-        if held.is_empty() { whole } else { plan(&held) }
-    });
+    let new_plan = new.map(|half| new_plan(comparison, key, half, (&old_plan, old_kyma.as_deref()), &wanted));
     let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
         let modules = plan.iter().flat_map(RuntimePlan::deciding).filter(|module| wanted(&module.name));
         modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
@@ -254,6 +237,31 @@ fn modules(
         }
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
+}
+
+/// The plan of the new side. Upgrades that no runtime gets now, whatever the others have, wait.
+fn new_plan(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    half: &Half<'_>,
+    (old_plan, old_kyma): (&Option<RuntimePlan>, Option<&Kyma>),
+    wanted: &dyn Fn(&str) -> bool,
+) -> RuntimePlan {
+    // The downgrade guard of the new side sees the versions of the old side.
+    let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma));
+    let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
+    let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
+    let (labels, installed) = (labels(comparison, key, &kyma), window::installed_in_status(&kyma));
+    let plan = |held: &HeldVersions| {
+        let windows = match comparison.request.maintenance {
+            Some(at) => at.windows(&labels, &installed, held),
+            None => Windows::Open { installed: &installed, held },
+        };
+        half.outline.plan(&kyma, &half.only(wanted), &before, windows)
+    };
+    let whole = plan(&HeldVersions::new());
+    let held = rollout::held_in(half.outline.inputs().landscape, key.namespace(), &whole, &installed);
+    if held.is_empty() { whole } else { plan(&held) }
 }
 
 /// The ModuleTemplate of a module that keeps its version, or that the runtime must not have any more.

@@ -320,8 +320,9 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     let comes = |owner: &str| [(id("ConfigMap", "0"), Owner::Leaving(owner.to_owned()))];
     let message = "waiting until Manifest eu-other has deleted ConfigMap kyma-system/0";
     let waits = (ManifestOutcome::Waiting(message.to_owned()), Class::Waiting);
-    check(&of(&comes("eu-other").into(), &[], &missing), Some(waits));
-    let both: Conflicts = of_sibling.into_iter().chain(comes("eu-third")).collect();
+    let coming: Conflicts = comes("eu-other").into();
+    check(&of(&coming, &[], &missing), Some(waits));
+    let both: Conflicts = of_sibling.clone().into_iter().chain(comes("eu-third")).collect();
     let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
                    of the modules";
     check(&of(&both, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
