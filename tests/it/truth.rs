@@ -2,7 +2,6 @@
 
 mod brakes;
 mod deaf;
-mod equal;
 mod kube;
 mod outage;
 mod refuse;
