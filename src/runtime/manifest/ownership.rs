@@ -4,8 +4,8 @@
 //! the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
 //! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
 //!
-//! An object that moves from one module of a runtime to another is deleted by the first and created by the second, which
-//! waits for it: [`Owner::Leaving`].
+//! An object that moves from one module of a runtime to another is deleted by the first and created by the second,
+//! which waits for it: [`Owner::Leaving`].
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

@@ -201,8 +201,8 @@ pub(super) fn limit(policy: &Policy, declared: usize) -> usize {
     policy.limit_objects.min(share).max(LIMIT_MIN)
 }
 
-/// What confirms the deletion of everything with its GitSource, before the commit. A commit alone confirms only what git
-/// removes, so a confirmation of that never covers the end of the source. No ref has a colon in its name.
+/// What confirms the deletion of everything with its GitSource, before the commit. A commit alone confirms only what
+/// git removes, so a confirmation of that never covers the end of the source. No ref has a colon in its name.
 const DELETION: &str = "deletion:";
 
 /// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and
