@@ -146,6 +146,7 @@ impl Context {
             registry: &self.sources,
             library: &self.library,
             agent: self.agent.as_ref(),
+            plan: &self.settings,
             namespaces: &self.namespaces,
             allow_local_sources: self.allow_local_sources,
         }

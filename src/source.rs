@@ -62,7 +62,7 @@ use tidegate_core::{
     },
     landscape::{self, SourceName},
     name::Key,
-    plan::reporting::Agent,
+    plan::{Settings, reporting::Agent},
     template::{self, Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
@@ -92,6 +92,8 @@ pub struct SourceContext<'a> {
     pub renderer: &'a Renderer,
     /// The agent in runtimes; none if none is configured.
     pub agent: Option<&'a Agent>,
+    /// What plans of runtimes depend on besides definitions.
+    pub plan: &'a Settings,
     /// Namespaces in which definitions are valid.
     pub namespaces: &'a BTreeSet<String>,
     /// Whether GitSources in KCP may name local paths.

@@ -10,12 +10,13 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     conditions,
     content::ContentId,
-    definition::{Definition, Kind, ModuleObjects},
+    definition::{Definition, Definitions, Kind, ModuleObjects},
+    diagnostic::Diagnostics,
     intake::{
         Decision, Installed, Removals, Why,
         removal::{self, Removal},
     },
-    landscape::{self, SourceName},
+    landscape::{self, Landscape, SourceName},
     name::Key,
     revision::Oid,
 };
@@ -54,7 +55,30 @@ pub(super) async fn find(
         }
     }
     former.0.retain(|content, _| used.contains(content));
+    removal::merge(&mut found, of_access(pass, loaded, decision, installed));
     found
+}
+
+/// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
+fn of_access(pass: &SourcePass<'_>, loaded: &Loaded, decision: &Decision, installed: &[Installed]) -> Removals {
+    let SourceContext { stores, plan, .. } = pass.ctx;
+    let mut changed = Definitions::default();
+    for (id, _) in removal::candidates(decision) {
+        let Some(definition) = loaded.definitions.good.get(id) else { continue };
+        let live = stores.kyma(&id.1).filter(|_| id.0 == Kind::Kyma);
+        if live.is_none_or(|live| removal::may_change_access(definition.object.value(), &live, plan)) {
+            changed.good.insert(id.clone(), Arc::clone(definition));
+        }
+    }
+    // What cannot be read is among the diagnostics of the revision.
+    let name = SourceName::new(pass.key.clone());
+    let changed = Landscape::from_definitions(&mut Diagnostics::default(), &changed, &name);
+    if !removal::may_take(&stores.landscape(), &changed) {
+        return Removals::new();
+    }
+    let kymas = stores.kymas().into_iter().map(|kyma| (landscape::key(&kyma.metadata), kyma));
+    let before = Landscape { kymas: kymas.collect(), ..Landscape::clone(&stores.landscape()) };
+    removal::of_access(&before, &changed, installed, plan)
 }
 
 /// The modules that a Kyma loses.

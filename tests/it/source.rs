@@ -598,14 +598,16 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     world.ready_is("landscape", "False PruneUnconfirmed").await;
     let message = condition(&world.source("landscape").await, "Ready").message.clone();
-    let command = format!("{}={commit}", names::annotation::CONFIRM_PRUNE);
+    let command = format!("{}=deletion:{commit}", names::annotation::CONFIRM_PRUNE);
     assert!(message.contains("ModuleReleaseMeta") && message.contains(&command), "{message}");
     world.answers_as_documented("landscape", "deletionPolicy", "Ready", &[(&commit, "<commit>")]).await;
+    // It confirms only what the commit removes from git.
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.restart().await;
     world.daemon().quiet().await;
     let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
     assert!(template.metadata.deletion_timestamp.is_none(), "nothing goes before all of it is confirmed");
-    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &format!("deletion:{commit}")).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
 }
@@ -709,7 +711,7 @@ async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed(
     assert!(world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap().metadata.deletion_timestamp.is_none());
     suspend(false).await;
     world.ready_is("landscape", "False PruneUnconfirmed").await;
-    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &format!("deletion:{commit}")).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
 }

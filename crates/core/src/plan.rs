@@ -43,7 +43,7 @@ pub use install_source::{InstallSource, ParseInstallSourceError};
 pub use left::LeftUnmanaged;
 pub use mandatory::{InstalledModules, is_mandatory, is_mandatory_release};
 pub use manifest_name::manifest_name;
-pub use module::components_named;
+pub use module::{components_named, is_denied};
 pub use rollout::{HeldVersion, HeldVersions};
 pub use window::{InstalledVersion, InstalledVersions, PolicyAt, RuntimeWindows, Wait, WaitFor, Windows};
 

@@ -191,13 +191,14 @@ impl Prepared {
         };
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
         complete(&mut old);
-        let installed = || installed(&old, request);
         let around = settle::Around {
             errors: request.errors,
             source,
             policy: request.policy,
             known: request.known,
-            installed: &installed,
+            before: &|| with_known(&old, &known),
+            installed: &|landscape: &Landscape| installed(landscape, request),
+            settings: request.settings,
         };
         let settled = settle::settle(from.definitions, to.definitions, &around);
         let mut new = Landscape::following(&mut unread, &settled.definitions, source, Some((from.definitions, &old)));
@@ -222,6 +223,15 @@ impl Prepared {
         let kymas = self.old.kymas.iter().chain(&self.new.kymas);
         kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
     }
+}
+
+/// A landscape with the Kymas that git does not declare.
+fn with_known(landscape: &Landscape, known: &HashMap<Key, KnownKyma>) -> Landscape {
+    let mut all = landscape.clone();
+    for (key, known) in known {
+        all.kymas.entry(key.clone()).or_insert_with(|| Arc::new(known.to_kyma()));
+    }
+    all
 }
 
 /// The modules of runtimes according to a landscape.

@@ -3,7 +3,8 @@
 //! It begins with a hidden marker by which a pipeline finds it again, so that it updates one
 //! comment instead of adding new ones. It has a size limit, because platforms reject longer
 //! comments. If the report is too long, differences are shortened to one line each, changes before
-//! deletions and conflicts, and the comment says how much it omits. Values are in code spans and
+//! deletions and conflicts, and the comment says how much it omits. What leaves a runtime with its Kyma is always one
+//! line each: which modules leave says more than their objects. Values are in code spans and
 //! fences that they cannot leave, so they contain no HTML, images, links or mentions.
 //!
 //! A reviewer reads from the top: what is intended, what must be resolved, what a user has to do, and
@@ -20,7 +21,7 @@ use std::{
 use self::page::Page;
 use super::{
     escape::{code, cut, fence, html, line, sentence, short_ids},
-    model::{Count, Difference, Finding, Held, Line, Report, Side, Subject, Why},
+    model::{Action, Count, Difference, Finding, Held, Line, Report, Side, Subject, Why},
     notable,
     policy::FailOn,
     summary::{self, Summary},
@@ -169,7 +170,9 @@ fn confirmation(report: &Report) -> Option<String> {
     let goes = if objects == 1 { "goes" } else { "go" };
     (objects > 0).then(|| {
         let what = format!("{} {goes} only after a confirmation", counted(objects, "object"));
-        format!("{what}; after the merge, run in the repository\n  {}", code(&command))
+        let modules: Vec<String> = summary::leaving(report).iter().map(|one| format!("\n  - {}", short(one))).collect();
+        let modules = modules.concat();
+        format!("{what}; after the merge, run in the repository\n  {}{modules}", code(&command))
     })
 }
 
@@ -287,6 +290,12 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     let mut real: Vec<&Difference> = of(false).collect();
     // What changes in runtimes says more than the definitions behind it.
     real.sort_by_key(|one| one.target == Side::ControlPlane);
+    let kymas = leaving_kymas(report);
+    let goes_along = |one: &&Difference| {
+        (one.target, one.action) == (Side::Runtime, Action::Delete)
+            && one.runtimes.iter().all(|key| kymas.contains(key))
+    };
+    let (along, real): (Vec<&Difference>, Vec<&Difference>) = real.into_iter().partition(goes_along);
     let (must, may): (Vec<&Difference>, Vec<&Difference>) =
         real.into_iter().partition(|one| one.action.is_never_truncated());
     if !report.differences.is_empty() {
@@ -302,6 +311,18 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
         one_line_each(page, &mut left, &must);
     } else {
         names_only(page, &mut left, &must);
+    }
+    if !along.is_empty() {
+        page.push(&format!(
+            "\n**Goes with {}: {}**\n\n",
+            counted(kymas.len(), "Kyma"),
+            counted(along.len(), "difference")
+        ));
+        for one in along {
+            if !page.try_push(&line_of(one), 0) {
+                left.count(one);
+            }
+        }
     }
     // The others, as long as a line for each of the following ones is likely to fit.
     let reserve = page.left() / LINES_SHARE;
@@ -332,6 +353,13 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
         }
     }
     left
+}
+
+/// The Kymas that go.
+fn leaving_kymas(report: &Report) -> BTreeSet<&Key> {
+    let is_kyma =
+        |one: &&Difference| (one.target, one.action, &*one.id.kind) == (Side::ControlPlane, Action::Delete, "Kyma");
+    report.differences.iter().filter(is_kyma).flat_map(|one| one.runtimes.iter()).collect()
 }
 
 fn one_line_each(page: &mut Page, left: &mut Left, differences: &[&Difference]) {

@@ -546,7 +546,7 @@ impl Held {
     /// An upgrade that reaches this runtime in its turn; `None` if the ModuleReleaseMeta has no valid policy. The
     /// caller adds the runtime and the place.
     pub fn rollout(module: &str, from: &str, to: &str, release: &ModuleReleaseMeta) -> Option<Held> {
-        let policy = rollout::policy(&release.metadata).ok().flatten()?;
+        let policy = rollout::policy(&release.metadata).ok().flatten().filter(|policy| !policy.is_paused)?;
         Some(Held {
             why: Why::Rollout,
             module: module.to_owned(),
@@ -566,7 +566,7 @@ impl Held {
                 module: module.to_owned(),
                 runtimes: Arc::default(),
                 message: format!("{} to {}: {hold}", wait.from, wait.to),
-                hint: None,
+                hint: Some(format!("correct the annotation in git, or run `tidegate resume rollout/{module}`")),
                 place: None,
             };
         }

@@ -6,7 +6,7 @@ use super::{
     model::{Action, Difference, Effect, Held, LIVE, Move, Report, Side, Why},
     words::{counted, thousands},
 };
-use tidegate_core::diagnostic::Severity;
+use tidegate_core::{api::names, diagnostic::Severity};
 
 /// Most releases that the headline names.
 const INTENTS_MAX: usize = 3;
@@ -111,6 +111,22 @@ fn waits(report: &Report) -> String {
     text
 }
 
+/// The modules that leave runtimes after a confirmation, each with its version and the number of runtimes.
+pub(super) fn leaving(report: &Report) -> Vec<String> {
+    let is_leaving = |one: &&Difference| {
+        one.is_manifest() && one.action == Action::Delete && one.effect == Effect::NeedsConfirmation
+    };
+    let mut leaving: BTreeMap<String, usize> = BTreeMap::new();
+    for one in report.differences.iter().filter(is_leaving) {
+        let Some(manifest) = &one.old else { continue };
+        let module = manifest["metadata"]["labels"][names::label::MODULE_NAME].as_str().unwrap_or_default();
+        let version = manifest["spec"]["version"].as_str().unwrap_or_default();
+        *leaving.entry(format!("{module} {version}")).or_default() += one.runtimes.len();
+    }
+    let said = |(module, runtimes): (String, usize)| format!("{module} leaves {}", counted(runtimes, "runtime"));
+    leaving.into_iter().map(said).collect()
+}
+
 /// The Kymas that come and go: `Kyma prod goes`.
 fn kymas(report: &Report) -> Vec<String> {
     let of = |action: Action| -> Vec<&Difference> {
@@ -172,29 +188,36 @@ fn objects(differences: &[&Difference]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut former = "";
     for ((kind, _), (action, count)) in counts.iter().take(KINDS_MAX) {
-        let verb = match (action, *count == 1) {
-            (Action::Conflict, true) => "is in conflict",
-            (Action::Conflict, false) => "are in conflict",
-            (Action::Refuse, true) => "is refused",
-            (Action::Refuse, false) => "are refused",
-            (Action::Delete, true) => "goes",
-            (Action::Delete, false) => "go",
-            (Action::Recreate, true) => "is recreated",
-            (Action::Recreate, false) => "are recreated",
-            (Action::Change, true) => "changes",
-            (Action::Change, false) => "change",
-            (Action::Create, true) => "comes",
-            (Action::Create, false) => "come",
-        };
         let what = if former == *kind { thousands(*count) } else { counted(*count, kind) };
-        parts.push(format!("{what} {verb}"));
+        parts.push(format!("{what} {}", verb(*action, *count)));
         former = kind;
     }
     if KINDS_MAX < counts.len() {
-        let rest: usize = counts.values().skip(KINDS_MAX).map(|(_, count)| count).sum();
-        parts.push(format!("{} differ", counted(rest, "other object")));
+        let rest: Vec<(Action, usize)> = counts.into_values().skip(KINDS_MAX).collect();
+        let count: usize = rest.iter().map(|(_, count)| count).sum();
+        let same = rest.first().map(|(action, _)| *action).filter(|first| rest.iter().all(|(one, _)| one == first));
+        let verb = same.map_or(if count == 1 { "differs" } else { "differ" }, |action| verb(action, count));
+        parts.push(format!("{} {verb}", counted(count, "other object")));
     }
     parts.join(", ")
+}
+
+/// What happens to so many objects.
+fn verb(action: Action, count: usize) -> &'static str {
+    match (action, count == 1) {
+        (Action::Conflict, true) => "is in conflict",
+        (Action::Conflict, false) => "are in conflict",
+        (Action::Refuse, true) => "is refused",
+        (Action::Refuse, false) => "are refused",
+        (Action::Delete, true) => "goes",
+        (Action::Delete, false) => "go",
+        (Action::Recreate, true) => "is recreated",
+        (Action::Recreate, false) => "are recreated",
+        (Action::Change, true) => "changes",
+        (Action::Change, false) => "change",
+        (Action::Create, true) => "comes",
+        (Action::Create, false) => "come",
+    }
 }
 
 /// Limitations of the report. Each begins with a semicolon.

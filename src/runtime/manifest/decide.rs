@@ -319,9 +319,11 @@ pub(super) fn facts_before(
     })
 }
 
-/// The objects to prune. A replacement comes first, so nothing is pruned while an object is not applied.
+/// The objects to prune. A replacement comes first, so nothing is pruned while an object is not applied. One that
+/// another Manifest gives up holds nothing: each of two Manifests may wait for what the other one prunes.
 pub(super) fn to_prune<'a>(work: &'a Work, conflicts: &Conflicts, failed: &[Failed]) -> &'a [Prune] {
-    if failed.is_empty() && conflicts.is_empty() { &work.prune } else { &[] }
+    let is_held = conflicts.values().any(|owner| !owner.is_leaving());
+    if failed.is_empty() && !is_held { &work.prune } else { &[] }
 }
 
 /// What to do about the default custom resource. `was_installed` is whether all objects were found as desired although
@@ -356,10 +358,11 @@ pub(super) fn unserved_resource(gvk: &Gvk) -> FoundResource {
 
 /// The result of the pass; none if it depends on the workloads.
 pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
-    if let Some((id, owner)) = observed.conflicts.iter().next() {
-        let more = more(observed.conflicts.len());
+    let (leaving, held): (Vec<_>, Vec<_>) = observed.conflicts.iter().partition(|(_, owner)| owner.is_leaving());
+    if let Some((id, owner)) = held.first() {
+        let more = more(held.len());
         let remedy = match owner {
-            Owner::Sibling(_) => "remove it from one of the modules".to_owned(),
+            Owner::Sibling(_) | Owner::Leaving(_) => "remove it from one of the modules".to_owned(),
             Owner::Other(_) => {
                 format!("remove it, or annotate it in the module with {}: \"true\" to take it over", annotation::ADOPT)
             }
@@ -372,6 +375,10 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         let message = format!("{}{}", first.message, more(observed.failed.len()));
         let class = class.unwrap_or(Class::Transient);
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
+    }
+    if let Some((id, Owner::Leaving(manifest))) = leaving.first() {
+        let message = format!("waiting until Manifest {manifest} has deleted {id}{}", more(leaving.len()));
+        return Some(Judgement { outcome: ManifestOutcome::Waiting(message), class: Some(Class::Waiting) });
     }
     if let FoundResource::Missing(why) = observed.resource {
         let outcome = ManifestOutcome::Waiting(format!("waiting until the module CR can be created: {why}"));
@@ -546,9 +553,9 @@ pub(super) fn in_use_note(in_use: &BTreeMap<ObjectId, String>) -> Option<Note> {
     Some(Note { severity: Severity::Warning, reason: reason::KEPT, action: "Prune", text })
 }
 
-/// The note about objects that have another owner.
+/// The note about objects that have another owner, which keeps them.
 pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
-    let (id, owner) = conflicts.iter().next()?;
+    let (id, owner) = conflicts.iter().find(|(_, owner)| !owner.is_leaving())?;
     let text = format!("{id} exists and is not ours: {owner}");
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
 }

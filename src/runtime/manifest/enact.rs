@@ -15,7 +15,7 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::InstallSource,
-    render::{CompleteModule, SharedObjects},
+    render::{CompleteModule, SharedObject, SharedObjects},
     status::{ManifestFacts, WaitFact},
 };
 use tidegate_process::ambient;
@@ -24,7 +24,7 @@ use super::{
     ApplyTarget, decide,
     decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload, WorkloadsHealth},
     inject,
-    ownership::{self, Conflicts, Ownership},
+    ownership::{self, Conflicts, Owner, Ownership},
     remove::decide::{first_of_users, is_definition},
 };
 use crate::{
@@ -164,9 +164,19 @@ pub(super) async fn find_conflicts(
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let unrecorded = decide::unrecorded(manifest, applied, work);
+    let siblings: Vec<&Arc<Manifest>> = ownership.siblings_with(&unrecorded).collect();
+    for sibling in siblings {
+        // Afterwards it is known whether its module still contains them.
+        read_objects(target, sibling).await;
+    }
     let mut conflicts = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
-    let asked = unrecorded.iter().filter(|object| !object.adopt && !conflicts.contains_key(&object.id));
-    let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
+    let is_asked = |object: &&&SharedObject| match conflicts.get(&object.id) {
+        None => !object.adopt,
+        Some(owner) => matches!(owner, Owner::Leaving(_)),
+    };
+    let asked = unrecorded.iter().filter(is_asked);
+    let mut found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
+    ownership.settle_siblings(&mut conflicts, &mut found);
     conflicts.extend(ownership.held_by_others(found.clone()));
     Ok((conflicts, found))
 }

@@ -3,6 +3,9 @@
 //! An object without our ownership label belongs to others, unless Tidegate itself removed the label. An object with
 //! the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
 //! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
+//!
+//! An object that moves from one module of a runtime to another is deleted by the first and created by the second,
+//! which waits for it: [`Owner::Leaving`].
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -12,6 +15,7 @@ use tidegate_core::{
         Manifest,
         names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, annotation, label},
     },
+    changes::{self, Verdict},
     landscape,
     name::Key,
     object::ObjectId,
@@ -28,6 +32,8 @@ pub(super) type Conflicts = BTreeMap<ObjectId, Owner>;
 pub(super) enum Owner {
     /// The Manifest of the same runtime with this name. No annotation takes the object from it.
     Sibling(String),
+    /// The same, but it deletes the object: it is being deleted, or its module no longer contains the object.
+    Leaving(String),
     /// Anybody else. Contains the clause.
     Other(String),
 }
@@ -59,10 +65,20 @@ pub(super) fn refusal(module: &CompleteModule, pull_secret: Option<&str>) -> Opt
 
 // === impl Owner ===
 
+impl Owner {
+    /// Whether the object is free soon, without an act of a user.
+    pub(super) fn is_leaving(&self) -> bool {
+        match self {
+            Owner::Leaving(_) => true,
+            Owner::Sibling(_) | Owner::Other(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Sibling(manifest) => write!(f, "it belongs to Manifest {manifest}"),
+            Owner::Sibling(manifest) | Owner::Leaving(manifest) => write!(f, "it belongs to Manifest {manifest}"),
             Owner::Other(clause) => f.write_str(clause),
         }
     }
@@ -72,7 +88,7 @@ impl fmt::Display for Owner {
 
 impl Ownership<'_> {
     /// The unrecorded objects that another Manifest of the runtime owns. `objects_of` returns the objects of a
-    /// Manifest, if they have been read.
+    /// Manifest, if they have been read. While they have not, it may give up what it has.
     pub(super) fn held_by_siblings(
         &self,
         unrecorded: &[&SharedObject],
@@ -81,8 +97,45 @@ impl Ownership<'_> {
         unrecorded
             .iter()
             .filter_map(|object| Some((object.id.clone(), self.sibling_with(&object.id, &objects_of)?)))
-            .map(|(id, sibling)| (id, Owner::Sibling(sibling)))
             .collect()
+    }
+
+    /// The Manifests of the runtime that have an unrecorded object in their inventory and are not being deleted.
+    pub(super) fn siblings_with(&self, unrecorded: &[&SharedObject]) -> impl Iterator<Item = &Arc<Manifest>> {
+        let has = |sibling: &Manifest| {
+            let inventory = recorded::inventory(sibling);
+            unrecorded.iter().any(|object| inventory.contains(&object.id))
+        };
+        self.siblings.iter().filter(move |sibling| {
+            let is_other = sibling.metadata.name != self.manifest.metadata.name;
+            is_other && sibling.metadata.deletion_timestamp.is_none() && has(sibling)
+        })
+    }
+
+    /// Takes those of `found` out that another Manifest of the runtime has. One of them that its module no longer
+    /// contains may stay with it, for example by an annotation.
+    pub(super) fn settle_siblings(&self, conflicts: &mut Conflicts, found: &mut BTreeMap<ObjectId, Metadata>) {
+        for (id, owner) in conflicts {
+            let Some(metadata) = found.remove(id) else { continue };
+            if let Owner::Leaving(manifest) = owner
+                && self.is_kept(manifest, &metadata)
+            {
+                *owner = Owner::Sibling(std::mem::take(manifest));
+            }
+        }
+    }
+
+    /// Whether an object stays with a Manifest whose module no longer contains it.
+    fn is_kept(&self, manifest: &str, metadata: &Metadata) -> bool {
+        let named = self.siblings.iter().find(|sibling| sibling.metadata.name.as_deref() == Some(manifest));
+        let is_installed = named.is_some_and(|sibling| sibling.metadata.deletion_timestamp.is_none());
+        let marked = metadata.label(label::MANAGED_BY) == Some(MANAGED_BY_SKR);
+        let live = changes::Live { marked, deleting: metadata.deleting, prune: metadata.annotation(annotation::PRUNE) };
+        is_installed
+            && match changes::forecast(&metadata.id, changes::Purpose::Install, &live) {
+                None | Some(Verdict::Disabled | Verdict::Guarded) => true,
+                Some(Verdict::Delete | Verdict::Wait | Verdict::Gone | Verdict::Foreign) => false,
+            }
     }
 
     /// The unrecorded objects that exist in the runtime and have another owner.
@@ -126,7 +179,7 @@ impl Ownership<'_> {
         &self,
         id: &ObjectId,
         objects_of: &impl Fn(&Manifest) -> Option<Arc<SharedObjects>>,
-    ) -> Option<String> {
+    ) -> Option<Owner> {
         let own = &self.manifest.metadata.name;
         let mut is_before = true;
         for sibling in self.siblings {
@@ -134,14 +187,18 @@ impl Ownership<'_> {
                 is_before = false;
                 continue;
             }
-            let has = || recorded::inventory(sibling).contains(id);
-            let brings = || {
-                let objects = objects_of(sibling);
-                objects.is_some_and(|objects| objects.objects.iter().any(|object| object.id == *id))
-            };
             let stays = sibling.metadata.deletion_timestamp.is_none();
-            if has() || (is_before && stays && brings()) {
-                return sibling.metadata.name.clone();
+            let brings = || {
+                let objects = objects_of(sibling)?;
+                Some(objects.objects.iter().any(|object| object.id == *id))
+            };
+            let name = || sibling.metadata.name.clone().unwrap_or_default();
+            if recorded::inventory(sibling).contains(id) {
+                let keeps = stays && brings() == Some(true);
+                return Some(if keeps { Owner::Sibling(name()) } else { Owner::Leaving(name()) });
+            }
+            if is_before && stays && brings() == Some(true) {
+                return Some(Owner::Sibling(name()));
             }
         }
         None

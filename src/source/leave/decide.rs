@@ -51,7 +51,7 @@ pub(super) fn unread<'a>(ids: impl IntoIterator<Item = &'a Id>, others: &BTreeMa
     if unread.is_empty() { None } else { Some(Wait::Unread(unread)) }
 }
 
-/// Whether a user must confirm the deletion of these objects with their source: the commit that its status names.
+/// Whether a user must confirm the deletion of these objects with their source, at the commit that its status names.
 pub(super) fn unconfirmed(source: &GitSource, objects: &BTreeSet<Id>, installed: &[Installed]) -> Option<Wait> {
     let annotations = source.metadata.annotations.as_ref();
     let confirmed = annotations.and_then(|all| all.get(annotation::CONFIRM_PRUNE)).map(|text| text.trim().to_owned());
@@ -214,13 +214,17 @@ mod tests {
         };
         let revision = format!("main@sha1:{COMMIT}");
         let other = COMMIT.replace('0', "f");
+        let deletion = |commit: &str| Some(format!("deletion:{commit}"));
+        let confirmed = |revision: Option<&str>, text: Option<String>| leaving(revision, text.as_deref());
         for (source, objects, waits) in [
             (leaving(Some(&revision), None), &kyma, true),
-            (leaving(Some(&revision), Some(&other)), &kyma, true),
-            (leaving(Some(&revision), Some(COMMIT)), &kyma, false),
-            (leaving(Some(&revision), Some(&revision)), &kyma, false),
-            (leaving(None, Some(COMMIT)), &kyma, true),
-            (leaving(None, Some("worktree")), &kyma, false),
+            (confirmed(Some(&revision), deletion(&other)), &kyma, true),
+            (confirmed(Some(&revision), deletion(COMMIT)), &kyma, false),
+            // A commit confirms what it removes from git, not the end of the source.
+            (leaving(Some(&revision), Some(COMMIT)), &kyma, true),
+            (leaving(Some(&revision), Some(&revision)), &kyma, true),
+            (confirmed(None, deletion(COMMIT)), &kyma, true),
+            (confirmed(None, deletion("worktree")), &kyma, false),
             (leaving(Some(&revision), None), &BTreeSet::new(), false),
         ] {
             let wait = unconfirmed(&source, objects, &[]);

@@ -201,8 +201,13 @@ pub(super) fn limit(policy: &Policy, declared: usize) -> usize {
     policy.limit_objects.min(share).max(LIMIT_MIN)
 }
 
+/// What confirms the deletion of everything with its GitSource, before the commit. A commit alone confirms only what
+/// git removes, so a confirmation of that never covers the end of the source. No ref has a colon in its name.
+const DELETION: &str = "deletion:";
+
 /// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and
-/// the command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the last commit.
+/// the command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the deletion at the
+/// last commit.
 pub fn unconfirmed_end(
     source: &Key,
     commit: Option<Oid>,
@@ -210,7 +215,9 @@ pub fn unconfirmed_end(
     installed: &[Installed],
     policy: &Policy,
 ) -> Option<String> {
-    if confirms(policy, commit) {
+    let confirmation =
+        format!("{DELETION}{}", commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string()));
+    if policy.confirmed.as_deref() == Some(&*confirmation) {
         return None;
     }
     let mut losses = losses(installed);
@@ -223,9 +230,8 @@ pub fn unconfirmed_end(
         return None;
     }
     let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
-    let commit = commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
     let named: String = named.collect();
-    let command = confirm_command(source, &commit);
+    let command = confirm_command(source, &confirmation);
     Some(format!(
         "spec.deletionPolicy is Delete, and the deletion of {} objects needs a confirmation: {named}to delete them, run \
          `{command}`; to keep them, set spec.deletionPolicy to Orphan",
@@ -235,11 +241,7 @@ pub fn unconfirmed_end(
 
 /// A confirmation is valid for one commit: removals by a later commit need a new one.
 pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
-    confirms(situation.policy, situation.commit)
-}
-
-fn confirms(policy: &Policy, commit: Option<Oid>) -> bool {
-    match (&policy.confirmed, commit) {
+    match (&situation.policy.confirmed, situation.commit) {
         (Some(text), Some(commit)) => {
             let commit = commit.to_string();
             *text == commit || text.strip_suffix(&commit).is_some_and(|name| name.ends_with("@sha1:"))

@@ -1,15 +1,18 @@
 //! Decides whether what a commit takes from runtimes waits for a confirmation.
 //!
-//! A commit can remove a module from Kymas, or objects from a version of a module that stays installed. Both reach
-//! every runtime within seconds, and no new version or rollout slows them down. So beyond a number of runtimes, the
-//! definitions that do it stay in KCP as they are until a user confirms the commit. Everything else of the commit is
-//! applied.
+//! A commit can remove a module from Kymas, change whether runtimes may have it ([`of_access`]), or remove objects from
+//! a version of a module that stays installed. All of these reach every runtime within seconds, and no new version or
+//! rollout slows them down. So beyond a number of runtimes, the definitions that do it stay in KCP as they are until a
+//! user confirms the commit. Everything else of the commit is applied.
 //!
 //! Nothing is recorded: the objects in KCP are what runtimes have, and each pass compares them with git. So the wait
 //! also holds in a new process, and ends when the commit is confirmed or reverted.
 
+mod access;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::access::{may_change_access, may_take, of_access};
 use super::{
     Decision, Held, HeldFor, Id, Installed, Situation, Standing, Why, code,
     prune::{NAMED_MAX, confirm_command, is_confirmed},
@@ -86,8 +89,8 @@ const LIMIT_PERCENT: usize = 10;
 pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
     decision.apply.iter().filter_map(|(id, why)| {
         let is_kind = match id.0 {
-            Kind::Kyma | Kind::ModuleTemplate => true,
-            Kind::ModuleReleaseMeta | Kind::Watcher => false,
+            Kind::Kyma | Kind::ModuleTemplate | Kind::ModuleReleaseMeta => true,
+            Kind::Watcher => false,
         };
         let is_change = match why {
             Why::Changed | Why::Adopted | Why::Moved => true,
@@ -198,6 +201,13 @@ fn is_deleted(id: &ObjectId, prune: Option<&str>) -> bool {
 
 fn module_key(installed: &Installed) -> Key {
     Key::new(installed.runtime.namespace(), &installed.module)
+}
+
+/// Adds removals to those of the same definitions.
+pub fn merge(removals: &mut Removals, more: Removals) {
+    for (id, more) in more {
+        removals.entry(id).or_default().extend(more);
+    }
 }
 
 /// Holds back the definitions of a decision whose removals exceed the limit of their module and are not confirmed.

@@ -93,8 +93,10 @@ fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
         (ids(&["ModuleTemplate/m-2.0.0"]), false),
     ] {
         assert_eq!(asks(&objects, &policy).is_some(), expected, "{objects:?}");
-        let confirmed = Policy { confirmed: Some(COMMIT.to_owned()), ..Policy::default() };
-        assert_eq!(asks(&objects, &confirmed), None);
+        let confirmed = |text: String| Policy { confirmed: Some(text), ..Policy::default() };
+        assert_eq!(asks(&objects, &confirmed(format!("deletion:{COMMIT}"))), None);
+        let of_git = asks(&objects, &confirmed(COMMIT.to_owned()));
+        assert_eq!(of_git.is_some(), expected, "it confirms what git removes, not the end of the source");
     }
     let sentence = asks(&ids(&["Kyma/a", "Watcher/w"]), &policy).unwrap();
     assert_eq!(
@@ -102,7 +104,7 @@ fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
         format!(
             "spec.deletionPolicy is Delete, and the deletion of 2 objects needs a confirmation: Kyma kcp-system/a: the \
              runtime loses m 1.0.0; to delete them, run `kubectl annotate gitsource -n kcp-system landscape \
-             tidegate.dev/confirm-prune={COMMIT} --overwrite`; to keep them, set spec.deletionPolicy to Orphan"
+             tidegate.dev/confirm-prune=deletion:{COMMIT} --overwrite`; to keep them, set spec.deletionPolicy to Orphan"
         )
     );
 }

@@ -43,11 +43,9 @@ pub(super) struct Inputs<'a> {
 
 pub(super) fn plan(inputs: Inputs<'_>, module: &Module) -> ModulePlan {
     let Inputs { landscape, kyma, class, spec, settings, .. } = inputs;
-    let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
-    let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
-    let channel = channel.unwrap_or(&settings.default_channel).to_owned();
+    let channel = channel_of(module, spec, settings).to_owned();
     let resolved = module.managed.then(|| {
-        resolve(landscape, class, module, &channel, settings)
+        resolve(landscape, class, &module.name, &channel, settings)
             .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found))
     });
     let wanted = Wanted { name: &module.name, offer: Offer::Channel(channel), policy: module.custom_resource_policy };
@@ -103,11 +101,10 @@ pub(super) struct Found<'a> {
 fn resolve<'a>(
     landscape: &'a Landscape,
     class: &Class,
-    module: &Module,
+    name: &str,
     channel: &str,
     settings: &Settings,
 ) -> Result<Found<'a>, Refusal> {
-    let name = module.name.as_str();
     if channel == RESERVED_CHANNEL {
         let message = format!("invalid kyma spec: channel `{RESERVED_CHANNEL}` of module {name} is reserved");
         return Err(Refusal::error(reason::NO_CHANNEL, message));
@@ -136,6 +133,21 @@ fn resolve<'a>(
         return Err(Refusal::error(reason::NOT_ALLOWED, message).uninstalling());
     }
     Ok(found)
+}
+
+/// Whether a Kyma, whose effective modules `spec` has, must not have one of them, so that it is uninstalled: it is for
+/// internal or beta runtimes, or for those that its ModuleReleaseMeta selects.
+pub fn is_denied(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, module: &Module, settings: &Settings) -> bool {
+    let class = Class::for_kyma(landscape, kyma, settings);
+    let channel = channel_of(module, spec, settings);
+    module.managed && resolve(landscape, &class, &module.name, channel, settings).is_err_and(|refusal| !refusal.keep)
+}
+
+/// The channel from which a runtime has a module.
+fn channel_of<'a>(module: &'a Module, spec: &'a KymaSpec, settings: &'a Settings) -> &'a str {
+    let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
+    let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
+    channel.unwrap_or(&settings.default_channel)
 }
 
 /// A user cannot enable a module that is mandatory. The sentence ends with a space, as Lifecycle Manager's.

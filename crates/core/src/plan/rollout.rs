@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
 
 use super::{
-    InstalledVersion, InstalledVersions, ModuleOutcome, Offer, RuntimePlan, WaitFor, Windows, offers, reason, selector,
+    InstalledVersion, InstalledVersions, ModuleOutcome, Offer, RuntimePlan, RuntimeWindows, WaitFor, Windows, offers,
+    reason, selector,
 };
 use crate::{
     api::{
@@ -28,7 +29,9 @@ use crate::{
         },
         shared::ObjectMeta,
     },
-    conditions, landscape,
+    conditions,
+    landscape::{self, Landscape},
+    name::Key,
     object::Digest,
 };
 
@@ -182,6 +185,16 @@ pub fn policy(metadata: &ObjectMeta) -> Result<Option<Policy>, ParsePolicyError>
     Ok(is_rollout.then_some(Policy { max_unavailable, max_failures, waves, is_paused, resumed }))
 }
 
+/// Why no runtime gets a new version of a module, whatever the others have: its rollout is paused, or its policy cannot
+/// be read. `None` if it depends on the runtimes.
+pub fn held_everywhere(metadata: &ObjectMeta) -> Option<Hold> {
+    match policy(metadata) {
+        Ok(Some(policy)) if policy.is_paused => Some(Hold::Paused),
+        Ok(_) => None,
+        Err(error) => Some(Hold::Invalid(error.to_string())),
+    }
+}
+
 fn waves(text: &str) -> Result<Vec<Wave>, ParsePolicyError> {
     let error = |message| ParsePolicyError { annotation: ROLLOUT_WAVES, message };
     let parts: Vec<&str> = text.split(';').map(str::trim).filter(|part| !part.is_empty()).collect();
@@ -246,6 +259,21 @@ pub fn upgrades<'a>(plan: &'a RuntimePlan, installed: &'a InstalledVersions) -> 
     upgrade.collect()
 }
 
+/// The versions among the upgrades of a plan that no runtime gets now, see [`held_everywhere`].
+pub fn held_in(
+    landscape: &Landscape,
+    namespace: &str,
+    plan: &RuntimePlan,
+    installed: &InstalledVersions,
+) -> HeldVersions {
+    let held = upgrades(plan, installed).into_iter().filter_map(|upgrade| {
+        let release = landscape.releases.get(&Key::new(namespace, upgrade.module))?;
+        let hold = held_everywhere(&release.metadata)?;
+        Some((upgrade.module.to_owned(), HeldVersion { version: upgrade.to.to_owned(), hold }))
+    });
+    held.collect()
+}
+
 /// The modules whose new version cannot be installed in this runtime for a reason of the runtime. They hold no wave.
 pub fn aside(plan: &RuntimePlan) -> impl Iterator<Item = (&str, &Offer)> {
     let is_aside = |outcome: &ModuleOutcome| match outcome {
@@ -279,9 +307,12 @@ pub fn delayed(kyma: &Kyma, module: &str, version: &str, max: Duration, now: Tim
 
 /// Why a module does not get a version yet, and the version that it has.
 pub(super) fn held<'a>(windows: Windows<'a>, module: &str, version: &str) -> Option<(&'a InstalledVersion, &'a Hold)> {
-    let Windows::Known(known) = windows else { return None };
-    let held = known.held.get(module).filter(|held| held.version == version)?;
-    Some((known.installed.get(module)?, &held.hold))
+    let (installed, held) = match windows {
+        Windows::Unknown => return None,
+        Windows::Open { installed, held } | Windows::Known(RuntimeWindows { installed, held, .. }) => (installed, held),
+    };
+    let held = held.get(module).filter(|held| held.version == version)?;
+    Some((installed.get(module)?, &held.hold))
 }
 
 // === impl Policy ===

@@ -20,6 +20,13 @@ use crate::{
 pub enum Windows<'a> {
     /// Nothing, as for a command without a policy: upgrades are planned as if a window were open.
     Unknown,
+    /// As [`Windows::Unknown`], but some versions are held.
+    Open {
+        /// The installed versions.
+        installed: &'a InstalledVersions,
+        /// The versions that the runtime does not get yet.
+        held: &'a HeldVersions,
+    },
     /// The policy and the time.
     Known(RuntimeWindows<'a>),
 }
@@ -101,20 +108,18 @@ pub(super) enum Gate<'a> {
 // === impl PolicyAt ===
 
 impl PolicyAt {
-    /// The windows of one runtime.
+    /// The windows of one runtime. `held` are the versions that it does not get yet for another reason.
     pub fn windows<'a>(
         &'a self,
         labels: &'a BTreeMap<String, String>,
         installed: &'a InstalledVersions,
+        held: &'a HeldVersions,
     ) -> Windows<'a> {
         let PolicyAt { policy, now, size_min } = self;
-        let (policy, held) = (Some(policy), &NOTHING_HELD);
+        let policy = Some(policy);
         Windows::Known(RuntimeWindows { policy, now: *now, size_min: *size_min, labels, installed, held })
     }
 }
-
-/// A command that compares many runtimes does not know how far rollouts are.
-static NOTHING_HELD: HeldVersions = HeldVersions::new();
 
 /// Lifecycle Manager's message of a module that waits.
 pub const WAITING: &str = "waiting for next maintenance window to update module version";

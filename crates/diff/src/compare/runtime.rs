@@ -18,7 +18,10 @@ use tidegate_core::{
     diagnostic::Place,
     landscape,
     name::Key,
-    plan::{self, Class, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Wait, Windows, window},
+    plan::{
+        self, Class, HeldVersions, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Wait, Windows,
+        rollout, window,
+    },
     render::offline::Outline,
     template::Template,
 };
@@ -178,16 +181,7 @@ fn modules(
         }
         _ => None,
     };
-    let new_plan = new.map(|half| {
-        // The downgrade guard of the new side sees the versions of the old side.
-        let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
-        let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
-        let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
-        let (labels, installed) = (labels(comparison, key, &kyma), window::installed_in_status(&kyma));
-        let windows = comparison.request.maintenance.map(|at| at.windows(&labels, &installed));
-        let windows = windows.unwrap_or(Windows::Unknown);
-        half.outline.plan(&kyma, &half.only(&wanted), &before, windows)
-    });
+    let new_plan = new.map(|half| new_plan(comparison, key, half, (&old_plan, old_kyma.as_deref()), &wanted));
     let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
         let modules = plan.iter().flat_map(RuntimePlan::deciding).filter(|module| wanted(&module.name));
         modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
@@ -220,7 +214,7 @@ fn modules(
             manifests: Some(&manifests),
         };
         // The prune of a ModuleReleaseMeta waits for a user, and with it the removal of its mandatory module; and so do
-        // objects that leave the version that is installed.
+        // objects that leave the version that is installed, and what makes a runtime lose the module.
         let definitions = [
             Some((Kind::ModuleReleaseMeta, Key::new(key.namespace(), &name))),
             installed_template(&outcomes).map(|template| (Kind::ModuleTemplate, template)),
@@ -229,6 +223,13 @@ fn modules(
         let effect =
             if definitions.into_iter().flatten().any(is_unconfirmed) { Effect::NeedsConfirmation } else { effect };
         let wait = waits.get(&name);
+        let kept = wait.and_then(|wait| wait.kept.as_ref());
+        if let (Some(kept), Some(ModuleOutcome::Install(before))) = (kept, &outcomes.0) {
+            let is_unconfirmed = is_unconfirmed((Kind::ModuleTemplate, kept.template.clone()));
+            let effect = if is_unconfirmed { Effect::NeedsConfirmation } else { effect };
+            let shared = Shared::default();
+            One { comparison, key, runtime, name: &name, old, new, effect, shared }.keeps(before, kept, seen);
+        }
         let effect = if wait.is_some() { Effect::Held } else { effect };
         let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
         if let Some(wait) = wait {
@@ -238,10 +239,36 @@ fn modules(
     }
 }
 
-/// The ModuleTemplate of a module that keeps its version.
+/// The plan of the new side. Upgrades that no runtime gets now, whatever the others have, wait.
+fn new_plan(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    half: &Half<'_>,
+    (old_plan, old_kyma): (&Option<RuntimePlan>, Option<&Kyma>),
+    wanted: &dyn Fn(&str) -> bool,
+) -> RuntimePlan {
+    // The downgrade guard of the new side sees the versions of the old side.
+    let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma));
+    let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
+    let before = old_plan.as_ref().map(InstalledModules::from_plan).unwrap_or_default();
+    let (labels, installed) = (labels(comparison, key, &kyma), window::installed_in_status(&kyma));
+    let plan = |held: &HeldVersions| {
+        let windows = match comparison.request.maintenance {
+            Some(at) => at.windows(&labels, &installed, held),
+            None => Windows::Open { installed: &installed, held },
+        };
+        half.outline.plan(&kyma, &half.only(wanted), &before, windows)
+    };
+    let whole = plan(&HeldVersions::new());
+    let held = rollout::held_in(half.outline.inputs().landscape, key.namespace(), &whole, &installed);
+    if held.is_empty() { whole } else { plan(&held) }
+}
+
+/// The ModuleTemplate of a module that keeps its version, or that the runtime must not have any more.
 fn installed_template((before, after): &(Option<ModuleOutcome>, Option<ModuleOutcome>)) -> Option<Key> {
     let template = |outcome: &Option<ModuleOutcome>| Some(outcome.as_ref()?.installed()?.template.clone());
-    template(after).filter(|after| template(before).as_ref() == Some(after))
+    let is_denied = matches!(after, Some(ModuleOutcome::Refuse(refusal)) if !refusal.keep);
+    template(before).filter(|before| is_denied || template(after).as_ref() == Some(before))
 }
 
 /// Whether the plan does not know where the objects of a module are.
@@ -393,6 +420,16 @@ impl One<'_, '_> {
             // The old side is planned without windows, and those of the new side were taken out.
             (Some(Wait(_)), _) | (_, Some(Wait(_))) => {}
         }
+    }
+
+    /// Records what changes in the installed version while another one waits.
+    fn keeps(&self, before: &plan::Installation, kept: &plan::Installation, seen: &mut Seen) {
+        if before == kept {
+            return;
+        }
+        let of = |half: Option<&Half<'_>>, installation| Some(Installed { half: half?, installation }.owned());
+        let pair = (of(self.old, before), of(self.new, kept));
+        modules::record(self.comparison, seen, self.runtime, pair, (self.effect, Shared::default()), self.wishes());
     }
 
     /// The rollout of a new version in the same channel; none if there is none, or if all runtimes get it at once.

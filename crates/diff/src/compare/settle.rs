@@ -8,14 +8,16 @@ use std::{
 };
 
 use tidegate_core::{
-    api::{names::annotation, shared::ObjectMeta},
+    api::{Kyma, names::annotation, shared::ObjectMeta},
     definition::{Allow, Definition, Definitions, Kind, Withheld},
+    diagnostic::Diagnostics,
     intake::{self, Decision, Declared, Id, Installed, Live, Other, Policy, Removals, Situation, Wait, removal},
     landscape::{
-        self, SourceName,
+        self, Landscape, SourceName,
         file::{LandscapeFile, Owner},
     },
     name::Key,
+    plan::Settings,
 };
 
 use crate::model::{Held, Why};
@@ -38,8 +40,12 @@ pub(super) struct Around<'a> {
     pub(super) policy: &'a Policy,
     /// The catalog of other sources and of users.
     pub(super) known: Option<&'a LandscapeFile>,
-    /// Returns the modules of runtimes on the old side. It is only called if something is deleted.
-    pub(super) installed: &'a dyn Fn() -> Vec<Installed>,
+    /// Returns the old side with everything that is known of runtimes. It is only called if something is deleted or
+    /// changes.
+    pub(super) before: &'a dyn Fn() -> Landscape,
+    /// Returns the modules of runtimes in a landscape.
+    pub(super) installed: &'a dyn Fn(&Landscape) -> Vec<Installed>,
+    pub(super) settings: &'a Settings,
 }
 
 /// Decides about everything that either side declares.
@@ -157,7 +163,7 @@ fn decide(
         };
         live.insert((*id).clone(), Live { source, managers, ..Live::default() });
     }
-    let installed = if gone.is_empty() { Vec::new() } else { (around.installed)() };
+    let installed = if gone.is_empty() { Vec::new() } else { (around.installed)(&(around.before)()) };
     intake::decide(&Situation {
         source: around.source.key(),
         label: &label,
@@ -197,7 +203,13 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
     let apply = changed.map(|(id, _)| (id.clone(), intake::Why::Changed)).collect();
     let mut decision = Decision { apply, ..Decision::default() };
     removal::candidates(&decision).next()?;
-    let (source, installed) = (around.source, (around.installed)());
+    let (source, known) = (around.source, (around.before)());
+    let changed = may_change_access(&decision, to, &known, around);
+    let takes_objects = |((kind, _), _): (&Id, _)| matches!(kind, Kind::Kyma | Kind::ModuleTemplate);
+    if !removal::candidates(&decision).any(takes_objects) && !removal::may_take(&known, &changed) {
+        return None;
+    }
+    let installed = (around.installed)(&known);
     let mut taken = Removals::new();
     for (id, why) in removal::candidates(&decision) {
         let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
@@ -221,6 +233,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
         };
         taken.insert(id.clone(), removals);
     }
+    removal::merge(&mut taken, removal::of_access(&known, &changed, &installed, around.settings));
     let digest: Arc<str> = "".into();
     let declare = |(id, definition): (&Id, &Arc<Definition>)| {
         let place = definition.place.clone();
@@ -242,6 +255,19 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
     removal::hold(&situation, &taken, &mut decision);
     let ids = decision.held.into_keys().collect();
     Some((ids, decision.removals.iter().map(|removal| Held::unconfirmed(source.key(), removal)).collect()))
+}
+
+/// The changed definitions that may change which modules runtimes may have.
+fn may_change_access(decision: &Decision, to: &Definitions, known: &Landscape, around: &Around<'_>) -> Landscape {
+    let changed = removal::candidates(decision).filter_map(|(id, _)| {
+        let definition = to.good.get(id)?;
+        let live = known.kymas.get(&id.1).filter(|_| id.0 == Kind::Kyma);
+        let may = |live: &Arc<Kyma>| removal::may_change_access(definition.object.value(), live, around.settings);
+        live.is_none_or(may).then(|| (id.clone(), Arc::clone(definition)))
+    });
+    let changed = Definitions { good: changed.collect(), ..Definitions::default() };
+    // What cannot be read is among the diagnostics of the new side.
+    Landscape::from_definitions(&mut Diagnostics::default(), &changed, around.source)
 }
 
 fn held_back(withheld: &Withheld) -> Held {

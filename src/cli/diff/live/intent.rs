@@ -22,8 +22,8 @@ use tidegate_core::{
         names::{annotation, label},
     },
     changes,
-    definition::{Allow, Channels, Definition, Elsewhere, Kind},
-    diagnostic::Place,
+    definition::{Allow, Channels, Definition, Definitions, Elsewhere, Kind},
+    diagnostic::{Diagnostics, Place},
     intake::{
         self, Decision, Declared, HeldFor, Id, Installed, Live, Other, Removals, Situation, Standing, Terms, Wait,
         removal,
@@ -166,7 +166,8 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         moved: false,
     };
     let mut decision = intake::decide(&situation);
-    let taken = removals(inputs, world, &decision, situation.installed);
+    let mut taken = removals(inputs, world, &decision, situation.installed);
+    removal::merge(&mut taken, of_access(inputs, world, &decision, situation.installed));
     removal::hold(&situation, &taken, &mut decision);
     decision
 }
@@ -196,6 +197,17 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
         })
     };
     removal::candidates(decision).filter_map(|(id, why)| Some((id.clone(), of_one(id, why)?))).collect()
+}
+
+/// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
+fn of_access(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
+    let good = &inputs.definitions.good;
+    let changed = removal::candidates(decision).filter_map(|(id, _)| Some((id.clone(), Arc::clone(good.get(id)?))));
+    let changed = Definitions { good: changed.collect(), ..Definitions::default() };
+    // What cannot be read is among the diagnostics of the revision.
+    let changed = Landscape::from_definitions(&mut Diagnostics::default(), &changed, &inputs.source);
+    let objects = world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone()));
+    removal::of_access(&landscape_of(&objects.collect()), &changed, installed, &inputs.settings)
 }
 
 /// Everything that runtimes have of a version of a module, according to their Manifests.

@@ -37,8 +37,8 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{
-        self, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Windows,
-        window,
+        self, HeldVersions, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer,
+        RuntimePlan, Windows, rollout, window,
     },
     render::{self, CompleteModule, Injection, live as placeholder},
     template::Template,
@@ -150,10 +150,18 @@ pub(super) async fn compare_runtime(
     let before = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
     let (nothing, installed) = (BTreeMap::new(), window::installed_in_manifests(&recorded));
     let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
-    let windows = baseline.inputs.maintenance.as_ref().map(|at| at.windows(labels, &installed));
-    let windows = windows.unwrap_or(Windows::Unknown);
     let (after, settings) = (&baseline.intent.after, &baseline.inputs.settings);
-    let plan = plan::runtime(after, &components, kyma, &spec, settings, &before, windows);
+    let plan = |held: &HeldVersions| {
+        let windows = match &baseline.inputs.maintenance {
+            Some(at) => at.windows(labels, &installed, held),
+            None => Windows::Open { installed: &installed, held },
+        };
+        plan::runtime(after, &components, kyma, &spec, settings, &before, windows)
+    };
+    // How far rollouts are is not known, but those that hold every runtime are.
+    let whole = plan(&HeldVersions::new());
+    let held = rollout::held_in(after, key.namespace(), &whole, &installed);
+    let plan = if held.is_empty() { whole } else { plan(&held) };
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };

@@ -249,6 +249,9 @@ fn nothing_is_pruned_before_what_takes_its_place_is_there() {
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[]).len(), 1);
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[failed("no", None)]), []);
     assert_eq!(to_prune(&work, &conflict(&left), &[]), []);
+    // Otherwise two modules that exchange objects would wait for each other.
+    let comes: Conflicts = [(id("ConfigMap", "comes"), Owner::Leaving("eu-other".to_owned()))].into();
+    assert_eq!(to_prune(&work, &comes, &[]).len(), 1);
 }
 
 #[test]
@@ -314,6 +317,15 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
                    of the modules";
     check(&of(&of_sibling, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
+    let comes = |owner: &str| [(id("ConfigMap", "0"), Owner::Leaving(owner.to_owned()))];
+    let message = "waiting until Manifest eu-other has deleted ConfigMap kyma-system/0";
+    let waits = (ManifestOutcome::Waiting(message.to_owned()), Class::Waiting);
+    let coming: Conflicts = comes("eu-other").into();
+    check(&of(&coming, &[], &missing), Some(waits));
+    let both: Conflicts = of_sibling.clone().into_iter().chain(comes("eu-third")).collect();
+    let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
+                   of the modules";
+    check(&of(&both, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     let message = "waiting until the module CR can be created: the API server does not serve x.io/v1 Cache";
     check(&of(&none, &[], &missing), Some((ManifestOutcome::Waiting(message.to_owned()), Class::Waiting)));
     check(&of(&none, &[], &exists), None);

@@ -97,6 +97,7 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kyma-system"}});
     let objects = Arc::new(SharedObjects::new(&[Object::new(object).unwrap()], Mark::Module, &|_| None));
+    let nothing = Arc::new(SharedObjects::new(&[], Mark::Module, &|_| None));
     let has_it = |mut manifest: Manifest| {
         let synced = SyncedObject {
             kind: "ConfigMap".into(),
@@ -114,30 +115,60 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
         manifest
     };
     let other = || manifest("eu-b");
-    for (own, other, brings, expected) in [
-        ("eu-a", other(), true, None),
-        ("eu-c", other(), true, Some("it belongs to Manifest eu-b")),
-        ("eu-c", other(), false, None),
-        ("eu-c", goes(other()), true, None),
-        ("eu-a", has_it(other()), false, Some("it belongs to Manifest eu-b")),
-        ("eu-c", goes(has_it(other())), false, Some("it belongs to Manifest eu-b")),
+    let sibling = || Some(Owner::Sibling("eu-b".to_owned()));
+    let leaving = || Some(Owner::Leaving("eu-b".to_owned()));
+    let (brings, lacks, unread) = (Some(true), Some(false), None);
+    for (own, other, read, expected) in [
+        ("eu-a", other(), brings, None),
+        ("eu-c", other(), brings, sibling()),
+        ("eu-c", other(), lacks, None),
+        ("eu-c", other(), unread, None),
+        ("eu-c", goes(other()), brings, None),
+        ("eu-a", has_it(other()), brings, sibling()),
+        ("eu-a", has_it(other()), lacks, leaving()),
+        ("eu-a", has_it(other()), unread, leaving()),
+        ("eu-c", goes(has_it(other())), brings, leaving()),
     ] {
         let own = manifest(own);
         let mut siblings = [Arc::new(own.clone()), Arc::new(other)];
         siblings.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
         let ownership = Ownership { manifest: &own, siblings: &siblings, exists: &|_| false };
         let held = ownership
-            .held_by_siblings(&[&objects.objects[0]], |_| brings.then(|| Arc::clone(&objects)))
+            .held_by_siblings(&[&objects.objects[0]], |_| match read {
+                Some(true) => Some(Arc::clone(&objects)),
+                Some(false) => Some(Arc::clone(&nothing)),
+                None => None,
+            })
             .into_values()
-            .next()
-            .map(|owner| owner.to_string());
-        assert_eq!(
-            held.as_deref(),
-            expected,
-            "{:?}, which brings it: {brings}",
-            siblings.map(|s| s.metadata.name.clone())
-        );
+            .next();
+        assert_eq!(held, expected, "{:?}, {read:?}", siblings.map(|s| s.metadata.name.clone()));
     }
+}
+
+#[test]
+fn what_a_module_no_longer_contains_may_stay_with_it() {
+    let mark = json!({label::MANAGED_BY: MANAGED_BY_SKR});
+    let with = |annotations: Value| metadata(mark.clone(), annotations, &["tidegate"]);
+    let crd = ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", "a.example.org");
+    let definition = |annotations: Value| Metadata { id: crd.clone(), ..with(annotations) };
+    let of = |metadata: Metadata, goes: bool| {
+        let mut sibling = manifest("eu-b");
+        sibling.metadata.deletion_timestamp =
+            goes.then_some(tidegate_core::api::shared::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        let (own, siblings) = (manifest("eu-a"), [Arc::new(sibling)]);
+        let ownership = Ownership { manifest: &own, siblings: &siblings, exists: &|_| false };
+        let mut conflicts: Conflicts = [(metadata.id.clone(), Owner::Leaving("eu-b".to_owned()))].into();
+        let mut found = [(metadata.id.clone(), metadata)].into();
+        ownership.settle_siblings(&mut conflicts, &mut found);
+        assert!(found.is_empty(), "what a sibling has is nobody else's");
+        conflicts.into_values().all(|owner| owner.is_leaving())
+    };
+    assert!(of(with(json!({})), false));
+    assert!(!of(with(json!({annotation::PRUNE: "disabled"})), false));
+    assert!(of(with(json!({annotation::PRUNE: "disabled"})), true), "a Manifest that is gone keeps nothing");
+    assert!(!of(definition(json!({})), false), "users may have objects of it");
+    assert!(of(definition(json!({annotation::PRUNE: "enabled"})), false));
+    assert!(of(definition(json!({})), true));
 }
 
 #[test]

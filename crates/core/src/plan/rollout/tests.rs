@@ -41,6 +41,9 @@ fn annotations_are_the_policy() {
         assert_eq!(found.wave(&labels), wave, "{labels:?}");
     }
     assert_eq!(found.summary(), "3 waves, at most 10 % of the runtimes at once, paused");
+    assert_eq!(held_everywhere(&metadata(json!({ROLLOUT_PAUSED: "true"}))), Some(Hold::Paused));
+    assert_eq!(held_everywhere(&metadata(json!({ROLLOUT_WAVES: "stage=canary"}))), None);
+    assert!(matches!(held_everywhere(&metadata(json!({ROLLOUT_PAUSED: "yes"}))), Some(Hold::Invalid(_))));
     assert_eq!(resumed_text([("1.1.0", 2), ("1.2.0", 1)]), "1.1.0=2,1.2.0=1");
 }
 

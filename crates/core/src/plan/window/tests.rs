@@ -9,6 +9,8 @@ use super::super::{
 use super::*;
 use crate::landscape::Landscape;
 
+static NOTHING_HELD: HeldVersions = HeldVersions::new();
+
 /// 2026-11-22 is a Sunday.
 const SUNDAY: &str = "2026-11-22T12:00:00Z";
 /// Saturdays for region `eu`, one evening in 2026 for `jp`, Sundays for all others.
