@@ -143,11 +143,11 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
         condition("tidegate.dev/Route", "False", "NotConfigured", "there is no Gateway"),
     ]}});
     let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-        "metadata": {"name": "four", "namespace": namespace}, "spec": {"url": "https://git.example.org/l"},
-        "status": {"appliedRevision": "main@sha1:0a1b", "conditions": [
-            condition("Ready", "False", "Suspended", "suspended by alice: audit"),
-            condition("tidegate.dev/Scope", "True", "Settled:0a1b", "no change has left objects to prune"),
-        ]}});
+    "metadata": {"name": "four", "namespace": namespace}, "spec": {"url": "https://git.example.org/l"},
+    "status": {"appliedRevision": "main@sha1:0a1b", "conditions": [
+        condition("Ready", "False", "Suspended", "suspended by alice: audit"),
+        condition("tidegate.dev/Scope", "True", "Settled:0a1b", "no change has left objects to prune"),
+    ]}});
     for (object, plural, expected) in [
         (&kyma, "kymas", "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=by alice: audit"),
         (

@@ -4,7 +4,7 @@
 //! takes it.
 
 use std::{
-    io::{self, Read},
+    io,
     process::{ChildStdout, Command, Stdio},
     thread,
 };
@@ -83,7 +83,7 @@ fn render(path: &str, format: &'static str) -> anyhow::Result<Run> {
 }
 
 fn count(mut out: ChildStdout) -> anyhow::Result<u64> {
-    io::copy(&mut out.by_ref(), &mut io::sink()).context("cannot read the rendering")
+    io::copy(&mut out, &mut io::sink()).context("cannot read the rendering")
 }
 
 fn print(arguments: &Arguments, output: Output, runs: &[Run]) {
