@@ -123,7 +123,7 @@ fn no_value_of_a_field_is_repeated() {
         ),
         ("  password: hunter2\n", 5, "unknown field `password`"),
         ("  allow: {\"https://anna:hunter2@git.example.org/a\"}\n", 5, "spec.allow: a field has an invalid name"),
-        ("  https://anna:hunter2@git.example.org/a\n", 5, "spec: must be a mapping, not a string"),
+        ("  https://anna:hunter2@git.example.org/a\n", 4, "spec: must be a mapping, not a string"),
     ] {
         let found = SourceFile::read(&snapshot(&[(".tidegate/source.yaml", &file(written))])).unwrap_err();
         assert!(found.message.contains(expected), "{written}: {found:?}");
