@@ -185,7 +185,6 @@ fn a_password_in_any_field_of_a_source_file_is_not_repeated() {
         format!("  ref: {{branch: '{token}'}}\n"),
         format!("  ref: {{tag: '{token}'}}\n"),
         format!("  ref: {{name: '{token}'}}\n"),
-        format!("  ref: {{semver: '{url}'}}\n"),
         format!("  ref: {{commit: '{url}'}}\n"),
         format!("  interval: '{url}'\n"),
         format!("  timeout: '{url}'\n"),
