@@ -123,8 +123,8 @@ impl Served {
         self.frozen.send_replace(false);
     }
 
-    /// From now on, answers every request with this status and without a body, as a load balancer does that has no server
-    /// left behind it; `None` ends that. Open watches continue.
+    /// From now on, answers every request with this status and without a body, as a load balancer does that has no
+    /// server left behind it; `None` ends that. Open watches continue.
     pub fn fail(&self, status: Option<StatusCode>) {
         self.failing.send_replace(status);
     }

@@ -57,7 +57,7 @@ pub(crate) enum News {
 /// Which probes are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// A mark was lost, and whether the agent is deaf is not decided yet. In a large fleet, all others are late already.
+    /// A mark was lost, and whether the agent is deaf is not decided yet. In a large fleet, all others are late.
     Doubt,
     /// Nothing depends on when it is sent.
     Usual,

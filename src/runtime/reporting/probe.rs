@@ -29,8 +29,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Limit of one probe. An API server waits five seconds for an agent that does not answer.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Sends probes, at most `probes_max` in one [`TICK`], and asks for passes where the status no longer says what they have
-/// shown. Never ends.
+/// Sends probes, at most `probes_max` in one [`TICK`], and asks for passes where the status no longer says what they
+/// have shown. Never ends.
 pub(crate) async fn run(context: Arc<Context>, probes_max: usize) {
     let mut probes = JoinSet::new();
     loop {
