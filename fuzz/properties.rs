@@ -76,6 +76,25 @@ pub(crate) fn git_known_hosts(bytes: &[u8]) {
     }
 }
 
+/// Whatever an API of GitHub answers, a token from it can be sent in a header, and is kept for an hour at most.
+pub(crate) fn git_github_answer(bytes: &[u8]) {
+    let (token, _) = git::github_answer(bytes, "2026-11-25T12:00:00Z".parse().unwrap());
+    if let Some((token, seconds)) = token {
+        assert!(!token.is_empty() && token.len() <= 4096 && token.bytes().all(|c| c.is_ascii_graphic()));
+        assert!(seconds <= 3540, "{seconds}");
+    }
+}
+
+/// Whatever a proxy answers, reading it ends, and nothing after its head is read.
+pub(crate) fn git_proxy_answer(bytes: &[u8]) {
+    if let Some((length, is_open)) = git::proxy_answer(bytes) {
+        assert!(length <= 16 << 10);
+        assert!(!is_open || bytes[..length].ends_with(b"\n"));
+    } else {
+        assert!(bytes.len() < 16 << 10);
+    }
+}
+
 /// Any URL of a repository prints as a URL that is read as the same one, without the user info of https.
 pub(crate) fn git_url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

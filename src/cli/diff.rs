@@ -187,8 +187,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     cache.store();
     progress.step("comparing");
     let revisions = (arguments.to.as_deref(), from.loaded.snapshot.revision.commit());
-    let gitsource = arguments.counting.gitsource()?;
-    arguments.trust.verify(&mut to.diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
+    arguments.trust.verify(&mut to.diagnostics, &arguments.counting, &arguments.path, revisions)?;
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
@@ -243,9 +242,8 @@ async fn run_live(
     loaded.widen();
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
-    let gitsource = arguments.counting.gitsource()?;
     let revisions = (arguments.to.as_deref(), None);
-    arguments.trust.verify(&mut diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
+    arguments.trust.verify(&mut diagnostics, &arguments.counting, &arguments.path, revisions)?;
     let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
     let given = live::Given {
         loaded,

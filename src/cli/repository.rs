@@ -17,6 +17,7 @@ use tidegate_core::{
     landscape::{Landscape, SourceName},
     name::{self, Key},
     render::{Trial, sample_agents},
+    revision::Oid,
     schema::Schema,
     snapshot::{Filter, Limits, OWN_FOLDER, Snapshot},
     template::{self, Library, Templates},
@@ -97,6 +98,9 @@ struct Own {
     problems: Vec<Diagnostic>,
 }
 
+/// A commit, and its own GitSource.
+type Committed = (Option<Oid>, Result<Option<GitSourceSpec>, Diagnostic>);
+
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
 /// Code of the warning about a repository inside the one that is read.
@@ -107,9 +111,9 @@ const OWN_ROOT: &str = OWN_FOLDER;
 // === impl Repository ===
 
 impl Repository {
-    /// The path, the revision and the GitSource, for the verification of signatures. Fails if the GitSource is invalid.
-    pub(super) fn signed(&self) -> anyhow::Result<(&Path, Option<&str>, Option<GitSourceSpec>)> {
-        Ok((&self.path, self.rev.as_deref(), self.counting.gitsource()?))
+    /// The path, the revision and the filters, for the verification of signatures.
+    pub(super) fn signed(&self) -> (&Path, Option<&str>, &Counting) {
+        (&self.path, self.rev.as_deref(), &self.counting)
     }
 
     /// Reads the files; [`tidegate_core::definition::read`] reports their problems. Fails if they cannot be read.
@@ -130,6 +134,19 @@ impl Counting {
     /// The settings of the GitSource of `--source-file`. Fails if they are invalid.
     pub(super) fn gitsource(&self) -> anyhow::Result<Option<GitSourceSpec>> {
         Ok(self.source_file.as_deref().map(read_source).transpose()?.map(|named| named.spec))
+    }
+
+    /// The commit of a revision, and the GitSource in its folder `.tidegate`, or what is wrong with that. Fails if the
+    /// revision cannot be read.
+    pub(super) fn committed(path: &Path, rev: &str) -> anyhow::Result<Committed> {
+        let place = git::locate(path)?;
+        let is_own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
+        let root = if is_own_root { &*place.below } else { "" };
+        let nothing_else = Filter::default().within_folder(root, &[], &["*".to_owned()]);
+        let snapshot = git::resolve_after(path, rev, None, &nothing_else, Limits::default())
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let commit = snapshot.revision.commit();
+        Ok((commit, SourceFile::find(&rooted_at(snapshot, root)).map(|own| own.map(|own| own.spec))))
     }
 
     /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails

@@ -16,6 +16,8 @@ use tidegate_git as git;
 use tidegate_process::ambient;
 use tidegate_signature::{self as signature, Keys};
 
+use super::repository::Counting;
+
 /// Which keys are trusted.
 #[derive(clap::Args)]
 // Flattened into commands whose arguments already form a group of this name.
@@ -23,7 +25,8 @@ use tidegate_signature::{self as signature, Keys};
 pub(super) struct Arguments {
     /// Verify the signatures of the revision with the keys in this file, or in the files of this folder: armored
     /// OpenPGP public keys, and a file `allowed_signers` of SSH; repeat the option for more. `verify` of the GitSource
-    /// in `--source-file` says what must be signed; without it, the commit [default: no verification]
+    /// in `--source-file` says what must be signed, or that of the old side of `tidegate diff`; without both, the
+    /// commit [default: no verification]
     #[arg(long, value_name = "PATH")]
     trusted_keys: Vec<PathBuf>,
 }
@@ -37,13 +40,14 @@ const KEY_FILES_MAX: usize = 1_000;
 
 impl Arguments {
     /// Reports a revision that is not verified. `base` is the revision from which changes of guarded paths are checked.
-    /// Does nothing without keys. Fails if the keys or the revision cannot be read.
+    /// Does nothing without keys. Fails if the keys or the revision cannot be read, or if only the revision itself says
+    /// what must be signed.
     pub(super) fn verify(
         &self,
         diagnostics: &mut Diagnostics,
+        counting: &Counting,
         path: &Path,
         (rev, base): (Option<&str>, Option<Oid>),
-        source: Option<&GitSourceSpec>,
     ) -> anyhow::Result<()> {
         if self.trusted_keys.is_empty() {
             return Ok(());
@@ -52,7 +56,7 @@ impl Arguments {
             bail!("a work tree is not signed: set a revision with `--rev`, or `--to` of `tidegate diff`");
         };
         let keys = self.keys()?;
-        let settings = settings(source)?;
+        let settings = settings(counting, path, rev, base)?;
         let patterns: Vec<String> = settings.rules.iter().map(|rule| rule.path.clone()).collect();
         let (evidence, commit) = git::evidence(path, rev, base, &patterns)
             .with_context(|| format!("cannot read the signatures of {rev} in {}", path.display()))?;
@@ -87,8 +91,29 @@ impl Arguments {
     }
 }
 
-/// What must be signed: as the GitSource asks for, or the commit.
-fn settings(source: Option<&GitSourceSpec>) -> anyhow::Result<Verify> {
+/// What must be signed: as the GitSource of `--source-file` asks for, or that of the revision before the commits that
+/// are judged. A commit must not weaken the rules by which it is judged itself. Fails if only it has rules.
+fn settings(counting: &Counting, path: &Path, rev: &str, base: Option<Oid>) -> anyhow::Result<Verify> {
+    if let Some(given) = counting.gitsource()? {
+        return parse(Some(&given));
+    }
+    let (commit, own) = Counting::committed(path, rev)?;
+    match base.filter(|base| commit != Some(*base)) {
+        Some(base) => match Counting::committed(path, &base.to_string())?.1 {
+            Ok(before) => parse(before.as_ref()),
+            Err(problem) => bail!("cannot use the GitSource in `.tidegate` of {base}: {}", problem.message),
+        },
+        // What is wrong with a GitSource that cannot be read is an error of its own.
+        None if own.is_ok_and(|own| own.is_some_and(|own| own.verify.is_some())) => bail!(
+            "`verify` of the GitSource in `.tidegate` of {rev} is not used, because a commit could weaken the rules by \
+             which it is judged: set `--source-file`, or use `tidegate diff --from REV`, which takes the rules of REV"
+        ),
+        None => parse(None),
+    }
+}
+
+/// What a GitSource asks for. Without `verify`, the commit must be signed.
+fn parse(source: Option<&GitSourceSpec>) -> anyhow::Result<Verify> {
     let asked = source.map(intake::verify).transpose().context("cannot use the GitSource")?;
     let head = Verify { mode: VerifyMode::Head, secret: String::new(), rules: Vec::new() };
     Ok(asked.flatten().unwrap_or(head))

@@ -83,8 +83,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
-    let (path, rev, source) = arguments.repository.signed()?;
-    arguments.trust.verify(&mut diagnostics, path, (rev, None), source.as_ref())?;
+    let (path, rev, counting) = arguments.repository.signed();
+    arguments.trust.verify(&mut diagnostics, counting, path, (rev, None))?;
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });

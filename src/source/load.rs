@@ -13,6 +13,7 @@ pub(super) mod fetches;
 mod parse;
 mod problem;
 mod share;
+mod token_file;
 mod trust;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ use self::{
     fetches::{FetchResult, Job},
     parse::Parse,
     problem::Problem,
+    token_file::TokenFile,
 };
 use super::{
     KnownSource, SourcePass,
@@ -226,11 +228,12 @@ impl SourcePass<'_> {
 
     fn job(&self, terms: &Terms, last: Option<SourceAccess>) -> Result<Job, Problem> {
         let url = decide::url(terms, self.ctx.allow_local_sources || self.origin == Origin::CommandLine)?;
+        let token_file = TokenFile::of(terms, self.origin, &url).map_err(Problem::TokenFile)?;
         let secret = self.secret_key(terms);
         let cached = decide::cached(last, secret.as_ref(), &url, self.triggers);
         let proxy = terms.proxy_secret.as_ref().map(|name| Key::new(self.key.namespace(), name));
         let mirror = self.ctx.registry.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
-        Ok(Job { mirror, url, terms: terms.clone(), secret, proxy, cached })
+        Ok(Job { mirror, url, terms: terms.clone(), secret, proxy, token_file, cached })
     }
 
     /// Takes the result of a fetch. If the repository may have changed meanwhile, requests the next one.

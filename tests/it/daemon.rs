@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tidegate_testbed::{Guarded, Repository};
 use tokio::{
@@ -16,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    git::github_app::Hub,
     harness::{self, SOON, apply, eventually, holds},
     stage::{ADMINISTRATORS, Server, read},
 };
@@ -101,7 +103,10 @@ impl TestNamespace {
     }
 
     async fn once(&self, repository: &Repository) -> (Option<i32>, String) {
-        let source = format!("--source={}", repository.path().display());
+        self.once_from(format!("--source={}", repository.path().display())).await
+    }
+
+    async fn once_from(&self, source: String) -> (Option<i32>, String) {
         let mut arguments = vec!["run".to_owned(), "--once".to_owned(), "--timeout=60s".to_owned(), source];
         arguments.extend(self.arguments("once"));
         let output = tokio::process::Command::new(program()).args(arguments).output().await.unwrap();
@@ -259,6 +264,61 @@ async fn once_ends_with_what_became_of_everything() {
     repository.commit("a mistake").unwrap();
     let (code, log) = place.once(&repository).await;
     assert_eq!(code, Some(3), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_file_of_a_source_file_is_read_for_each_fetch_and_no_log_has_a_token_or_a_key() {
+    let place = TestNamespace::new().await;
+    let repository =
+        place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
+    let hub = Hub::start(place.folder.path());
+    let (token, file) = (place.folder.path().join("token"), place.folder.path().join("source.yaml"));
+    let source = format!("--source-file={}", file.display());
+    let declare = |spec: serde_json::Value| {
+        let source = json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape"}, "spec": spec,
+        });
+        std::fs::write(&file, source.to_string()).unwrap();
+    };
+    let secret = async |name: &str, data: Vec<(&str, Vec<u8>)>| {
+        let data: serde_json::Map<String, Value> =
+            data.into_iter().map(|(key, value)| (key.to_owned(), STANDARD.encode(value).into())).collect();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": data,
+            "metadata": {"name": name, "namespace": place.namespace}});
+        apply(&place.client, &secret).await;
+    };
+    let url = hub.server.url("repo");
+    secret("trust", vec![("ca.crt", hub.server.ca.clone())]).await;
+    declare(json!({"url": url, "secretRef": {"name": "trust"}, "bearerTokenFile": token}));
+    let mut logs = String::new();
+    hub.expect("Bearer t0ken-one");
+    for (content, expected) in
+        [("t0ken-one\n", Some(0)), ("t0ken-old", Some(5)), ("t0ken-one\nt0ken-two", Some(5)), ("t0ken-one", Some(0))]
+    {
+        std::fs::write(&token, content).unwrap();
+        let (code, log) = place.once_from(source.clone()).await;
+        assert_eq!(code, expected, "{content}: {log}");
+        logs.push_str(&log);
+    }
+    assert!(logs.contains("which has several lines: it must contain one token"), "{logs}");
+    assert!(read(&place.client, "ModuleReleaseMeta", &place.namespace, "cache").await.is_some());
+
+    repository.write("more.yaml", "# another commit\n").unwrap();
+    repository.commit("more").unwrap();
+    hub.expect_token();
+    secret("app", hub.secret()).await;
+    declare(json!({"url": url, "secretRef": {"name": "app"}}));
+    let (code, log) = place.once_from(source.clone()).await;
+    assert_eq!((code, hub.given()), (Some(0), 1), "{log}");
+    hub.change_key();
+    let (code, rejected) = place.once_from(source).await;
+    assert_eq!(code, Some(5), "{rejected}");
+    assert!(rejected.contains("it rejects the signature of the app (401)"), "{rejected}");
+    logs.extend([log, rejected]);
+    // `eyJ` begins every JWT, `MII` every key.
+    for part in ["t0ken", "eyJ", "MII", "PRIVATE KEY"] {
+        assert!(!logs.contains(part), "{part}: {logs}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,6 +151,16 @@ fn known_hosts_of_secrets() {
 }
 
 #[test]
+fn answers_of_github() {
+    replay("git_github_answer", properties::git_github_answer);
+}
+
+#[test]
+fn answers_of_proxies() {
+    replay("git_proxy_answer", properties::git_proxy_answer);
+}
+
+#[test]
 fn urls_of_repositories() {
     replay("git_url", properties::git_url);
 }

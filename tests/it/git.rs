@@ -23,6 +23,7 @@ use self::{
     server::{Action, Server},
 };
 
+pub(crate) mod github_app;
 pub(crate) mod pack;
 pub(crate) mod proxy;
 pub(crate) mod repository;
@@ -35,6 +36,7 @@ pub(crate) fn remote(server: &Server) -> Remote {
         url: server.url("repo").parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        github_app: None,
         ca: Some(server.ca.clone()),
         client: None,
         proxy: None,
@@ -48,6 +50,7 @@ fn local(path: &Path) -> Remote {
         url: Url::local(path),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        github_app: None,
         ca: None,
         client: None,
         proxy: None,

@@ -37,6 +37,12 @@ const FIELDS: &[Field] = &[
         r#""yes""#,
         "a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed",
     ),
+    field(
+        "bearerTokenFile",
+        r#""/var/run/secrets/git/token""#,
+        r#""token""#,
+        "a_token_file_of_a_source_file_is_read_for_each_fetch_and_no_log_has_a_token_or_a_key",
+    ),
     field("deletionPolicy", r#""Delete""#, "true", "a_deleted_source_takes_its_objects_along_where_it_says_so"),
     field("ignore", r#"["**/testdata/**"]"#, r#"[""]"#, "paths_ignore_and_templates_say_what_is_read"),
     field("interval", r#""5m""#, r#""5s""#, "a_source_is_fetched_when_its_interval_is_over_or_a_user_asks"),

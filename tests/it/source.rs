@@ -1082,11 +1082,14 @@ impl World {
     }
 
     async fn settled_within(&self, name: &str, commit: &str, deadline: Duration) {
-        let wanted = format!("main@sha1:{commit}");
+        self.settled_as(name, &format!("main@sha1:{commit}"), deadline).await;
+    }
+
+    async fn settled_as(&self, name: &str, wanted: &str, deadline: Duration) {
         eventually("the commit is applied", deadline, async || {
             let source = self.source(name).await;
             let revision = source.status.as_ref().and_then(|status| status.applied_revision.clone());
-            let done = revision.as_deref() == Some(wanted.as_str()) && ready(&source) == "True Applied";
+            let done = revision.as_deref() == Some(wanted) && ready(&source) == "True Applied";
             done.then_some(()).ok_or_else(|| serde_json::to_string(&source.status).unwrap())
         })
         .await;

@@ -4,6 +4,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 
 use super::{
     flaw::{Distrust, Flaw, Strange},
+    github_app::AppProblem,
     remote::Reference,
     server_message::ServerMessage,
     ssh::{HostKeyProblem, IdentityProblem},
@@ -185,6 +186,18 @@ pub enum Error {
         sent: bool,
         /// What the server says.
         said: Option<ServerMessage>,
+    },
+    /// GitHub's API gives no token for a GitHub App.
+    #[error("no token of the GitHub App from {url}: {why}{}", asked_to_wait(*.retry_after))]
+    GitHubApp {
+        /// The URL of the API.
+        url: Box<Url>,
+        /// The cause.
+        why: AppProblem,
+        /// What the API says.
+        said: Option<ServerMessage>,
+        /// How long the API asks to wait.
+        retry_after: Option<Duration>,
     },
     /// The credentials are valid but have no permission.
     #[error("{url} denied access (403): give the credentials permission to read the repository")]
@@ -410,10 +423,14 @@ struct Offered<'a>(&'a [&'static str]);
 /// Displays a duration for people.
 struct Seconds(Duration);
 
+fn asked_to_wait(retry_after: Option<Duration>) -> String {
+    retry_after.map(|wait| format!(" and asks to wait {}", Seconds(wait))).unwrap_or_default()
+}
+
 /// What to do about an HTTP status.
 fn advice(status: u16, retry_after: Option<Duration>) -> String {
-    if let Some(wait) = retry_after {
-        return format!(" and asks to wait {}", Seconds(wait));
+    if retry_after.is_some() {
+        return asked_to_wait(retry_after);
     }
     let text = match status {
         400..=406 | 410..=428 | 430..=499 => ": check the URL, and what is between Tidegate and the git server",
@@ -446,8 +463,10 @@ impl Error {
             | Error::Path { .. }
             | Error::Missing { .. } => Class::Transient,
             Error::Status { retry_after: Some(_), .. } => Class::Transient,
+            Error::GitHubApp { why: AppProblem::Rate { .. } | AppProblem::Server { .. }, .. } => Class::Transient,
             Error::Status { status, .. } if matches!(*status, 408 | 429) || 500 <= *status => Class::Transient,
             Error::Status { .. }
+            | Error::GitHubApp { .. }
             | Error::Certificate { .. }
             | Error::Authorities
             | Error::ClientCertificate { .. }
@@ -497,7 +516,9 @@ impl Error {
     /// What the server says of it, and how long it asks to wait.
     fn answer(&self) -> (Option<&ServerMessage>, Option<Duration>) {
         match self {
-            Error::Status { said, retry_after, .. } => (said.as_ref(), *retry_after),
+            Error::Status { said, retry_after, .. } | Error::GitHubApp { said, retry_after, .. } => {
+                (said.as_ref(), *retry_after)
+            }
             Error::Authentication { said, .. }
             | Error::Forbidden { said, .. }
             | Error::NoRepository { said, .. }
@@ -563,6 +584,7 @@ impl Error {
             Error::Empty { .. } => "RepositoryEmpty",
             Error::Status { status: 403 | 429, .. } => "RateLimited",
             Error::Status { status: 408 | 500..=599, .. } => "ServerError",
+            Error::GitHubApp { why, .. } => why.reason(),
             Error::Credentials { .. }
             | Error::Authentication { .. }
             | Error::Identity { .. }

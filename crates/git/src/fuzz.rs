@@ -8,9 +8,10 @@ use git2::{Indexer, ObjectType, Odb, Repository};
 use super::{
     advertisement, answer,
     error::Error,
-    generation,
+    generation, github_app,
     loose::LooseObjects,
     objects::{self, Visit, from_git},
+    proxy,
     remote::Reference,
     ssh::known_hosts::{HostKeys, KnownHosts},
 };
@@ -37,6 +38,19 @@ pub fn pack(bytes: &[u8], folder: &Path) -> Option<usize> {
     indexer.write_all(&pack).ok()?;
     indexer.commit().ok()?;
     Some(pack.len())
+}
+
+/// Reads an answer of GitHub's API. Returns the token with the seconds that it is kept after `now`, and the id of an
+/// installation.
+pub fn github_answer(bytes: &[u8], now: jiff::Timestamp) -> (Option<(String, i64)>, Option<u64>) {
+    let token = github_app::Token::parse(bytes, now);
+    let token = token.map(|token| (token.text, token.until.as_second().saturating_sub(now.as_second())));
+    (token, github_app::installation(bytes))
+}
+
+/// Reads the answer of a proxy as it arrives. Returns the length of its head, and whether it opens a connection.
+pub fn proxy_answer(bytes: &[u8]) -> Option<(usize, bool)> {
+    (0..=bytes.len()).find_map(|length| Some((length, proxy::answer(&bytes[..length])?.is_ok())))
 }
 
 /// Parses `known_hosts`. Returns the number of keys that a host has for a port, in all roles.

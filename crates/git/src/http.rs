@@ -32,7 +32,7 @@ use super::{
     error::Error,
     flaw::{self, Flaw, Strange},
     limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
-    proxy::Proxy,
+    proxy::{self, Proxy},
     remote::{ClientCertificate, Credentials, Reference, Remote},
     server_message::{self, ServerMessage},
     state::state_error,
@@ -80,21 +80,36 @@ struct Limited<R> {
 // === impl Session ===
 
 impl Session {
-    /// Creates a session.
+    /// Creates a session. One of a GitHub App gets a token first, if it has none.
     ///
     /// # Errors
     ///
-    /// Fails if credentials would be sent unencrypted, or if credentials or CAs are invalid.
+    /// Fails if credentials would be sent unencrypted, if credentials or CAs are invalid, or if there is no token.
     pub(super) fn new(remote: &Remote, deadline: Instant) -> Result<Arc<Session>, Error> {
         let url = remote.url.clone();
-        if remote.client.is_some() && !url.is_encrypted() {
+        let has_secrets = remote.client.is_some() || remote.github_app.is_some() || remote.credentials().is_some();
+        if has_secrets && !url.is_encrypted() {
             return Err(Error::CredentialsOverHttp { url: Box::new(url) });
         }
-        let authorization = match remote.credentials() {
-            Some(_) if !url.is_encrypted() => return Err(Error::CredentialsOverHttp { url: Box::new(url) }),
-            Some(credentials) => Some(authorization(&url, credentials)?),
-            None => None,
+        let credentials = match &remote.github_app {
+            Some(app) => Some(app.credentials(remote, deadline)?),
+            None => remote.credentials().cloned(),
         };
+        Session::with(remote, url, credentials, deadline)
+    }
+
+    /// A session with an encrypted URL and these credentials, and with proxy, CAs and time of a remote.
+    ///
+    /// # Errors
+    ///
+    /// Fails if credentials or CAs are invalid.
+    pub(super) fn with(
+        remote: &Remote,
+        url: Url,
+        credentials: Option<Credentials>,
+        deadline: Instant,
+    ) -> Result<Arc<Session>, Error> {
+        let authorization = credentials.as_ref().map(|credentials| authorization(&url, credentials)).transpose()?;
         let agent = agent(remote, None)?;
         let proxied = remote.proxy.as_ref().map(|proxy| Ok((proxy.clone(), self::agent(remote, Some(proxy))?)));
         let proxied = proxied.transpose()?;
@@ -103,7 +118,7 @@ impl Session {
             url,
             agent,
             proxied,
-            credentials: remote.credentials().cloned(),
+            credentials,
             authorization,
             deadline,
             timeout: remote.timeout,
@@ -147,7 +162,7 @@ impl Session {
     }
 
     /// The error that the body of an answer has recorded.
-    fn read_error(&self, error: &io::Error) -> Error {
+    pub(super) fn read_error(&self, error: &io::Error) -> Error {
         self.failure.lock().take().unwrap_or_else(|| self.io_error(error, Moment::Reading))
     }
 
@@ -155,7 +170,7 @@ impl Session {
         Error::Answer { url: self.url(), flaw }
     }
 
-    fn url(&self) -> Box<Url> {
+    pub(super) fn url(&self) -> Box<Url> {
         Box::new(self.url.clone())
     }
 
@@ -171,7 +186,8 @@ impl Session {
         Ok(remaining)
     }
 
-    fn send(&self, request: Request<Vec<u8>>, is_same_origin: bool) -> Result<Response<Body>, Error> {
+    /// Sends a request, with the credentials if it goes where they belong.
+    pub(super) fn send(&self, request: Request<Vec<u8>>, is_same_origin: bool) -> Result<Response<Body>, Error> {
         let (mut parts, body) = request.into_parts();
         if let Some(authorization) = self.authorization.as_ref().filter(|_| is_same_origin) {
             let mut value =
@@ -230,7 +246,11 @@ impl Session {
         text.parse().map_err(|_| Error::Redirect { url: self.url(), why: "to an invalid URL" })
     }
 
-    fn request(&self, builder: ureq::http::request::Builder, body: Vec<u8>) -> Result<Request<Vec<u8>>, Error> {
+    pub(super) fn request(
+        &self,
+        builder: ureq::http::request::Builder,
+        body: Vec<u8>,
+    ) -> Result<Request<Vec<u8>>, Error> {
         builder.body(body).map_err(|_| Error::Credentials { url: self.url() })
     }
 
@@ -265,7 +285,7 @@ impl Session {
     }
 
     /// What a server says of an error, in a body that is meant to be read. A web page is not quoted.
-    fn said(&self, response: Response<Body>) -> Option<ServerMessage> {
+    pub(super) fn said(&self, response: Response<Body>) -> Option<ServerMessage> {
         let media_type = media_type(&response);
         let mut bytes = Vec::new();
         let body = response.into_body().into_reader();
@@ -333,18 +353,12 @@ impl Session {
             _ => None,
         };
         let failed = |why| Error::Proxy { url: self.url(), proxy: proxy.to_string(), why };
-        match status {
-            Some(Some(407)) => {
-                return failed("it requires other credentials: correct username and password of the proxy");
-            }
-            Some(Some(403)) => return failed("it refuses the git server: allow it in the settings of the proxy"),
-            Some(Some(502..=504)) => return failed("it cannot reach the git server"),
-            Some(_) => return failed("it does not open a connection to the git server: it must allow CONNECT"),
-            None => {}
+        if let Some(status) = status {
+            return failed(proxy::refusal(status));
         }
         match self.connection_error(error, Moment::Connecting) {
             Error::Connect { why, .. } => failed(why),
-            Error::Answer { flaw: Flaw::NotHttp | Flaw::Cut, .. } => failed("it does not answer as an HTTP proxy"),
+            Error::Answer { flaw: Flaw::NotHttp | Flaw::Cut, .. } => failed(proxy::NO_PROXY),
             other => other,
         }
     }
@@ -489,7 +503,8 @@ fn client_certificate(client: &ClientCertificate) -> Result<ClientCert, Error> {
     Ok(ClientCert::new_with_certs(&certificates, key))
 }
 
-fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
+/// The CAs in a text. Fails if there are none.
+pub(super) fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
     let mut certificates = Vec::new();
     for item in parse_pem(pem) {
         // Ignore a key in the same file.

@@ -12,6 +12,8 @@
 //!   read the user's own repositories, which git itself has unpacked on this machine, in this process.
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
+//! A [`GitHubApp`] in place of credentials asks GitHub's API for a token before a fetch, in the time of that fetch.
+//!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
 //! services), checked after name resolution for every connection, and through a proxy as far as the URL has an address;
 //! ssh hosts that the Secret's `known_hosts` does not know; repositories with SHA-256 ids; answers beyond the limits in
@@ -26,6 +28,7 @@ pub use self::{
     engine::{EXIT_COMPUTING, EXIT_ELAPSED, Engine, Trial, serve},
     error::{Error, Exhaustion},
     flaw::{Distrust, Flaw, Strange},
+    github_app::{AppProblem, AppSettings, AppSettingsProblem, GitHubApp},
     local::{
         MergeBase, RepositoryPath, evidence, locate, merge_base, messages_between, read_work_tree,
         read_work_tree_after, resolve, resolve_after,
@@ -53,6 +56,7 @@ mod flaw;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod github_app;
 mod history;
 mod http;
 pub mod limits;

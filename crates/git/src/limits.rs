@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Limit of the list of references. A repository with 100,000 branches and tags needs 8 MiB.
 pub const ADVERTISEMENT_BYTES_MAX: u64 = 64 << 20;
+/// Limit of an answer of GitHub's API with a token. It has about a kilobyte.
+pub const GITHUB_ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Limit of a pack. Definitions and module objects are text; a compressed gigabyte is not plausible.
 pub const PACK_BYTES_MAX: u64 = 1 << 30;
 /// Limit of objects in a pack. It bounds the memory for the index, some 100 bytes per object.

@@ -144,7 +144,10 @@ impl Mirror {
         let Ok(fetching) = lock.await else { return Err(Error::Busy { url: url() }) };
         let mirror = Arc::clone(&self.shared);
         let mut remote = remote.clone();
-        remote.proxy = remote.proxy.or_else(|| self.shared.state.proxy().cloned());
+        // `HTTPS_PROXY` says nothing of ssh, whose port most proxies refuse.
+        if !remote.url.is_ssh() {
+            remote.proxy = remote.proxy.or_else(|| self.shared.state.proxy().cloned());
+        }
         Fetch { mirror, remote, deadline, hold: Arc::new(fetching) }.run().await
     }
 

@@ -9,6 +9,7 @@ use std::{
     str::FromStr,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ureq::http::Uri;
 
 /// Why a proxy cannot be used. No message repeats the address, because it may contain a password.
@@ -34,6 +35,13 @@ pub struct Proxy {
     credentials: Option<(String, String)>,
     without: Vec<Exception>,
 }
+
+/// What does not answer to CONNECT in HTTP.
+pub(super) const NO_PROXY: &str = "it does not answer as an HTTP proxy";
+/// Longest answer to CONNECT. ureq reads no more of one either.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Most headers of such an answer.
+const HEADERS_MAX: usize = 100;
 
 /// Hosts that are reached without a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +120,29 @@ impl Proxy {
         !self.without.iter().any(|exception| exception.contains(&host))
     }
 
+    pub(super) fn host(&self) -> &str {
+        self.host.trim_matches(['[', ']'])
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether the connection to the proxy itself is TLS.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
+    /// The request for a connection to a host.
+    pub(super) fn request(&self, host: &str, port: u16) -> String {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let authorization = self.credentials.as_ref().map(|(user, password)| {
+            format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
+        });
+        let authorization = authorization.unwrap_or_default();
+        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{authorization}\r\n")
+    }
+
     pub(super) fn to_ureq(&self) -> Result<ureq::Proxy, ureq::Error> {
         let protocol = if self.is_encrypted { ureq::ProxyProtocol::Https } else { ureq::ProxyProtocol::Http };
         let mut builder = ureq::Proxy::builder(protocol).host(&self.host).port(self.port);
@@ -176,6 +207,35 @@ impl FromStr for Exception {
             None if name.is_empty() => Err(()),
             None => Ok(Exception::Domain(name.to_owned())),
         }
+    }
+}
+
+/// What the answer of a proxy to CONNECT means, as far as it has arrived: `None` until its head is complete, then
+/// whether the connection is open. What follows the head belongs to the git server.
+pub(super) fn answer(head: &[u8]) -> Option<Result<(), &'static str>> {
+    // A head ends with a line break.
+    if !head.ends_with(b"\n") && head.len() < ANSWER_BYTES_MAX {
+        return None;
+    }
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    match response.parse(head) {
+        Ok(httparse::Status::Complete(_)) => Some(match response.code {
+            Some(200..=299) => Ok(()),
+            code => Err(refusal(code)),
+        }),
+        Ok(httparse::Status::Partial) if head.len() < ANSWER_BYTES_MAX => None,
+        Ok(httparse::Status::Partial) | Err(_) => Some(Err(NO_PROXY)),
+    }
+}
+
+/// Why a proxy opens no connection, from the status of its answer.
+pub(super) fn refusal(status: Option<u16>) -> &'static str {
+    match status {
+        Some(407) => "it requires other credentials: correct username and password of the proxy",
+        Some(403) => "it refuses the git server: allow it in the settings of the proxy",
+        Some(502..=504) => "it cannot reach the git server",
+        _ => "it does not open a connection to the git server: it must allow CONNECT",
     }
 }
 

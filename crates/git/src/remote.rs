@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{proxy::Proxy, ssh::SshAccess, url::Url};
+use super::{github_app::GitHubApp, proxy::Proxy, ssh::SshAccess, url::Url};
 use tidegate_core::{revision::Oid, version_range::VersionRange};
 
 /// The reference to follow.
@@ -56,11 +56,13 @@ pub struct Remote {
     pub reference: Reference,
     /// The credentials; without them, user name and password of the URL.
     pub credentials: Option<Credentials>,
+    /// A GitHub App, whose tokens are used instead of `credentials`.
+    pub github_app: Option<GitHubApp>,
     /// A certificate of the client, for a server that wants one.
     pub client: Option<ClientCertificate>,
     /// CAs in PEM that replace the system's.
     pub ca: Option<Vec<u8>>,
-    /// The proxy for an http or https URL; without it, that of the [`State`](crate::State).
+    /// The proxy. Without it, an http or https URL has that of the [`State`](crate::State).
     pub proxy: Option<Proxy>,
     /// The private key and the known hosts of an ssh URL.
     pub ssh: Option<SshAccess>,

@@ -8,6 +8,7 @@ mod algorithms;
 mod host_key;
 mod identity;
 pub(super) mod known_hosts;
+mod tunnel;
 
 use std::{
     fs::File,
@@ -31,12 +32,16 @@ use tokio::{
     runtime::Runtime,
 };
 
-use self::known_hosts::{HostKeys, KnownHosts};
 pub use self::{
     host_key::{HostKey, HostKeyProblem},
     identity::{IdentityProblem, SshAccess},
 };
+use self::{
+    known_hosts::{HostKeys, KnownHosts},
+    tunnel::Stream,
+};
 use super::{
+    address::is_forbidden_literal,
     advertisement::{self, Advertisement},
     answer,
     error::Error,
@@ -115,7 +120,7 @@ impl Session {
         let known = access.known_hosts.as_deref().map(KnownHosts::parse).transpose();
         let known = known.map_err(|why| Error::KnownHosts { why: why.to_string() })?.map(Arc::new);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|_| Error::Thread)?;
-        let attempt = Attempt { url: &remote.url, target, key, known, deadline, timeout: remote.timeout };
+        let attempt = Attempt { remote, url: &remote.url, target, key, known, deadline, timeout: remote.timeout };
         let handle = wait(&runtime, attempt.within(attempt.connect()));
         let handle = match handle {
             Ok(handle) => handle,
@@ -288,6 +293,7 @@ async fn start(url: &Url, handle: &Handle<Client>, command: &[u8]) -> Result<Pro
 
 /// One connection.
 struct Attempt<'a> {
+    remote: &'a Remote,
     url: &'a Url,
     target: &'a SshTarget,
     key: PrivateKey,
@@ -302,7 +308,7 @@ impl Attempt<'_> {
     }
 
     async fn connect(&self) -> Result<Handle<Client>, Error> {
-        let stream = self.dial().await?;
+        let stream = self.reach().await?;
         let known = self.known.as_ref().map(|known| known.of(&self.target.host, self.target.port));
         let config = client::Config {
             client_id: SshId::Standard(concat!("SSH-2.0-Tidegate_", env!("CARGO_PKG_VERSION")).into()),
@@ -327,23 +333,44 @@ impl Attempt<'_> {
         Ok(handle)
     }
 
-    /// Connects to the first address that answers.
-    async fn dial(&self) -> Result<TcpStream, Error> {
-        let connect = |why| Error::Connect { url: self.url(), why };
+    /// Opens a connection to the server, through the proxy if there is one for it.
+    async fn reach(&self) -> Result<Box<dyn Stream>, Error> {
         let SshTarget { host, port, .. } = self.target;
-        let found = lookup_host((host.as_str(), *port)).await.map_err(|_| connect("cannot resolve the host name"))?;
+        let direct = |why| Error::Connect { url: self.url(), why };
+        let Some(proxy) = self.remote.proxy.as_ref().filter(|proxy| proxy.is_for(host)) else {
+            return Ok(Box::new(self.dial((host, *port), direct).await?));
+        };
+        // The proxy resolves names. What is an address already can be checked here.
+        if is_forbidden_literal(host) {
+            return Err(Error::Address { host: host.clone() });
+        }
+        let through = |why| Error::Proxy { url: self.url(), proxy: proxy.to_string(), why };
+        let stream = self.dial((proxy.host(), proxy.port()), through).await?;
+        tunnel::open(stream, proxy, self.remote.ca.as_deref(), (host, *port)).await.map_err(|failure| match failure {
+            tunnel::Failure::Proxy(why) => through(why),
+            tunnel::Failure::Authorities => Error::Authorities,
+        })
+    }
+
+    /// Connects to the first address of a host that answers.
+    async fn dial(
+        &self,
+        (host, port): (&str, u16),
+        failure: impl Fn(&'static str) -> Error,
+    ) -> Result<TcpStream, Error> {
+        let found = lookup_host((host, port)).await.map_err(|_| failure("cannot resolve the host name"))?;
         let addresses: Vec<_> = found.collect();
         // One forbidden address among valid ones is suspicious, so refuse the name.
         if addresses.iter().any(|address| is_forbidden(address.ip())) {
-            return Err(Error::Address { host: host.clone() });
+            return Err(Error::Address { host: host.to_owned() });
         }
-        let mut error = connect("cannot resolve the host name");
+        let mut error = failure("cannot resolve the host name");
         for (index, address) in addresses.iter().enumerate() {
             let left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             let time = self.deadline.saturating_duration_since(Instant::now()) / left;
             error = match tokio::time::timeout(time, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => connect(match error.kind() {
+                Ok(Err(error)) => failure(match error.kind() {
                     io::ErrorKind::ConnectionRefused => "connection refused",
                     io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no route to the host",
                     _ => "no connection",

@@ -5,7 +5,7 @@
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use tidegate_core::{diagnostic::Diagnostic, intake::code, name::Key};
-use tidegate_git::{ClientCertificate, Credentials, Proxy, SshAccess, Url};
+use tidegate_git::{AppSettings, AppSettingsProblem, ClientCertificate, Credentials, GitHubApp, Proxy, SshAccess, Url};
 
 use super::problem::Problem;
 use crate::source::state::SeenSecret;
@@ -28,8 +28,8 @@ pub(in crate::source) struct SourceAccess {
 pub(super) enum Content {
     /// For https.
     Https {
-        /// User name and password, or a token.
-        credentials: Option<Credentials>,
+        /// Who asks.
+        login: Option<Login>,
         /// The CA certificates, in PEM.
         ca: Option<Vec<u8>>,
         /// A certificate of the client.
@@ -39,8 +39,31 @@ pub(super) enum Content {
     Ssh(SshAccess),
 }
 
+/// Who asks a git server over https.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Login {
+    /// User name and password, or a token.
+    Credentials(Credentials),
+    /// A GitHub App, with the token of the last fetch.
+    GitHubApp(GitHubApp),
+}
+
 /// The keys for https.
-const HTTPS_KEYS: [&str; 6] = ["username", "password", "bearerToken", "ca.crt", "tls.crt", "tls.key"];
+const HTTPS_KEYS: [&str; 11] = [
+    "username",
+    "password",
+    "bearerToken",
+    "ca.crt",
+    "tls.crt",
+    "tls.key",
+    "githubAppID",
+    "githubAppInstallationID",
+    "githubAppInstallationOwner",
+    "githubAppPrivateKey",
+    "githubAppBaseURL",
+];
+/// The keys of a GitHub App.
+const APP_KEYS: &[&str] = HTTPS_KEYS.split_at(6).1;
 /// The keys for ssh. `flux create secret git` adds the public key, which does no harm.
 const SSH_KEYS: [&str; 4] = ["identity", "identity.pub", "password", "known_hosts"];
 
@@ -58,7 +81,7 @@ impl SourceAccess {
         let (content, known) = if url.is_ssh() {
             (ssh(&data).map(Content::Ssh), SSH_KEYS.as_slice())
         } else {
-            (https(&data), HTTPS_KEYS.as_slice())
+            (https(url, &data), HTTPS_KEYS.as_slice())
         };
         let content = content.map_err(|what| Problem::Secret { secret: key.clone(), what, seen: seen.clone() })?;
         let unread = data.into_keys().filter(|name| !known.contains(&name.as_str())).collect();
@@ -108,7 +131,7 @@ pub(super) fn proxy(key: &Key, found: Option<Secret>) -> Result<Proxy, Problem> 
     Ok(proxy.except(&value("noProxy")?.unwrap_or_default()))
 }
 
-fn https(data: &Data) -> Result<Content, &'static str> {
+fn https(url: &Url, data: &Data) -> Result<Content, &'static str> {
     let text = |name: &str| data.get(name).map(text).transpose();
     let bytes = |name: &str| data.get(name).map(|bytes| bytes.0.clone());
     let credentials = match (text("username")?, text("password")?, text("bearerToken")?) {
@@ -125,12 +148,36 @@ fn https(data: &Data) -> Result<Content, &'static str> {
         (Some(_), None) => return Err("has a tls.crt but no tls.key"),
         (None, Some(_)) => return Err("has a tls.key but no tls.crt"),
     };
+    let login = match (credentials, github_app(url, data)?) {
+        (Some(_), Some(_)) => return Err("has both a GitHub App and other credentials: remove one of them"),
+        (credentials, app) => credentials.map(Login::Credentials).or(app.map(Login::GitHubApp)),
+    };
     let ca = bytes("ca.crt");
-    if credentials.is_none() && ca.is_none() && client.is_none() {
-        return Err("has none of the keys that an https URL needs: username and password, bearerToken, ca.crt, or \
-                    tls.crt and tls.key");
+    if login.is_none() && ca.is_none() && client.is_none() {
+        return Err("has none of the keys that an https URL needs: username and password, bearerToken, githubAppID, \
+                    ca.crt, or tls.crt and tls.key");
     }
-    Ok(Content::Https { credentials, ca, client })
+    Ok(Content::Https { login, ca, client })
+}
+
+fn github_app(url: &Url, data: &Data) -> Result<Option<GitHubApp>, &'static str> {
+    let value = |name: &str| data.get(name).map(text).transpose();
+    let (id, private_key) = match (value("githubAppID")?, value("githubAppPrivateKey")?) {
+        (Some(id), Some(private_key)) => (id, private_key),
+        (Some(_), None) => return Err("has a githubAppID but no githubAppPrivateKey"),
+        (None, _) if APP_KEYS.iter().any(|name| data.contains_key(*name)) => {
+            return Err("has keys of a GitHub App but no githubAppID");
+        }
+        (None, _) => return Ok(None),
+    };
+    let settings = AppSettings {
+        id,
+        installation: value("githubAppInstallationID")?,
+        owner: value("githubAppInstallationOwner")?,
+        private_key,
+        base_url: value("githubAppBaseURL")?,
+    };
+    GitHubApp::new(settings, url).map(Some).map_err(AppSettingsProblem::text)
 }
 
 fn ssh(data: &Data) -> Result<SshAccess, &'static str> {
@@ -173,11 +220,41 @@ mod tests {
             let access = SourceAccess::from_secret(&https(), &key(), Some(secret(data))).unwrap();
             let pem = b"pem".to_vec();
             let client = has_client.then(|| ClientCertificate { certificate: pem.clone(), key: pem.clone() });
-            let content = Content::Https { credentials, ca: has_ca.then_some(pem), client };
+            let login = credentials.map(Login::Credentials);
+            let content = Content::Https { login, ca: has_ca.then_some(pem), client };
             let seen = SeenSecret(Some("7".to_owned()));
             assert_eq!(access, SourceAccess { secret: key(), seen, content, unread: Vec::new() });
             assert!(access.is_for(&https()) && !access.is_for(&ssh()));
         }
+    }
+
+    #[test]
+    fn a_secret_holds_a_github_app_and_no_other_credentials_beside_it() {
+        let key = include_bytes!("../../../crates/git/testdata/ssh/rsa_pkcs1");
+        let app = [
+            ("githubAppID", &b"12\n"[..]),
+            ("githubAppInstallationOwner", b"team\n"),
+            ("githubAppPrivateKey", key),
+            ("ca.crt", b"pem"),
+        ];
+        let github: Url = "https://github.com/team/a.git".parse().unwrap();
+        let access = SourceAccess::from_secret(&github, &self::key(), Some(secret(&app))).unwrap();
+        let settings = AppSettings {
+            id: "12".to_owned(),
+            installation: None,
+            owner: Some("team".to_owned()),
+            private_key: std::str::from_utf8(key).unwrap().trim_end().to_owned(),
+            base_url: None,
+        };
+        let login = Some(Login::GitHubApp(GitHubApp::new(settings, &github).unwrap()));
+        assert_eq!(access.content, Content::Https { login, ca: Some(b"pem".to_vec()), client: None });
+        assert_eq!(access.warning(), None);
+        let shown = format!("{access:?}");
+        assert!(!shown.contains("PRIVATE KEY") && !shown.contains("MII"), "{shown}");
+        let both = [&app[..], &[("password", b"a")]].concat();
+        let problem = SourceAccess::from_secret(&github, &self::key(), Some(secret(&both))).unwrap_err();
+        let expected = "Secret kcp-system/dev-git has both a GitHub App and other credentials: remove one of them";
+        assert_eq!(problem.to_string(), expected);
     }
 
     #[test]
@@ -199,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn each_key_of_a_secret_has_a_row_in_the_documentation() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/gitsource.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let ssh = SSH_KEYS.iter().filter(|key| **key != "identity.pub").map(|key| (key, "ssh"));
+        for (key, kind) in HTTPS_KEYS.iter().map(|key| (key, "https")).chain(ssh) {
+            assert!(
+                page.contains(&format!("\n| `{key}` | {kind} | ")),
+                "docs/gitsource.md has no row for {key} of {kind}"
+            );
+        }
+        for key in ["address", "username", "password", "noProxy"] {
+            assert!(page.contains(&format!("\n| `{key}` | ")), "docs/gitsource.md has no row for {key} of a proxy");
+        }
+    }
+
+    #[test]
     fn a_key_that_nothing_reads_is_a_warning() {
         let warning = |url: &Url, data: Given<'_>| {
             SourceAccess::from_secret(url, &key(), Some(secret(data))).unwrap().warning().map(|warning| warning.message)
@@ -207,7 +300,8 @@ mod tests {
         assert_eq!(
             warning(&https(), &[("password", b"a"), ("caFile", b"b"), ("identity", b"c")]).unwrap(),
             "nothing reads `caFile`, `identity` of Secret kcp-system/dev-git: for an https URL, the keys are username, \
-             password, bearerToken, ca.crt, tls.crt, tls.key"
+             password, bearerToken, ca.crt, tls.crt, tls.key, githubAppID, githubAppInstallationID, \
+             githubAppInstallationOwner, githubAppPrivateKey, githubAppBaseURL"
         );
         assert_eq!(
             warning(&ssh(), &[("identity", b"a"), ("username", b"b")]).unwrap(),
@@ -218,9 +312,9 @@ mod tests {
 
     #[test]
     fn a_secret_without_valid_keys_is_a_problem_that_another_version_may_solve() {
-        let none = "has none of the keys that an https URL needs: username and password, bearerToken, ca.crt, or \
-                    tls.crt and tls.key";
-        let rows: [(Given<'_>, &str); 7] = [
+        let none = "has none of the keys that an https URL needs: username and password, bearerToken, githubAppID, \
+                    ca.crt, or tls.crt and tls.key";
+        let rows: [(Given<'_>, &str); 10] = [
             (&[], none),
             (&[("token", b"a")], none),
             (&[("username", b"anna")], "has a username but no password"),
@@ -228,6 +322,13 @@ mod tests {
             (&[("password", b"\xff")], "contains credentials that are not UTF-8"),
             (&[("tls.crt", b"a")], "has a tls.crt but no tls.key"),
             (&[("tls.key", b"a")], "has a tls.key but no tls.crt"),
+            (&[("githubAppID", b"1")], "has a githubAppID but no githubAppPrivateKey"),
+            (&[("githubAppPrivateKey", b"1")], "has keys of a GitHub App but no githubAppID"),
+            (
+                &[("githubAppID", b"1"), ("githubAppPrivateKey", b"a"), ("githubAppInstallationID", b"2")],
+                "has no githubAppBaseURL, which a repository outside of github.com needs: add the URL of its API, for \
+                 example https://github.example.com/api/v3",
+            ),
         ];
         for (data, expected) in rows {
             let problem = SourceAccess::from_secret(&https(), &key(), Some(secret(data))).unwrap_err();

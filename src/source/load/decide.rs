@@ -25,7 +25,7 @@ use tidegate_process::retry::{self, Class};
 use tokio::time::{Duration, Instant};
 
 use super::{
-    access::{self, Content, SourceAccess},
+    access::{self, Content, Login, SourceAccess},
     problem::Problem,
 };
 use crate::{
@@ -269,13 +269,11 @@ pub(super) fn remedy(class: Class, secret: Option<&SeenSecret>) -> Remedy {
     }
 }
 
-/// The URL of a source. Fails if it is invalid, or a path on this machine that is not allowed, or if it is for ssh and
-/// there is a proxy.
+/// The URL of a source. Fails if it is invalid, or a path on this machine that is not allowed.
 pub(super) fn url(terms: &Terms, local_allowed: bool) -> Result<git::Url, Problem> {
     let url: git::Url = terms.url.parse().map_err(Problem::Url)?;
     match url.path() {
         Some(_) if !local_allowed => Err(Problem::Local),
-        _ if url.is_ssh() && terms.proxy_secret.is_some() => Err(Problem::ProxyForSsh),
         _ => Ok(url),
     }
 }
@@ -343,6 +341,7 @@ pub(super) fn remote(terms: &Terms, url: &git::Url, access: &FetchAccess) -> Rem
             Follow::Commit(commit) => Reference::Commit(*commit),
         },
         credentials: None,
+        github_app: None,
         client: None,
         ca: None,
         proxy: None,
@@ -351,8 +350,12 @@ pub(super) fn remote(terms: &Terms, url: &git::Url, access: &FetchAccess) -> Rem
     };
     match access.secret().map(|access| access.content.clone()) {
         None => {}
-        Some(Content::Https { credentials, ca, client }) => {
-            remote.credentials = credentials;
+        Some(Content::Https { login, ca, client }) => {
+            match login {
+                None => {}
+                Some(Login::Credentials(credentials)) => remote.credentials = Some(credentials),
+                Some(Login::GitHubApp(app)) => remote.github_app = Some(app),
+            }
             remote.ca = ca;
             remote.client = client;
         }
@@ -458,7 +461,8 @@ pub(super) fn own(templates: &Overrides) -> Option<&Templates> {
 
 /// Whether other credentials or another CA may help.
 fn is_refusal(error: &git::Error) -> bool {
-    matches!(
+    let is_app = matches!(error, git::Error::GitHubApp { .. });
+    let is_refused = matches!(
         error,
         git::Error::Authentication { .. }
             | git::Error::Forbidden { .. }
@@ -472,7 +476,9 @@ fn is_refusal(error: &git::Error) -> bool {
             | git::Error::KeyRejected { .. }
             | git::Error::SecondFactor { .. }
             | git::Error::NoCommand { .. }
-    )
+    );
+    // An API that has a problem, or asks to wait, is not asked again at once.
+    is_refused || (is_app && error.class() == Class::Stalled)
 }
 
 // === impl FetchAccess ===

@@ -16,7 +16,7 @@ use futures::{
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::Cluster;
 use tidegate_core::{intake::Terms, name::Key};
-use tidegate_git::{self as git, Mirror, Remote};
+use tidegate_git::{self as git, Mirror};
 use tidegate_process::lock::Mutex;
 use tokio::{
     sync::Notify,
@@ -29,6 +29,7 @@ use super::{
     decide::{self, FetchEnd, FetchStep},
     problem::Problem,
     secrets,
+    token_file::TokenFile,
 };
 use crate::{
     controller::{Queue, Subject},
@@ -55,6 +56,8 @@ pub(super) struct Job {
     pub(super) secret: Option<Key>,
     /// The Secret with its proxy.
     pub(super) proxy: Option<Key>,
+    /// The file with its token.
+    pub(super) token_file: Option<TokenFile>,
     /// The Secret as of the last fetch.
     pub(super) cached: Option<SourceAccess>,
 }
@@ -210,7 +213,11 @@ impl Job {
                     decide::after_secret(&self.url, &secret, answer)
                 }
                 FetchStep::Fetch(access) => {
-                    let remote = Remote { proxy: proxy.clone(), ..decide::remote(&self.terms, &self.url, &access) };
+                    let mut remote = decide::remote(&self.terms, &self.url, &access);
+                    remote.proxy.clone_from(&proxy);
+                    if let Some(file) = &self.token_file {
+                        remote = file.login(remote).await.map_err(Problem::TokenFile)?;
+                    }
                     let answer = self.mirror.fetch(&remote).await;
                     decide::after_fetch(access, answer)
                 }

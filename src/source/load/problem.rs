@@ -8,7 +8,7 @@ use tidegate_git as git;
 use tidegate_process::retry::Class;
 use tidegate_signature::Refusal;
 
-use super::{decide, share::NoRoom};
+use super::{decide, share::NoRoom, token_file::TokenFileProblem};
 use crate::{
     controller::{Failure, chain},
     source::state::{ReadFailure, Remedy, SeenSecret},
@@ -32,9 +32,9 @@ pub(super) enum Problem {
     /// The Secret contains no valid proxy, or does not exist.
     #[error("Secret {secret} of spec.proxySecretRef {what}")]
     ProxySecret { secret: Key, what: String },
-    /// A proxy is for https.
-    #[error("spec.proxySecretRef is for https:// URLs only: remove it, or use an https:// URL")]
-    ProxyForSsh,
+    /// A file with a token cannot be used.
+    #[error("spec.bearerTokenFile {0}")]
+    TokenFile(TokenFileProblem),
     /// The API server did not return the Secret.
     #[error("cannot read Secret {secret}: {error}")]
     SecretRead { secret: Key, error: Box<cluster::Error> },
@@ -102,7 +102,7 @@ impl Problem {
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
             | Problem::ProxySecret { .. }
-            | Problem::ProxyForSsh
+            | Problem::TokenFile(_)
             | Problem::Keys { .. }
             | Problem::Unverified { .. }
             | Problem::Access { .. }
@@ -123,7 +123,7 @@ impl Problem {
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
             | Problem::ProxySecret { .. }
-            | Problem::ProxyForSsh
+            | Problem::TokenFile(_)
             | Problem::SecretRead { .. }
             | Problem::Keys { .. }
             | Problem::Unverified { .. }
@@ -144,7 +144,7 @@ impl Problem {
             Problem::Url(_)
             | Problem::Local
             | Problem::ProxySecret { .. }
-            | Problem::ProxyForSsh
+            | Problem::TokenFile(_)
             | Problem::SecretRead { .. }
             | Problem::Keys { .. }
             | Problem::Unverified { .. }
@@ -163,7 +163,7 @@ impl Problem {
             Problem::Local => "LocalSourceRefused",
             Problem::NoSecret(_) => "SecretNotFound",
             Problem::Secret { .. } | Problem::ProxySecret { .. } => "SecretInvalid",
-            Problem::ProxyForSsh => "InvalidSpec",
+            Problem::TokenFile(problem) => problem.reason(),
             Problem::SecretRead { .. } => "SecretNotReadable",
             Problem::Keys { .. } => "KeysInvalid",
             Problem::Unverified { refusal, .. } => refusal.reason(),
@@ -182,7 +182,7 @@ impl Problem {
             Problem::NoSecret(_)
             | Problem::Secret { .. }
             | Problem::ProxySecret { .. }
-            | Problem::ProxyForSsh
+            | Problem::TokenFile(_)
             | Problem::Keys { .. }
             | Problem::Unverified { .. }
             | Problem::Rewritten { .. } => Class::Stalled,

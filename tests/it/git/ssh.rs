@@ -18,16 +18,17 @@ pub(crate) mod server;
 const LONG: Duration = Duration::from_secs(4_000);
 
 /// Access with this key, to a host with these keys.
-fn access(identity: &str, host_keys: &[&str]) -> SshAccess {
+pub(super) fn access(identity: &str, host_keys: &[&str]) -> SshAccess {
     let lines = host_keys.iter().map(|name| format!("localhost {}", key(&format!("{name}.pub"))));
     SshAccess { identity: Some(key(identity)), passphrase: None, known_hosts: Some(lines.collect()) }
 }
 
-fn remote(url: &str, access: SshAccess) -> Remote {
+pub(super) fn remote(url: &str, access: SshAccess) -> Remote {
     Remote {
         url: url.parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        github_app: None,
         client: None,
         proxy: None,
         ca: None,

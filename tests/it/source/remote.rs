@@ -7,6 +7,7 @@ use kube::api::PostParams;
 
 use super::*;
 use crate::git::{
+    github_app::Hub,
     proxy::{Conduct, Relay},
     repository::git,
     server::{Action, Request, Server},
@@ -16,7 +17,10 @@ use crate::git::{
 scenarios! {
     credentials_and_authority_come_from_the_secret_and_rotate,
     a_source_over_ssh_is_applied_and_its_keys_rotate,
+    a_github_app_opens_a_source_and_its_key_rotates,
+    a_file_with_a_token_is_refused_for_a_source_in_kcp,
     the_proxy_of_a_secret_is_used,
+    the_proxy_of_a_secret_is_used_for_ssh,
     a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force,
     a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed,
 }
@@ -189,6 +193,105 @@ async fn the_proxy_of_a_secret_is_used() {
     world.settled("landscape", &commit).await;
     assert!(relay.requests().iter().all(|request| request.starts_with("CONNECT localhost:")));
     assert!(!relay.requests().is_empty());
+}
+
+async fn the_proxy_of_a_secret_is_used_for_ssh() {
+    let mut world = World::new("tunnel").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let server = Sshd::start(world.folder.path(), &["host_ed25519"], &[]).await;
+    let relay = Relay::start(Conduct::Connect);
+    let known_hosts = format!("localhost {}", key("host_ed25519.pub"));
+    write_secret(&world, &[("identity", key("ed25519").as_bytes()), ("known_hosts", known_hosts.as_bytes())]).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "proxy", "namespace": world.namespace},
+        "stringData": {"address": format!("http://localhost:{}", relay.port), "username": "anna", "password": "s3cret"},
+    });
+    harness::apply(&world.client, &secret).await;
+    let spec = json!({
+        "url": server.url("repository"), "secretRef": {"name": "access"}, "proxySecretRef": {"name": "proxy"},
+    });
+    world.declare("landscape", spec).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    assert!(relay.requests().iter().all(|request| request.starts_with("CONNECT localhost:")));
+    assert!(!relay.requests().is_empty());
+}
+
+async fn a_github_app_opens_a_source_and_its_key_rotates() {
+    let mut world = World::new("app").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let hub = Hub::start(world.folder.path());
+    world.declare("landscape", json!({"url": hub.server.url("repository"), "secretRef": {"name": "access"}})).await;
+    world.start().await;
+    let all = hub.secret();
+    let all: Vec<(&str, &[u8])> = all.iter().map(|(name, value)| (*name, &**value)).collect();
+    put_secret(&world, &all[..2], "no-key").await;
+    until_refused(&world, "landscape", "SecretInvalid").await;
+    put_secret(&world, &all, "right").await;
+    world.settled("landscape", &commit).await;
+    assert_eq!(hub.given(), 1);
+
+    // The token of the first fetch is enough for the next one.
+    world.module("note", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    world.settled("landscape", &commit).await;
+    assert_eq!(hub.given(), 1);
+
+    // A Secret that is read again gets a token of its own: whatever changed in it holds.
+    let owner = [&all[..1], &[("githubAppInstallationOwner", &b"team"[..])], &all[2..]].concat();
+    world.module("calendar", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    put_secret(&world, &owner, "owner").await;
+    world.settled("landscape", &commit).await;
+    assert_eq!(hub.given(), 2);
+
+    // Git rejects a token that was revoked: the Secret is read again, and its app gets another token.
+    hub.revoke();
+    world.module("tasks", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    world.settled("landscape", &commit).await;
+    assert_eq!(hub.given(), 3);
+
+    // The key is revoked: the active revision stays until the Secret has another one.
+    hub.change_key();
+    hub.revoke();
+    world.module("notes", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    until_refused(&world, "landscape", "AuthenticationFailed").await;
+    let status = serde_json::to_string(&world.source("landscape").await.status).unwrap();
+    assert!(status.contains("it rejects the signature of the app (401)"), "{status}");
+    assert!(!status.contains("t0ken") && !status.contains("eyJ") && !status.contains("PRIVATE KEY"), "{status}");
+    assert!(world.api::<ModuleTemplate>().get("tasks-1.0.0").await.is_ok());
+    hub.change_key();
+    put_secret(&world, &all, "rotated").await;
+    world.settled("landscape", &commit).await;
+}
+
+async fn a_file_with_a_token_is_refused_for_a_source_in_kcp() {
+    let mut world = World::new("token").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.commit();
+    let server = Server::start(world.folder.path());
+    let file = world.folder.path().join("token");
+    fs::write(&file, "t0ken-of-the-daemon").unwrap();
+    write_secret(&world, &[("ca.crt", &server.ca)]).await;
+    let spec = json!({
+        "url": server.url("repository"), "secretRef": {"name": "access"}, "bearerTokenFile": file.to_str().unwrap(),
+    });
+    world.declare("landscape", spec).await;
+    world.start().await;
+    until_refused(&world, "landscape", "InvalidSpec").await;
+    let message = condition(&world.source("landscape").await, "Fetched").message.clone();
+    let expected = "spec.bearerTokenFile names a file on the machine of Tidegate, which only a GitSource of \
+                    --source-file may do: remove it, and put a token into the Secret of spec.secretRef";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(server.requests().is_empty(), "nothing is sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use super::*;
 scenarios! {
     an_unverified_revision_is_refused_whole_and_the_active_one_stays_also_across_a_restart,
     a_path_is_changed_only_by_its_signers,
+    tags_of_a_range_and_of_a_full_name_are_verified_in_each_mode,
 }
 
 /// A signer with a key of SSH.
@@ -34,6 +35,18 @@ impl Hand {
     /// Replaces the last commit by the same one, signed.
     fn sign(&self, world: &World) -> String {
         self.sign_last(&world.repository)
+    }
+
+    /// Tags the last commit, signed, and returns the tag.
+    fn tag(&self, world: &World, name: &str) -> git2::Oid {
+        let repository = git2::Repository::open(world.repository.path()).unwrap();
+        let commit = repository.head().unwrap().target().unwrap();
+        let content = format!("object {commit}\ntype commit\ntag {name}\ntagger a <a@example.com> 1 +0000\n\nx\n");
+        let signature = self.key.sign("git", HashAlg::Sha512, content.as_bytes()).unwrap();
+        let signed = content + &signature.to_pem(LineEnding::LF).unwrap();
+        let id = repository.odb().unwrap().write(git2::ObjectType::Tag, signed.as_bytes()).unwrap();
+        repository.reference(&format!("refs/tags/{name}"), id, true, "tag").unwrap();
+        id
     }
 
     fn sign_last(&self, repository: &Repository) -> String {
@@ -164,6 +177,137 @@ async fn a_path_is_changed_only_by_its_signers() {
     world.settled("landscape", &signed).await;
     assert!(world.api::<Kyma>().get("prod").await.unwrap().spec.skip_maintenance_windows);
     assert_eq!(condition(&world.source("landscape").await, "Verified").status, "True");
+}
+
+async fn tags_of_a_range_and_of_a_full_name_are_verified_in_each_mode() {
+    let anna = Hand::new("anna@example.com", 1);
+    let mut world = World::new("tags").await;
+    trust(&world, &[&anna]).await;
+    let verify = |mode: &str| json!({"mode": mode, "secretRef": {"name": "signers"}});
+    let follow = |reference: Value, mode: &str| json!({"ref": reference, "verify": verify(mode)});
+    let point = |world: &World, name: &str, id: git2::Oid| {
+        let repository = git2::Repository::open(world.repository.path()).unwrap();
+        repository.reference(&format!("refs/tags/{name}"), id, true, "tag").unwrap();
+    };
+    let poll = |world: &World| world.daemon().push("landscape", queue::Trigger::Git);
+    let message = async |world: &World| condition(&world.source("landscape").await, "Verified").message.clone();
+
+    // The commit of a range's highest tag needs no signature of its own.
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let first = world.commit();
+    let first_tag = anna.tag(&world, "v1.0.0");
+    world.declare("landscape", follow(json!({"semver": ">=1.0.0"}), "Tag")).await;
+    world.start().await;
+    world.settled_as("landscape", &format!("v1.0.0@sha1:{first}"), SOON).await;
+    let found = message(&world).await;
+    assert!(found.starts_with(&format!("v1.0.0@sha1:{first}: the tag is signed by anna@example.com")), "{found}");
+
+    // Neither a tag without an object, nor a signed tag under a higher version.
+    world.module("note", &["1.0.0"], "1.0.0");
+    let second = world.commit();
+    point(&world, "v1.1.0", second.parse().unwrap());
+    poll(&world);
+    world.ready_is("landscape", "False TagRequired").await;
+    point(&world, "v1.2.0", first_tag);
+    poll(&world);
+    world.ready_is("landscape", "False OtherTag").await;
+    let found = message(&world).await;
+    assert!(found.contains("the tag v1.2.0 was signed as \"v1.0.0\""), "{found}");
+    anna.tag(&world, "v1.3.0");
+    poll(&world);
+    world.settled_as("landscape", &format!("v1.3.0@sha1:{second}"), SOON).await;
+
+    // Both signatures.
+    world.declare("landscape", follow(json!({"semver": ">=1.0.0"}), "TagAndHead")).await;
+    world.ready_is("landscape", "False Unsigned").await;
+    world.module("tasks", &["1.0.0"], "1.0.0");
+    let third = anna.commit(&world);
+    anna.tag(&world, "v1.4.0");
+    poll(&world);
+    world.settled_as("landscape", &format!("v1.4.0@sha1:{third}"), SOON).await;
+    let found = message(&world).await;
+    assert!(found.contains("the commit is signed by anna@example.com"), "{found}");
+    assert!(found.contains("the tag by anna@example.com"), "{found}");
+
+    // A full name is that of a tag, or there is none to verify.
+    world.kyma("a", "mail");
+    let fourth = anna.commit(&world);
+    anna.tag(&world, "release/4");
+    for mode in ["Tag", "TagAndHead"] {
+        world.declare("landscape", follow(json!({"name": "refs/tags/release/4"}), mode)).await;
+        world.settled_as("landscape", &format!("refs/tags/release/4@sha1:{fourth}"), SOON).await;
+        let expected = if mode == "Tag" { "the tag is signed by anna" } else { "the tag by anna@example.com" };
+        eventually("the condition names the tag", SOON, async || {
+            let found = message(&world).await;
+            let holds = found.starts_with(&format!("refs/tags/release/4@sha1:{fourth}")) && found.contains(expected);
+            if holds { Ok(()) } else { Err(found) }
+        })
+        .await;
+    }
+    point(&world, "release/4", first_tag);
+    poll(&world);
+    world.ready_is("landscape", "False OtherTag").await;
+    world.declare("landscape", follow(json!({"name": "refs/heads/main"}), "Tag")).await;
+    world.ready_is("landscape", "False InvalidSpec").await;
+    assert!(world.api::<Kyma>().get("a").await.is_ok(), "the active revision stays");
+}
+
+#[test]
+fn a_commit_is_judged_by_the_rules_before_it() {
+    let (anna, bert) = (Hand::new("anna@example.com", 1), Hand::new("bert@example.com", 2));
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repository")).unwrap();
+    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), repository.path());
+    let own = |signer: &str| {
+        let rule = json!({"path": "landscapes/prod/**", "signers": [signer]});
+        let spec = json!({
+            "url": "https://git.example.com/a.git",
+            "verify": {"secretRef": {"name": "signers"}, "paths": [rule]},
+        });
+        let source = json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": "landscape", "namespace": "kcp-system"}, "spec": spec,
+        });
+        fs::remove_dir_all(repository.path().join(".tidegate")).ok();
+        repository.write(".tidegate/prod.yaml", &source.to_string()).unwrap();
+    };
+    own("anna@example.com");
+    repository.commit("the example").unwrap();
+    let first = anna.sign_last(&repository);
+    let keys = folder.path().join("allowed_signers");
+    fs::write(&keys, format!("{}{}", anna.line(), bert.line())).unwrap();
+    let run = |command: &str, arguments: &[&str]| {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        program.arg(command).arg(repository.path()).args(arguments).arg("--trusted-keys").arg(&keys);
+        let output = program.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    // Bert gives himself the right to change the file, in the same commit.
+    own("bert@example.com");
+    repository.replace("landscapes/prod/kyma.yaml", "channel: regular", "channel: fast").unwrap();
+    repository.commit("a right for bert").unwrap();
+    let second = bert.sign_last(&repository);
+    let (exit, text) = run("diff", &["--from", &first, "--to", "main"]);
+    let expected = format!("commit {second} changes landscapes/prod/kyma.yaml and is signed by bert@example.com");
+    assert!(exit == 3 && text.contains(&expected), "{exit} {text}");
+    // Once that is active, it is his right.
+    repository.replace("landscapes/prod/kyma.yaml", "channel: fast", "channel: regular").unwrap();
+    repository.commit("back").unwrap();
+    bert.sign_last(&repository);
+    let (exit, text) = run("diff", &["--from", &second, "--to", "main"]);
+    assert_eq!(exit, 1, "{text}");
+
+    // Without a revision before, its own rules are not used, and that is an error.
+    let refused = "`verify` of the GitSource in `.tidegate` of main is not used, because a commit could weaken the rules \
+                   by which it is judged: set `--source-file`, or use `tidegate diff --from REV`, which takes the rules \
+                   of REV";
+    for (command, arguments) in [("validate", &["--rev", "main"][..]), ("diff", &["--from", "main", "--to", "main"])] {
+        let (exit, text) = run(command, arguments);
+        assert!(exit == 2 && text.contains(refused), "{command}: {exit} {text}");
+    }
+    let given = repository.path().join(".tidegate/prod.yaml");
+    let (exit, text) = run("validate", &["--rev", "main", "--source-file", given.to_str().unwrap()]);
+    assert_eq!(exit, 0, "{text}");
 }
 
 #[test]

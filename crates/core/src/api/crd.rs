@@ -33,6 +33,8 @@ pub mod pattern {
     /// A path in a repository: relative, no `..`, no empty part.
     pub const REPOSITORY_PATH: &str =
         r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";
+    /// A path on the machine that reads it.
+    pub const ABSOLUTE_PATH: &str = r"^/[^\x00-\x1f]*[^/\x00-\x1f]$";
     /// The name of a branch or tag, without characters that git forbids.
     pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
     /// The full name of a reference.

@@ -95,12 +95,18 @@ pub struct GitSourceSpec {
         )
     )]
     pub timeout: Option<String>,
-    /// Secret with the credentials. For `https`: `username` and `password`, or `bearerToken`; `ca.crt`; `tls.crt` and
-    /// `tls.key`. For `ssh`: `identity`, its `password`, and `known_hosts`.
+    /// Secret with the credentials. For `https`: `username` and `password`, or `bearerToken`, or a GitHub App with
+    /// `githubAppID`, `githubAppInstallationID` or `githubAppInstallationOwner`, `githubAppPrivateKey` and
+    /// `githubAppBaseURL`; `ca.crt`; `tls.crt` and `tls.key`. For `ssh`: `identity`, its `password`, and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// Secret with the HTTP proxy for an `https` URL: `address`; `username` and `password`; `noProxy`. Default: the
-    /// proxy of the daemon's environment.
+    /// File on Tidegate's machine with a bearer token for an `https` URL, which each fetch reads again: a workload
+    /// identity. Only in a file of `--source-file`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::ABSOLUTE_PATH), length(min = 2, max = 4096))]
+    pub bearer_token_file: Option<String>,
+    /// Secret with the HTTP proxy of this source: `address`; `username` and `password`; `noProxy`. Default: for an
+    /// `https` URL, the proxy of the daemon's environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<SecretRef>,
     /// Which signatures a revision needs. A revision without them is not used, and the active one stays.
@@ -206,7 +212,7 @@ pub struct Receiver {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verify {
-    /// What must be signed: the commit, the annotated tag of `ref.tag`, or both.
+    /// What must be signed: the commit, the annotated tag that `ref` names, or both.
     #[serde(default)]
     pub mode: VerifyMode,
     /// Secret with the trusted keys: armored OpenPGP public keys under any name, and `allowed_signers` of SSH.
@@ -226,7 +232,7 @@ pub enum VerifyMode {
     /// The commit.
     #[default]
     Head,
-    /// The annotated tag that `ref.tag` names.
+    /// The annotated tag that `ref` names.
     Tag,
     /// Both. Also a value that this version does not know.
     TagAndHead,

@@ -1,7 +1,8 @@
 //! The GitSource that a repository contains about itself: `.tidegate/source.yaml`.
 //!
 //! It says which files are definitions, where template overrides are, and what the source may declare, for every
-//! command and without a flag. It contains no URL and no Secret: these belong to the control plane. What it says is
+//! command and without a flag. It contains no URL, Secret or `verify`: these belong to the control plane, because a
+//! commit must not change the rules by which it is trusted. What it says is
 //! reviewed with the definitions, so a GitSource in the control plane must not say otherwise: each field that differs
 //! is an error at its line. Fields that the file leaves out are free, so that several control planes can read one
 //! repository.
@@ -38,7 +39,7 @@ pub struct SourceFile {
 /// The name of the file in [`OWN_FOLDER`]. Only it must agree with the GitSource in the control plane.
 const NAME: &str = "source.yaml";
 /// Fields that belong to the control plane.
-const NOT_HERE: [&str; 2] = ["url", "suspend"];
+const NOT_HERE: [&str; 4] = ["url", "suspend", "bearerTokenFile", "verify"];
 /// Stands for the URL, which the schema requires.
 const SOME_URL: &str = "https://repository.invalid/";
 /// Maximum length of a value in a message.
@@ -209,10 +210,14 @@ fn parse(path: &Arc<str>, file: &File, is_applied: bool) -> Result<SourceFile, D
     let spec = value["spec"].as_object().cloned().unwrap_or_default();
     let forbidden = (!is_applied).then(|| not_here(&spec)).flatten();
     if let Some(forbidden) = forbidden {
-        let message = format!(
-            "`{}` does not belong here: only the GitSource in the control plane has it",
-            DisplayPath(&forbidden)
-        );
+        let why = match forbidden.get(1) {
+            Some(PathPart::Key(field)) if field == "verify" => {
+                "a commit must not change the rules by which it is verified; only the GitSource in the control plane \
+                 has it"
+            }
+            _ => "only the GitSource in the control plane has it",
+        };
+        let message = format!("`{}` does not belong here: {why}", DisplayPath(&forbidden));
         return Err(problem(node.key_position(&forbidden), message));
     }
     let named = |field: &str| value["metadata"][field].as_str().map(str::to_owned);

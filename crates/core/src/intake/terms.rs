@@ -72,6 +72,8 @@ pub struct Terms {
     pub secret: Option<String>,
     /// Name of the Secret with the tokens of the receiver, in the GitSource's namespace; `None` without a receiver.
     pub receiver: Option<String>,
+    /// File with a bearer token.
+    pub bearer_token_file: Option<String>,
     /// Name of the Secret with the proxy, in the GitSource's namespace.
     pub proxy_secret: Option<String>,
     /// Which signatures a revision needs.
@@ -178,7 +180,10 @@ pub enum TermsError {
         field: &'static str,
     },
     /// A tag is required, and none is followed.
-    #[error("spec.verify.mode is {mode:?}, which needs a tag: set spec.ref.tag or spec.ref.semver, or use Head")]
+    #[error(
+        "spec.verify.mode is {mode:?}, which needs a tag: set spec.ref.tag, spec.ref.semver, or spec.ref.name with \
+         refs/tags/…, or use Head"
+    )]
     VerifyTag {
         /// The mode.
         mode: VerifyMode,
@@ -227,6 +232,7 @@ impl Terms {
             timeout: timeout(spec)?,
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
             receiver: spec.receiver.as_ref().map(|receiver| receiver.secret_ref.name.clone()),
+            bearer_token_file: spec.bearer_token_file.clone(),
             proxy_secret: spec.proxy_secret_ref.as_ref().map(|secret| secret.name.clone()),
             verify: verify(spec)?,
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
@@ -259,7 +265,8 @@ impl Terms {
     pub fn fetching(&self) -> Digest {
         let follow = format!("{:?}", self.follow);
         let verify = self.verify.as_ref().map(Verify::digest);
-        Digest::from_value(&json!([self.url, follow, self.secret, self.proxy_secret, self.allow_rewrite, verify]))
+        let (secrets, token) = ([&self.secret, &self.proxy_secret], &self.bearer_token_file);
+        Digest::from_value(&json!([self.url, follow, secrets, token, self.allow_rewrite, verify]))
     }
 }
 

@@ -260,8 +260,6 @@ fn a_local_path_needs_the_permission_of_the_daemon() {
     assert_eq!(reason("/srv/git/dev", false), "LocalSourceRefused");
     assert_eq!(reason("ftp://git.example.org/dev.git", true), "InvalidURL");
     assert_eq!(reason("git@git.example.org:dev.git", false), "valid");
-    let proxied = Terms { proxy_secret: Some("proxy".to_owned()), ..terms("git@git.example.org:dev.git") };
-    assert_eq!(super::url(&proxied, true).unwrap_err().failure().reason, "InvalidSpec");
 }
 
 #[test]
@@ -321,6 +319,9 @@ fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
         (fresh(), Err(rejected()), "end AuthenticationFailed, Secret(SeenSecret(Some(\"8\")))"),
         (FetchAccess::Anonymous, Err(rejected()), "end AuthenticationFailed, Secret(SeenSecret(None))"),
         (cached(), Err(git::Error::Thread), "end StorageFailed, Retry"),
+        (cached(), Err(of_app(git::AppProblem::Signature)), "read kcp-system/dev-git"),
+        (cached(), Err(of_app(git::AppProblem::Rate { status: 429 })), "end RateLimited, Retry"),
+        (fresh(), Err(of_app(git::AppProblem::Permission)), "end AccessDenied, Secret(SeenSecret(Some(\"8\")))"),
         (fresh(), Err(git::Error::Thread), "end StorageFailed, Retry"),
     ] {
         let fetched = git::Fetched { revision: found(), object: commit('b'), fast_forward: true, received_bytes: 0 };
@@ -423,10 +424,15 @@ fn rejected() -> git::Error {
     git::Error::Authentication { url: Box::new(url), sent: true, said: None }
 }
 
+fn of_app(why: git::AppProblem) -> git::Error {
+    let url: git::Url = "https://api.github.com".parse().unwrap();
+    git::Error::GitHubApp { url: Box::new(url), why, said: None, retry_after: None }
+}
+
 fn access(version: &str) -> SourceAccess {
-    let credentials = Some(git::Credentials::Bearer("token".to_owned()));
+    let login = Some(Login::Credentials(git::Credentials::Bearer("token".to_owned())));
     let seen = SeenSecret(Some(version.to_owned()));
-    let content = Content::Https { credentials, ca: None, client: None };
+    let content = Content::Https { login, ca: None, client: None };
     SourceAccess { secret: key(), seen, content, unread: Vec::new() }
 }
 

@@ -20,6 +20,7 @@ fn plain(server: &Server) -> Remote {
         url: server.url("repo").parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        github_app: None,
         client: None,
         ca: None,
         proxy: None,

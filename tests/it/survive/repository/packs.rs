@@ -28,6 +28,7 @@ fn plain(server: &Server, repository: &str) -> Remote {
         url: server.url(repository).parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        github_app: None,
         client: None,
         ca: None,
         proxy: None,

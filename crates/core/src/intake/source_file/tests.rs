@@ -76,6 +76,10 @@ fn what_belongs_to_the_control_plane_is_refused() {
     check_refused(&file("  paths: [a]\n  url: https://git.example.org/a\n"), 6, "`spec.url` does not belong here");
     check_refused(&file("  secretRef: {name: token}\n"), 5, "`spec.secretRef` does not belong here");
     check_refused(&file("  suspend: true\n"), 5, "`spec.suspend` does not belong here");
+    check_refused(&file("  bearerTokenFile: /token\n"), 5, "`spec.bearerTokenFile` does not belong here");
+    let weakened = "`spec.verify` does not belong here: a commit must not change the rules by which it is verified";
+    check_refused(&file("  verify: {mode: Head, secretRef: {name: keys}}\n"), 5, weakened);
+    check_refused(&file("  verify: {mode: Head}\n"), 5, weakened);
 }
 
 #[test]
