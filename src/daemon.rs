@@ -460,7 +460,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         components.run(queue, events, &shared.modules).await;
     });
     if config.agent.is_some() {
-        tasks.spawn(reporting::probe::run(Arc::clone(context)));
+        tasks.spawn(reporting::probe::run(Arc::clone(context), config.watch_probes_max));
     }
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.maintenance.follow(&shared.events, &shared.stores).await });

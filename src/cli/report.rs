@@ -1,8 +1,8 @@
 //! Diagnostics for people and for programs.
 //!
 //! For people, a diagnostic looks like a compiler's: the message, the place, the marked line, and what to do next. No
-//! line of a file with a Secret is shown, and control characters are escaped. The stream decides about colours:
-//! `anstream` removes them unless it writes to a terminal.
+//! line of a file with a Secret, or with the URL of a source, is shown, and control characters are escaped. The stream
+//! decides about colours: `anstream` removes them unless it writes to a terminal.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use owo_colors::OwoColorize as _;
 use tidegate_core::{
     definition,
     diagnostic::{Diagnostic, Place, Severity},
-    snapshot::Snapshot,
+    snapshot::{OWN_FOLDER, Snapshot},
     yaml,
 };
 
@@ -134,10 +134,12 @@ impl<'a> Excerpts<'a> {
     }
 }
 
-/// The lines of a file, unless it contains a Secret or is not text.
+/// The lines of a file, unless it contains a Secret, may contain the URL of a source with a password, or is not text.
 fn lines<'a>(snapshot: &'a Snapshot, path: &str) -> Option<Vec<&'a str>> {
     let text = yaml::decode(snapshot.text(path)?).ok()?;
-    (!definition::mentions_secret(text)).then(|| text.lines().collect())
+    let is_own = path.strip_prefix(OWN_FOLDER).is_some_and(|below| below.starts_with('/'));
+    let may_have_url = is_own && (path.ends_with("/source.yaml") || text.contains("GitSource"));
+    (!definition::mentions_secret(text) && !may_have_url).then(|| text.lines().collect())
 }
 
 /// `marked` is the number of characters to mark; 0 marks the word that begins there.

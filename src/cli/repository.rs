@@ -409,9 +409,11 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     let value = node.to_json();
     if let Some(violation) = schema.check(&value).first() {
         let (line, column) = node.key_position(&violation.path);
-        bail!("{shown}:{line}:{column}: {}", intake::field_problem(violation));
+        bail!("{shown}:{line}:{column}: {}", intake::field_problem(violation, &value));
     }
-    let source: GitSource = serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))?;
+    // The error would repeat a value.
+    let source: Option<GitSource> = serde_json::from_value(value).ok();
+    let source = source.with_context(|| format!("the GitSource in {shown} does not match its type"))?;
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 

@@ -247,9 +247,9 @@ const OUTAGE_AFTER: u32 = 3;
 /// otherwise fill the log. While the control plane cannot be reached, one line a minute says so for all passes.
 fn log(failure: &Failure, attempt: u32, is_outage: bool) {
     let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
-    let is_unreachable = failure.error.downcast_ref().is_some_and(cluster::Error::is_unreachable);
+    let may_be_outage = failure.error.downcast_ref().is_some_and(cluster::Error::may_be_outage);
     // The first passes that fail may do so before the outage is known as one.
-    let is_of_outage = is_unreachable && (is_outage || attempt <= OUTAGE_AFTER);
+    let is_of_outage = may_be_outage && (is_outage || attempt <= OUTAGE_AFTER);
     match failure.class {
         _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
         _ if is_of_outage => tracing::debug!(reason, error, "pass failed"),

@@ -214,7 +214,7 @@ impl Writer {
                 // Another process leads now, and it publishes its own Events.
                 Ok(_) | Err(Error::NotLeading) => {}
                 // One line a minute says so for all requests.
-                Err(error) if error.is_unreachable() => {
+                Err(error) if error.may_be_outage() => {
                     tracing::debug!(reason = error.reason(), event = event.reason, "event not written");
                 }
                 Err(error) => tracing::warn!(reason = error.reason(), event = event.reason, "event not written"),

@@ -1,4 +1,5 @@
-//! Outages of the control plane: while it cannot be reached, or denies a request that it allowed before.
+//! Outages of the control plane: while it cannot be reached, answers only with errors of its own, or denies a request
+//! that it allowed before.
 //!
 //! All passes and watches fail for the same reason then. So this task says it for all of them, once and then once a
 //! minute; asks often whether it is over, with one request; and then retries everything that waits, instead of leaving
@@ -6,6 +7,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tidegate_cluster::Kind;
+use tidegate_core::{
+    api::{GitSource, names::KCP_NAMESPACE},
+    name::Key,
+};
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
 
@@ -58,9 +64,7 @@ pub(super) async fn follow(context: Arc<Context>) {
                     tracing::warn!(cause, seconds, "the control plane cannot be reached; nothing is reconciled");
                 }
                 if unreachable.asks(now) {
-                    context.kcp.probe_now();
-                    // Its answer ends the outage; what it says does not matter.
-                    let _ = context.kcp.version().await;
+                    ask(&context).await;
                 }
                 continue;
             }
@@ -85,6 +89,14 @@ pub(super) async fn follow(context: Arc<Context>) {
             None => denied.ends(now),
         }
     }
+}
+
+/// Reads an object that need not exist, in a namespace whose GitSources this process watches. Whether they can be read
+/// shows that the control plane has its storage. An answer ends the outage; what it says does not matter.
+async fn ask(context: &Context) {
+    let namespace = context.namespaces.first().map_or(KCP_NAMESPACE, String::as_str);
+    context.kcp.probe_now();
+    let _ = context.kcp.get_metadata(&Kind::namespaced::<GitSource>(), &Key::new(namespace, "any")).await;
 }
 
 /// What this task knows of one kind of outage.

@@ -107,10 +107,12 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
         );
         if let Some(violation) = schema.check(&value).into_iter().next() {
             let (line, column) = document.key_position(&violation.path);
-            anyhow::bail!("{file}:{line}:{column}: {}", intake::field_problem(&violation));
+            anyhow::bail!("{file}:{line}:{column}: {}", intake::field_problem(&violation, &value));
         }
+        // The error would repeat a value.
+        let source = serde_json::from_value(value).ok();
         let mut source: GitSource =
-            serde_json::from_value(value).with_context(|| format!("{file}:{}: invalid GitSource", document.line))?;
+            source.with_context(|| format!("{file}:{}: the GitSource does not match its type", document.line))?;
         name::check_subdomain(source.metadata.name.as_deref().unwrap_or_default())
             .with_context(|| format!("{file}:{}: metadata.name", document.line))?;
         source.metadata.namespace.get_or_insert_with(|| namespace.to_owned());

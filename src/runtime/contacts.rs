@@ -18,7 +18,7 @@ mod way;
 
 pub(crate) use way::{News, Way};
 
-use way::{Contact, Times};
+use way::{Contact, Times, Turn};
 
 /// What is known of the agent of each runtime.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Probe {
 /// What to do now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// The probes to send, those that have waited longest first.
+    /// The probes to send: those after a lost one, and then those that have waited longest.
     pub(crate) probes: Vec<Probe>,
     /// The Kymas whose status no longer says what is known.
     pub(crate) news: Vec<Key>,
@@ -103,13 +103,13 @@ impl Contacts {
     pub(crate) fn due(&self, now: Instant, probes_max: usize, number: impl Fn() -> u64) -> Due {
         let mut contacts = self.known.lock();
         let mut due = Due::default();
-        let mut waiting: Vec<(Instant, &Key, &mut Contact)> = Vec::new();
+        let mut waiting: Vec<((Turn, Instant), &Key, &mut Contact)> = Vec::new();
         for (kyma, contact) in contacts.iter_mut() {
             if contact.take_news(self.times, now) {
                 due.news.push(kyma.clone());
             }
-            if let Some(since) = contact.probe_due(self.times, now) {
-                waiting.push((since, kyma, contact));
+            if let Some(due) = contact.probe_due(self.times, now) {
+                waiting.push((due, kyma, contact));
             }
         }
         waiting.sort_by(|(left, one, _), (right, other, _)| (left, one).cmp(&(right, other)));

@@ -312,6 +312,34 @@ fn a_terminal_sees_colours_and_what_takes_long() {
 
 /// The command that prints the numbers comes to its end, with all of them.
 #[test]
+fn what_a_rendering_of_a_fleet_costs_is_measured() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args([
+        "sim",
+        "render-offline",
+        "--runtimes",
+        "20",
+        "--modules",
+        "2",
+        "--templates",
+        "25",
+        "--objects",
+        "2",
+    ]);
+    let output = command.args(["-o", "json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    let formats: Vec<&str> = rows.iter().map(|row| row["format"].as_str().unwrap()).collect();
+    assert_eq!(formats, ["yaml", "json"]);
+    for row in rows {
+        let number = |name: &str| row[name].as_u64().unwrap();
+        assert!(number("outputBytes") > 10_000 && number("peakBytes") > 1 << 20, "{row}");
+    }
+}
+
+/// The command that prints the numbers comes to its end, with all of them.
+#[test]
 fn what_a_comparison_costs_is_measured_beside_its_yardstick() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["sim", "diff-offline", "--runtimes", "4", "--modules", "2", "--templates", "50", "--objects", "2"]);

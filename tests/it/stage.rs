@@ -86,6 +86,11 @@ impl Stage {
         Stage::on(Landscape::real(skrs, extent).await, files, more).await
     }
 
+    /// As [`Stage::with`], on simulated servers whatever is asked for.
+    pub(crate) async fn on_simulated(skrs: usize, extent: Extent, files: &[(&str, String)], more: &[&str]) -> Stage {
+        Stage::on(Landscape::simulated(skrs, extent).await, files, more).await
+    }
+
     async fn on(landscape: Landscape, files: &[(&str, String)], more: &[&str]) -> Stage {
         let kcp = landscape.kcp.client();
         let skr_clients: Vec<Client> = landscape.skrs.iter().map(Server::client).collect();

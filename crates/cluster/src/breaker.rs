@@ -17,7 +17,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// Longest pause before a probe: a recovered cluster is used again within half a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A cluster that cannot be reached at the moment.
+/// A cluster that cannot be reached at the moment, or answers only with errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// Since when, as far as this process knows.

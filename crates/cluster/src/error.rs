@@ -10,6 +10,8 @@ use serde::Deserialize;
 use tidegate_core::object::{Gvk, ObjectId};
 use tidegate_process::retry::{BACKOFF_MAX, Class};
 
+use super::ClusterName;
+
 /// A field that another field manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldConflict {
@@ -32,6 +34,11 @@ pub enum Unreachable {
     Timeout,
     /// The connection was lost during a request.
     Broken,
+    /// It answers only with errors of its own.
+    Failing {
+        /// The HTTP status of the last one.
+        status: StatusCode,
+    },
 }
 
 /// Why a request failed.
@@ -256,6 +263,7 @@ impl Error {
                 Unreachable::Connect | Unreachable::Broken => "Unreachable",
                 Unreachable::Tls => "UntrustedConnection",
                 Unreachable::Timeout => "Timeout",
+                Unreachable::Failing { .. } => "ServerError",
             },
             Error::Answer { .. } => "BadAnswer",
             Error::Expired { .. } => "Expired",
@@ -271,6 +279,15 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
+    /// Whether this may be one of many failures for the same reason: the cluster could not be reached, or the control
+    /// plane failed by itself.
+    pub fn may_be_outage(&self) -> bool {
+        match self {
+            Error::Server { cluster, .. } => **cluster == *ClusterName::Kcp.to_string(),
+            other => other.is_unreachable(),
+        }
+    }
+
     /// The `Retry-After` of the answer.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -283,6 +300,9 @@ impl Error {
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Unreachable::Failing { status } => {
+                return write!(f, "it answers only with errors, the last with HTTP status {}", status.as_u16());
+            }
             Unreachable::Dns => "the host name does not resolve",
             Unreachable::Connect => "the connection failed",
             Unreachable::Tls => "the TLS handshake failed because one side rejected the other's certificate",

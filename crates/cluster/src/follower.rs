@@ -279,7 +279,7 @@ where
             return Duration::ZERO;
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
-        let is_outage = error.is_unreachable() && (self.cluster.outage().is_some() || failures <= OUTAGE_AFTER);
+        let is_outage = error.may_be_outage() && (self.cluster.outage().is_some() || failures <= OUTAGE_AFTER);
         if is_outage {
             // One line says so for all watches: see `Cluster::outage`.
             tracing::debug!(cluster = %self.cluster.name(), %kind, reason = error.reason(), "watch interrupted");

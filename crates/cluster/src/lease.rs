@@ -218,7 +218,7 @@ impl Elector {
             Ok(Ok(())) => {}
             // Another process was faster, which is not a failure: the next read shows it.
             Ok(Err(Error::Changed { .. } | Error::Exists { .. })) => {}
-            Ok(Err(error)) => self.warn(error.reason(), &error.to_string(), error.is_unreachable(), began),
+            Ok(Err(error)) => self.warn(error.reason(), &error.to_string(), error.may_be_outage(), began),
             Err(_elapsed) => self.warn("Timeout", "the control plane does not answer in time", true, began),
         }
         self.announce();

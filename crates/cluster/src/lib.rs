@@ -32,6 +32,7 @@ mod discovery;
 mod dry_run;
 mod enact;
 mod error;
+mod failing;
 pub mod follower;
 mod fresh;
 mod kind;
@@ -171,7 +172,8 @@ impl Cluster {
         self.transport.is_worn()
     }
 
-    /// The outage of the cluster, while it cannot be reached: no requests are sent but one after each pause.
+    /// The outage of the cluster, while it cannot be reached: no requests are sent but one after each pause. Also that
+    /// of a [guarded](Cluster::guarded) cluster that answers all reads with errors of its own.
     pub fn outage(&self) -> Option<Outage> {
         self.transport.outage()
     }

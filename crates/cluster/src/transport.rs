@@ -33,6 +33,7 @@ use super::{
     crowd::{Crowd, Member},
     denial::Denial,
     error::{self, Error, Target, Unreachable},
+    failing::Failing,
     lease::Leadership,
 };
 use tidegate_process::{
@@ -102,6 +103,8 @@ pub(super) struct Transport {
     crowd: Member,
     /// Without it, writes are always allowed.
     leadership: Option<Leadership>,
+    /// The server errors of the control plane. Those of a runtime say enough one by one.
+    failing: Option<Failing>,
 }
 
 /// One request.
@@ -261,12 +264,13 @@ impl Transport {
             worn: AtomicBool::new(false),
             crowd: Member::default(),
             leadership: None,
+            failing: None,
         })
     }
 
     /// The same, but writes are refused without `leadership`.
     pub(super) fn led(self, leadership: Leadership) -> Transport {
-        Transport { leadership: Some(leadership), ..self }
+        Transport { leadership: Some(leadership), failing: Some(Failing::default()), ..self }
     }
 
     /// The same, with the breaker and counters of the client that it replaces.
@@ -305,7 +309,7 @@ impl Transport {
     }
 
     pub(super) fn outage(&self) -> Option<Outage> {
-        self.breaker.outage()
+        self.breaker.outage().or_else(|| self.failing.as_ref()?.outage())
     }
 
     pub(super) async fn recovered(&self) {
@@ -345,7 +349,7 @@ impl Transport {
     }
 
     async fn exchange(&self, ask: Ask) -> Result<Answer, Error> {
-        let target = ask.target.clone();
+        let (verb, target) = (ask.verb, ask.target.clone());
         let (status, headers, body) = self
             .guarded(async {
                 let response = self.send(ask).await?;
@@ -358,6 +362,7 @@ impl Transport {
                 Ok((parts.status, parts.headers, body))
             })
             .await?;
+        self.answered(verb, &target, status);
         if status.is_success() {
             return Ok(Answer { status, body });
         }
@@ -366,9 +371,10 @@ impl Transport {
 
     /// Sends a request with an endless answer: the caller reads the body and limits its time.
     pub(super) async fn open(&self, ask: Ask) -> Result<Body, Error> {
-        let target = ask.target.clone();
+        let (verb, target) = (ask.verb, ask.target.clone());
         let response = self.guarded(self.send(ask)).await?;
         let status = response.status();
+        self.answered(verb, &target, status);
         if status.is_success() {
             return Ok(response.into_body());
         }
@@ -399,6 +405,14 @@ impl Transport {
             self.worn.store(true, Ordering::Relaxed);
         }
         Err(self.unreachable(cause, true))
+    }
+
+    /// Records an answer. Wakes those that wait for the end of an outage if it is over.
+    fn answered(&self, verb: Verb, target: &Target, status: StatusCode) {
+        let Some(failing) = &self.failing else { return };
+        if failing.answered(verb, target, status, Instant::now()) {
+            self.breaker.wake();
+        }
     }
 
     async fn send(&self, ask: Ask) -> Result<Response<Body>, Unreachable> {

@@ -459,13 +459,17 @@ fn mandatory(modules: &[MandatoryFact]) -> (&'static str, String) {
     if !problems.is_empty() {
         return (conditions::MANDATORY_FAILED, problems.join("; "));
     }
-    let names =
-        |modules: &[&MandatoryFact]| modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>().join(", ");
     let (ready, waiting): (Vec<_>, Vec<_>) = modules.iter().partition(|module| module.state().0 == State::Ready);
     if waiting.is_empty() {
-        return (conditions::MANDATORY_READY, format!("mandatory modules are ready: {}", names(&ready)));
+        let names: Vec<&str> = ready.iter().map(|module| module.name.as_str()).collect();
+        return (conditions::MANDATORY_READY, format!("mandatory modules are ready: {}", names.join(", ")));
     }
-    (conditions::MANDATORY_PROCESSING, format!("waiting for mandatory modules: {}", names(&waiting)))
+    let waits = |module: &&MandatoryFact| match module.manifest.as_deref().and_then(waits_for) {
+        Some(waits) => format!("{} ({waits})", module.name),
+        None => module.name.clone(),
+    };
+    let waiting: Vec<String> = waiting.iter().map(waits).collect();
+    (conditions::MANDATORY_PROCESSING, format!("waiting for mandatory modules: {}", waiting.join(", ")))
 }
 
 /// The state and message of the Kyma. Errors come first, then warnings, then modules in progress;

@@ -2,8 +2,8 @@
 //!
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
 //! measure comparisons, `git` the time from a push to KCP, `agent` measures reviews, `listener` the receipt of events,
-//! `render` the effect of a slow override, `repository` what large and hostile repositories cost, and `watch` the time
-//! from a change in a runtime to the reaction of the daemon.
+//! `render` the effect of a slow override, `render-offline` the rendering of a fleet, `repository` what large and
+//! hostile repositories cost, and `watch` the time from a change in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
@@ -15,6 +15,7 @@ mod listener;
 mod offline;
 mod process;
 mod render;
+mod render_offline;
 mod report;
 mod repository;
 mod serve;
@@ -42,6 +43,7 @@ enum Command {
     Git(git::Arguments),
     Listener(listener::Arguments),
     Render(render::Arguments),
+    RenderOffline(render_offline::Arguments),
     Repository(repository::Arguments),
     Serve(serve::Arguments),
     Watch(watch::Arguments),
@@ -58,6 +60,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::Git(arguments) => runtime.block_on(git::measure(arguments)),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
         Command::Render(arguments) => runtime.block_on(render::measure(arguments)),
+        Command::RenderOffline(arguments) => render_offline::run(arguments),
         Command::Repository(arguments) => runtime.block_on(repository::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
         Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Body;
+use http::{Response, StatusCode};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -58,6 +60,7 @@ pub struct Served {
     kubeconfig: Kubeconfig,
     acceptor: TlsAcceptor,
     frozen: watch::Sender<bool>,
+    failing: watch::Sender<Option<StatusCode>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -79,9 +82,9 @@ impl Server {
             authority: authority.pem().to_owned(),
             credentials: Credentials::Certificate(admin),
         };
-        let frozen = watch::Sender::new(false);
+        let (frozen, failing) = (watch::Sender::new(false), watch::Sender::new(None));
         let (server, name, tasks) = (self.clone(), name.to_owned(), Mutex::default());
-        let served = Served { server, name, port, authority, kubeconfig, acceptor, frozen, tasks };
+        let served = Served { server, name, port, authority, kubeconfig, acceptor, frozen, failing, tasks };
         served.serve(listener);
         Ok(served)
     }
@@ -120,6 +123,12 @@ impl Served {
         self.frozen.send_replace(false);
     }
 
+    /// From now on, answers every request with this status and without a body, as a load balancer does that has no
+    /// server left behind it; `None` ends that. Open watches continue.
+    pub fn fail(&self, status: Option<StatusCode>) {
+        self.failing.send_replace(status);
+    }
+
     /// Stops it like a crash, with all its connections: new ones are refused. Its objects stay.
     pub async fn stop(&self) {
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -138,7 +147,8 @@ impl Served {
     }
 
     fn serve(&self, listener: TcpListener) {
-        let accepting = accept(listener, self.acceptor.clone(), self.server.clone(), self.frozen.subscribe());
+        let moods = Moods { frozen: self.frozen.subscribe(), failing: self.failing.subscribe() };
+        let accepting = accept(listener, self.acceptor.clone(), self.server.clone(), moods);
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(accepting);
     }
 
@@ -184,14 +194,21 @@ fn acceptor(authority: &Authority) -> Result<TlsAcceptor, Error> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
+/// How a server behaves now.
+#[derive(Clone)]
+struct Moods {
+    frozen: watch::Receiver<bool>,
+    failing: watch::Receiver<Option<StatusCode>>,
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, moods: Moods) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // Without a free file descriptor, `accept` fails; the next one may succeed.
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, acceptor.clone(), server.clone(), frozen.clone()));
+                    connections.spawn(connection(stream, acceptor.clone(), server.clone(), moods.clone()));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -199,18 +216,26 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, fr
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, moods: Moods) {
     // A client that is gone, or does not speak TLS, needs no handling.
     let _ = stream.set_nodelay(true);
-    thawed(frozen.clone()).await;
+    thawed(moods.frozen.clone()).await;
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let user = stream.get_ref().1.peer_certificates().and_then(|chain| user_of(chain.first()?));
     let service = Service::new(server, user);
     let service = TowerToHyperService::new(tower::service_fn(move |request| {
-        let (service, frozen) = (service.clone(), frozen.clone());
+        let (service, moods) = (service.clone(), moods.clone());
         async move {
-            thawed(frozen).await;
-            service.oneshot(request).await
+            thawed(moods.frozen).await;
+            let failing = *moods.failing.borrow();
+            match failing {
+                None => service.oneshot(request).await,
+                Some(status) => {
+                    let mut answer = Response::new(Body::empty());
+                    *answer.status_mut() = status;
+                    Ok(answer)
+                }
+            }
         }
     }));
     let mut builder = auto::Builder::new(TokioExecutor::new());

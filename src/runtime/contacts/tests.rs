@@ -236,6 +236,56 @@ fn probes_of_all_runtimes_have_a_rate_and_those_that_waited_longest_come_first()
     assert_eq!(probed, kymas);
 }
 
+/// How many seconds it takes until a pass is asked for that reports one agent of a fleet as deaf, if its way breaks
+/// just after its mark has come back.
+fn deaf_after(runtimes: u64, probes_max: usize) -> u64 {
+    let contacts = Contacts::new(INTERVAL);
+    let start = Instant::now();
+    let kymas: Vec<Key> = (0..runtimes).map(|number| Key::new("kcp-system", &format!("k{number:04}"))).collect();
+    let (deaf, marks) = (kymas[0].clone(), Cell::new(0));
+    let number = || {
+        marks.set(marks.get() + 1);
+        marks.get()
+    };
+    for kyma in &kymas {
+        contacts.report(kyma, start, None, start);
+    }
+    // The whole fleet is probed once before the way breaks, so that the rate is that of a usual hour.
+    let (mut probed, mut broken_at) = (0, None);
+    for second in 0..3600 {
+        let now = start + SECOND * second;
+        if second % 60 == 0 {
+            kymas.iter().for_each(|kyma| contacts.probe(kyma, now));
+        }
+        let due = contacts.due(now, probes_max, number);
+        assert!(due.probes.len() <= probes_max);
+        if let Some(broken_at) = broken_at.filter(|_| due.news.contains(&deaf)) {
+            return u64::from(second - broken_at);
+        }
+        for Probe { kyma, mark } in due.probes {
+            if kyma == deaf {
+                if broken_at.is_some() {
+                    continue;
+                }
+                probed += 1;
+                broken_at = Some(second).filter(|_| probed == 2);
+            }
+            contacts.echo(&kyma, mark, now);
+            contacts.report(&kyma, start, Some(Way::Heard), now);
+        }
+    }
+    panic!("it was never found");
+}
+
+/// A tenth of each fleet, with a tenth of its rate.
+#[test]
+fn a_deaf_agent_of_a_large_fleet_is_found_as_soon_as_the_rate_of_probes_allows() {
+    assert!(deaf_after(130, 1) <= 3 * 60);
+    let found = deaf_after(500, 1);
+    assert!((8 * 60..=9 * 60).contains(&found), "{found} s: a lost mark is sent again before all others");
+    assert!(deaf_after(500, 4) <= 3 * 60);
+}
+
 #[test]
 fn a_runtime_that_is_gone_is_forgotten() {
     let bench = Bench::heard();

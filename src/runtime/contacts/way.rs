@@ -54,6 +54,15 @@ pub(crate) enum News {
     Restored,
 }
 
+/// Which probes are sent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Turn {
+    /// A mark was lost, and whether the agent is deaf is not decided yet. In a large fleet, all others are late.
+    Doubt,
+    /// Nothing depends on when it is sent.
+    Usual,
+}
+
 /// A mark on its way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -201,18 +210,18 @@ impl Contact {
         }
     }
 
-    /// When a probe became due, if it is now. Only an agent that runs and connects is probed.
-    pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<Instant> {
+    /// Which turn a probe has, and when it became due, if it is now. Only an agent that runs and connects is probed.
+    pub(super) fn probe_due(&self, times: Times, now: Instant) -> Option<(Turn, Instant)> {
         let (ready, _) = self.reported?;
         if !self.is_alive(times, now) || self.is_refused(times, now) {
             return None;
         }
-        let since = match self.sent {
-            Some(sent) if sent.times < TRIES => sent.last + times.answer,
-            Some(sent) => sent.last + times.deaf_retry,
-            None => self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval),
+        let (turn, since) = match self.sent {
+            Some(sent) if sent.times < TRIES => (Turn::Doubt, sent.last + times.answer),
+            Some(sent) => (Turn::Usual, sent.last + times.deaf_retry),
+            None => (Turn::Usual, self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval)),
         };
-        (since <= now).then_some(since)
+        (since <= now).then_some((turn, since))
     }
 
     /// The mark to send now. A mark that has not come back is sent again.

@@ -99,7 +99,7 @@ async fn keep(
 /// Waits for custom resources of users, then deletes the default one. Returns what it waits for.
 ///
 /// Custom resources count in any namespace and in whatever version the runtime serves: once their
-/// CustomResourceDefinition is deleted, they are lost. `holding` gets those of the module's own kind.
+/// CustomResourceDefinition is deleted, they are lost. `holding` gets those that are waited for.
 async fn remove_module_resources(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
@@ -109,9 +109,9 @@ async fn remove_module_resources(
     let kinds = target.cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
         let present = target.cluster.list_served(kind).await?;
-        let waiting = decide::users_resources(manifest, target.manifests, &present);
-        if waiting.is_some() {
-            return Ok(waiting);
+        if let Some((waiting, of_users)) = decide::users_resources(manifest, target.manifests, &present) {
+            *holding = of_users;
+            return Ok(Some(waiting));
         }
     }
     let Some(resource) = resource else { return Ok(None) };

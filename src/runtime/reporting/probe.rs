@@ -26,19 +26,17 @@ use crate::{
 
 /// How often to look for due probes.
 const TICK: Duration = Duration::from_secs(1);
-/// Most probes of all runtimes in one [`TICK`]. So 1,300 runtimes are probed at the default interval, and 5,000 every
-/// eight minutes: each probe costs a request to a runtime and an event.
-const PROBES_MAX: usize = 10;
 /// Limit of one probe. An API server waits five seconds for an agent that does not answer.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Sends probes, and asks for passes where the status no longer says what they have shown. Never ends.
-pub(crate) async fn run(context: Arc<Context>) {
+/// Sends probes, at most `probes_max` in one [`TICK`], and asks for passes where the status no longer says what they
+/// have shown. Never ends.
+pub(crate) async fn run(context: Arc<Context>, probes_max: usize) {
     let mut probes = JoinSet::new();
     loop {
         tokio::time::sleep(TICK).await;
         while probes.try_join_next().is_some() {}
-        let due = context.contacts.due(Instant::now(), PROBES_MAX, ambient::number);
+        let due = context.contacts.due(Instant::now(), probes_max, ambient::number);
         for kyma in due.news {
             context.queue.push(Subject::Runtime(kyma), Trigger::Changed);
         }

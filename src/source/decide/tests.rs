@@ -102,7 +102,7 @@ fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
     let mut check = |condition: Option<(&str, &str)>, history, expected: bool| {
         source.status = condition.map(|(scope, settled)| {
             let condition = json!({
-                "type": status::SCOPE, "status": settled, "reason": "Test", "message": scope,
+                "type": status::SCOPE, "status": settled, "reason": format!("Test:{scope}"), "message": "a sentence",
                 "lastTransitionTime": "2024-05-01T00:00:00Z",
             });
             serde_json::from_value(json!({ "conditions": [condition] })).unwrap()

@@ -226,6 +226,15 @@ impl Server {
         }
     }
 
+    /// Cuts all connections to a simulated one. From then on, it answers every request with this status, as a load
+    /// balancer does that has no server left behind it; `None` ends that.
+    pub(crate) async fn fail(&self, status: Option<http::StatusCode>) {
+        let Server::Simulated(server) = self else { panic!("only a simulated server fails on demand") };
+        server.served.stop().await;
+        server.served.fail(status);
+        server.served.start_again().await.expect("its port is free");
+    }
+
     /// From now on, a simulated one answers reads and writes of the object with this name as if this field of it were
     /// `value`; `None` ends that. Watches are not concerned.
     pub(crate) fn spoil(&self, name: &str, field: Option<(&'static str, Value)>) {

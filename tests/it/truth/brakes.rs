@@ -306,6 +306,18 @@ async fn custom_resources_of_users_keep_their_definition_and_the_message_names_t
                 == "waiting for module crs deletion: Thing.example.org default/mine (and 1 more)"
         })
         .await;
+    // What Lifecycle Manager has no text for: what is missing, and since when.
+    let waits = "the deletion of Thing.example.org default/mine (and 1 more) by their users";
+    let says = |kyma: &Value| {
+        let conditions = kyma["status"]["conditions"].as_array().into_iter().flatten();
+        let mut hints = conditions.filter(|condition| condition["type"] == "tidegate.dev/Hints");
+        let hint = hints.next().and_then(|hint| hint["message"].as_str()).unwrap_or_default().to_owned();
+        hint.starts_with("module cache: waits since 20") && hint.ends_with(&format!(" for {waits}"))
+    };
+    stage.until("the Kyma says what it waits for", &stage.kcp, "Kyma", "kcp-system", "one", says).await;
+    let status = stage.command(&["status"]).await;
+    let text = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(text.contains(waits), "{text}");
     assert!(read(skr, "Thing", "default", "mine").await.is_some());
     for object in [mine("Thing", "mine"), mine("Thing", "other")] {
         let api = api_of(skr, &object).await.expect("a kind that is served");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use serde_json::{Value, json};
 use tidegate_testbed::Extent;
 
@@ -54,26 +55,58 @@ async fn an_outage_is_one_warning_and_its_end_is_noticed_within_seconds() {
     let before = problems(&stage).len();
 
     stage.landscape.kcp.stop().await;
+    is_one_warning(&stage, before, "the connection failed").await;
+    stage.landscape.kcp.start_again().await;
+    ends_within_seconds(&stage).await;
+}
+
+/// A load balancer whose API servers are gone, or one whose storage is: it can be reached, and does nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_answers_only_with_errors_is_an_outage_as_well() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::on_simulated(1, Extent::Controllers, &files, &LEASE).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let before = problems(&stage).len();
+
+    stage.landscape.kcp.fail(Some(StatusCode::SERVICE_UNAVAILABLE)).await;
+    is_one_warning(&stage, before, "it answers only with errors, the last with HTTP status 503").await;
+    stage.landscape.kcp.fail(None).await;
+    ends_within_seconds(&stage).await;
+}
+
+/// The log and `/readyz` say that the control plane cannot be reached, and why; nothing else is said, whatever happens.
+async fn is_one_warning(stage: &Stage, before: usize, cause: &str) {
     let outage = "the control plane cannot be reached; nothing is reconciled";
     eventually("the outage is said", SOON, async || {
-        let said = problems(&stage).into_iter().skip(before).any(|line| line["msg"] == outage);
-        if said { Ok(()) } else { Err("not yet".to_owned()) }
+        let said = problems(stage).into_iter().skip(before);
+        let mut said = said.filter(|line| line["msg"] == outage).map(|line| line["context"]["cause"].to_string());
+        match said.next() {
+            Some(said) if said.contains(cause) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     match stage.ask("health", "/readyz").await {
-        Ok((503, text)) => assert!(text.contains("the control plane cannot be reached since"), "{text}"),
+        Ok((503, text)) => {
+            assert!(text.contains("the control plane cannot be reached since") && text.contains(cause), "{text}");
+        }
         other => panic!("{other:?}"),
     }
     // A commit and passes over everything meanwhile add no line.
     stage.commit("kymas/one.yaml", &kyma_on("fast"));
     holds("nothing else is said", Duration::from_secs(15), async || {
-        let said: Vec<Value> = problems(&stage).into_iter().skip(before).collect();
+        let said: Vec<Value> = problems(stage).into_iter().skip(before).collect();
         if said.len() == 1 { Ok(()) } else { Err(format!("{said:#?}")) }
     })
     .await;
+}
 
-    stage.landscape.kcp.start_again().await;
-    let took = until_applied(&stage, "fast").await;
+/// What waited is applied, and the daemon is ready.
+async fn ends_within_seconds(stage: &Stage) {
+    let took = until_applied(stage, "fast").await;
     assert!(took < SECONDS, "{took:?} after the control plane was back");
     eventually("it is ready again", SOON, async || match stage.ask("health", "/readyz").await {
         Ok((200, _)) => Ok(()),

@@ -171,6 +171,52 @@ fn a_password_in_the_url_of_a_source_file_is_refused_and_not_repeated() {
     }
 }
 
+/// The URL may be in another field, in the file of the option or in that of the repository.
+#[test]
+fn a_password_in_any_field_of_a_source_file_is_not_repeated() {
+    let (folder, repository) = repository(&[]);
+    let (given, own) = (folder.path().join(".git/source.yaml"), folder.path().join(".tidegate/source.yaml"));
+    fs::create_dir_all(folder.path().join(".tidegate")).unwrap();
+    let url = "https://anna:hunter2@git.example.com/l.git";
+    let token = "https://git.example.com/l.git?access_token=hunter2";
+    for spec in [
+        format!("  paths: ['{url}']\n"),
+        format!("  templates: '{url}'\n"),
+        format!("  ref: {{branch: '{token}'}}\n"),
+        format!("  ref: {{tag: '{token}'}}\n"),
+        format!("  ref: {{name: '{token}'}}\n"),
+        format!("  ref: {{commit: '{url}'}}\n"),
+        format!("  interval: '{url}'\n"),
+        format!("  timeout: '{url}'\n"),
+        format!("  onError: '{url}'\n"),
+        format!("  deletionPolicy: '{url}'\n"),
+        format!("  allow: {{kinds: ['{url}']}}\n"),
+        format!("  allow: {{names: ['{url}']}}\n"),
+        format!("  strict: '{url}'\n"),
+        format!("  remote: '{url}'\n"),
+        format!("  allow: {{'{url}'}}\n"),
+    ] {
+        let head = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: a}\nspec:\n";
+        for is_given in [true, false] {
+            let (file, text) = match is_given {
+                true => (&given, format!("{head}  url: https://git.example.com/l.git\n{spec}")),
+                false => (&own, format!("{head}{spec}")),
+            };
+            fs::write(file, text).unwrap();
+            let path = file.to_str().unwrap();
+            for command in [&["validate", "."][..], &["render", "."], &["diff", "--from", "HEAD"]] {
+                let option: &[&str] = if is_given { &["--source-file", path] } else { &[] };
+                let (text, code) = printed(&repository, &[command, option].concat());
+                assert_ne!(code, 0, "{command:?} {spec}: {text}");
+                let place = if is_given { "source.yaml:6:" } else { "source.yaml:5:" };
+                assert!(text.contains(place), "{command:?} {spec}: {text}");
+                assert!(!text.contains("hunter2") && !text.contains("anna"), "{command:?} {spec}: {text}");
+            }
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
+
 /// The objects of all runtimes are never in memory at once.
 #[test]
 fn render_of_a_fleet_needs_little_memory() {

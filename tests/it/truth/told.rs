@@ -142,6 +142,12 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
     "status": {"state": "Error", "conditions": [
         condition("tidegate.dev/Route", "False", "NotConfigured", "there is no Gateway"),
     ]}});
+    let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+    "metadata": {"name": "four", "namespace": namespace}, "spec": {"url": "https://git.example.org/l"},
+    "status": {"appliedRevision": "main@sha1:0a1b", "conditions": [
+        condition("Ready", "False", "Suspended", "suspended by alice: audit"),
+        condition("tidegate.dev/Scope", "True", "Settled:0a1b", "no change has left objects to prune"),
+    ]}});
     for (object, plural, expected) in [
         (&kyma, "kymas", "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=by alice: audit"),
         (
@@ -151,13 +157,15 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
              Message=waiting for resources to become ready",
         ),
         (&watcher, "watchers", "Name=three State=Error Reason=there is no Gateway"),
+        (&source, "gitsources", "Name=four Ready=False Status=suspended by alice: audit Revision=main@sha1:0a1b"),
     ] {
         harness::apply(&client, object).await;
         let api = harness::api_of(&client, object).await.expect("a kind that is served");
         let name = object["metadata"]["name"].as_str().expect("a name");
         let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
         api.patch_status(name, &Default::default(), &status).await.expect("a status");
-        let path = format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{namespace}/{plural}");
+        let version = object["apiVersion"].as_str().expect("a version");
+        let path = format!("/apis/{version}/namespaces/{namespace}/{plural}");
         let request = Request::get(path).header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io");
         let table: Value = client.request(request.body(Vec::new()).expect("a request")).await.expect("a table");
         let columns = table["columnDefinitions"].as_array().expect("columns").iter();

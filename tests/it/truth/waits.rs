@@ -67,3 +67,31 @@ async fn a_module_that_waits_names_the_object_and_what_it_lacks() {
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(text.contains("next: module mailer: waits since ") && text.contains(lacks), "{text}");
 }
+
+/// A mandatory module takes no part in the state of its Kyma, so a condition of its own says what it waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mandatory_module_that_waits_names_the_object_as_well() {
+    let mut files = stage::files(1);
+    files.extend(stage::module("guard", "1.0.0", "one"));
+    files.push(("modules/guard/1.0.0/objects/workload.yaml".to_owned(), DEPLOYMENT.to_owned()));
+    let release = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {name: guard, \
+                   namespace: kcp-system}\nspec: {moduleName: guard, ocmComponentName: example.org/module/guard, \
+                   mandatory: {version: 1.0.0}}\n";
+    files.push(("modules/guard/release.yaml".to_owned(), release.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    stage.start();
+    let container = json!({"name": "main", "image": "registry.example/cache:1", "imageID": "", "restartCount": 0,
+        "ready": false, "started": false, "state": {"waiting": {"reason": "ErrImagePull"}}});
+    pod_says(&stage, &container).await;
+
+    let lacks = "Deployment kyma-system/cache: the image `registry.example/cache:1` of container main cannot be pulled";
+    let says = |kyma: &Value| {
+        let said = condition(kyma, "tidegate.dev/MandatoryModules");
+        said.starts_with("waiting for mandatory modules: guard (waits since 20") && said.ends_with(&format!("{lacks})"))
+    };
+    stage.until("the Kyma says what it waits for", &stage.kcp, "Kyma", "kcp-system", "one", says).await;
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("waiting for mandatory modules: guard (waits since ") && text.contains(lacks), "{text}");
+}

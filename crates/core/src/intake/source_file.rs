@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::code;
+use super::{code, terms::field_problem};
 use crate::{
     api::{self, git_source::GitSourceSpec},
     diagnostic::{Diagnostic, Place},
@@ -114,6 +114,8 @@ impl SourceFile {
     fn differs(&self, path: &[PathPart], theirs: &Value, own: &Value) -> Diagnostic {
         let shown = |value: &Value| match value {
             Value::Null => "nothing".to_owned(),
+            // In the wrong field, it may contain a password.
+            value if value.to_string().contains("://") => "a value with a URL".to_owned(),
             value => format!("`{}`", shortened(&value.to_string())),
         };
         let message =
@@ -234,10 +236,11 @@ fn parse(path: &Arc<str>, file: &File, is_applied: bool) -> Result<SourceFile, D
         value["metadata"]["name"] = "source".into();
     }
     if let Some(violation) = schema().and_then(|schema| schema.check(&value).into_iter().next()) {
-        return Err(problem(node.key_position(&violation.path), violation.message));
+        return Err(problem(node.key_position(&violation.path), field_problem(&violation, &value)));
     }
+    // The error would repeat a value.
     let mut spec_of: GitSourceSpec = serde_json::from_value(value["spec"].take())
-        .map_err(|error| problem((1, 1), format!("it is not a valid GitSource: {error}")))?;
+        .map_err(|_| problem((1, 1), "the GitSource does not match its type".to_owned()))?;
     spec_of.url = String::new();
     let positions = Arc::new(yaml::Positions::from_node(node));
     Ok(SourceFile { spec: spec_of, name, namespace, path: Arc::clone(path), written: spec, positions })

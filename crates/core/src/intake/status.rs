@@ -37,10 +37,14 @@ pub const STALLED: &str = "Stalled";
 pub const RECEIVED: &str = "Received";
 /// Reason of [`READY`] of a suspended source.
 pub const SUSPENDED: &str = "Suspended";
-/// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
-/// when nothing is left to prune, so that a restart does not forget that a change needs a
-/// confirmation.
+/// The scope of the source: a digest of URL, ref and paths, in the reason after a colon. It only
+/// follows a change when nothing is left to prune, so that a restart does not forget that a change
+/// needs a confirmation.
 pub const SCOPE: &str = "tidegate.dev/Scope";
+/// Reason of [`SCOPE`], before the digest, if nothing is left to prune.
+const SETTLED: &str = "Settled";
+/// Reason of [`SCOPE`], before the digest, while objects to prune remain.
+const CHANGED: &str = "Changed";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
@@ -238,7 +242,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     } else {
         conditions::remove(&mut all, STALLED);
     }
-    set_scope(&mut all, pass, generation, now);
+    set_scope(&mut all, source, pass, now);
     status.conditions = all;
 
     let Some(decision) = pass.decision else {
@@ -296,11 +300,9 @@ pub fn not_ready(source: &GitSource, reason: &str, message: &str, now: Timestamp
 /// objects then need a confirmation, even if this process ends before it writes anything else.
 pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
-    let (message, settled) = settled_scope(source).unwrap_or((scope, true));
+    let (scope, settled) = settled_scope(source).unwrap_or((scope, true));
     if settled {
-        let generation = source.metadata.generation;
-        let now = Time(seconds(now));
-        conditions::set(&mut status.conditions, SCOPE, Status::False, "Changed", message, generation, &now);
+        record_scope(&mut status.conditions, scope, false, source.metadata.generation, now);
     }
     status
 }
@@ -320,7 +322,9 @@ pub fn is_settled(status: &GitSourceStatus) -> bool {
 pub fn settled_scope(source: &GitSource) -> Option<(&str, bool)> {
     let conditions = &source.status.as_ref()?.conditions;
     let scope = conditions.iter().find(|condition| condition.type_ == SCOPE)?;
-    Some((scope.message.as_str(), scope.status == "True"))
+    // Earlier versions wrote the digest into the message.
+    let digest = scope.reason.split_once(':').map_or(scope.message.as_str(), |(_, digest)| digest);
+    Some((digest, scope.status == "True"))
 }
 
 /// The value of the annotation that requests a reconcile.
@@ -553,22 +557,42 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
 }
 
 /// Keeps the old scope while its change still needs a confirmation.
-fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Option<i64>, now: Timestamp) {
+fn set_scope(conditions: &mut Vec<Condition>, source: &GitSource, pass: &Pass<'_>, now: Timestamp) {
+    let generation = source.metadata.generation;
     let Some(decision) = pass.decision else { return };
-    if pass.fetched != &Fetched::Done || pass.refused {
+    // Settings that are invalid have no scope.
+    if pass.fetched != &Fetched::Done || pass.refused || pass.scope.is_empty() {
         return;
     }
     let open = decision.waiting.values().any(|wait| !matches!(wait, Wait::Kept | Wait::Tool(_)));
     match (pass.moved, open) {
         (true, true) => {
-            let old = conditions.iter().find(|condition| condition.type_ == SCOPE);
-            let message = old.map_or_else(|| pass.scope.to_owned(), |condition| condition.message.clone());
-            conditions::set(conditions, SCOPE, Status::False, "Changed", &message, generation, &Time(now));
+            let old = settled_scope(source).map_or(pass.scope, |(scope, _)| scope);
+            record_scope(conditions, old, false, generation, now);
         }
-        (true, false) | (false, _) => {
-            conditions::set(conditions, SCOPE, Status::True, "Settled", pass.scope, generation, &Time(now));
-        }
+        (true, false) | (false, _) => record_scope(conditions, pass.scope, true, generation, now),
     }
+}
+
+/// Records the scope for which everything is pruned, or for which objects to prune remain. `now` is in seconds.
+fn record_scope(
+    conditions: &mut Vec<Condition>,
+    scope: &str,
+    is_settled: bool,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (reason, message) = if is_settled {
+        (SETTLED, "no change of URL, ref or paths has left objects to prune")
+    } else {
+        (
+            CHANGED,
+            "URL, ref or paths changed, or the branch was rewritten, and objects to prune remain; Applied says how to \
+             confirm their prune",
+        )
+    };
+    let reason = format!("{reason}:{scope}");
+    conditions::set(conditions, SCOPE, is_settled.into(), &reason, message, generation, &Time(seconds(now)));
 }
 
 /// Records what is known of deliveries. `is_written` says whether the status is written anyway.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Policy;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     evidence::Guards,
     object::{Digest, DisplayPath, PathPart},
     revision::Oid,
-    schema::{Violation, ViolationKind, duration_nanoseconds},
+    schema::{Violation, ViolationKind, cut, duration_nanoseconds},
     version_range::VersionRange,
 };
 
@@ -100,18 +100,56 @@ pub struct Terms {
     pub spec: GitSourceSpec,
 }
 
-/// What is wrong with a field of a GitSource, in a message. Does not repeat a URL, which may contain a password.
-pub fn field_problem(violation: &Violation) -> String {
-    let field = DisplayPath(&violation.path);
-    let is_url =
-        matches!(&violation.path[..], [PathPart::Key(spec), PathPart::Key(url)] if spec == "spec" && url == "url");
-    match violation.kind {
+/// What is wrong with a field of a GitSource, in a message. `source` is the whole object. Repeats no value: a URL may
+/// be in the wrong field, and contain a password.
+pub fn field_problem(violation: &Violation, source: &Value) -> String {
+    let Violation { path, kind, message, .. } = violation;
+    // A missing value can make a key of the URL.
+    let is_plain = |part: &PathPart| !matches!(part, PathPart::Key(key) if !key.chars().all(is_of_field_name));
+    let (path, last) = match path.split_last() {
+        Some((last, rest)) if !is_plain(last) => (rest, "a field has an invalid name".to_owned()),
+        _ => (&path[..], without_values(message, value_at(source, path))),
+    };
+    let field = DisplayPath(path);
+    let is_url = matches!(path, [PathPart::Key(spec), PathPart::Key(url)] if spec == "spec" && url == "url");
+    match kind {
         ViolationKind::Pattern if is_url => format!(
             "{field} must be an https:// URL without user name, password, `?` and `#`, or an absolute path; put \
              credentials into the Secret that spec.secretRef names"
         ),
-        _ => format!("{field}: {}", violation.message),
+        ViolationKind::Duplicate => format!("{field}: the list already contains this item"),
+        ViolationKind::UnknownField { .. }
+        | ViolationKind::Required
+        | ViolationKind::Type
+        | ViolationKind::Null
+        | ViolationKind::Format
+        | ViolationKind::Pattern
+        | ViolationKind::Enum
+        | ViolationKind::TooShort
+        | ViolationKind::TooLong
+        | ViolationKind::Range
+        | ViolationKind::Combination
+        | ViolationKind::Rule
+        | ViolationKind::Tolerated
+        | ViolationKind::Metadata => format!("{field}: {last}"),
     }
+}
+
+fn is_of_field_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/')
+}
+
+fn value_at<'a>(source: &'a Value, path: &[PathPart]) -> Option<&'a Value> {
+    path.iter().try_fold(source, |value, part| match part {
+        PathPart::Key(key) => value.get(key.as_str()),
+        PathPart::Index(index) => value.get(*index),
+    })
+}
+
+/// The message about a value, which it does not repeat.
+fn without_values(message: &str, value: Option<&Value>) -> String {
+    let Some(Value::String(text)) = value else { return message.to_owned() };
+    message.replacen(&format!("`{}`", cut(text)), "the value", 1)
 }
 
 /// Why the settings of a GitSource are invalid.

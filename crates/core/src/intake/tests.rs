@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
+use crate::conditions;
 use crate::intake::status::{Fetched, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
@@ -432,6 +433,31 @@ fn a_changed_scope_is_remembered_until_nothing_is_left_to_prune() {
     world.policy.confirmed = Some(COMMIT.to_owned());
     source.status = Some(world.status(&source, &Fetched::Done, "new"));
     assert_eq!(status::settled_scope(&source), Some(("new", true)));
+}
+
+#[test]
+fn the_condition_about_the_scope_is_a_sentence_and_one_of_an_earlier_version_is_understood() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    let scope = |source: &GitSource| {
+        let conditions = &source.status.as_ref().unwrap().conditions;
+        let found = conditions::find(conditions, status::SCOPE).unwrap();
+        (found.reason.clone(), found.message.clone())
+    };
+    let mut source = source();
+    source.status = Some(world.status(&source, &Fetched::Done, "0a1b"));
+    let (reason, message) = scope(&source);
+    assert_eq!(reason, "Settled:0a1b");
+    assert_eq!(message, "no change of URL, ref or paths has left objects to prune");
+
+    let conditions = &mut source.status.as_mut().unwrap().conditions;
+    let found = conditions.iter_mut().find(|found| found.type_ == status::SCOPE).unwrap();
+    (found.reason, found.message) = ("Settled".to_owned(), "0a1b".to_owned());
+    assert_eq!(status::settled_scope(&source), Some(("0a1b", true)));
+    world.moved = true;
+    source.status = Some(world.status(&source, &Fetched::Done, "2c3d"));
+    let (reason, message) = scope(&source);
+    assert_eq!(reason, "Changed:0a1b", "what is pruned belongs to the former scope");
+    assert!(message.contains("objects to prune remain") && !message.contains("0a1b"), "{message}");
 }
 
 #[test]

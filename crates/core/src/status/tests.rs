@@ -374,6 +374,19 @@ fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma
     let hint = format!("module cache: waits since 1970-01-01T00:00:05Z for {what}");
     assert_eq!(conditions::message(&kyma.conditions, conditions::HINTS), Some(hint.as_str()));
 
+    let of = |name: &str, manifest: &Manifest| MandatoryFact {
+        name: name.to_owned(),
+        refused: None,
+        manifest: Some(Arc::new(manifest.clone())),
+    };
+    let mandatory = vec![of("cache", &waiting), of("mailer", &manifest("Processing")), of("proxy", &manifest("Ready"))];
+    let facts_of_kyma = Facts { mandatory: Some(mandatory), ..done(vec![install("Ready")]) };
+    let kyma = check(&facts_of_kyma, State::Ready, "kyma is ready");
+    let said = conditions::find(&kyma.conditions, conditions::MANDATORY_MODULES).unwrap();
+    let expected =
+        format!("waiting for mandatory modules: cache (waits since 1970-01-01T00:00:05Z for {what}), mailer");
+    assert_eq!(said.message, expected);
+
     let ended = super::manifest(&waiting, &facts(WaitFact::Nothing), at(9));
     assert!(conditions::find(&ended.conditions, conditions::WAITS_FOR).is_none());
 }

@@ -58,7 +58,7 @@ pub(super) struct Arguments {
 /// The resources that a process used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Usage {
-    wall: Duration,
+    pub(super) wall: Duration,
     pub(super) cpu: Duration,
     /// Peak of resident memory, in bytes.
     pub(super) peak: u64,
@@ -202,8 +202,7 @@ fn remove(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for the end of a process. The system keeps its usage until `wait` is called.
-/// Waits for a process. Returns what it has used.
+/// Waits for the end of a process, and returns what it has used. The system keeps its usage until `wait` is called.
 pub(super) fn measure(mut child: Child) -> anyhow::Result<Usage> {
     let begun = Instant::now();
     let (mut usage, pid) = (Usage::default(), child.id());

@@ -82,10 +82,16 @@ pub(super) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&
     kinds.iter().filter(|kind| !is_default(kind)).collect()
 }
 
-/// The message while users have custom resources of a kind that the module defines; none if `present` has none of
-/// theirs.
-pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], present: &[Metadata]) -> Option<String> {
-    first_of_users(manifest, siblings, present).map(|first| waiting_for(&first))
+/// The message while users have custom resources of a kind that the module defines, and what it waits for; none if
+/// `present` has none of theirs.
+pub(super) fn users_resources(
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+    present: &[Metadata],
+) -> Option<(String, WaitFact)> {
+    let theirs: Vec<&Metadata> = of_users(manifest, siblings, present).collect();
+    let first = first_and_more(theirs.iter().copied())?;
+    Some((waiting_for(&first), deletion_of(theirs.into_iter())))
 }
 
 /// The first custom resource of users, where it is, and how many more there are; none if `present` has none of theirs.
@@ -95,14 +101,22 @@ pub(in crate::runtime::manifest) fn first_of_users(
     siblings: &[Arc<Manifest>],
     present: &[Metadata],
 ) -> Option<String> {
-    let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
-    let is_of_users = |metadata: &&Metadata| {
+    first_and_more(of_users(manifest, siblings, present))
+}
+
+fn of_users<'a>(
+    manifest: &'a Manifest,
+    siblings: &'a [Arc<Manifest>],
+    present: &'a [Metadata],
+) -> impl Iterator<Item = &'a Metadata> {
+    let is_recorded = move |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
+    let is_of_users = move |metadata: &&Metadata| {
         !metadata.is_owned
             && metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR)
             && !recorded::inventory(manifest).contains(&metadata.id)
             && !is_recorded(&metadata.id)
     };
-    first_and_more(present.iter().filter(is_of_users))
+    present.iter().filter(is_of_users)
 }
 
 /// The first of some custom resources, where it is, and how many more there are; none if there are none.
@@ -142,9 +156,18 @@ pub(super) fn module_resources<'a>(
 
 /// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are.
 pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitFact {
-    let mut others = present.iter().filter(|metadata| Some(&metadata.id) != default);
-    let Some(first) = others.next() else { return WaitFact::Nothing };
-    WaitFact::For(format!("the deletion of {}{} by their users", first.id, more(1 + others.count())))
+    deletion_of(present.iter().filter(|metadata| Some(&metadata.id) != default))
+}
+
+/// The first of the custom resources that are to go, how many more there are, and what holds the first one.
+fn deletion_of<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> WaitFact {
+    let Some(first) = resources.next() else { return WaitFact::Nothing };
+    let held = match (first.deleting, &first.finalizers[..]) {
+        (false, _) => " by their users".to_owned(),
+        (true, []) => String::new(),
+        (true, finalizers) => format!("; the finalizers of the first one remain: {}", finalizers.join(", ")),
+    };
+    WaitFact::For(format!("the deletion of {}{}{held}", first.id, more(1 + resources.count())))
 }
 
 /// The message while the default custom resource is being deleted.

@@ -106,3 +106,42 @@ fn without_it_the_only_source_of_the_folder_is_taken_by_commands() {
     assert_eq!(SourceFile::find(&all).unwrap().unwrap().spec.paths, ["b"]);
     assert_eq!(SourceFile::find(&snapshot(&[("a.yaml", "")])), Ok(None));
 }
+
+/// A URL with a password may be in a field where it does not belong.
+#[test]
+fn no_value_of_a_field_is_repeated() {
+    for (written, line, expected) in [
+        ("  paths: [\"https://anna:hunter2@git.example.org/a\"]\n", 5, "spec.paths[0]: the value does not match the"),
+        ("  templates: https://hunter2@git.example.org/a\n", 5, "spec.templates: the value does not match the pattern"),
+        (
+            "  ref: {branch: \"https://git.example.org/a?token=hunter2\"}\n",
+            5,
+            "spec.ref.branch: the value does not match",
+        ),
+        ("  interval: hunter2\n", 5, "spec.interval: the value does not match the pattern"),
+        ("  onError: hunter2\n", 5, "spec.onError: the value is not one of `Withhold`, `RefuseRevision`"),
+        (
+            "  allow: {namespaces: [\"anna:hunter2@git.example.org\"]}\n",
+            5,
+            "spec.allow.namespaces[0]: the value does not",
+        ),
+        ("  password: hunter2\n", 5, "unknown field `password`"),
+        ("  allow: {\"https://anna:hunter2@git.example.org/a\"}\n", 5, "spec.allow: a field has an invalid name"),
+        ("  https://anna:hunter2@git.example.org/a\n", 4, "spec: must be a mapping, not a string"),
+    ] {
+        let found = SourceFile::read(&snapshot(&[(".tidegate/source.yaml", &file(written))])).unwrap_err();
+        assert!(found.message.contains(expected), "{written}: {found:?}");
+        assert!(!format!("{found:?}").contains("hunter2"), "{written}: {found:?}");
+        assert_eq!(found.place.as_ref().unwrap().line, line, "{found:?}");
+    }
+    let named =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: 'anna:hunter2@git.example.org:a'}\n";
+    let found = SourceFile::read(&snapshot(&[(".tidegate/source.yaml", named)])).unwrap_err();
+    assert!(found.message.starts_with("metadata.name: ") && !found.message.contains("hunter2"), "{found:?}");
+    // Patterns of ignored files may be anything.
+    check(
+        "  ignore: ['https://anna:hunter2@git.example.org/a']\n",
+        "",
+        &[(5, "the GitSource has nothing as `spec.ignore`, and this file a value with a URL")],
+    );
+}

@@ -141,10 +141,26 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
         (vec![], None),
         (vec![of_module.clone(), labelled.clone(), controlled.clone()], None),
         (vec![controlled, mine.clone()], Some(one.to_owned())),
-        (vec![mine, yours, labelled], Some(format!("{one} (and 1 more)"))),
+        (vec![mine.clone(), yours.clone(), labelled], Some(format!("{one} (and 1 more)"))),
     ] {
         let siblings = [Arc::new(manifest())];
-        assert_eq!(users_resources(&manifest(), &siblings, &present), expected);
+        let found = users_resources(&manifest(), &siblings, &present);
+        assert_eq!(found.map(|(message, _)| message), expected);
+    }
+    let held = Metadata { finalizers: vec!["example.org/a".to_owned(), "example.org/b".to_owned()], ..yours.clone() };
+    for (present, expected) in [
+        (vec![mine.clone()], "the deletion of Cache kyma-system/mine by their users"),
+        (vec![mine.clone(), held.clone()], "the deletion of Cache kyma-system/mine (and 1 more) by their users"),
+        (vec![yours], "the deletion of Cache kyma-system/yours"),
+        (
+            vec![held, mine],
+            "the deletion of Cache kyma-system/yours (and 1 more); the finalizers of the first one remain: \
+             example.org/a, example.org/b",
+        ),
+    ] {
+        let found = users_resources(&manifest(), &[], &present);
+        assert_eq!(found.map(|(_, fact)| fact), Some(WaitFact::For(expected.to_owned())));
+        assert_eq!(holding(None, &present), WaitFact::For(expected.to_owned()));
     }
     let kinds = ["Cache", "Letter"].map(|kind| Kind::new(Gvk::new("example.org", "v1", kind), "any", true));
     let others = |default: Option<&Gvk>| -> Vec<String> {
