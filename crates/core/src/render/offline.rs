@@ -135,7 +135,7 @@ impl Assumptions {
     pub fn unknown_key(&self) -> Option<&str> {
         let known = |key: &&String| {
             let fixed = [live::GATEWAYS, live::GATEWAY_HOSTS, live::CA_BUNDLE].contains(&key.as_str());
-            fixed || key.starts_with(live::UID_OF)
+            fixed || [live::UID_OF, live::DATA_OF, live::MOUNTS_OF].iter().any(|prefix| key.starts_with(prefix))
         };
         self.0.keys().find(|key| !known(key)).map(String::as_str)
     }

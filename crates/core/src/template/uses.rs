@@ -12,6 +12,8 @@ pub struct Uses {
     watchers: usize,
     templates: usize,
     releases: usize,
+    /// Resources of kcp landscapes. Each has at least one object of most templates.
+    setup: usize,
 }
 
 // === impl Uses ===
@@ -41,6 +43,12 @@ impl Uses {
             Template::VirtualService => self.watchers,
             Template::ModuleTemplate => self.templates,
             Template::ModuleReleaseMeta => self.releases,
+            Template::SetupCertificate
+            | Template::SetupDeployment
+            | Template::SetupIssuer
+            | Template::SetupPathMapping
+            | Template::SetupSecret
+            | Template::SetupService => self.setup,
             // Each runtime has one.
             Template::Certificate
             | Template::GardenerCertificate

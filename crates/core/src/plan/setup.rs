@@ -1,0 +1,324 @@
+//! What a kcp landscape consists of: for each of its resources the issuers, certificates, Secrets, Deployments and
+//! Services, and what each Deployment waits for.
+//!
+//! Everything has the names, labels, keys, paths and arguments of kcp-operator, so that its installations can be taken
+//! over in place. `docs/kcp.md` lists the differences. What only a cluster knows is an argument ([`Known`]): this
+//! module reads no cluster, and its plans contain no secret data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::setup::{CacheServer, CommonShardSpec, FrontProxy, Kubeconfig, LocalRef, RootShard, Shard, VirtualWorkspace},
+    name::Key,
+};
+
+mod certificate;
+mod kubeconfig;
+mod name;
+mod proxy;
+mod rule;
+mod server;
+mod version;
+mod workload;
+
+pub use self::{
+    certificate::{Certificate, Issuer},
+    kubeconfig::{Credentials, FileKubeconfig},
+    name::{host, setup_mark},
+    rule::problems,
+    version::{DEFAULT_TAG, Feature, KcpVersion},
+    workload::{Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
+};
+
+/// The kinds of kcp landscapes, in the order of apply. Deletion uses the reverse order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The cache that shards share.
+    CacheServer,
+    /// The first shard.
+    RootShard,
+    /// The entrance of users.
+    FrontProxy,
+    /// One more shard.
+    Shard,
+    /// A server of virtual workspaces.
+    VirtualWorkspace,
+    /// Credentials.
+    Kubeconfig,
+}
+
+/// The resources of kcp landscapes by key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resources {
+    /// RootShards.
+    pub root_shards: BTreeMap<Key, RootShard>,
+    /// Shards.
+    pub shards: BTreeMap<Key, Shard>,
+    /// FrontProxies.
+    pub front_proxies: BTreeMap<Key, FrontProxy>,
+    /// CacheServers.
+    pub cache_servers: BTreeMap<Key, CacheServer>,
+    /// VirtualWorkspaces.
+    pub virtual_workspaces: BTreeMap<Key, VirtualWorkspace>,
+    /// Kubeconfigs.
+    pub kubeconfigs: BTreeMap<Key, Kubeconfig>,
+}
+
+/// What only a cluster knows, as far as it changes which objects exist or what they name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// RootShards whose root CA is not self-signed. Their sub CA Secrets contain a chain, of which only the first
+    /// certificate may be trusted.
+    pub chained: BTreeSet<Key>,
+}
+
+/// The objects of one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The kind of the resource.
+    pub kind: Kind,
+    /// Its namespace and name.
+    pub key: Key,
+    /// The name of the cluster with its Deployment, from annotation `tidegate.dev/cluster`; `None` for the control
+    /// plane.
+    pub cluster: Option<String>,
+    /// Issuers.
+    pub issuers: Vec<Issuer>,
+    /// Certificates, CAs first.
+    pub certificates: Vec<Certificate>,
+    /// Secrets other than those of certificates.
+    pub secrets: Vec<Secret>,
+    /// Path mappings of proxies.
+    pub configs: Vec<Config>,
+    /// Deployments.
+    pub deployments: Vec<Deployment>,
+    /// Services.
+    pub services: Vec<Service>,
+}
+
+/// A Secret that Tidegate writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Secret {
+    /// Its name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Its content.
+    pub content: Content,
+}
+
+/// The content of a Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Key `kubeconfig`: a kubeconfig that names files, so it is no secret.
+    Files(FileKubeconfig),
+    /// Key `kubeconfig`: a kubeconfig with a client certificate.
+    Credentials(Credentials),
+    /// Key `tls.crt`: certificates of these Secrets, in this order.
+    Bundle(Vec<Trust>),
+}
+
+/// Certificates that a bundle contains: key `tls.crt` of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// The Secret.
+    pub secret: String,
+    /// Whether only the first certificate counts.
+    pub only_first: bool,
+}
+
+/// A ConfigMap with the path mappings of a proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+    /// The mappings.
+    pub mappings: Vec<crate::api::setup::PathMapping>,
+}
+
+/// Labels or annotations.
+pub type Labels = BTreeMap<String, String>;
+
+/// Why a resource has no plan. One sentence, the field, and what to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The kind of the resource.
+    pub kind: Kind,
+    /// The resource.
+    pub key: Key,
+    /// The field.
+    pub field: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// All of them, in the order of apply.
+    pub const ALL: [Kind; 6] =
+        [Kind::CacheServer, Kind::RootShard, Kind::FrontProxy, Kind::Shard, Kind::VirtualWorkspace, Kind::Kubeconfig];
+
+    /// The value of `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::CacheServer => "CacheServer",
+            Kind::RootShard => "RootShard",
+            Kind::FrontProxy => "FrontProxy",
+            Kind::Shard => "Shard",
+            Kind::VirtualWorkspace => "VirtualWorkspace",
+            Kind::Kubeconfig => "Kubeconfig",
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Resources ===
+
+impl Resources {
+    /// The Shards of a RootShard, by name.
+    pub fn shards_of<'a>(&'a self, root: &'a Key) -> impl Iterator<Item = (&'a Key, &'a Shard)> {
+        self.shards.iter().filter(|(key, shard)| {
+            key.namespace() == root.namespace() && named(shard.spec.root_shard.reference.as_ref()) == Some(root.name())
+        })
+    }
+
+    /// The plans of all resources, in the order of apply, and why some have none.
+    pub fn plans(&self, known: &Known) -> (Vec<Plan>, Vec<Problem>) {
+        let (mut plans, mut problems) = (Vec::new(), Vec::new());
+        let mut take = |plan: Result<Plan, Problem>| match plan {
+            Ok(plan) => plans.push(plan),
+            Err(problem) => problems.push(problem),
+        };
+        let planner = Planner { resources: self, known };
+        self.cache_servers.iter().for_each(|(key, cache)| take(Ok(planner.cache_server(key, cache))));
+        self.root_shards.iter().for_each(|(key, root)| take(planner.root_shard(key, root)));
+        self.front_proxies.iter().for_each(|(key, proxy)| take(planner.front_proxy(key, proxy)));
+        self.shards.iter().for_each(|(key, shard)| take(planner.shard(key, shard)));
+        self.virtual_workspaces.iter().for_each(|(key, server)| take(planner.virtual_workspace(key, server)));
+        self.kubeconfigs.iter().for_each(|(key, kubeconfig)| take(planner.kubeconfig(key, kubeconfig)));
+        (plans, problems)
+    }
+}
+
+/// Plans the resources of one landscape.
+struct Planner<'a> {
+    resources: &'a Resources,
+    known: &'a Known,
+}
+
+/// A RootShard and its key.
+#[derive(Clone, Copy)]
+struct Root<'a> {
+    key: &'a Key,
+    shard: &'a RootShard,
+}
+
+impl<'a> Planner<'a> {
+    /// The RootShard that a resource refers to.
+    fn root(&self, kind: Kind, key: &Key, reference: Option<&LocalRef>) -> Result<Root<'a>, Problem> {
+        const FIELD: &str = "spec.rootShard.ref.name";
+        let Some(name) = named(reference) else {
+            let message = format!("{kind} {key} names no RootShard");
+            return Err(Problem { kind, key: key.clone(), field: FIELD, message, hint: "name one".to_owned() });
+        };
+        self.root_named(kind, key, name, FIELD)
+    }
+
+    fn root_named(&self, kind: Kind, key: &Key, name: &str, field: &'static str) -> Result<Root<'a>, Problem> {
+        let wanted = Key::new(key.namespace(), name);
+        match self.resources.root_shards.get_key_value(&wanted) {
+            Some((key, shard)) => Ok(Root { key, shard }),
+            None => Err(missing(kind, key, field, "RootShard", &wanted)),
+        }
+    }
+
+    /// The VirtualWorkspace that a shard names.
+    fn virtual_workspace_of(
+        &self,
+        kind: Kind,
+        key: &Key,
+        common: &CommonShardSpec,
+    ) -> Result<Option<&'a VirtualWorkspace>, Problem> {
+        let Some(name) = named(common.kcp_virtual_workspace.as_ref()) else { return Ok(None) };
+        let wanted = Key::new(key.namespace(), name);
+        match self.resources.virtual_workspaces.get(&wanted) {
+            Some(found) => Ok(Some(found)),
+            None => Err(missing(kind, key, "spec.kcpVirtualWorkspace.name", "VirtualWorkspace", &wanted)),
+        }
+    }
+
+    /// Whether only the first certificate of a sub CA Secret may be trusted.
+    fn is_chained(&self, root: Root<'_>) -> bool {
+        self.known.chained.contains(root.key)
+    }
+
+    /// The client CA, as the beginning of a bundle.
+    fn client_ca(&self, root: Root<'_>) -> Trust {
+        Trust { secret: name::sub_ca(root.key.name(), "client"), only_first: self.is_chained(root) }
+    }
+
+    /// The bundle of client CAs: the one of the RootShard, then those that the references name.
+    fn client_cas<'r>(&self, root: Root<'_>, more: impl IntoIterator<Item = Option<&'r LocalRef>>) -> Vec<Trust> {
+        let named = more.into_iter().filter_map(named).map(Trust::whole);
+        [self.client_ca(root)].into_iter().chain(named).collect()
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// All certificates of a Secret.
+    pub fn whole(secret: &str) -> Trust {
+        Trust { secret: secret.to_owned(), only_first: false }
+    }
+}
+
+// === impl Secret ===
+
+impl Secret {
+    fn bundle(name: String, labels: Labels, trusts: Vec<Trust>) -> Secret {
+        Secret { name, labels, content: Content::Bundle(trusts) }
+    }
+
+    /// The key that it has.
+    pub fn data_key(&self) -> &'static str {
+        match self.content {
+            Content::Files(_) | Content::Credentials(_) => "kubeconfig",
+            Content::Bundle(_) => "tls.crt",
+        }
+    }
+}
+
+fn missing(kind: Kind, key: &Key, field: &'static str, what: &str, wanted: &Key) -> Problem {
+    Problem {
+        kind,
+        key: key.clone(),
+        field,
+        message: format!("{what} {wanted}, which {kind} {key} names, does not exist"),
+        hint: format!("declare {what} `{}` in namespace `{}`, or correct the name", wanted.name(), wanted.namespace()),
+    }
+}
+
+/// The name of a reference; `None` if it is empty.
+fn named(reference: Option<&LocalRef>) -> Option<&str> {
+    reference.map(|reference| reference.name.as_str()).filter(|name| !name.is_empty())
+}
+
+/// The value of an annotation of a resource; `None` if it is empty.
+fn cluster(metadata: &crate::api::shared::ObjectMeta) -> Option<String> {
+    let value = metadata.annotations.as_ref()?.get(crate::api::names::annotation::CLUSTER)?;
+    Some(value.clone()).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

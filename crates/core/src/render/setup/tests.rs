@@ -1,0 +1,146 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    plan::setup::{Known, Resources},
+    yaml,
+};
+
+const EXAMPLE: &str = include_str!("../../../../../examples/kcp/landscape.yaml");
+
+/// The plans of the example, with all images of one version of kcp.
+fn plans(version: &str) -> Vec<Plan> {
+    let mut resources = Resources::default();
+    for node in yaml::parse(EXAMPLE, &yaml::Limits::default()).expect("YAML") {
+        let mut value = node.to_json();
+        let key = Key::new("kcp-system", value["metadata"]["name"].as_str().expect("a name"));
+        for pointer in ["/spec/image/tag", "/spec/proxy/image/tag"] {
+            if let Some(tag) = value.pointer_mut(pointer) {
+                *tag = json!(version);
+            }
+        }
+        let kind = value["kind"].as_str().expect("a kind").to_owned();
+        let read = "a resource";
+        match kind.as_str() {
+            "RootShard" => drop(resources.root_shards.insert(key, serde_json::from_value(value).expect(read))),
+            "Shard" => drop(resources.shards.insert(key, serde_json::from_value(value).expect(read))),
+            "FrontProxy" => drop(resources.front_proxies.insert(key, serde_json::from_value(value).expect(read))),
+            "CacheServer" => drop(resources.cache_servers.insert(key, serde_json::from_value(value).expect(read))),
+            "VirtualWorkspace" => {
+                drop(resources.virtual_workspaces.insert(key, serde_json::from_value(value).expect(read)));
+            }
+            _ => drop(resources.kubeconfigs.insert(key, serde_json::from_value(value).expect(read))),
+        }
+    }
+    let (plans, problems) = resources.plans(&Known::default());
+    assert_eq!(problems, []);
+    plans
+}
+
+/// All objects of the example.
+fn objects(version: &str) -> Vec<Object> {
+    let templates = Templates::embedded();
+    let plans = plans(version);
+    let rendered = plans.iter().flat_map(|plan| setup(&templates, plan, &|name| live::placeholder(name)));
+    rendered.map(|(_, object)| object.expect("the embedded templates render the example")).collect()
+}
+
+/// Compares the objects of the example with a recorded file.
+#[track_caller]
+fn check(version: &str, recorded: &str) {
+    let text: String =
+        objects(version).iter().map(|object| format!("---\n{}", yaml::to_string(object.value()))).collect();
+    let line = text.lines().zip(recorded.lines()).position(|(found, recorded)| found != recorded);
+    if let Some(path) = std::env::var_os("UPDATE_GOLDEN") {
+        let path = std::path::Path::new(&path).join(format!("{}.yaml", version.trim_end_matches(".3")));
+        std::fs::write(path, &text).expect("the folder exists");
+        return;
+    }
+    assert!(text == recorded, "{version} differs from line {:?} on", line.map(|line| line + 1));
+}
+
+#[test]
+fn kcp_0_30_renders_as_recorded() {
+    check("v0.30.3", include_str!("golden/v0.30.yaml"));
+}
+
+#[test]
+fn kcp_0_31_renders_as_recorded() {
+    check("v0.31.3", include_str!("golden/v0.31.yaml"));
+}
+
+#[test]
+fn kcp_0_32_renders_as_recorded() {
+    check("v0.32.3", include_str!("golden/v0.32.yaml"));
+}
+
+#[test]
+fn kcp_0_33_renders_as_recorded() {
+    check("v0.33.3", include_str!("golden/v0.33.yaml"));
+}
+
+#[test]
+fn kcp_0_34_renders_as_recorded() {
+    check("v0.34.3", include_str!("golden/v0.34.yaml"));
+}
+
+#[test]
+fn everything_bears_the_mark_of_its_resource_and_no_owner() {
+    let objects = objects("v0.34.0");
+    assert!(objects.len() > 80, "only {} objects", objects.len());
+    for object in &objects {
+        assert!(object.label(label::SETUP).is_some(), "{}", object.id());
+        assert_eq!(object.value()["metadata"].get("ownerReferences"), None, "{}", object.id());
+        if object.gvk().kind.as_ref() == "Certificate" {
+            let labels = &object.value()["spec"]["secretTemplate"]["labels"];
+            assert_eq!(labels[label::SETUP].as_str(), object.label(label::SETUP), "{}", object.id());
+        }
+    }
+}
+
+#[test]
+fn no_two_objects_have_one_name() {
+    let mut ids: Vec<_> = objects("v0.34.0").iter().map(Object::id).collect();
+    let all = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), all);
+}
+
+#[test]
+fn what_only_a_cluster_knows_is_a_placeholder_by_name() {
+    let objects = objects("v0.32.3");
+    let unknown: std::collections::BTreeSet<String> =
+        objects.iter().flat_map(|object| live::placeholders(object.value())).map(|(_, name)| name).collect();
+    assert!(unknown.contains("data of Secret kcp-system/admin-kubeconfig"), "{unknown:?}");
+    assert!(unknown.contains("data of Secret kcp-system/public-merged-client-ca"), "{unknown:?}");
+    assert!(unknown.contains("mounts of Deployment kcp-system/main-kcp"), "{unknown:?}");
+    assert!(!unknown.iter().any(|name| name.contains("logical-cluster-admin")), "{unknown:?}");
+}
+
+#[test]
+fn a_gate_is_printed_with_what_it_waits_for() {
+    let plans = plans("v0.32.3");
+    let cache = plans.first().expect("the cache comes first");
+    let gates = setup_gates(cache);
+    assert_eq!(gates[0]["deployment"], "kcp-system/cache-cache-server");
+    let first: Vec<&Value> = gates[0]["waitsFor"].as_array().expect("a list").iter().take(2).collect();
+    assert_eq!(
+        first,
+        [
+            &json!({"kind": "Certificate", "name": "cache-ca", "condition": "Ready"}),
+            &json!({"kind": "Certificate", "name": "cache-server", "condition": "Ready"}),
+        ]
+    );
+}
+
+#[test]
+fn a_container_never_runs_with_more_rights_than_upstream() {
+    for object in objects("v0.32.3").iter().filter(|object| object.gvk().kind.as_ref() == "Deployment") {
+        let pod = &object.value()["spec"]["template"]["spec"];
+        let context = &pod["containers"][0]["securityContext"];
+        assert_eq!(context["allowPrivilegeEscalation"], false, "{}", object.id());
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{}", object.id());
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{}", object.id());
+    }
+}
