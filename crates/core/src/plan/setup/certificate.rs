@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Kind, Labels, Root, name};
+use super::{Kind, Labels, Root, name, workload::go_duration};
 use crate::{
     api::setup::{CertificateTemplate, IssuerRef, Marks, PrivateKey, Subject},
     name::Key,
@@ -255,7 +255,7 @@ impl Of<'_> {
         validity: &str,
         template: Option<&CertificateTemplate>,
     ) -> Certificate {
-        let mut certificate = self.make("", name::sub_ca(root, "client"), (validity, ""));
+        let mut certificate = self.make("", name::sub_ca(root, "client"), (&go_duration(validity), ""));
         certificate.name.clone_from(&self.prefix);
         certificate.common_name = username.to_owned();
         certificate.subject.organizations = groups.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
@@ -322,10 +322,10 @@ fn changed(mut certificate: Certificate, template: Option<&CertificateTemplate>)
         certificate.issuer = issuer.clone();
     }
     if let Some(duration) = &spec.duration {
-        certificate.duration.clone_from(duration);
+        certificate.duration = go_duration(duration);
     }
     if let Some(renew_before) = &spec.renew_before {
-        certificate.renew_before.clone_from(renew_before);
+        certificate.renew_before = go_duration(renew_before);
     }
     if let Some(key) = &spec.private_key {
         let own = &mut certificate.private_key;

@@ -48,6 +48,8 @@ struct Proxy<'a> {
     server_names: Vec<String>,
     ca_bundle: Option<&'a str>,
     client_cas: Vec<Trust>,
+    /// The Secret with the CA of the identities that other proxies forward, and its volume.
+    request_header_ca: (String, VolumeSource),
     port: i32,
     auth: Option<&'a Auth>,
     mappings: &'a [PathMapping],
@@ -88,6 +90,7 @@ impl Planner<'_> {
             bundle_identity: name::identity([("front-proxy", name)]),
             ca_bundle: named(spec.ca_bundle_secret_ref.as_ref()),
             client_cas: self.client_cas(root, bundles),
+            request_header_ca: self.sub_ca(root, "requestheader-client"),
             port: port(spec, root),
             auth: spec.auth.as_ref(),
             mappings: &spec.additional_path_mappings,
@@ -129,6 +132,7 @@ impl Planner<'_> {
             bundle_identity: identity,
             ca_bundle: named(common.ca_bundle_secret_ref.as_ref()),
             client_cas: self.client_cas(root, [common.client_ca_bundle_ref.as_ref()]),
+            request_header_ca: self.sub_ca(root, "requestheader-client"),
             port: name::PORT,
             auth: None,
             mappings: &[],
@@ -185,39 +189,12 @@ impl Planner<'_> {
             virtual_names: Vec::new(),
         };
         plan.certificates.extend(of.table(root, proxy.rows));
-        let (ca_bundle, client_ca) =
-            (format!("{}-merged-ca-bundle", proxy.short), format!("{}-merged-client-ca", proxy.short));
-        if let Some(bundle) = proxy.ca_bundle {
-            let trusts = vec![Trust::whole(&name::sub_ca(root.key.name(), "server")), Trust::whole(bundle)];
-            plan.secrets.push(Secret::bundle(ca_bundle.clone(), proxy.bundle_identity.clone(), trusts));
-        }
-        plan.secrets.push(Secret::bundle(client_ca, proxy.bundle_identity.clone(), proxy.client_cas.clone()));
+        plan.secrets.extend(proxy_secrets(&proxy, &labels));
         plan.configs.push(Config {
             name: format!("{}-config", proxy.short),
             labels: labels.clone(),
             mappings: path_mappings(&proxy),
         });
-        let file = |clusters, context: &str, ca: String| FileKubeconfig {
-            clusters,
-            ca,
-            context: context.to_owned(),
-            user: "admin".to_owned(),
-            credentials: format!("{FOLDER}/kubeconfig-client-cert"),
-            is_typed: false,
-        };
-        let server = vec![("system:admin".to_owned(), name::root_url(root.key, root.shard))];
-        plan.secrets.push(Secret {
-            name: format!("{}-dynamic-kubeconfig", proxy.prefix),
-            labels: labels.clone(),
-            content: Content::Files(file(server, "system:admin", backend_ca(proxy.ca_bundle.is_some()))),
-        });
-        if !proxy.peers.is_empty() {
-            plan.secrets.push(Secret {
-                name: format!("{}-peers-kubeconfig", proxy.prefix),
-                labels: labels.clone(),
-                content: Content::Files(file(proxy.peers.clone(), "peers", format!("{CA_FOLDER}/tls.crt"))),
-            });
-        }
         let mut signers = vec![root.key.name().to_owned()];
         signers.extend(self.resources.shards_of(root.key).map(|(key, _)| key.name().to_owned()));
         let pod = proxy_pod(&proxy, &signers);
@@ -243,6 +220,37 @@ impl Planner<'_> {
         plan.services.push(workload::service(proxy.service, labels, proxy.service_template, ports));
         plan
     }
+}
+
+/// The bundles of CAs and the kubeconfigs of a proxy.
+fn proxy_secrets(proxy: &Proxy<'_>, labels: &Labels) -> Vec<Secret> {
+    let root = proxy.root;
+    let mut secrets = Vec::new();
+    if let Some(bundle) = proxy.ca_bundle {
+        let trusts = vec![Trust::whole(&name::sub_ca(root.key.name(), "server")), Trust::whole(bundle)];
+        let name = format!("{}-merged-ca-bundle", proxy.short);
+        secrets.push(Secret::bundle(name, proxy.bundle_identity.clone(), trusts));
+    }
+    let name = format!("{}-merged-client-ca", proxy.short);
+    secrets.push(Secret::bundle(name, proxy.bundle_identity.clone(), proxy.client_cas.clone()));
+    let kubeconfig = |name: &str, clusters, context: &str, ca: String| Secret {
+        name: format!("{}-{name}-kubeconfig", proxy.prefix),
+        labels: labels.clone(),
+        content: Content::Files(FileKubeconfig {
+            clusters,
+            ca,
+            context: context.to_owned(),
+            user: "admin".to_owned(),
+            credentials: format!("{FOLDER}/kubeconfig-client-cert"),
+            is_typed: false,
+        }),
+    };
+    let (server, ca) = (name::root_url(root.key, root.shard), backend_ca(proxy.ca_bundle.is_some()));
+    secrets.push(kubeconfig("dynamic", vec![("system:admin".to_owned(), server)], "system:admin", ca));
+    if !proxy.peers.is_empty() {
+        secrets.push(kubeconfig("peers", proxy.peers.clone(), "peers", format!("{CA_FOLDER}/tls.crt")));
+    }
+    secrets
 }
 
 /// Arguments, volumes and mounts of a proxy.
@@ -288,8 +296,8 @@ fn proxy_pod(proxy: &Proxy<'_>, signers: &[String]) -> Pod {
     }
     pod.ca(&root_ca, &root_ca, CA_FOLDER);
     if has_mounts {
-        let secret = name::sub_ca(root.key.name(), "requestheader-client");
-        pod.ca(&secret, &secret, &format!("{CA_FOLDER}/requestheader-client"));
+        let (secret, source) = proxy.request_header_ca.clone();
+        pod.mount(&secret, source, &format!("{CA_FOLDER}/requestheader-client"));
     }
     if proxy.ca_bundle.is_some() {
         let secret = format!("{short}-merged-ca-bundle");

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Kind, Plan, Problem, Resources, Volume, VolumeSource, named, workload::Container};
 use crate::{
     api::setup::{
-        Certificates, CertificateTemplates, CommonShardSpec, Etcd, External, FrontProxySpec, KubeconfigSpec, RootShardSpec,
-        ServiceTemplate,
+        CertificateTemplates, Certificates, CommonShardSpec, Etcd, External, FrontProxySpec, KubeconfigSpec,
+        RootShardSpec, ServiceTemplate,
     },
     name::Key,
     schema::duration_nanoseconds,
@@ -133,7 +133,11 @@ impl Of<'_> {
         match duration_nanoseconds(&spec.validity) {
             None => self.duration("spec.validity"),
             Some(validity) if validity < VALIDITY_MIN => {
-                self.problem("spec.validity", "a certificate must be valid for at least 1h".to_owned(), "write `1h` or more");
+                self.problem(
+                    "spec.validity",
+                    "a certificate must be valid for at least 1h".to_owned(),
+                    "write `1h` or more",
+                );
             }
             Some(_) => {}
         }
@@ -154,7 +158,11 @@ impl Of<'_> {
 
     fn external(&mut self, external: &External) {
         if external.hostname.is_empty() {
-            self.problem("spec.external.hostname", "the host name is empty".to_owned(), "write the name that users use");
+            self.problem(
+                "spec.external.hostname",
+                "the host name is empty".to_owned(),
+                "write the name that users use",
+            );
         }
         let ports = [("spec.external.port", Some(external.port)), ("spec.external.privatePort", external.private_port)];
         for (field, port) in ports {
@@ -260,9 +268,11 @@ impl Of<'_> {
     fn mounts(&mut self, container: &Container, volumes: &[Volume]) {
         let mut paths = BTreeSet::new();
         for mount in &container.mounts {
-            let (name, path) = (mount["name"].as_str().unwrap_or_default(), mount["mountPath"].as_str().unwrap_or_default());
+            let (name, path) =
+                (mount["name"].as_str().unwrap_or_default(), mount["mountPath"].as_str().unwrap_or_default());
             if !volumes.iter().any(|volume| volume.name == name) {
-                let message = format!("container `{}` mounts the volume `{name}`, which does not exist", container.name);
+                let message =
+                    format!("container `{}` mounts the volume `{name}`, which does not exist", container.name);
                 self.problem("spec.extraVolumeMounts", message, "add it to `extraVolumes`, or correct the name");
             }
             if !paths.insert(path.trim_end_matches('/')) {
@@ -272,7 +282,9 @@ impl Of<'_> {
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = volumes.iter().find(|volume| !names.insert(volume.name.as_str())) {
-            let is_users = volumes.iter().any(|volume| volume.name == twice.name && matches!(volume.source, VolumeSource::User(_)));
+            let is_users = volumes
+                .iter()
+                .any(|volume| volume.name == twice.name && matches!(volume.source, VolumeSource::User(_)));
             if is_users {
                 let message = format!("the pod has two volumes named `{}`", twice.name);
                 self.problem("spec.extraVolumes", message, "choose another name");

@@ -136,16 +136,7 @@ impl Planner<'_> {
             virtual_names: vec![spec.external.hostname.clone()],
         };
         let mut plan = Plan { cluster: cluster(&shard.metadata), ..Plan::new(Kind::RootShard, key) };
-        let root_ca = format!("{name}-ca");
-        let issuer = |name: String, secret: String| Issuer { name, secret, labels: of_shard.labels.clone() };
-        plan.issuers.push(issuer(root_ca.clone(), name::root_ca(key, shard)));
-        plan.certificates
-            .extend(spec.certificates.issuer_ref.as_ref().map(|issuer| of.ca("ca", "root-ca", Ok(issuer))));
-        for ca in certificate::SUB_CAS {
-            let own = name::sub_ca(name, ca);
-            plan.issuers.push(issuer(own.clone(), own));
-            plan.certificates.push(of.ca(&format!("{ca}-ca"), &format!("{ca}-ca"), Err(root_ca.clone())));
-        }
+        authorities(&mut plan, root, &of);
         plan.certificates.extend(of.table(root, certificate::ROOT_SHARD));
         if self.is_chained(root) {
             plan.secrets.extend(["client", "requestheader-client"].map(|ca| {
@@ -155,24 +146,7 @@ impl Planner<'_> {
             }));
         }
         self.shard_bundles(&mut plan, &of_shard);
-        let file = |clusters: (&str, String), ca: &str, cert: &str| FileKubeconfig {
-            clusters: vec![(clusters.0.to_owned(), clusters.1)],
-            ca: ca.to_owned(),
-            context: "shard-base".to_owned(),
-            user: "shard".to_owned(),
-            credentials: format!("/etc/kcp/tls/{cert}"),
-            is_typed: true,
-        };
-        let external_ca = if has_bundle(common) { MERGED_SERVER_CA } else { SERVER_CA };
-        let (own_url, external) = (name::root_url(key, shard), name::private_url(&spec.external));
-        let files = [
-            ("logical-cluster-admin", file(("root-shard", own_url), SERVER_CA, "logical-cluster-admin")),
-            (
-                "external-logical-cluster-admin",
-                file(("root-shard", external), external_ca, "external-logical-cluster-admin"),
-            ),
-        ];
-        plan.secrets.extend(files.map(|(cert, file)| of_shard.kubeconfig(cert, file)));
+        plan.secrets.extend(root_kubeconfigs(&of_shard, shard));
         let mut pod = Pod::default();
         SHARD_ARGS.into_iter().for_each(|arg| pod.arg(arg));
         pod.arg(format!("--shard-base-url={}", name::root_url(key, shard)));
@@ -335,8 +309,7 @@ impl Planner<'_> {
         for ca in ["server", "service-account"] {
             pod.ca(&format!("{ca}-ca"), &name::sub_ca(root.key.name(), ca), &format!("{ca_folder}/{ca}"));
         }
-        self.request_header_ca(root, pod);
-        self.client_ca_volume(root, shard.has_client_bundle().then(|| format!("{name}-merged-client-ca")), pod);
+        self.client_ca_volumes(root, shard.has_client_bundle().then(|| format!("{name}-merged-client-ca")), pod);
         for certificate in certificates {
             pod.pair(
                 &format!("{certificate}-cert"),
@@ -350,24 +323,25 @@ impl Planner<'_> {
         self.cache_volumes(shard.key, shard.cache, pod);
     }
 
-    fn request_header_ca(&self, root: Root<'_>, pod: &mut Pod) {
-        let (secret, path) =
-            (name::sub_ca(root.key.name(), "requestheader-client"), "/etc/kcp/tls/ca/requestheader-client");
+    /// The Secret with the certificate of a sub CA that authenticates clients, and its volume.
+    pub(super) fn sub_ca(&self, root: Root<'_>, ca: &str) -> (String, VolumeSource) {
+        let secret = name::sub_ca(root.key.name(), ca);
         if self.is_chained(root) {
-            pod.bundle("requestheader-client-ca", &format!("{secret}-trust"), path);
-        } else {
-            pod.ca("requestheader-client-ca", &secret, path);
+            let trust = format!("{secret}-trust");
+            return (trust.clone(), VolumeSource::Secret(trust, vec!["tls.crt"]));
         }
+        (secret.clone(), VolumeSource::Certificate(secret))
     }
 
-    /// `merged` is the Secret with more than the CA of the RootShard.
-    fn client_ca_volume(&self, root: Root<'_>, merged: Option<String>, pod: &mut Pod) {
-        let (secret, path) = (name::sub_ca(root.key.name(), "client"), "/etc/kcp/tls/ca/client");
-        match merged {
-            Some(merged) => pod.bundle("client-ca", &merged, path),
-            None if self.is_chained(root) => pod.bundle("client-ca", &format!("{secret}-trust"), path),
-            None => pod.ca("client-ca", &secret, path),
-        }
+    /// The CAs of clients. `merged` is the Secret with more than the CA of the RootShard.
+    fn client_ca_volumes(&self, root: Root<'_>, merged: Option<String>, pod: &mut Pod) {
+        let (_, request_header) = self.sub_ca(root, "requestheader-client");
+        pod.mount("requestheader-client-ca", request_header, "/etc/kcp/tls/ca/requestheader-client");
+        let client = match merged {
+            Some(merged) => VolumeSource::Secret(merged, vec!["tls.crt"]),
+            None => self.sub_ca(root, "client").1,
+        };
+        pod.mount("client-ca", client, "/etc/kcp/tls/ca/client");
     }
 
     /// What a client of a CacheServer mounts.
@@ -422,8 +396,7 @@ impl Planner<'_> {
         let mut shared = Pod::default();
         shared.ca("kcp-ca", &name::root_ca(root.key, root.shard), "/etc/kcp/tls/ca/root");
         shared.ca("server-ca", &name::sub_ca(root.key.name(), "server"), "/etc/kcp/tls/ca/server");
-        self.request_header_ca(root, &mut shared);
-        self.client_ca_volume(root, has_bundle.then_some(merged), &mut shared);
+        self.client_ca_volumes(root, has_bundle.then_some(merged), &mut shared);
         shared.pair("server-cert", &format!("{name}-server"), "/etc/kcp/tls/server");
         self.cache_volumes(key, cache, &mut shared);
         plan.deployments.push(virtual_deployment(key, server, &target, cache.is_some(), &shared, (&service, &labels)));
@@ -473,6 +446,40 @@ impl AnyShard<'_> {
         }
         workload::service(self.service.clone(), self.labels.clone(), self.common.service_template.as_ref(), ports)
     }
+}
+
+/// The CAs of a RootShard and their issuers.
+fn authorities(plan: &mut Plan, root: Root<'_>, of: &certificate::Of<'_>) {
+    let name = root.key.name();
+    let root_ca = format!("{name}-ca");
+    let issuer = |name: String, secret: String| Issuer { name, secret, labels: of.labels.clone() };
+    plan.issuers.push(issuer(root_ca.clone(), name::root_ca(root.key, root.shard)));
+    let given = root.shard.spec.certificates.issuer_ref.as_ref();
+    plan.certificates.extend(given.map(|issuer| of.ca("ca", "root-ca", Ok(issuer))));
+    for ca in certificate::SUB_CAS {
+        let own = name::sub_ca(name, ca);
+        plan.issuers.push(issuer(own.clone(), own));
+        plan.certificates.push(of.ca(&format!("{ca}-ca"), &format!("{ca}-ca"), Err(root_ca.clone())));
+    }
+}
+
+/// The kubeconfigs of a RootShard.
+fn root_kubeconfigs(of_shard: &AnyShard<'_>, root: &RootShard) -> [Secret; 2] {
+    let file = |server: String, ca: &str, certificate: &str| FileKubeconfig {
+        clusters: vec![("root-shard".to_owned(), server)],
+        ca: ca.to_owned(),
+        context: "shard-base".to_owned(),
+        user: "shard".to_owned(),
+        credentials: format!("/etc/kcp/tls/{certificate}"),
+        is_typed: true,
+    };
+    let external_ca = if has_bundle(of_shard.common) { MERGED_SERVER_CA } else { SERVER_CA };
+    let (own_url, external_url) = (name::root_url(of_shard.key, root), name::private_url(&root.spec.external));
+    let (admin, external_admin) = ("logical-cluster-admin", "external-logical-cluster-admin");
+    [
+        of_shard.kubeconfig(admin, file(own_url, SERVER_CA, admin)),
+        of_shard.kubeconfig(external_admin, file(external_url, external_ca, external_admin)),
+    ]
 }
 
 /// The kubeconfigs of a Shard.
@@ -557,14 +564,14 @@ fn cache_deployment(key: &Key, cache: &CacheServer, ca: &str, service: &str, lab
         probes: Probes::Simple,
     };
     // A cache in the pod exists once. With an etcd of its own, upstream writes the number on every pass.
-    let replicas = spec.etcd.as_ref().map_or(1, |_| spec.replicas.unwrap_or(2));
+    let external = spec.etcd.as_ref().map(|_| Replicas::Fixed(spec.replicas.unwrap_or(2)));
     let frame = Frame {
         name: service.to_owned(),
         labels: labels.clone(),
         own_labels: labels.clone(),
         template: spec.deployment_template.as_ref(),
         image: spec.image.as_ref(),
-        replicas: Replicas::Fixed(replicas),
+        replicas: external.unwrap_or(Replicas::AtMost(1)),
     };
     frame.deployment(container, pod.volumes)
 }

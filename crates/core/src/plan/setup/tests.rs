@@ -335,6 +335,7 @@ fn d32_where_the_root_ca_is_not_self_signed_only_sub_cas_are_trusted() {
         assert_eq!(volumes(kind, "requestheader-client-ca"), trust("requestheader-client"));
     }
     let proxy = plans.iter().find(|plan| plan.kind == Kind::FrontProxy).expect("a plan");
+    assert_eq!(volumes(Kind::FrontProxy, "main-requestheader-client-ca-trust"), trust("requestheader-client"));
     let bundle = proxy.secrets.iter().find(|secret| secret.name == "public-merged-client-ca").expect("a bundle");
     let first = Trust { secret: "main-client-ca".to_owned(), only_first: true };
     assert_eq!(bundle.content, Content::Bundle(vec![first]));
@@ -462,10 +463,7 @@ fn rules_that_the_schemas_cannot_say_are_checked() {
         "metadata.name: a Shard must not be named `root`: that is the root shard's name in kcp",
     );
     let mount = json!({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]});
-    check(
-        &[root(mount)],
-        "spec.extraVolumeMounts: container `kcp` mounts the volume `a`, which does not exist",
-    );
+    check(&[root(mount)], "spec.extraVolumeMounts: container `kcp` mounts the volume `a`, which does not exist");
     let renewed = json!({"certificateTemplates": {"server": {"spec": {"duration": "1h", "renewBefore": "2h"}}}});
     check(
         &[root(renewed)],
@@ -502,8 +500,12 @@ fn d28_resources_that_would_write_one_object_are_named() {
     let expected =
         "metadata.name: Shard kcp-system/main and RootShard kcp-system/main would both write Certificate `main-server`";
     assert_eq!(wrong(&[root(json!({})), same]), [expected]);
-    let kubeconfig = resource("Kubeconfig", "admin", json!({"target": {"rootShardRef": {"name": "main"}},
-        "username": "a", "validity": "2h", "secretRef": {"name": "main-server"}}));
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"rootShardRef": {"name": "main"}},
+        "username": "a", "validity": "2h", "secretRef": {"name": "main-server"}}),
+    );
     let expected = "spec.secretRef.name: Kubeconfig kcp-system/admin and RootShard kcp-system/main would both write \
                     Secret `main-server`";
     assert_eq!(wrong(&[root(json!({})), kubeconfig]), [expected]);
@@ -516,4 +518,51 @@ fn d11_names_may_be_as_long_as_their_objects_allow() {
     assert_eq!(names(&"a".repeat(28)), 1);
     assert_eq!(names("with.dot"), 1);
     assert_eq!(names("0digit"), 1);
+}
+
+#[test]
+fn durations_are_written_as_upstream_writes_them() {
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"rootShardRef": {"name": "main"}},
+        "username": "a", "groups": ["z", "b"], "validity": "8766h", "secretRef": {"name": "out"}}),
+    );
+    let plan = plan(&[root(json!({})), kubeconfig], Kind::Kubeconfig, "admin");
+    let found = certificate(&plan, "kubeconfig-cert-admin");
+    assert_eq!((found.duration.as_str(), found.renew_before.as_str()), ("8766h0m0s", ""));
+    assert_eq!(found.subject.organizations, ["b", "kubeconfig:admin", "z"]);
+}
+
+#[test]
+fn a_kubeconfig_leads_to_its_workspace_and_trusts_the_bundle_of_its_target() {
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"shardRef": {"name": "eu"}},
+        "username": "a", "validity": "2h", "secretRef": {"name": "out"}, "targetWorkspace": "root:a"}),
+    );
+    let documents = [root(json!({})), shard("eu", json!({"caBundleSecretRef": {"name": "company"}})), kubeconfig];
+    let plan = plan(&documents, Kind::Kubeconfig, "admin");
+    let Content::Credentials(found) = &plan.secrets[0].content else { panic!("credentials") };
+    let url = "https://eu-shard-kcp.kcp-system.svc.cluster.local:6443";
+    let text = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    assert_eq!(found.clusters, text(&[("base", url), ("default", &format!("{url}/clusters/root:a"))]));
+    assert_eq!(found.contexts, text(&[("default", "default"), ("base", "base"), ("shard-base", "base")]));
+    assert_eq!(found.trusts, [Trust::whole("main-server-ca"), Trust::whole("company")]);
+}
+
+#[test]
+fn a_cache_in_its_pod_exists_once_and_one_with_an_etcd_as_often_as_git_says() {
+    let replicas = |more: Value| {
+        let mut spec = json!({"certificates": {"issuerRef": {"name": "selfsigned"}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        plan(&[resource("CacheServer", "cache", spec)], Kind::CacheServer, "cache").deployments[0].replicas
+    };
+    let etcd = json!({"endpoints": ["https://etcd:2379"]});
+    assert_eq!(replicas(json!({})), Replicas::AtMost(1));
+    assert_eq!(replicas(json!({"etcd": etcd})), Replicas::Fixed(2));
+    assert_eq!(replicas(json!({"etcd": etcd, "replicas": 3})), Replicas::Fixed(3));
 }

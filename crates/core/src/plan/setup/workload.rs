@@ -49,6 +49,8 @@ pub enum Replicas {
     Fixed(i32),
     /// This number when the Deployment is created. Nobody's afterwards.
     OnCreation(i32),
+    /// This number when the Deployment is created, and never more.
+    AtMost(i32),
 }
 
 /// A container.
@@ -526,7 +528,7 @@ pub(super) fn replicas(replicas: Option<i32>) -> Replicas {
 
 /// A duration as Go prints it, for example `1m0s`. A text that is no duration stays as it is: its definition is
 /// rejected.
-fn go_duration(text: &str) -> String {
+pub(super) fn go_duration(text: &str) -> String {
     let Some(nanoseconds) = crate::schema::duration_nanoseconds(text) else { return text.to_owned() };
     let seconds = nanoseconds / 1_000_000_000;
     if nanoseconds % 1_000_000_000 != 0 {
