@@ -154,7 +154,8 @@ impl Rendering<'_> {
     }
 
     fn deployment(&self, deployment: &Deployment) -> Result<Object, Error> {
-        let (Replicas::Fixed(replicas) | Replicas::OnCreation(replicas)) = deployment.replicas;
+        let (Replicas::Fixed(replicas) | Replicas::OnCreation(replicas) | Replicas::AtMost(replicas)) =
+            deployment.replicas;
         let digest = (self.value)(&live::mounts(&Key::new(self.plan.key.namespace(), &deployment.name)));
         let mut annotations = deployment.pod_annotations.clone();
         annotations.insert(annotation::MOUNTS.to_owned(), digest);
