@@ -145,8 +145,8 @@ fn plans(criterion: &mut Criterion) {
         let wanted = |name: &TargetName| matches!(name, TargetName::Runtime(key) if key.name() == "runtime-0001");
         bench.iter(|| {
             let mut objects = 0;
-            let mut take = |target: render::offline::Target| -> Result<(), std::convert::Infallible> {
-                objects += target.objects.len();
+            let mut take = |piece: offline::Piece| -> Result<(), std::convert::Infallible> {
+                objects += usize::from(matches!(piece, offline::Piece::Object(_)));
                 Ok(())
             };
             let given = offline::Given {

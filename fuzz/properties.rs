@@ -3,7 +3,7 @@
 
 use tidegate_agent::{decide, manager::Manager, review::Review};
 use tidegate_events::event::Event;
-use tidegate_git::fuzz as git;
+use tidegate_git::{Url, fuzz as git};
 
 /// Parsing any body ends. An event that was parsed is written so that parsing it gives the same event.
 pub(crate) fn event(bytes: &[u8]) {
@@ -64,5 +64,30 @@ pub(crate) fn git_tree(bytes: &[u8]) {
     assert!(children * 22 <= bytes.len());
     for path in paths {
         assert!(!path.starts_with('.') && !path.contains('/'), "{path:?}");
+    }
+}
+
+/// Whatever `known_hosts` contains, reading it ends, and a host has no more keys than there are lines.
+pub(crate) fn git_known_hosts(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for (host, port) in [("git.example.com", 22), ("git.example.com", 2222), ("::1", 22)] {
+        // Lines with and without the port may revoke keys.
+        assert!(git::known_hosts(text, host, port).unwrap_or_default() <= text.lines().count());
+    }
+}
+
+/// Any URL of a repository prints as a URL that is read as the same one, without the user info of https.
+pub(crate) fn git_url(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(url) = text.parse::<Url>() else { return };
+    let shown = url.to_string();
+    let is_local = url.path().is_some();
+    assert!(
+        is_local || !shown.starts_with("http") || !shown.split('/').nth(2).is_some_and(|host| host.contains('@')),
+        "{shown}"
+    );
+    if !is_local {
+        let again: Url = shown.parse().unwrap_or_else(|error| panic!("{shown}: {error}"));
+        assert_eq!((again.to_string(), again.server(), again.is_ssh()), (shown, url.server(), url.is_ssh()));
     }
 }

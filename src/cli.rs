@@ -20,6 +20,7 @@ mod run;
 mod status;
 mod suspend;
 mod template;
+mod trust;
 mod validate;
 
 use std::process::ExitCode;
@@ -54,7 +55,7 @@ enum Command {
     Run(Box<run::Arguments>),
     Status(status::Arguments),
     /// Suspends a GitSource or Kyma: Tidegate stops reconciling it.
-    Suspend(suspend::Arguments),
+    Suspend(suspend::SuspendArguments),
     Template(template::Arguments),
     Validate(validate::Arguments),
     #[cfg(feature = "lab")]
@@ -87,10 +88,10 @@ impl Command {
             Command::Oci(arguments) => oci::run(&arguments),
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
-            Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),
+            Command::Resume(arguments) => block_on(suspend::resume(arguments)),
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => block_on(status::run(arguments)),
-            Command::Suspend(arguments) => block_on(suspend::run(arguments, suspend::Step::Suspend)),
+            Command::Suspend(arguments) => block_on(suspend::suspend(arguments)),
             Command::Template(arguments) => template::run(&arguments),
             Command::Validate(arguments) => validate::run(&arguments),
             #[cfg(feature = "lab")]

@@ -138,6 +138,20 @@ pub struct Options {
     /// Tidegate wait themselves
     #[arg(long, value_name = "DURATION", default_value = "300ms")]
     pub event_settle: Period,
+    /// Listen on this address for webhooks of git hosts; `off` disables it
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8090")]
+    pub hooks_address: Listen,
+    /// Serve webhooks over TLS with the certificate in this PEM file, read again when it changes; without it, an
+    /// Ingress must terminate TLS [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub hooks_certificate: Option<PathBuf>,
+    /// Use the private key in this PEM file with the certificate of `--hooks-certificate` [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub hooks_key: Option<PathBuf>,
+    /// Read the address of a webhook's sender from the header X-Forwarded-For if the peer is in one of these networks
+    /// of the Ingress, separated by commas
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',', default_value = "127.0.0.0/8,::1")]
+    pub hooks_trusted_peers: Vec<String>,
     /// Reconcile at most this many sources, runtimes and Watchers at once; waiting for a git server does not count
     #[arg(long, value_name = "N", default_value = "64")]
     pub workers: usize,
@@ -418,6 +432,8 @@ pub struct Config {
     pub health_address: SocketAddr,
     /// How the daemon receives events of runtimes.
     pub events: Events,
+    /// How the daemon receives webhooks of git hosts.
+    pub hooks: Hooks,
     /// Subjects that are reconciled at once.
     pub workers: usize,
     /// Requests to KCP at once.
@@ -488,6 +504,17 @@ pub struct Events {
     pub pinning: Pinning,
     /// How long to wait after an event, so that the write has been persisted.
     pub settle: Duration,
+}
+
+/// How the daemon receives webhooks of git hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hooks {
+    /// Listen address; `None` disables it.
+    pub address: Option<SocketAddr>,
+    /// The files with certificate and key; `None` without TLS.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Peers whose `X-Forwarded-For` names the sender.
+    pub trusted_peers: Peers,
 }
 
 /// Leader election.
@@ -678,6 +705,7 @@ impl TryFrom<Options> for Config {
         Ok(Config {
             namespaces,
             events: events(&options)?,
+            hooks: hooks(&options)?,
             workers: count("workers", options.workers)?,
             control_plane_requests: count("controlPlaneRequests", options.control_plane_requests)?,
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
@@ -828,6 +856,20 @@ fn events(options: &Options) -> Result<Events, Error> {
         pinning: options.domain_name_pinning,
         settle: settle.0,
     })
+}
+
+fn hooks(options: &Options) -> Result<Hooks, Error> {
+    let trusted_peers = Peers::parse(options.hooks_trusted_peers.iter().map(String::as_str))
+        .map_err(|error| invalid("hooksTrustedPeers", error.to_string()))?;
+    let certificate = match (options.hooks_certificate.clone(), options.hooks_key.clone()) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (Some(_), None) => return Err(invalid("hooksKey", "missing: `hooksCertificate` needs the file with its key")),
+        (None, Some(_)) => {
+            return Err(invalid("hooksCertificate", "missing: `hooksKey` needs the file with its certificate"));
+        }
+    };
+    Ok(Hooks { address: options.hooks_address.address(), certificate, trusted_peers })
 }
 
 fn lease(options: &Options) -> Result<Lease, Error> {

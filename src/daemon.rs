@@ -8,9 +8,12 @@
 //! servers stop. The next process repeats aborted work, because nothing that was acknowledged is only in memory.
 
 mod event_ports;
+mod hook_port;
 mod identity;
 mod observe;
 mod once;
+mod outage;
+mod proxy;
 mod ready;
 mod sources;
 
@@ -23,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     event_ports::{EventPorts, Threads},
+    hook_port::HookPort,
     observe::Observer,
     ready::Readiness,
 };
@@ -60,6 +64,8 @@ use crate::{
 
 #[cfg(feature = "internals")]
 pub use event_ports::EventReceiver;
+#[cfg(feature = "internals")]
+pub use hook_port::routes as hook_routes;
 pub use once::Report;
 
 /// A daemon that is loaded and bound but not started.
@@ -75,6 +81,7 @@ pub struct Daemon {
     metrics: Bound,
     health: Bound,
     event_ports: EventPorts,
+    hook_port: HookPort,
     readiness: Arc<Readiness>,
 }
 
@@ -159,11 +166,14 @@ impl Daemon {
     ) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
+        let hook_port = HookPort::bind(&config.hooks, threads.clone())?;
         let event_ports = EventPorts::bind(&config.events, threads)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
-        let state = git::State::open(&config.state).context("cannot use the state folder")?.with_engine(engines.git);
+        let proxy = proxy::of_environment(|name| std::env::var(name).ok())?;
+        let state = git::State::open(&config.state).context("cannot use the state folder")?;
+        let state = state.with_engine(engines.git).with_proxy(proxy);
         let identity = identity::holder(&config);
 
         let limits = Limits {
@@ -187,6 +197,7 @@ impl Daemon {
         for source in sources {
             stores.add_local_source(source);
         }
+        let elector = elector.map(|elector| elector.annotating(stores.local_sources()));
         let (recorder, writer) = events::recorder(&identity);
         let context = Arc::new(Context {
             kcp,
@@ -224,7 +235,19 @@ impl Daemon {
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
-        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, event_ports, readiness })
+        Ok(Daemon {
+            config,
+            context,
+            leadership,
+            elector,
+            election,
+            writer,
+            metrics,
+            health,
+            event_ports,
+            hook_port,
+            readiness,
+        })
     }
 
     /// The receiver of events, without sockets.
@@ -233,14 +256,31 @@ impl Daemon {
         EventReceiver::new(&self.context)
     }
 
+    /// The receiver of deliveries of git hosts, without sockets.
+    #[cfg(feature = "internals")]
+    pub fn hooks(&self) -> axum::Router {
+        hook_port::routes(self.config.hooks.trusted_peers.clone(), &self.context, &self.leadership)
+    }
+
     /// Runs until `stop` completes, this process loses the Lease, or `mode` is over.
     ///
     /// # Errors
     ///
     /// Fails if leadership is lost or a background task ends.
     pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
-        let Daemon { config, context, leadership, elector, election, writer, metrics, health, event_ports, readiness } =
-            self;
+        let Daemon {
+            config,
+            context,
+            leadership,
+            elector,
+            election,
+            writer,
+            metrics,
+            health,
+            event_ports,
+            hook_port,
+            readiness,
+        } = self;
         let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let deaf = CancellationToken::new();
         let mut services = JoinSet::new();
@@ -253,6 +293,7 @@ impl Daemon {
         services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
         let mut inlets = JoinSet::new();
         event_ports.serve(&context, &mut inlets, &deaf);
+        hook_port.serve(&context, &leadership, &mut inlets, &deaf);
         let mut background = background(&config, &context, writer, &served);
         let mut workers = Workers(JoinSet::new());
 
@@ -397,8 +438,11 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     }
     tasks.spawn(writer.run(Arc::clone(&context.kcp)));
     tasks.spawn(event_ports::run(Arc::clone(context)));
+    tasks.spawn(outage::follow(Arc::clone(context)));
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move { shared.sources.run_receivers(&shared.queue).await });
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.run_fetches(&shared.kcp, &shared.queue).await });
     let shared = Arc::clone(context);

@@ -1,9 +1,10 @@
-//! The servers of `run`: metrics on one port, health on another.
+//! The servers of `run`: metrics on one port, health on another, and webhooks of git hosts on a third.
 //!
-//! Sockets are bound before anything starts, so that a port in use makes the start fail. The servers answer from
-//! memory, change nothing and expose no secrets.
+//! Sockets are bound before anything starts, so that a port in use makes the start fail. Metrics and health answer from
+//! memory, change nothing and expose no secrets. A webhook only makes a source fetch.
 
 pub(crate) mod health;
+pub(crate) mod hooks;
 pub(crate) mod metrics;
 
 use std::{net::SocketAddr, time::Duration};

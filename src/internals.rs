@@ -14,7 +14,7 @@ pub mod controller {
 }
 
 pub mod daemon {
-    pub use crate::daemon::{Daemon, Ended, EventReceiver, Mode};
+    pub use crate::daemon::{Daemon, Ended, EventReceiver, Mode, hook_routes};
 }
 
 pub mod gateway {

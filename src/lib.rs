@@ -32,7 +32,9 @@
 //! | --- | --- |
 //! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: `source` |
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
+//! | verify the signatures of a revision and of what changed guarded paths | [`tidegate_signature`] |
 //! | one pass over a GitSource | `source` |
+//! | what git hosts deliver, and which sources it wakes | [`tidegate_core::push`], `source`, `http` |
 //! | find modules in OCI registries beside the passes, keep them on disk | `components` |
 //! | read the policy of maintenance windows, again when its file changes | `maintenance` |
 //! | watch KCP, keep what the controllers need | `stores` |
@@ -61,6 +63,7 @@
 //! | [`tidegate_process`] | clock, randomness, TLS provider, retry delays, logs, terminal output, exit codes: small enough for the agent |
 //! | [`tidegate_core`] | everything that decides: pure, without tokio, client or I/O |
 //! | [`tidegate_diff`] | how two renderings differ, and the report in every output format |
+//! | [`tidegate_signature`] | who signed a commit or tag: pure, beside the core because of its cryptography |
 //! | [`tidegate_git`], [`tidegate_cluster`], [`tidegate_oci`] | adapters: repositories, API servers, registries |
 //! | [`tidegate_events`] | the event protocol, the identity of a sender, the listener; other operators can embed it |
 //! | [`tidegate_agent`] | the agent in runtime clusters, as a library and as a program |
@@ -122,6 +125,10 @@
 
 // `pub` is what a module offers the others. What tests of other crates see is the list in `internals`.
 #![allow(unreachable_pub, reason = "only `cli` is public")]
+#![cfg_attr(
+    feature = "internals",
+    allow(clippy::missing_errors_doc, reason = "a private function says `Fails if` in its first paragraph")
+)]
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
 pub mod cli;

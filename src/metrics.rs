@@ -174,6 +174,7 @@ struct Counted {
     commits: Histograms<ArrivalLabels>,
     requeues: Family<RequeueLabels, Counter>,
     repeats: Family<RepeatLabels, Counter>,
+    deliveries: Family<OutcomeLabels, Counter>,
     listener: ListenerMetrics,
     seen: Mutex<Seen>,
 }
@@ -250,6 +251,11 @@ struct RepeatLabels {
     subject: &'static str,
     reason: &'static str,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -330,6 +336,11 @@ impl Metrics {
         self.0.repeats.get_or_create(&labels).inc();
     }
 
+    /// Counts a delivery of a git host.
+    pub(crate) fn delivery(&self, outcome: &'static str) {
+        self.0.deliveries.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
     /// Records when a commit was first seen.
     pub fn seen(&self, commit: &str, now: Instant) {
         let mut seen = self.lock();
@@ -402,6 +413,8 @@ impl Metrics {
         let help = "Requeues of Kymas and Manifests, by reason";
         registry.register("lifecycle_mgr_requeue_reason", help, counted.requeues.clone());
         registry.register("tidegate_repeated_passes", "Passes that are repeated, by reason", counted.repeats.clone());
+        let help = "Webhooks of git hosts, by what became of them";
+        registry.register("tidegate_hook_deliveries", help, counted.deliveries.clone());
         registry.register_with_unit(
             "tidegate_pass_duration",
             "Duration of passes",
@@ -677,6 +690,7 @@ impl Default for Counted {
             commits: Family::new_with_constructor(arrival_buckets),
             requeues: Family::default(),
             repeats: Family::default(),
+            deliveries: Family::default(),
             listener: ListenerMetrics::default(),
             seen: Mutex::default(),
         }

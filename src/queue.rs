@@ -39,6 +39,8 @@ pub enum Trigger {
     Requested,
     /// A commit changed it.
     Git,
+    /// A git host reported a push.
+    Push,
     /// Another program may have changed it.
     Drift,
     /// It failed, or waits for something, and is retried.
@@ -132,11 +134,12 @@ struct Shared<S> {
 
 impl Trigger {
     /// All triggers, most urgent first.
-    pub const ALL: [Trigger; 7] = [
+    pub const ALL: [Trigger; 8] = [
         Trigger::Reported,
         Trigger::Changed,
         Trigger::Requested,
         Trigger::Git,
+        Trigger::Push,
         Trigger::Drift,
         Trigger::Retry,
         Trigger::Resync,
@@ -151,7 +154,7 @@ impl Trigger {
             // runtime is waiting.
             Trigger::Changed => Duration::from_millis(250),
             Trigger::Requested => Duration::from_secs(1),
-            Trigger::Git => Duration::from_secs(5),
+            Trigger::Git | Trigger::Push => Duration::from_secs(5),
             Trigger::Drift => Duration::from_secs(15),
             Trigger::Retry => Duration::from_secs(20),
             Trigger::Resync => Duration::from_secs(60),
@@ -161,7 +164,7 @@ impl Trigger {
     /// Whether it reports a change. Then a failed subject is retried at once.
     pub(crate) const fn is_news(self) -> bool {
         match self {
-            Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git => true,
+            Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Push => true,
             Trigger::Drift | Trigger::Retry | Trigger::Resync => false,
         }
     }
@@ -173,6 +176,7 @@ impl Trigger {
             Trigger::Changed => "changed",
             Trigger::Requested => "requested",
             Trigger::Git => "git",
+            Trigger::Push => "push",
             Trigger::Drift => "drift",
             Trigger::Retry => "retry",
             Trigger::Resync => "resync",
@@ -362,6 +366,12 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
                 None => wake.await,
             }
         }
+    }
+
+    /// Retries now what failed for one of these classes, because what it failed for may be over.
+    pub(crate) fn hurry(&self, classes: &[Class]) {
+        self.state().hurry(classes, Instant::now());
+        self.0.wake.notify_one();
     }
 
     /// Finishes work.

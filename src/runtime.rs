@@ -44,7 +44,7 @@ use tidegate_core::{
         rollout::{self, Verdict},
         window,
     },
-    status::Facts,
+    status::{Facts, RemovalFact},
 };
 use tidegate_process::{
     ambient,
@@ -77,6 +77,7 @@ pub(crate) mod manifest;
 mod manifests;
 pub(crate) mod objects;
 mod outcome;
+mod progress;
 mod remove;
 pub(crate) mod reporting;
 mod requeue;
@@ -279,6 +280,11 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         is_resync,
         unreadable: &unreadable,
     };
+    let was_suspended = known.is_suspended.replace(decide::is_skipped(&kyma));
+    if let Some((reason, note)) = decide::suspension_news(was_suspended, &kyma) {
+        tracing::info!(kyma = %key, note, "a runtime was suspended or resumed");
+        pass.publish(Severity::Normal, reason, "Reconcile", note);
+    }
     if let Some(hold) = hold {
         return pass.held(&hold, &manifests, known).await;
     }
@@ -467,6 +473,7 @@ impl RuntimePass<'_> {
             modules_from: Some(decide::modules_from(self.kyma, mode, counterpart.reverted())),
             maintenance,
             rollout,
+            removal: self.waiting_removal(),
             failure: modules
                 .failure()
                 .or_else(|| decide::unreadable_counterpart(&known.counterpart))
@@ -544,6 +551,13 @@ impl RuntimePass<'_> {
             Some(decide::held(upgrade, hold))
         });
         held.collect()
+    }
+
+    /// What a commit would remove from the runtime, and waits for a confirmation.
+    fn waiting_removal(&self) -> RemovalFact {
+        let RuntimeContext { sources, stores, .. } = self.context;
+        let are_visited = || stores.sources().iter().all(|source| sources.is_visited(&source.key()));
+        decide::removal(self.kyma, sources.removal_of(self.key), are_visited)
     }
 
     /// What the pass checks in the runtime, once it knows whether the webhook configurations have changed.

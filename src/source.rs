@@ -21,8 +21,11 @@ mod known_objects;
 mod leave;
 mod load;
 mod local;
+pub(crate) mod receiver;
 pub mod registry;
+mod removals;
 mod report;
+mod said;
 mod state;
 mod survey;
 
@@ -54,7 +57,7 @@ use tidegate_core::{
     definition,
     diagnostic::Diagnostics,
     intake::{
-        self, Installed, Other, Situation, Terms, TermsError,
+        self, Installed, Other, Situation, Standing, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},
@@ -122,6 +125,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
 async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
     ctx.set_templates(key, None, None);
+    removals::set(ctx, &ctx.registry.slot(key), &registry::Notices::new());
     for other in ctx.registry.forget(key) {
         ctx.queue.push(Subject::Source(other), Trigger::Changed);
     }
@@ -244,6 +248,7 @@ struct SourcePass<'a> {
 impl SourcePass<'_> {
     async fn run(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         leave::guard(self).await?;
+        self.check_receiver(terms).await;
         match self.load(known, terms).await {
             Loading::Loaded => {}
             Loading::Waits(limit) => return Ok(Finish::Awaiting(limit)),
@@ -288,18 +293,22 @@ impl SourcePass<'_> {
             errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
             moved: decide::has_moved(self.source, known.history, terms),
         };
+        let is_asked = decide::is_asked(self.source, known.handled.as_deref());
         let objects = &mut known.writes.objects;
-        let mut found = survey::live(self, &name, loaded, objects);
+        let mut found = survey::live(self, &name, loaded, objects, is_asked);
         survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
         let mut decision = intake::decide(&Situation { live: &found.live, ..situation });
         let mut behind = found.behind;
         if !decision.look_up.is_empty() {
             survey::look_up(self.ctx, &decision.look_up, objects).await.map_err(failure)?;
-            let mut found = survey::live(self, &name, loaded, objects);
+            let mut found = survey::live(self, &name, loaded, objects, is_asked);
             survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });
         }
+        let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
+        intake::removal::hold(&situation, &taken, &mut decision);
+        removals::publish(self, loaded, &decision);
         let rollout = known.revision.rollout();
         let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
         let mut enacted = enact::run(self, &cause, &name, loaded, &decision, objects).await?;
@@ -363,17 +372,20 @@ impl SourcePass<'_> {
                 runtime: crate::stores::kyma_of(&manifest.metadata)?,
                 module: module.to_owned(),
                 version: manifest.spec.version.clone().unwrap_or_default(),
+                standing: Standing::from_manifest(&manifest.metadata),
             })
         };
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
     }
 
-    /// Wakes the runtimes with modules from this source: they may wait for its objects.
+    /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says
+    /// that a removal waits.
     fn wake_runtimes(&self) {
         let name = self.key.to_string();
         let manifests = self.ctx.stores.manifests();
         let ours = manifests.iter().filter(|manifest| manifest.spec.install.source["source"] == name.as_str());
-        let runtimes: BTreeSet<Key> = ours.filter_map(|manifest| crate::stores::kyma_of(&manifest.metadata)).collect();
+        let runtimes = ours.filter_map(|manifest| crate::stores::kyma_of(&manifest.metadata));
+        let runtimes: BTreeSet<Key> = runtimes.chain(removals::told(self.ctx)).collect();
         for runtime in runtimes {
             self.ctx.queue.push(Subject::Runtime(runtime), Trigger::Changed);
         }
@@ -403,6 +415,7 @@ impl SourcePass<'_> {
         // A resumed source is fetched at once, not at the end of the interval.
         known.fetch = Fetching::Pending;
         let status = status::suspended(self.source, self.is_read(), ambient::now());
+        self.publish(&status, None);
         self.write(known, status).await?;
         Ok(Finish::Done)
     }
@@ -420,6 +433,7 @@ impl SourcePass<'_> {
     /// When the next pass is due.
     fn finish(&self, known: &KnownSource, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
         let (is_running, now) = (known.running.is_some(), Instant::now());
+        let again = again || (terms.receiver.is_some() && known.announced.is_undecided(now));
         decide::finish(terms, &known.fetch, is_running, enacted.class, again, now, ambient::fraction())
     }
 }

@@ -35,6 +35,7 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Object,
+    overview,
     plan::{
         LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway,
         rollout,
@@ -60,6 +61,8 @@ struct Shared {
     gateway_changed: Notify,
     /// Whether our definitions and namespaces are there.
     definitions: Definitions,
+    /// What other processes read of the sources of the command line.
+    local_sources: watch::Sender<Option<String>>,
 }
 
 /// The watched kinds.
@@ -247,7 +250,13 @@ impl Stores {
             catalog_changed: Notify::new(),
             gateway_changed: Notify::new(),
             definitions: Definitions::default(),
+            local_sources: watch::channel(None).0,
         }))
+    }
+
+    /// What other processes read of the sources of the command line.
+    pub(crate) fn local_sources(&self) -> watch::Receiver<Option<String>> {
+        self.0.local_sources.subscribe()
     }
 
     /// Whether deletions in KCP may be acted upon.
@@ -428,13 +437,22 @@ impl Stores {
     /// Adds a GitSource that exists only in this process.
     pub(crate) fn add_local_source(&self, source: GitSource) {
         let key = landscape::key(&source.metadata);
-        self.tables().local_sources.insert(key, Arc::new(source));
+        let mut tables = self.tables();
+        tables.local_sources.insert(key, Arc::new(source));
+        self.show_local_sources(&tables);
+    }
+
+    fn show_local_sources(&self, tables: &Tables) {
+        let sources = tables.local_sources.values().map(|source| &**source);
+        self.0.local_sources.send_replace(overview::local_sources_text(sources));
     }
 
     /// Stores the status of such a GitSource.
     pub(crate) fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
-        if let Some(source) = self.tables().local_sources.get_mut(key) {
+        let mut tables = self.tables();
+        if let Some(source) = tables.local_sources.get_mut(key) {
             Arc::make_mut(source).status = Some(status);
+            self.show_local_sources(&tables);
         }
     }
 

@@ -1,12 +1,13 @@
 //! The control plane for commands such as `status` and `reconcile`: with the user's kubeconfig, custom resources only.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
     core::{DynamicObject, NamespaceResourceScope, discovery::ApiResource},
 };
@@ -22,6 +23,7 @@ use tidegate_core::{
     overview::UnreadableLine,
 };
 use tidegate_process::{period::Period, tls};
+use tower::{BoxError, util::MapErrLayer};
 
 /// Which control plane.
 #[derive(clap::Args)]
@@ -99,6 +101,15 @@ pub(super) struct Lacks {
     pub(super) not_served: BTreeSet<String>,
 }
 
+/// The control plane did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{server} cannot be reached")]
+struct NotReached {
+    /// Host and port.
+    server: Arc<str>,
+    source: BoxError,
+}
+
 /// The field manager, for `managedFields`.
 pub(super) const MANAGER: &str = "tidegate-cli";
 /// Objects in one page of a list.
@@ -109,7 +120,11 @@ const PAGE: u32 = 500;
 impl Access {
     /// A client for the control plane. Makes no request. Fails if the kubeconfig cannot be used.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        Client::try_from(self.config().await?).context("cannot use the kubeconfig")
+        let config = self.config().await?;
+        let server: Arc<str> = config.cluster_url.authority().map_or("unknown server", |url| url.as_str()).into();
+        let name = move |source: BoxError| -> BoxError { NotReached { server: Arc::clone(&server), source }.into() };
+        let builder = ClientBuilder::try_from(config).context("cannot use the kubeconfig")?;
+        Ok(builder.with_layer(&MapErrLayer::new(name)).build())
     }
 
     /// The connection to the control plane. Makes no request. Fails if the kubeconfig cannot be used.
@@ -221,10 +236,15 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &[String]) -> 
     Ok(())
 }
 
-/// The message of the API server instead of the whole answer.
+/// The message of the API server instead of the whole answer, or which server did not answer.
 pub(super) fn sentence(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        // Its own text would repeat that of its cause.
+        kube::Error::Service(error) => match error.downcast::<NotReached>() {
+            Ok(error) => anyhow::Error::new(*error),
+            Err(error) => anyhow::anyhow!(error),
+        },
         other => anyhow::Error::new(other),
     }
 }

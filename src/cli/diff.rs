@@ -9,6 +9,7 @@ use std::{
     ops::Range,
     panic::resume_unwind,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
 };
 
@@ -23,6 +24,7 @@ use super::{
     render,
     report::Excerpts,
     repository::{Counting, Loaded, check_templates},
+    trust,
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -71,6 +73,8 @@ pub(super) struct Arguments {
     to: Option<String>,
     #[command(flatten)]
     counting: Counting,
+    #[command(flatten)]
+    trust: trust::Arguments,
     /// Use the templates in this folder instead of the embedded ones, on both sides; those of the repository take
     /// precedence [default: none]
     #[arg(long, value_name = "DIR")]
@@ -79,8 +83,8 @@ pub(super) struct Arguments {
     /// its value [default: none]
     #[arg(long, value_name = "FILE")]
     assume: Option<PathBuf>,
-    /// Read Kymas that git does not declare, and installed modules, from this file of `tidegate export --landscape`
-    /// [default: none]
+    /// Read Kymas that git does not declare, installed modules, and modules of other sources from this file of
+    /// `tidegate export --landscape` [default: none]
     #[arg(long, value_name = "FILE")]
     landscape: Option<PathBuf>,
     /// Warn if the landscape file is older than this
@@ -150,7 +154,13 @@ struct Half {
 /// Runs the command. Fails if an argument is invalid, or if a side cannot be read.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     arguments.outputs.check()?;
-    let rules = arguments.rules.load()?;
+    let mut rules = arguments.rules.load()?;
+    let trailers = rules.take_trailers(&arguments.path, arguments.from.as_deref(), arguments.to.as_deref());
+    match trailers {
+        // Without an old revision, the commits may not be known: a comparison with clusters does not need them.
+        Err(error) if arguments.clusters.live => tell!("warning: {error:#}"),
+        result => result?,
+    }
     let mask = arguments.mask_key()?;
     let maintenance = arguments.maintenance.load()?;
     if arguments.clusters.live {
@@ -171,14 +181,19 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     let progress = Progress::start("reading the repository");
     let mut cache = cache::Cache::new(arguments.cache_dir.as_deref());
-    let mut from = arguments.read_old(&mut cache)?;
-    let mut to = arguments.read(arguments.to.as_deref(), Some(&from.loaded.snapshot), &mut cache)?;
+    let mut from = arguments.read_old(landscape.as_ref(), &mut cache)?;
+    let after = arguments.counting.load(&arguments.path, arguments.to.as_deref(), Some(&from.loaded.snapshot))?;
+    let mut to = arguments.read(after, landscape.as_ref(), &mut cache)?;
     cache.store();
     progress.step("comparing");
+    let revisions = (arguments.to.as_deref(), from.loaded.snapshot.revision.commit());
+    let gitsource = arguments.counting.gitsource()?;
+    arguments.trust.verify(&mut to.diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
-    let components = arguments.modules.read(&source, &mut [&mut from.definitions, &mut to.definitions]);
+    let sides = &mut [&mut from.definitions, &mut to.definitions];
+    let components = arguments.modules.read(&source, landscape.as_ref(), sides);
     let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
     let request = Request {
         from: from.given(),
@@ -228,6 +243,9 @@ async fn run_live(
     loaded.widen();
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
+    let gitsource = arguments.counting.gitsource()?;
+    let revisions = (arguments.to.as_deref(), None);
+    arguments.trust.verify(&mut diagnostics, &arguments.path, revisions, gitsource.as_ref())?;
     let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
     let given = live::Given {
         loaded,
@@ -301,21 +319,28 @@ impl Arguments {
     }
 
     /// The old side: the revision of `--from`, or the merge base. Fails if it cannot be read.
-    fn read_old(&self, cache: &mut cache::Cache) -> anyhow::Result<Half> {
+    fn read_old(&self, landscape: Option<&LandscapeFile>, cache: &mut cache::Cache) -> anyhow::Result<Half> {
+        let load = |rev: &str| self.counting.load_before(&self.path, Some(rev), self.to.as_deref());
         if let Some(from) = &self.from {
-            return self.read(Some(from), None, cache);
+            return self.read(load(from)?, landscape, cache);
         }
         let base = git::merge_base(&self.path).with_context(|| format!("cannot compare {}", self.path.display()))?;
-        let mut half = self.read(Some(&base.commit.to_string()), None, cache)?;
+        let mut half = self.read(load(&base.commit.to_string())?, landscape, cache)?;
         if let tidegate_core::revision::Revision::Commit { name, .. } = &mut half.loaded.snapshot.revision {
             *name = base.branch;
         }
         Ok(half)
     }
 
-    fn read(&self, rev: Option<&str>, previous: Option<&Snapshot>, cache: &mut cache::Cache) -> anyhow::Result<Half> {
-        let mut loaded = self.counting.load(&self.path, rev, previous)?;
+    fn read(
+        &self,
+        mut loaded: Loaded,
+        landscape: Option<&LandscapeFile>,
+        cache: &mut cache::Cache,
+    ) -> anyhow::Result<Half> {
         loaded.widen();
+        let elsewhere = landscape.map(|file| file.elsewhere(&loaded.source));
+        loaded.options.elsewhere = Arc::new(elsewhere.unwrap_or_default());
         let mut diagnostics = Diagnostics::default();
         let library = loaded.library(&mut diagnostics, self.templates.as_deref())?;
         let mut known = cache.begin(&loaded.options);

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::control_plane::{self, Lacks};
 use crate::stores::definitions;
 use tidegate_core::{
-    api::{GitSource, Kyma, ModuleReleaseMeta, names::label, shared::Time},
+    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names::label, shared::Time},
     landscape::{
         self,
         file::{KnownKyma, LandscapeFile},
@@ -23,11 +23,12 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, tell};
 
-/// Writes the runtimes of a landscape and what selects their modules, for `tidegate diff --landscape`.
+/// Writes the runtimes and the catalog of a landscape, for `tidegate diff --landscape`.
 ///
-/// Writes the names of Kymas, their module lists, channels and installed versions, and the suspended GitSources. Of the
-/// labels it writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that
-/// selectors of ModuleReleaseMetas name. Identifiers of customers are not among them.
+/// The catalog are the ModuleTemplates and ModuleReleaseMetas, whoever declares them. Besides, it writes the names of
+/// Kymas, their module lists, channels and installed versions, and the suspended GitSources. Of the labels of Kymas it
+/// writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
+/// ModuleReleaseMetas name. Identifiers of customers are not among them.
 ///
 /// Reads no Secrets and contacts no runtimes. For a runtime that chooses its own modules, the list comes from its
 /// Kyma's status.
@@ -54,10 +55,12 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    let mut templates = Vec::new();
     let mut lacks = Lacks::default();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
         let listed = async {
             kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
+            templates.extend(control_plane::list::<ModuleTemplate>(&client, &namespace, &mut lacks).await?);
             releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?);
             sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
             let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
@@ -76,7 +79,8 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let kept = kept(&releases, &arguments.labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
     let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
-    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known);
+    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
+        .with_catalog(templates, releases);
     write(&arguments.landscape, &file.to_text())?;
     Ok(Exit::Ok)
 }

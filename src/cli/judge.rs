@@ -7,11 +7,13 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
+use tidegate_core::diagnostic::Diagnostic;
 use tidegate_diff::{
     clean::Draft,
     model::{Report, Verdict},
-    policy::{self, FailOn, Kinds, Labels, Policies},
+    policy::{self, Approvals, FailOn, Kinds, Labels, Policies},
 };
+use tidegate_git as git;
 use tidegate_process::Exit;
 
 /// Which changes violate a policy, and which exit code follows.
@@ -21,9 +23,17 @@ use tidegate_process::Exit;
 pub(super) struct Arguments {
     /// Fail if a change matches one of these rules, separated by commas: `delete`, `recreate`, `refused` (the API
     /// server does not make the change), `crd` (a CustomResourceDefinition is changed or deleted), `conflict`,
-    /// `mass-change=N%` (more than N % of the runtimes change), for example `delete,mass-change=20%` [default: none]
+    /// `same-version` (a module's content changes without a new version), `mass-change=N%` (more than N % of the
+    /// runtimes change), for example `delete,mass-change=20%` [default: none]
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
+    /// Treat violations of these rules of `--fail-on` as warnings, separated by commas, for example `recreate`. A
+    /// trailer `Tidegate-Approve: recreate` in a compared commit does the same [default: none]
+    #[arg(long, value_name = "RULE", value_delimiter = ',')]
+    approve: Vec<String>,
+    /// Ignore trailers `Tidegate-Approve` of commits: only `--approve` approves [default: off]
+    #[arg(long)]
+    ignore_trailers: bool,
     /// Check the changes against the CEL rules in this file; repeat the option for more files [default: none]
     #[arg(long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
@@ -35,9 +45,20 @@ pub(super) struct Arguments {
 /// The rules, read.
 pub(super) struct Rules {
     fail_on: Vec<FailOn>,
+    approvals: Approvals,
+    ignore_trailers: bool,
+    /// Problems of trailers.
+    problems: Vec<Diagnostic>,
     policies: Policies,
     exit_zero: bool,
 }
+
+/// The trailer of a commit message that approves rules, separated by commas or spaces.
+const TRAILER: &str = "Tidegate-Approve";
+/// Digits of a commit in a message.
+const COMMIT_SHOWN: usize = 10;
+/// Code of the warning about a trailer that approves nothing.
+const CODE_APPROVAL: &str = "approval";
 
 // === impl Arguments ===
 
@@ -50,7 +71,18 @@ impl Arguments {
                 bail!("{}: rule `{name}` is already defined in another file: rename one of them", path.display());
             }
         }
-        Ok(Rules { fail_on: self.fail_on.clone(), policies, exit_zero: self.exit_zero })
+        let mut approvals = Approvals::default();
+        for name in &self.approve {
+            approvals.approve(name, "`--approve`").context("invalid value of `--approve`")?;
+        }
+        Ok(Rules {
+            fail_on: self.fail_on.clone(),
+            approvals,
+            ignore_trailers: self.ignore_trailers,
+            problems: Vec::new(),
+            policies,
+            exit_zero: self.exit_zero,
+        })
     }
 }
 
@@ -63,12 +95,45 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
     }
 }
 
+/// The rules that the trailers of a message name. Trailers are in its last paragraph.
+fn approved(message: &str) -> impl Iterator<Item = &str> {
+    let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let trailers = last.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case(TRAILER).then_some(value)
+    });
+    trailers.flat_map(|value| value.split([',', ' ', '\t'])).map(str::trim).filter(|name| !name.is_empty())
+}
+
 // === impl Rules ===
 
 impl Rules {
+    /// Takes approvals from the trailers of the commits that are in `to` and not in `from`. `None` stands for HEAD and
+    /// for the default branch. Fails if the commits cannot be read.
+    pub(super) fn take_trailers(&mut self, path: &Path, from: Option<&str>, to: Option<&str>) -> anyhow::Result<()> {
+        if self.ignore_trailers || self.fail_on.is_empty() {
+            return Ok(());
+        }
+        let commits = git::messages_between(path, from, to);
+        let commits = commits.with_context(|| {
+            format!("cannot read trailers `{TRAILER}` of commits (`--ignore-trailers` does without them)")
+        })?;
+        for (commit, message) in commits {
+            let commit = format!("commit {}", &commit.to_string()[..COMMIT_SHOWN]);
+            for name in approved(&message) {
+                if let Err(error) = self.approvals.approve(name, &commit) {
+                    let message = format!("trailer `{TRAILER}` of {commit}: {error}");
+                    self.problems.push(Diagnostic::warning(CODE_APPROVAL, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Checks a report against the rules.
     pub(super) fn judge(&self, draft: &mut Draft, labels: &Labels, kinds: Option<&Kinds>) {
-        draft.judge(&self.fail_on, &self.policies, labels, kinds);
+        draft.warn(&self.problems);
+        draft.judge((&self.fail_on, &self.approvals), &self.policies, labels, kinds);
     }
 
     /// The exit code for a report.
@@ -81,5 +146,22 @@ impl Rules {
             Verdict::Incomplete => Exit::Incomplete,
             Verdict::Violated => Exit::Policy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::approved;
+
+    #[test]
+    fn trailers_are_in_the_last_paragraph() {
+        let of = |message: &str| approved(message).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            of("subject\n\nbody\n\nTidegate-Approve: recreate, delete\nReviewed-by: x\n"),
+            ["recreate", "delete"]
+        );
+        assert_eq!(of("subject\n\ntidegate-approve: crd\nTidegate-Approve: mass-change\n"), ["crd", "mass-change"]);
+        assert_eq!(of("subject\n\nTidegate-Approve: crd\n\nmore\n"), [""; 0], "it is not the last paragraph");
+        assert_eq!(of("subject\n\nTidegate-Approve:\n"), [""; 0]);
     }
 }

@@ -11,7 +11,7 @@ use tidegate_core::{
     content::ContentId,
     definition::{self, Definitions, ModuleObjects},
     diagnostic::Diagnostics,
-    landscape::{Landscape, SourceName},
+    landscape::{Landscape, SourceName, file::LandscapeFile},
     plan::{self, Answer, ComponentRecord, Components, Published},
     yaml,
 };
@@ -38,28 +38,37 @@ type Found = BTreeMap<ContentId, Arc<ModuleObjects>>;
 
 impl Modules {
     /// What the cache knows of the components that channels offer. Adds the objects of their layers to the definitions.
+    /// `known` are definitions of other sources.
     ///
     /// A component is only known with its layer: without the objects, all of them would seem to go.
-    pub(super) fn read(&self, source: &SourceName, sides: &mut [&mut Definitions]) -> Components {
+    pub(super) fn read(
+        &self,
+        source: &SourceName,
+        known: Option<&LandscapeFile>,
+        sides: &mut [&mut Definitions],
+    ) -> Components {
         let Some(folder) = &self.module_cache else { return Components::default() };
         let mut wanted = BTreeSet::new();
         for definitions in sides.iter() {
-            let landscape = Landscape::from_definitions(&mut Diagnostics::default(), definitions, source);
+            let mut landscape = Landscape::from_definitions(&mut Diagnostics::default(), definitions, source);
+            if let Some(known) = known {
+                known.complete(&mut landscape, source);
+            }
             wanted.extend(plan::components_named(&landscape).into_keys());
         }
-        let (mut known, mut found) = (BTreeMap::new(), Found::new());
+        let (mut answered, mut found) = (BTreeMap::new(), Found::new());
         for component in wanted {
             let mut answers =
                 self.oci_registry_host.iter().map(|registry| read(folder, registry, &component, &mut found));
             let first = answers.next().unwrap_or_else(|| Err("no registry is given".to_owned()));
             let answer = first.or_else(|why| answers.find_map(Result::ok).ok_or(why));
             drop(answers);
-            known.insert(component, answer.unwrap_or_else(Answer::Unknown));
+            answered.insert(component, answer.unwrap_or_else(Answer::Unknown));
         }
         for definitions in sides {
             definitions.modules.extend(found.iter().map(|(content, objects)| (*content, Arc::clone(objects))));
         }
-        Components::new(Arc::new(known), Answer::Unknown("no channel of the definitions offers it".to_owned()))
+        Components::new(Arc::new(answered), Answer::Unknown("no channel of the definitions offers it".to_owned()))
     }
 }
 

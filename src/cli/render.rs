@@ -1,13 +1,16 @@
 //! `tidegate render`: prints every object that a repository produces. Needs no cluster.
+//!
+//! Values of Secrets, and copies of them in other objects, are masked unless the user asks for them.
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Exit,
@@ -17,14 +20,19 @@ use super::{
 };
 use tidegate_core::{
     definition::{self, Definitions, Kind},
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostic, Diagnostics},
     name::Key,
     render::{
         live::Unknown,
-        offline::{self, Assumptions, Target, TargetName},
+        offline::{self, Assumptions, Piece, Rendered, TargetName},
     },
     yaml,
 };
+use tidegate_diff::{
+    clean,
+    mask::{MaskKey, Masker, Numbers},
+};
+use tidegate_process::tls;
 
 /// Prints every object that definitions produce, for the control plane and for each runtime.
 #[derive(clap::Args)]
@@ -45,6 +53,10 @@ pub(super) struct Arguments {
     /// none]
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
+    /// Print values of Secrets in clear, for example to apply the objects by hand [default: masked, as `(masked: Secret
+    /// 1)`; equal values have equal numbers]
+    #[arg(long)]
+    show_secrets: bool,
     #[command(flatten)]
     modules: Modules,
 }
@@ -57,11 +69,30 @@ enum Output {
     Json,
 }
 
-/// One JSON object, written while its targets are rendered.
-#[derive(Default)]
-struct Json {
+/// Writes a rendering piece by piece: all of it may not fit into memory.
+trait Writer {
+    fn begin(&mut self, target: &TargetName) -> io::Result<()>;
+    fn write(&mut self, target: &TargetName, rendered: &Rendered, value: &Value) -> io::Result<()>;
+    fn end(&mut self) -> io::Result<()>;
+}
+
+/// YAML documents with comments.
+struct Yaml<W>(W);
+
+/// One JSON object.
+struct Json<W> {
+    out: W,
     targets: usize,
+    /// Objects of this target.
+    objects: usize,
     unknown: Vec<Unknown>,
+}
+
+/// Masks values of Secrets and their copies.
+struct Mask {
+    masker: Masker,
+    /// Digests differ in every run, numbers do not.
+    numbers: Numbers,
 }
 
 /// Runs the command. Fails if the repository cannot be read, or if the output cannot be written.
@@ -75,15 +106,28 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loaded.complete()?;
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
-    let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
-    let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
-    let components = arguments.modules.read(&loaded.source, &mut [&mut definitions]);
-    let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
-    let mut json = Json::default();
-    // Targets are written one by one: all of them may not fit into memory.
-    let mut write = |target: Target| match arguments.output {
-        Output::Yaml => write_yaml(&mut out, &target),
-        Output::Json => json.write(&mut out, &target),
+    let only = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
+    let wanted = |name: &TargetName| only.as_ref().is_none_or(|only| only == name);
+    let components = arguments.modules.read(&loaded.source, None, &mut [&mut definitions]);
+    let (source, out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
+    let mut mask = match arguments.show_secrets {
+        true => None,
+        false => Some(Mask::new(&definitions)?),
+    };
+    let mut writer: Box<dyn Writer> = match arguments.output {
+        Output::Yaml => Box::new(Yaml(out)),
+        Output::Json => Box::new(Json { out, targets: 0, objects: 0, unknown: Vec::new() }),
+    };
+    let mut target = TargetName::Kcp;
+    let mut write = |piece: Piece| match piece {
+        Piece::Target(next) => {
+            target = next;
+            writer.begin(&target)
+        }
+        Piece::Object(rendered) => {
+            let masked = mask.as_mut().and_then(|mask| mask.object(rendered.object.value()));
+            writer.write(&target, &rendered, masked.as_ref().unwrap_or(rendered.object.value()))
+        }
     };
     let given = offline::Given {
         definitions: &definitions,
@@ -93,11 +137,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         assumptions: &assumptions,
     };
     let written = offline::render_each(&mut diagnostics, given, &wanted, &mut write);
-    let written = match arguments.output {
-        Output::Yaml => written,
-        Output::Json => written.and_then(|()| json.end(&mut out)),
-    };
-    match written.and_then(|()| out.flush()) {
+    match written.and_then(|()| writer.end()) {
         // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to standard output")?,
@@ -105,44 +145,106 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let exit = if diagnostics.has_errors() { Exit::Invalid } else { Exit::Ok };
     if !diagnostics.is_empty() {
         let mut excerpts = Excerpts::new(&loaded.snapshot);
-        let sorted = diagnostics.sorted();
+        let mut sorted = diagnostics.sorted();
+        if let Some(mask) = &mut mask {
+            sorted.iter_mut().for_each(|diagnostic| mask.diagnostic(diagnostic));
+        }
         report::write_text(&mut anstream::stderr().lock(), &sorted, &mut excerpts, definitions.files)
             .context("cannot write to standard error")?;
     }
     Ok(exit)
 }
 
-fn write_yaml(out: &mut dyn io::Write, target: &Target) -> io::Result<()> {
-    for rendered in &target.objects {
-        writeln!(out, "---\n# target: {}\n# from: {}", target.name, rendered.from())?;
-        out.write_all(yaml::to_string(rendered.object.value()).as_bytes())?;
+// === impl Yaml ===
+
+impl<W: io::Write> Writer for Yaml<W> {
+    fn begin(&mut self, _: &TargetName) -> io::Result<()> {
+        Ok(())
     }
-    Ok(())
+
+    fn write(&mut self, target: &TargetName, rendered: &Rendered, value: &Value) -> io::Result<()> {
+        writeln!(self.0, "---\n# target: {target}\n# from: {}", rendered.from())?;
+        self.0.write_all(yaml::to_string(value).as_bytes())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 // === impl Json ===
 
-impl Json {
-    fn write(&mut self, out: &mut dyn io::Write, target: &Target) -> io::Result<()> {
+impl<W: io::Write> Json<W> {
+    /// Ends the list of the target's objects.
+    fn end_target(&mut self) -> io::Result<()> {
+        match (self.targets, self.objects) {
+            (0, _) => Ok(()),
+            (_, 0) => self.out.write_all(b"]\n    }"),
+            (_, _) => self.out.write_all(b"\n      ]\n    }"),
+        }
+    }
+}
+
+impl<W: io::Write> Writer for Json<W> {
+    fn begin(&mut self, target: &TargetName) -> io::Result<()> {
+        self.end_target()?;
         let before: &[u8] = if self.targets == 0 { b"{\n  \"targets\": [\n    " } else { b",\n    " };
-        out.write_all(before)?;
-        write_indented(out, &target.to_value(), "    ")?;
-        self.targets += 1;
-        self.unknown.extend(target.unknown());
+        self.out.write_all(before)?;
+        self.out.write_all(b"{\n      \"name\": ")?;
+        write_indented(&mut self.out, &target.to_string(), "")?;
+        self.out.write_all(b",\n      \"objects\": [")?;
+        (self.targets, self.objects) = (self.targets + 1, 0);
         Ok(())
     }
 
-    fn end(&self, out: &mut dyn io::Write) -> io::Result<()> {
+    fn write(&mut self, target: &TargetName, rendered: &Rendered, value: &Value) -> io::Result<()> {
+        self.out.write_all(if self.objects == 0 { b"\n        " } else { b",\n        " })?;
+        write_indented(&mut self.out, value, "        ")?;
+        self.objects += 1;
+        self.unknown.extend(rendered.unknown(target));
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.end_target()?;
         let before: &[u8] = if self.targets == 0 { b"{\n  \"targets\": []" } else { b"\n  ]" };
-        out.write_all(before)?;
-        out.write_all(b",\n  \"unknown\": ")?;
-        write_indented(out, &self.unknown, "  ")?;
-        out.write_all(b"\n}\n")
+        self.out.write_all(before)?;
+        self.out.write_all(b",\n  \"unknown\": ")?;
+        write_indented(&mut self.out, &self.unknown, "  ")?;
+        self.out.write_all(b"\n}\n")?;
+        self.out.flush()
+    }
+}
+
+// === impl Mask ===
+
+impl Mask {
+    /// Knows the values of all Secrets in the definitions. Fails if the operating system gives no random key.
+    fn new(definitions: &Definitions) -> anyhow::Result<Mask> {
+        let key = tls::random().context("the system has no random bytes")?;
+        let mut masker = Masker::new(MaskKey::new(key));
+        clean::meet(&mut masker, &[definitions]);
+        Ok(Mask { masker, numbers: Numbers::default() })
+    }
+
+    /// The object as it may be printed; `None` if it may be printed as it is.
+    fn object(&mut self, value: &Value) -> Option<Value> {
+        let mut shown = self.masker.shown(value)?;
+        self.numbers.put(&mut shown);
+        Some(shown)
+    }
+
+    fn diagnostic(&mut self, diagnostic: &mut Diagnostic) {
+        let is_foreign = clean::is_foreign(diagnostic.code);
+        for text in std::iter::once(&mut diagnostic.message).chain(&mut diagnostic.hint) {
+            let scrubbed = if is_foreign { Some(self.masker.scrub(text)) } else { self.masker.scrub_long(text) };
+            *text = self.numbers.text(&scrubbed.unwrap_or_else(|| text.clone()));
+        }
     }
 }
 
 /// Writes a value on several lines. All but the first begin with `indent`.
-fn write_indented(out: &mut dyn io::Write, value: &impl Serialize, indent: &str) -> io::Result<()> {
+fn write_indented(out: &mut impl io::Write, value: &impl Serialize, indent: &str) -> io::Result<()> {
     // JSON escapes line breaks in texts.
     let text = serde_json::to_string_pretty(value)?;
     out.write_all(text.replace('\n', &format!("\n{indent}")).as_bytes())

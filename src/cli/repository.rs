@@ -9,16 +9,16 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use tidegate_core::{
-    api::{self, GitSource, names},
+    api::{self, GitSource, git_source::GitSourceSpec, names},
     budget::Budget,
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
-    intake,
+    intake::{self, SourceFile},
     landscape::{Landscape, SourceName},
     name::{self, Key},
     render::{Trial, sample_agents},
     schema::Schema,
-    snapshot::{Filter, Limits, Snapshot},
+    snapshot::{Filter, Limits, OWN_FOLDER, Snapshot},
     template::{self, Library, Templates},
     yaml::{self, Node},
 };
@@ -49,8 +49,8 @@ pub(super) struct Counting {
     /// Read the definitions in this namespace; repeat the option for more
     #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
     namespaces: Vec<String>,
-    /// Use the name, `paths`, `ignore`, `templates`, `strict`, `allow` and `timeout` of the GitSource in this YAML file
-    /// [default: none]
+    /// Use the settings of the GitSource in this YAML file, for example `paths`, `ignore`, `templates` and `allow`
+    /// [default: the repository's own `.tidegate/source.yaml`; without it, the only GitSource in `.tidegate`]
     #[arg(long, value_name = "FILE")]
     source_file: Option<PathBuf>,
 }
@@ -69,6 +69,10 @@ pub(super) struct Loaded {
     pub(super) suspended: bool,
     /// The folder or file that the user named, if it is only a part of the repository.
     pub(super) part: Option<String>,
+    /// The `paths` of the repository's own GitSource, which the part stands for.
+    whole: Vec<String>,
+    /// Problems of the repository's own GitSource.
+    problems: Vec<Diagnostic>,
     /// The folder of the checkout that paths are relative to; empty for its root.
     pub(super) below: String,
     /// The folder on disk that paths are relative to.
@@ -77,16 +81,37 @@ pub(super) struct Loaded {
     timeout: Duration,
 }
 
+/// The GitSource with whose settings a repository is read.
+#[derive(Default)]
+struct Named {
+    spec: GitSourceSpec,
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+/// The GitSource of a repository.
+struct Own {
+    named: Option<Named>,
+    /// Whether the user named its file.
+    is_given: bool,
+    problems: Vec<Diagnostic>,
+}
+
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
 /// Code of the warning about a repository inside the one that is read.
 const CODE_OWN_ROOT: &str = "own-repository";
 /// A folder with this name makes its parent a repository of its own.
-const OWN_ROOT: &str = ".tidegate";
+const OWN_ROOT: &str = OWN_FOLDER;
 
 // === impl Repository ===
 
 impl Repository {
+    /// The path, the revision and the GitSource, for the verification of signatures. Fails if the GitSource is invalid.
+    pub(super) fn signed(&self) -> anyhow::Result<(&Path, Option<&str>, Option<GitSourceSpec>)> {
+        Ok((&self.path, self.rev.as_deref(), self.counting.gitsource()?))
+    }
+
     /// Reads the files; [`tidegate_core::definition::read`] reports their problems. Fails if they cannot be read.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
         self.load_selected(None)
@@ -95,17 +120,28 @@ impl Repository {
     /// As [`Repository::load`], but with these `paths` instead of those of the GitSource. `None` for those of the
     /// GitSource.
     pub(super) fn load_selected(&self, selected: Option<&[String]>) -> anyhow::Result<Loaded> {
-        self.counting.load_selected(&self.path, self.rev.as_deref(), None, selected)
+        self.counting.load_selected(&self.path, self.rev.as_deref(), None, selected, None)
     }
 }
 
 // === impl Counting ===
 
 impl Counting {
+    /// The settings of the GitSource of `--source-file`. Fails if they are invalid.
+    pub(super) fn gitsource(&self) -> anyhow::Result<Option<GitSourceSpec>> {
+        Ok(self.source_file.as_deref().map(read_source).transpose()?.map(|named| named.spec))
+    }
+
     /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails
     /// if a namespace, the GitSource, the path or the revision is invalid.
     pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {
-        self.load_selected(path, rev, previous, None)
+        self.load_selected(path, rev, previous, None, None)
+    }
+
+    /// As [`Counting::load`]. If the revision has no GitSource of its own, that of a later one is used, `None` for the
+    /// work tree: before the commit that adds the file, the control plane had the same settings.
+    pub(super) fn load_before(&self, path: &Path, rev: Option<&str>, later: Option<&str>) -> anyhow::Result<Loaded> {
+        self.load_selected(path, rev, None, None, Some(later))
     }
 
     fn load_selected(
@@ -114,6 +150,7 @@ impl Counting {
         rev: Option<&str>,
         previous: Option<&Snapshot>,
         selected: Option<&[String]>,
+        later: Option<Option<&str>>,
     ) -> anyhow::Result<Loaded> {
         for namespace in &self.namespaces {
             name::check_subdomain(namespace).with_context(|| format!("--namespace `{}`", yaml::short(namespace)))?;
@@ -122,46 +159,83 @@ impl Counting {
         let place = git::locate(path)?;
         let own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
         let below = place.below.clone();
-        let gitsource = self.source_file.as_deref().map(read_source).transpose()?;
-        let policy = match &gitsource {
-            Some(source) => intake::policy(&source.spec, None).context("cannot use the GitSource")?,
-            None => intake::Policy::default(),
-        };
-        let spec = gitsource.as_ref().map(|source| source.spec.clone()).unwrap_or_default();
-        let timeout = intake::timeout(&spec).context("cannot use the GitSource")?;
-        let at = |path: &str| match (own_root, path) {
-            (true, "") => below.clone(),
-            (true, path) => format!("{below}/{path}"),
-            (false, path) => path.to_owned(),
-        };
-        let read = |previous: Option<&Snapshot>, filter: &Filter| {
+        let read = |rev: Option<&str>, previous: Option<&Snapshot>, filter: &Filter| {
             match rev {
                 Some(rev) => git::resolve_after(path, rev, previous, filter, Limits::default()),
                 None => git::read_work_tree_after(path, previous, filter, Limits::default()),
             }
             .with_context(|| format!("cannot read {}", path.display()))
         };
+        let root = if own_root { &*below } else { "" };
+        let later = later.map(|later| move |filter: &Filter| read(later, None, filter));
+        let Own { named, is_given, problems } = self.own(root, &|filter| read(rev, None, filter), later)?;
+        let Named { spec, name, namespace } = named.unwrap_or_default();
+        let policy = intake::policy(&spec, None).context("cannot use the GitSource")?;
+        let timeout = intake::timeout(&spec).context("cannot use the GitSource")?;
+        let at = |path: &str| match (own_root, path) {
+            (true, "") => below.clone(),
+            (true, path) => format!("{below}/{path}"),
+            (false, path) => path.to_owned(),
+        };
         let mut filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
         // Without any of them, the whole repository is read, because files refer to each other.
-        if own_root || gitsource.is_some() || selected.is_some() {
-            let root = if own_root { &*below } else { "" };
+        if own_root || is_given || selected.is_some() || !(spec.paths.is_empty() && spec.ignore.is_empty()) {
             filter = filter.within_folder(root, selected.unwrap_or(&spec.paths), &spec.ignore);
         }
-        let mut snapshot = read(previous, &filter)?;
-        if own_root {
-            snapshot = rooted_at(snapshot, &place.below);
-        }
-        let is_part = gitsource.is_none() && !own_root && !place.below.is_empty();
+        let mut snapshot = read(rev, previous, &filter)?;
+        snapshot = rooted_at(snapshot, root);
+        let is_part = !is_given && !own_root && !place.below.is_empty();
         let part = is_part.then(|| place.below.clone());
-        let paths = match &gitsource {
-            _ if selected.is_some() => selected.unwrap_or_default().to_vec(),
-            Some(_) => spec.paths,
-            None if own_root || place.below.is_empty() => Vec::new(),
-            None => vec![place.below],
+        let whole = spec.paths.clone();
+        let paths = match (selected, &part) {
+            (Some(selected), _) => selected.to_vec(),
+            (None, Some(part)) => vec![part.clone()],
+            (None, None) => whole.clone(),
         };
-        let (allow, suspended) = (spec.allow.unwrap_or_default(), spec.suspend);
-        let options = Options {
-            paths,
+        let suspended = spec.suspend;
+        let options = self.options(GitSourceSpec { paths, ..spec }, timeout);
+        let mut cache = Cache::default();
+        let modules = definition::lacking_modules(&mut cache, &snapshot, &options, &Limits::default());
+        if !modules.is_empty() {
+            let modules = modules.iter().map(|path| at(path)).collect();
+            snapshot = read(rev, Some(&snapshot), &filter.with_modules(modules))?;
+            snapshot = rooted_at(snapshot, root);
+        }
+        let first = self.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str);
+        let name = Key::new(namespace.as_deref().unwrap_or(first), name.as_deref().unwrap_or(SOURCE_NAME));
+        let below = if own_root { below } else { String::new() };
+        let root = place.root.join(&below);
+        let source = SourceName::new(name);
+        Ok(Loaded { snapshot, options, source, policy, suspended, part, whole, problems, below, root, timeout })
+    }
+
+    /// The GitSource of the option, or the one in the folder `root` of a revision; without one, that of `later`. Fails
+    /// if the file or a revision cannot be read.
+    fn own(
+        &self,
+        root: &str,
+        read: &dyn Fn(&Filter) -> anyhow::Result<Snapshot>,
+        later: Option<impl Fn(&Filter) -> anyhow::Result<Snapshot>>,
+    ) -> anyhow::Result<Own> {
+        if let Some(path) = &self.source_file {
+            return Ok(Own { named: Some(read_source(path)?), is_given: true, problems: Vec::new() });
+        }
+        let nothing_else = Filter::default().within_folder(root, &[], &["*".to_owned()]);
+        let find = |snapshot: Snapshot| SourceFile::find(&rooted_at(snapshot, root));
+        let found = match (find(read(&nothing_else)?), later) {
+            (Ok(None), Some(later)) => find(later(&nothing_else)?),
+            (found, _) => found,
+        };
+        Ok(match found {
+            Ok(own) => Own { named: own.map(Named::from), is_given: false, problems: Vec::new() },
+            Err(problem) => Own { named: None, is_given: false, problems: vec![problem] },
+        })
+    }
+
+    fn options(&self, spec: GitSourceSpec, timeout: Duration) -> Options {
+        let allow = spec.allow.unwrap_or_default();
+        Options {
+            paths: spec.paths,
             ignore: spec.ignore,
             templates: spec.templates,
             strict: spec.strict,
@@ -169,28 +243,17 @@ impl Counting {
             namespaces: self.namespaces.clone(),
             budget: lasting(timeout),
             ..Options::default()
-        };
-        let mut cache = Cache::default();
-        let modules = definition::lacking_modules(&mut cache, &snapshot, &options, &Limits::default());
-        if !modules.is_empty() {
-            let modules = modules.iter().map(|path| at(path)).collect();
-            snapshot = read(Some(&snapshot), &filter.with_modules(modules))?;
-            if own_root {
-                snapshot = rooted_at(snapshot, &below);
-            }
         }
-        let first = self.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str);
-        let name = gitsource.map_or_else(
-            || Key::new(first, SOURCE_NAME),
-            |source| {
-                let metadata = source.metadata;
-                let namespace = metadata.namespace.as_deref().unwrap_or(first);
-                Key::new(namespace, metadata.name.as_deref().unwrap_or(SOURCE_NAME))
-            },
-        );
-        let below = if own_root { below } else { String::new() };
-        let root = place.root.join(&below);
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, suspended, part, below, root, timeout })
+    }
+}
+
+// === impl Named ===
+
+impl From<SourceFile> for Named {
+    fn from(own: SourceFile) -> Named {
+        let SourceFile { spec, name, namespace, .. } = own;
+        // Whether the source is suspended is known to the control plane only.
+        Named { spec: GitSourceSpec { suspend: false, ..spec }, name, namespace }
     }
 }
 
@@ -200,7 +263,7 @@ impl Loaded {
     /// Selects the whole repository if the user named a part of it, because files refer to each other.
     pub(super) fn widen(&mut self) {
         if self.part.take().is_some() {
-            self.options.paths.clear();
+            self.options.paths.clone_from(&self.whole);
         }
     }
 
@@ -245,6 +308,7 @@ impl Loaded {
     /// diagnostics. If `folder` is inside the repository, it contains no definitions. Overrides are rendered by
     /// processes that end with the library. Fails if `folder` cannot be read.
     pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
+        diagnostics.extend(self.problems.iter().cloned());
         let mut base = Templates::embedded();
         if folder.is_none() && self.options.templates.is_none() {
             return Ok(Library::new(base));
@@ -309,7 +373,7 @@ fn lasting(timeout: Duration) -> Budget {
 }
 
 /// Reads a GitSource and checks it against its schema, as the API server does.
-fn read_source(path: &Path) -> anyhow::Result<GitSource> {
+fn read_source(path: &Path) -> anyhow::Result<Named> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let documents = match yaml::parse(&text, &yaml::Limits::default()) {
@@ -328,13 +392,17 @@ fn read_source(path: &Path) -> anyhow::Result<GitSource> {
     let value = node.to_json();
     if let Some(violation) = schema.check(&value).first() {
         let (line, column) = node.key_position(&violation.path);
-        bail!("{shown}:{line}:{column}: {}", violation.message);
+        bail!("{shown}:{line}:{column}: {}", intake::field_problem(violation));
     }
-    serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))
+    let source: GitSource = serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))?;
+    Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 
 /// The part of a snapshot under a folder, as a repository of its own.
 fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
+    if folder.is_empty() {
+        return snapshot;
+    }
     let below = |path: &Arc<str>| -> Option<Arc<str>> {
         let rest = path.strip_prefix(folder)?;
         if rest.is_empty() { Some("".into()) } else { rest.strip_prefix('/').map(Arc::from) }

@@ -6,6 +6,7 @@
 mod whole;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     io::{self, Write},
     str::FromStr,
@@ -13,7 +14,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use kube::Client;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
 use owo_colors::OwoColorize as _;
 
 use super::{
@@ -22,9 +24,9 @@ use super::{
 };
 use crate::stores::{self, definitions};
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry},
-    intake,
-    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names},
+    intake, landscape,
+    overview::{self, ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
 };
 
@@ -142,7 +144,30 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     }
     let Lacks { unreadable, not_served } = lacks;
     let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
+    let overview = overview.with_local_sources(local_sources(client, namespaces).await);
     Ok(overview.with_unreadable(unreadable).with_not_served(not_served))
+}
+
+/// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if the user may not
+/// read Leases, or if another program leads.
+async fn local_sources(client: &Client, namespaces: &[String]) -> Vec<SourceLine> {
+    let in_lease = |lease: Lease| {
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let text = landscape::annotation(&lease.metadata, names::annotation::LOCAL_SOURCES)?;
+        holder.starts_with("tidegate_").then(|| overview::local_sources(text))
+    };
+    let places: BTreeSet<&str> = namespaces.iter().map(String::as_str).chain([names::KCP_NAMESPACE]).collect();
+    let mut found = Vec::new();
+    for place in places {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), place);
+        let lease = leases.get_opt(names::LEASE).await.ok().flatten();
+        found.extend(lease.and_then(in_lease).unwrap_or_default());
+    }
+    let is_asked_for = |line: &SourceLine| {
+        line.name.split_once('/').is_some_and(|(namespace, _)| namespaces.iter().any(|asked| asked == namespace))
+    };
+    found.retain(is_asked_for);
+    found
 }
 
 /// The output. Fails if it cannot be written as JSON.

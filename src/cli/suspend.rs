@@ -3,9 +3,10 @@
 use std::str::FromStr;
 
 use anyhow::Context as _;
+use k8s_openapi::{api::authentication::v1::SelfSubjectReview, jiff::Timestamp};
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -18,13 +19,14 @@ use tidegate_core::{
         Manifest, ModuleReleaseMeta,
         names::{
             self,
-            annotation::{ROLLOUT_PAUSED, ROLLOUT_RESUMED},
+            annotation::{ROLLOUT_PAUSED, ROLLOUT_RESUMED, SUSPENDED},
             label,
         },
     },
     plan::rollout,
+    status,
 };
-use tidegate_process::say;
+use tidegate_process::{ambient, say};
 
 /// The object.
 #[derive(clap::Args)]
@@ -40,6 +42,20 @@ pub(super) struct Arguments {
     access: Access,
 }
 
+/// What is suspended, and why.
+#[derive(clap::Args)]
+pub(super) struct SuspendArguments {
+    #[command(flatten)]
+    shared: Arguments,
+    /// Give the reason, for example `upgrade of the network`; the status, `kubectl get` and an Event show it [default:
+    /// none]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    reason: Option<String>,
+}
+
+/// Longest reason of a suspension, in characters: it is one line of a table.
+const REASON_CHARS_MAX: usize = 120;
+
 /// What is suspended or resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Chosen {
@@ -50,31 +66,70 @@ enum Chosen {
 }
 
 /// What the command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Stop reconciling the object.
-    Suspend,
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Stop reconciling the object. Contains who does it, when and why.
+    Suspend(String),
     /// Reconcile the object again.
     Resume,
 }
 
-/// Runs the command. Fails if the object does not exist or cannot be suspended, or if a request fails.
-pub(super) async fn run(arguments: Arguments, step: Step) -> anyhow::Result<Exit> {
+/// Suspends an object. Fails if it does not exist or cannot be suspended, or if a request fails.
+pub(super) async fn suspend(arguments: SuspendArguments) -> anyhow::Result<Exit> {
+    let client = arguments.shared.access.client().await?;
+    let note = note(&user(&client).await, ambient::now(), arguments.reason.as_deref());
+    run(&client, &arguments.shared, &Step::Suspend(note)).await
+}
+
+/// Resumes an object. Fails if it does not exist or cannot be suspended, or if a request fails.
+pub(super) async fn resume(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
+    run(&client, &arguments, &Step::Resume).await
+}
+
+/// A reason that fits into one line of a table.
+fn reason(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    match text.chars().count() {
+        0 => Err("the reason is empty: say why in a few words, or omit --reason".to_owned()),
+        _ if text.chars().any(char::is_control) => Err("the reason has line breaks: use one line".to_owned()),
+        count if REASON_CHARS_MAX < count => {
+            Err(format!("the reason has {count} characters: use at most {REASON_CHARS_MAX}"))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// The user that the control plane knows the caller by.
+async fn user(client: &Client) -> String {
+    let review = Api::<SelfSubjectReview>::all(client.clone())
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await;
+    let user = review.ok().and_then(|review| review.status?.user_info?.username);
+    user.unwrap_or_else(|| "a user that the control plane does not name".to_owned())
+}
+
+/// The value of the annotation: who suspends, since when and why.
+fn note(user: &str, now: Timestamp, reason: Option<&str>) -> String {
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("by {user} since {}{reason}", status::seconds(now))
+}
+
+async fn run(client: &Client, arguments: &Arguments, step: &Step) -> anyhow::Result<Exit> {
     let target = match &arguments.target {
         Chosen::Object(target) => target,
-        Chosen::Rollout(module) => return rollout(&client, &arguments.namespace, module, step).await,
+        Chosen::Rollout(module) => return rollout(client, &arguments.namespace, module, step).await,
     };
-    let found = target.find(&client, &arguments.namespace).await?;
+    let found = target.find(client, &arguments.namespace).await?;
     let Some(patch) = patch(found.kind, step) else {
         anyhow::bail!("a {} cannot be suspended: suspend its Kyma or GitSource instead", found.kind.name());
     };
-    found.patch(&client, &patch).await?;
+    found.patch(client, &patch).await?;
     match (step, found.kind) {
-        (Step::Suspend, Kind::GitSource) => {
+        (Step::Suspend(_), Kind::GitSource) => {
             say!("{found}: suspended; Tidegate fetches, applies and prunes nothing from it until `tidegate resume`");
         }
-        (Step::Suspend, Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
+        (Step::Suspend(_), Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
             say!("{found}: suspended; Tidegate does not change its runtime until `tidegate resume`");
         }
         (Step::Resume, _) => say!("{found}: resumed"),
@@ -84,7 +139,7 @@ pub(super) async fn run(arguments: Arguments, step: Step) -> anyhow::Result<Exit
 
 /// Pauses the rollout of a module, or continues it and accepts the present failures. Fails if the module has no
 /// ModuleReleaseMeta, or if a request fails.
-async fn rollout(client: &Client, namespace: &str, module: &str, step: Step) -> anyhow::Result<Exit> {
+async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) -> anyhow::Result<Exit> {
     let releases: Api<ModuleReleaseMeta> = Api::namespaced(client.clone(), namespace);
     let release = releases.get_opt(module).await.map_err(control_plane::sentence);
     let release = release.with_context(|| format!("cannot read ModuleReleaseMeta {namespace}/{module}"))?;
@@ -104,12 +159,12 @@ async fn rollout(client: &Client, namespace: &str, module: &str, step: Step) -> 
 }
 
 /// The merge patch for a ModuleReleaseMeta, and what it does.
-fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: Step) -> (Value, String) {
+fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: &Step) -> (Value, String) {
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     match step {
-        Step::Suspend => {
+        Step::Suspend(note) => {
             let said = "rollout paused; no more runtimes get a new version until `tidegate resume`";
-            (annotations(json!({ROLLOUT_PAUSED: "true"})), said.to_owned())
+            (annotations(json!({ROLLOUT_PAUSED: "true", SUSPENDED: note})), said.to_owned())
         }
         Step::Resume => {
             let failures = rollout::failures(release, manifests);
@@ -118,21 +173,25 @@ fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: Step
                 "" => (Value::Null, "rollout resumed".to_owned()),
                 accepted => (Value::from(accepted), format!("rollout resumed; failures that are accepted: {accepted}")),
             };
-            (annotations(json!({ROLLOUT_PAUSED: null, ROLLOUT_RESUMED: value})), said)
+            (annotations(json!({ROLLOUT_PAUSED: null, ROLLOUT_RESUMED: value, SUSPENDED: null})), said)
         }
     }
 }
 
 /// The merge patch for the object; `None` for a kind that cannot be suspended.
-fn patch(kind: Kind, step: Step) -> Option<Value> {
+fn patch(kind: Kind, step: &Step) -> Option<Value> {
+    let (is_suspended, note) = match step {
+        Step::Suspend(note) => (true, Value::from(note.as_str())),
+        Step::Resume => (false, Value::Null),
+    };
+    let metadata = json!({"annotations": {SUSPENDED: note}});
     match kind {
-        Kind::GitSource => Some(json!({"spec": {"suspend": step == Step::Suspend}})),
+        Kind::GitSource => Some(json!({"metadata": metadata, "spec": {"suspend": is_suspended}})),
         Kind::Kyma => {
-            let value = match step {
-                Step::Suspend => Value::from("true"),
-                Step::Resume => Value::Null,
-            };
-            Some(json!({"metadata": {"labels": {label::SKIP_RECONCILIATION: value}}}))
+            let value = if is_suspended { Value::from("true") } else { Value::Null };
+            let mut metadata = metadata;
+            metadata["labels"] = json!({label::SKIP_RECONCILIATION: value});
+            Some(json!({ "metadata": metadata }))
         }
         Kind::Manifest | Kind::Watcher => None,
     }
@@ -147,6 +206,39 @@ impl FromStr for Chosen {
         match text.strip_prefix("rollout/") {
             Some(module) => Ok(Chosen::Rollout(module.to_owned())),
             None => text.parse().map(Chosen::Object),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspension_says_who_since_when_and_why() {
+        let at = Timestamp::from_second(1_700_000_000).unwrap();
+        assert_eq!(note("alice", at, None), "by alice since 2023-11-14T22:13:20Z");
+        let why = note("alice", at, Some("upgrade of the network"));
+        assert_eq!(why, "by alice since 2023-11-14T22:13:20Z: upgrade of the network");
+        let step = Step::Suspend(why.clone());
+        let kyma = json!({"metadata": {
+            "annotations": {SUSPENDED: why}, "labels": {label::SKIP_RECONCILIATION: "true"},
+        }});
+        assert_eq!(patch(Kind::Kyma, &step), Some(kyma));
+        let resumed = json!({"metadata": {"annotations": {SUSPENDED: null}}, "spec": {"suspend": false}});
+        assert_eq!(patch(Kind::GitSource, &Step::Resume), Some(resumed));
+        assert_eq!(patch(Kind::Manifest, &step), None);
+    }
+
+    #[test]
+    fn a_reason_is_one_short_line() {
+        assert_eq!(reason("  upgrade "), Ok("upgrade".to_owned()));
+        for (text, problem) in [
+            (" ".to_owned(), "is empty"),
+            ("a\nb".to_owned(), "line breaks"),
+            ("a".repeat(REASON_CHARS_MAX + 1), "at most 120"),
+        ] {
+            assert!(reason(&text).unwrap_err().contains(problem), "{text}");
         }
     }
 }

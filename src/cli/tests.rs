@@ -5,10 +5,11 @@ use clap::CommandFactory as _;
 use super::*;
 
 /// The verbs with which the help of an option begins.
-const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Create Exit Expect Export \
-                     Fail Generate Give Hold Install Issue Keep Let Limit List Listen Look Make Mask Measure Name \
-                     Print Probe Pull Put Read Reconcile Render Renew Report Request Restrict Run Select Send Set \
-                     Show Skip Spread Start Stop Store Treat Use Wait Warn Write";
+const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Create Declare Deliver \
+                     Exit Expect Export Fail Generate Give Hold Ignore Install Issue Keep Let Limit List \
+                     Listen Look Make Mask Measure Name Poll Print Probe Pull Push Put Read Reconcile Render \
+                     Renew Report Request Restrict Run Select Send Serve Set Show Skip Spread Start Stop \
+                     Store Treat Use Verify Wait Warn Write";
 
 /// Calls `check` with every option and argument that the help shows, of a command and of its subcommands.
 fn each_option(path: &str, command: &clap::Command, check: &mut dyn FnMut(&str, &clap::Arg)) {

@@ -7,6 +7,7 @@ use super::{
     output::{self, Sink},
     report::{self, Excerpts},
     repository::{Repository, check_templates},
+    trust,
 };
 use tidegate_core::{
     definition::{self, Definitions},
@@ -24,6 +25,8 @@ use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 pub(super) struct Arguments {
     #[command(flatten)]
     repository: Repository,
+    #[command(flatten)]
+    trust: trust::Arguments,
     /// Print in this format: `text`, `json`, `sarif`, `github`, `gitlab` or `junit`. Repeat the option for more
     /// formats; all but one need a file, for example `sarif=tidegate.sarif`
     #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
@@ -70,9 +73,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loaded.options.strict |= arguments.strict;
     loaded.options.kubernetes = Some(arguments.kubernetes_version.unwrap_or_else(Version::newest));
     // Files refer to each other, so the whole repository is checked and only the problems of the part are reported.
-    let part = loaded.part.take().filter(|_| arguments.paths.is_empty());
-    if part.is_some() || !arguments.paths.is_empty() {
-        loaded.options.paths.clone_from(&arguments.paths);
+    let part = loaded.part.clone().filter(|_| arguments.paths.is_empty());
+    if part.is_some() {
+        loaded.widen();
     }
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
@@ -80,6 +83,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
     let mut diagnostics = check_templates(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
+    let (path, rev, source) = arguments.repository.signed()?;
+    arguments.trust.verify(&mut diagnostics, path, (rev, None), source.as_ref())?;
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });

@@ -99,6 +99,19 @@ fn the_default_limits_of_git_are_those_of_its_crate() {
 }
 
 #[test]
+fn a_certificate_for_webhooks_needs_its_key_and_a_key_its_certificate() {
+    let hooks = |flags: &[&str]| Config::try_from(options(flags, "")).map(|config| config.hooks);
+    let text = |flags: &[&str]| hooks(flags).unwrap_err().to_string();
+    let expected = "`hooksKey`: missing: `hooksCertificate` needs the file with its key";
+    assert_eq!(text(&["--hooks-certificate=tls.crt"]), expected);
+    let expected = "`hooksCertificate`: missing: `hooksKey` needs the file with its certificate";
+    assert_eq!(text(&["--hooks-key=tls.key"]), expected);
+    assert!(text(&["--hooks-trusted-peers=ingress"]).starts_with("`hooksTrustedPeers`: invalid network `ingress`"));
+    let both = hooks(&["--hooks-certificate=tls.crt", "--hooks-key=tls.key", "--hooks-address=off"]).unwrap();
+    assert_eq!((both.certificate, both.address), (Some(("tls.crt".into(), "tls.key".into())), None));
+}
+
+#[test]
 fn what_is_printed_reads_as_the_same() {
     let options = Options {
         kubeconfig: Some("kcp.kubeconfig".into()),
@@ -218,6 +231,8 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "state",
         "templates",
         "xfccGatewayIdentity",
+        "hooksCertificate",
+        "hooksKey",
         "restrictedDefaultModules",
         "ociRegistryHost",
         "ociRegistryCredSecret",

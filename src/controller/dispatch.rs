@@ -14,6 +14,7 @@ use super::{
     Context, Failure, Subject, chain,
     events::{Severity, reason},
 };
+use tidegate_cluster as cluster;
 use tidegate_process::{
     lock::Mutex,
     retry::{self, Class},
@@ -95,7 +96,7 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
         }
         Err(failure) => {
             context.metrics.repeat(subject.kind(), failure.reason, ended);
-            log(&failure, work.attempt());
+            log(&failure, work.attempt(), context.kcp.outage().is_some());
             if ended == Ended::Panicked {
                 context.panicked.insert(subject);
                 tell(context, subject);
@@ -239,12 +240,19 @@ fn after_failure(failure: &Failure, attempt: u32, interval: Duration) -> Finish 
     failure.retry_after().map_or(Finish::Failed(class), |asked| Finish::FailedFor(class, delay(asked)))
 }
 
+/// Failures of one pass after which an outage of the control plane, if there is one, is known.
+const OUTAGE_AFTER: u32 = 3;
+
 /// Logs the first failure, and then each time that the number of attempts doubles. A failure that lasts a day would
-/// otherwise fill the log.
-fn log(failure: &Failure, attempt: u32) {
+/// otherwise fill the log. While the control plane cannot be reached, one line a minute says so for all passes.
+fn log(failure: &Failure, attempt: u32, is_outage: bool) {
     let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
+    let is_unreachable = failure.error.downcast_ref().is_some_and(cluster::Error::is_unreachable);
+    // The first passes that fail may do so before the outage is known as one.
+    let is_of_outage = is_unreachable && (is_outage || attempt <= OUTAGE_AFTER);
     match failure.class {
         _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
+        _ if is_of_outage => tracing::debug!(reason, error, "pass failed"),
         _ if !attempt.is_power_of_two() => tracing::debug!(reason, error, "pass failed"),
         Class::Stalled => tracing::error!(reason, error, "pass failed; waiting for a change"),
         Class::Waiting => tracing::info!(reason, error, "pass waits"),

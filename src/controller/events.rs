@@ -43,6 +43,8 @@ pub mod reason {
     pub(crate) const MAINTENANCE_POLICY: &str = "MaintenancePolicy";
     /// A prune waits for a confirmation.
     pub(crate) const PRUNE_WAITS: &str = "PruneWaits";
+    /// What a commit takes from runtimes waits for a confirmation.
+    pub(crate) const REMOVAL_WAITS: &str = "RemovalWaits";
     /// A source cannot be fetched.
     pub(crate) const FETCH_FAILED: &str = "FetchFailed";
     /// Another client changed an object, and Tidegate restored it.
@@ -57,6 +59,20 @@ pub mod reason {
     pub(crate) const WATCH_BROKEN: &str = "WatchBroken";
     /// Changes in a runtime are reported again.
     pub(crate) const WATCH_RESTORED: &str = "WatchRestored";
+    /// A module was installed in a runtime.
+    pub(crate) const MODULE_INSTALLED: &str = "ModuleInstalled";
+    /// A module got another version in a runtime.
+    pub(crate) const MODULE_UPGRADED: &str = "ModuleUpgraded";
+    /// A module was removed from a runtime.
+    pub(crate) const MODULE_REMOVED: &str = "ModuleRemoved";
+    /// A new version of a module waits for a maintenance window, or for its turn in a rollout.
+    pub(crate) const MODULE_HELD: &str = "ModuleHeld";
+    /// A module is not installed as its Kyma asks for, and only a user can change that.
+    pub(crate) const MODULE_REFUSED: &str = "ModuleRefused";
+    /// A user suspended the object.
+    pub(crate) const SUSPENDED: &str = "Suspended";
+    /// A user resumed the object.
+    pub(crate) const RESUMED: &str = "Resumed";
     /// A module is not in its desired state.
     pub(crate) const MODULE_FAILED: &str = "ModuleFailed";
     /// The deletion of a ModuleReleaseMeta waits until its mandatory module is removed from runtimes.
@@ -197,6 +213,10 @@ impl Writer {
             match kcp.create(&cause, &kind, &kind.id(&key), body.to_string().into()).await {
                 // Another process leads now, and it publishes its own Events.
                 Ok(_) | Err(Error::NotLeading) => {}
+                // One line a minute says so for all requests.
+                Err(error) if error.is_unreachable() => {
+                    tracing::debug!(reason = error.reason(), event = event.reason, "event not written");
+                }
                 Err(error) => tracing::warn!(reason = error.reason(), event = event.reason, "event not written"),
             }
         }

@@ -132,7 +132,7 @@ impl Threads {
     }
 
     /// Serves a socket that was bound on the daemon's threads.
-    fn run<F>(
+    pub(super) fn run<F>(
         &self,
         services: &mut JoinSet<()>,
         socket: TcpListener,

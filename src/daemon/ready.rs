@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Context, Leadership};
+use tokio::time::Instant;
+
+use super::{Context, Leadership, outage::Repeated};
 use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
     landscape,
@@ -22,6 +24,8 @@ pub(super) struct Readiness {
     leadership: Leadership,
     paused: bool,
     kinds: Mutex<Kinds>,
+    /// What the log last had of the required kinds.
+    said: Mutex<Repeated>,
     /// Sources with a finished pass.
     reconciled: Mutex<BTreeSet<Key>>,
 }
@@ -39,7 +43,7 @@ enum Kinds {
 impl Readiness {
     pub(super) fn new(context: Arc<Context>, leadership: Leadership, paused: bool) -> Readiness {
         let kinds = Mutex::new(Kinds::Unknown("the control plane has not answered yet".to_owned()));
-        Readiness { context, leadership, paused, kinds, reconciled: Mutex::default() }
+        Readiness { context, leadership, paused, kinds, said: Mutex::default(), reconciled: Mutex::default() }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -55,6 +59,10 @@ impl Readiness {
     /// What is missing, one line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        if let Some(outage) = self.context.kcp.outage() {
+            let seconds = outage.since.elapsed().as_secs();
+            lines.push(format!("the control plane cannot be reached since {seconds} s: {}", outage.cause));
+        }
         match &*self.kinds.lock() {
             Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(format!(
@@ -101,12 +109,18 @@ impl Readiness {
         let kinds = match self.lacking().await {
             Ok(lacking) if lacking.is_empty() => Kinds::Served,
             Ok(lacking) => {
-                tracing::warn!(kinds = lacking.join(", "), "the control plane lacks kinds");
+                let kinds = lacking.join(", ");
+                if self.said.lock().admits(&kinds, Instant::now()) {
+                    tracing::warn!(kinds, "the control plane lacks kinds");
+                }
                 Kinds::Lacking(lacking)
             }
             Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(error, "the control plane does not answer");
+                let (error, now) = (chain(&error), Instant::now());
+                // Until work begins, this is the only line about an outage.
+                if self.said.lock().admits("", now) {
+                    tracing::warn!(error, "the control plane does not answer");
+                }
                 Kinds::Unknown(error)
             }
         };

@@ -8,8 +8,7 @@ use tidegate_core::{
         self, GitSource,
         git_source::{GitRef, GitSourceSpec},
     },
-    name,
-    object::DisplayPath,
+    intake, name,
     schema::Schema,
     yaml,
 };
@@ -39,8 +38,8 @@ pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
     Ok(sources)
 }
 
-/// Creates a source from `PATH`, `URL`, `PATH#BRANCH` or `URL#BRANCH`. The default branch is the one that is checked
-/// out for a path, and `main` for a URL.
+/// Creates a source from `PATH`, `URL`, `PATH#BRANCH` or `URL#BRANCH`. Without a branch, it follows the one that is
+/// checked out for a path, and the default branch of the repository for a URL.
 fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
     let (place, branch) = match text.split_once('#') {
         Some((place, branch)) => (place, Some(branch.to_owned())),
@@ -48,7 +47,7 @@ fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
     };
     // The error does not repeat the URL, which may contain a password.
     let url: git::Url = place.parse().context("invalid repository URL")?;
-    anyhow::ensure!(url.is_encrypted(), "http:// is not encrypted; use https://");
+    anyhow::ensure!(url.is_encrypted(), "http:// is not encrypted; use https:// or ssh://");
     let (url, paths, branch, base) = match url.path() {
         None => (place.to_owned(), Vec::new(), branch, place.to_owned()),
         Some(path) => {
@@ -108,7 +107,7 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
         );
         if let Some(violation) = schema.check(&value).into_iter().next() {
             let (line, column) = document.key_position(&violation.path);
-            anyhow::bail!("{file}:{line}:{column}: {}: {}", DisplayPath(&violation.path), violation.message);
+            anyhow::bail!("{file}:{line}:{column}: {}", intake::field_problem(&violation));
         }
         let mut source: GitSource =
             serde_json::from_value(value).with_context(|| format!("{file}:{}: invalid GitSource", document.line))?;

@@ -208,6 +208,23 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
+    /// Makes everything due that waits for a retry after a failure of these classes. The number of attempts stays: what
+    /// fails again waits as long as before.
+    pub(super) fn hurry(&mut self, classes: &[Class], now: Instant) {
+        let waits =
+            |entry: &Entry| entry.running.is_none() && entry.class.is_some_and(|class| classes.contains(&class));
+        let waiting =
+            self.entries.iter().filter(|(_, entry)| waits(entry) && entry.pending.contains_key(&Trigger::Retry));
+        let mut waiting: Vec<S> = waiting.map(|(subject, _)| subject.clone()).collect();
+        waiting.sort();
+        for subject in waiting {
+            if let Some(entry) = self.entries.get_mut(&subject) {
+                entry.not_before = None;
+            }
+            self.delay(&subject, Trigger::Retry, now);
+        }
+    }
+
     pub(super) fn depths(&self, now: Instant) -> Depths {
         let mut depths = Depths { running: self.running, ..Depths::default() };
         for entry in self.entries.values() {
@@ -381,7 +398,12 @@ impl Entry {
             || self.running.is_some()
             || self.pending.keys().any(|trigger| match trigger {
                 Trigger::Retry => self.class != Some(Class::Stalled),
-                Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Drift => true,
+                Trigger::Reported
+                | Trigger::Changed
+                | Trigger::Requested
+                | Trigger::Git
+                | Trigger::Push
+                | Trigger::Drift => true,
                 Trigger::Resync => false,
             })
     }

@@ -318,6 +318,23 @@ fn what_is_gone_is_forgotten() {
 }
 
 #[test]
+fn what_waits_for_the_end_of_an_outage_is_retried_at_its_end() {
+    let mut bench = Bench::new();
+    for subject in ["a", "b", "c", "d"] {
+        bench.push(subject, Trigger::Git);
+    }
+    bench.expect(&[("a", "git", 1), ("b", "git", 1), ("c", "git", 1), ("d", "git", 1)]);
+    bench.finish("a", Finish::FailedFor(Class::Transient, Duration::from_secs(120)));
+    bench.finish("b", Finish::Failed(Class::Stalled));
+    bench.finish("c", Finish::Failed(Class::Waiting));
+    bench.finish("d", Finish::After(Duration::from_secs(300), Trigger::Resync));
+    bench.state.hurry(&[Class::Transient], bench.now);
+    bench.expect(&[("a", "git+retry", 2)]);
+    bench.state.hurry(&[Class::Stalled, Class::Transient], bench.now);
+    bench.expect(&[("b", "git+retry", 2)]);
+}
+
+#[test]
 fn resyncs_and_what_only_a_change_can_help_are_settled() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c"] {

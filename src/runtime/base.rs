@@ -47,7 +47,7 @@ pub(super) async fn reconcile(
 ) -> Result<BaseReport, Error> {
     let base = pass.context.shared.bases.of_class(pass, landscape, &plan.class).await;
     let status = pass.kyma.status.as_ref();
-    let recorded = status.and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
+    let recorded = status.and_then(|status| conditions::recorded(&status.conditions, conditions::APPLIED));
     let owner = landscape::key(&pass.kyma.metadata);
     let filling = Filling { owner: &owner, kcp: pass.context.kcp };
 

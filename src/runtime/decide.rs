@@ -24,7 +24,9 @@ use tidegate_core::{
         self, HeldVersion, ModuleOutcome, RuntimePlan, Wait, WaitFor,
         rollout::{self, Hold, Line, Policy, Upgrade},
     },
-    status::{self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned, RolloutFact},
+    status::{
+        self, Facts, MaintenanceFact, MandatoryFact, ModuleFact, ModulesFromFact, Planned, RemovalFact, RolloutFact,
+    },
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -74,6 +76,8 @@ pub(super) enum News<'a> {
     Runtime(&'a status::Failure),
     /// A module is unhealthy. The message is one sentence, and the hint says what a user can do.
     Module { name: &'a str, message: &'a str, hint: Option<&'a str> },
+    /// A module is not installed as its Kyma asks for.
+    Refused { name: &'a str, message: &'a str, hint: Option<&'a str> },
     /// A mandatory module is unhealthy. Contains one sentence.
     Mandatory(String),
 }
@@ -89,7 +93,7 @@ pub(super) fn start(kyma: &Kyma) -> Start {
     }
 }
 
-fn is_skipped(kyma: &Kyma) -> bool {
+pub(super) fn is_skipped(kyma: &Kyma) -> bool {
     landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
@@ -104,7 +108,9 @@ pub(super) fn scope(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[
         Trigger::Resync if is_due => Scope::Everything,
         // The agent has reported a change of the Kyma.
         Trigger::Reported => Scope::Kyma,
-        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Scope::Nothing,
+        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Push | Trigger::Retry => {
+            Scope::Nothing
+        }
     });
     triggered.fold(asked, Scope::max)
 }
@@ -366,6 +372,18 @@ pub(super) fn rollout(plan: &RuntimePlan) -> RolloutFact {
     RolloutFact::Waiting { reason, message: each.collect::<Vec<_>>().join("; ") }
 }
 
+/// What a commit would remove from the runtime and waits for a confirmation. `are_visited` is whether this process
+/// knows all sources: before that, what the status says stays.
+pub(super) fn removal(kyma: &Kyma, waiting: Option<Arc<str>>, are_visited: impl FnOnce() -> bool) -> RemovalFact {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let is_said = conditions::find(conditions, conditions::REMOVAL).is_some();
+    match waiting {
+        Some(sentence) => RemovalFact::Waiting(sentence),
+        None if is_said && !are_visited() => RemovalFact::Unknown,
+        None => RemovalFact::Nothing,
+    }
+}
+
 /// The note of the Event about a halted rollout. It names the first runtimes that failed.
 pub(super) fn halted_note(upgrade: &Upgrade<'_>, failed: &[&Key]) -> String {
     let named: Vec<&str> = failed.iter().take(FAILED_NAMED_MAX).map(|kyma| kyma.name()).collect();
@@ -537,16 +555,47 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
         let former = before.and_then(|status| status.modules.iter().find(|former| former.name == module.name));
         former.is_some_and(|former| former.state == module.state && former.message == module.message)
     };
-    let module = |module: &'a ModuleStatus| News::Module {
-        name: &module.name,
-        message: module.message.as_deref().unwrap_or("no message"),
-        hint: facts.modules.iter().find(|fact| fact.name == module.name).and_then(ModuleFact::hint),
+    let module = |module: &'a ModuleStatus| {
+        let fact = facts.modules.iter().find(|fact| fact.name == module.name);
+        let (name, message) = (module.name.as_str(), module.message.as_deref().unwrap_or("no message"));
+        let hint = fact.and_then(ModuleFact::hint);
+        match fact.map(|fact| &fact.planned) {
+            // While nothing can be done in the runtime, no module is as it should be.
+            Some(Planned::Refused { .. }) if facts.failure.is_none() => News::Refused { name, message, hint },
+            Some(
+                Planned::Refused { .. }
+                | Planned::Install { .. }
+                | Planned::Waiting { .. }
+                | Planned::Unmanaged
+                | Planned::Removing,
+            )
+            | None => News::Module { name, message, hint },
+        }
     };
     let of_modules = next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module);
     let said = before.and_then(|status| conditions::find(&status.conditions, conditions::MANDATORY_MODULES));
     let mandatory = facts.mandatory.iter().flatten().filter_map(MandatoryFact::problem);
     let mandatory = mandatory.filter(|problem| !said.is_some_and(|said| said.message.contains(problem.as_str())));
     of_modules.chain(mandatory.map(News::Mandatory)).collect()
+}
+
+fn module_note(name: &str, message: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    format!("module {name}: {message}{hint}")
+}
+
+/// Whether a user has suspended the runtime, or resumed it, since the last pass: reason and note of an Event. The first
+/// pass of a process does not know.
+pub(super) fn suspension_news(was_suspended: Option<bool>, kyma: &Kyma) -> Option<(&'static str, String)> {
+    let by_label = || format!("suspended by label {}", label::SKIP_RECONCILIATION);
+    match (was_suspended?, is_skipped(kyma)) {
+        (false, true) => {
+            let note = landscape::suspension(&kyma.metadata).unwrap_or_else(by_label);
+            Some((reason::SUSPENDED, format!("{note}; Tidegate does not change the runtime")))
+        }
+        (true, false) => Some((reason::RESUMED, "resumed: Tidegate reconciles the runtime again".to_owned())),
+        (false, false) | (true, true) => None,
+    }
 }
 
 // === impl News ===
@@ -560,8 +609,10 @@ impl News<'_> {
                 (Severity::Warning, reason, failure.message.clone())
             }
             News::Module { name, message, hint } => {
-                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-                (Severity::Warning, reason::MODULE_FAILED, format!("module {name}: {message}{hint}"))
+                (Severity::Warning, reason::MODULE_FAILED, module_note(name, message, *hint))
+            }
+            News::Refused { name, message, hint } => {
+                (Severity::Warning, reason::MODULE_REFUSED, module_note(name, message, *hint))
             }
             News::Mandatory(message) => (Severity::Warning, reason::MODULE_FAILED, message.clone()),
         }

@@ -27,7 +27,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::{CompleteModule, InjectError, Injection},
-    status::{self, ManifestOutcome},
+    status::{self, ManifestOutcome, WaitFact},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -329,26 +329,27 @@ impl ManifestPass<'_> {
         };
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
-        let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
+        let unwanted = decide::to_prune(&work, &conflicts, &failed);
+        let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
-        enact::publish(target, manifest, decide::kept_note(&pruned));
         let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource };
-        let judgement = match decide::judge(&observed) {
-            Some(judgement) => judgement,
+        let (judgement, waits_for) = match decide::judge(&observed) {
+            Some(judgement) => (judgement, WaitFact::Nothing),
             None => {
                 let workloads = decide::workloads(manifest, &installed.applied.objects);
                 let health = enact::check_workloads(target, workloads).await?;
-                enact::publish(target, manifest, decide::workload_note(&health));
-                decide::judge_workloads(&health, &pruned)
+                enact::publish(target, manifest, decide::workload_note(&health.worst));
+                let waits_for = enact::wait_fact(target, &recorded, &health).await?;
+                (decide::judge_workloads(&health.worst, &pruned), waits_for)
             }
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         let applied = installed.applied.is_complete().then_some(desired);
-        let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied);
+        let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         known.status = StatusWrite::Begun;
         let manifest = enact::write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, desired, Instant::now());

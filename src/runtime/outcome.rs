@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use super::{
     RuntimeContext, RuntimePass, counterpart,
     decide::{self, News},
-    latest_manifests, manifest, requeue,
+    latest_manifests, manifest,
+    progress::Progress,
+    requeue,
     state::{AccessVersion, KnownRuntime, WrittenStatus},
 };
 use tidegate_cluster::{Cluster, Error, Kind};
@@ -21,7 +23,7 @@ use tidegate_core::{
 use tidegate_process::{ambient, retry::Class};
 
 use crate::{
-    controller::{Failure, Pass, status_body},
+    controller::{Failure, Pass, events::Severity, status_body},
     metrics::requeue::{Reason, Requeue},
     stores::Access,
 };
@@ -242,6 +244,11 @@ impl RuntimePass<'_> {
         for news in decide::news(kyma.status.as_ref(), &next, facts) {
             self.report(&news);
         }
+        let before = former.status.clone().unwrap_or_default();
+        for Progress { reason, note } in known.progress.news(&before, &next) {
+            tracing::info!(kyma = %self.key, reason, note, "the modules of a runtime have changed");
+            self.publish(Severity::Normal, reason, "Reconcile", note);
+        }
         let kind = Kind::namespaced::<Kyma>();
         let body = status_body("Kyma", self.key, &next);
         let metadata = self.context.kcp.apply_status(self.cause, &kind, &kind.id(self.key), body).await?;
@@ -255,6 +262,9 @@ impl RuntimePass<'_> {
             News::Runtime(failure) => {
                 let (reason, error) = (failure.reason, &failure.message);
                 tracing::warn!(kyma = %self.key, reason, error, "runtime cannot be reconciled");
+            }
+            News::Refused { name, message, hint: _ } => {
+                tracing::warn!(kyma = %self.key, module = name, error = message, "module is not installed as requested");
             }
             News::Module { name, message, hint: _ } => {
                 tracing::warn!(kyma = %self.key, module = name, error = message, "module is unhealthy");

@@ -82,7 +82,7 @@ pub(super) async fn reconcile(
         Arc::default()
     };
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
+    let recorded = Recorded::of(conditions);
     let Some(agent) = context.settings.agent else {
         let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, None).await;
         let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None };

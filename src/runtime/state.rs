@@ -16,8 +16,8 @@ use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownReporting,
-    unreadable::UnreadableObjects,
+    base::KnownBase, counterpart::KnownCounterpart, manifest, progress::KnownProgress, remove::RemovalWait,
+    reporting::KnownReporting, unreadable::UnreadableObjects,
 };
 
 /// What a process knows of all runtimes between passes.
@@ -54,6 +54,10 @@ pub(super) struct KnownRuntime {
     pub(super) left_unmanaged: LeftUnmanaged,
     /// What its removal waits for.
     pub(super) removal: RemovalWait,
+    /// What users know of the progress of its modules.
+    pub(super) progress: KnownProgress,
+    /// Whether a user had suspended it in the last pass.
+    pub(super) is_suspended: Option<bool>,
 }
 
 /// A request of a user that is not handled yet.

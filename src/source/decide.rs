@@ -80,6 +80,13 @@ pub(super) fn has_moved(source: &GitSource, history: BranchHistory, terms: &Term
     is_rewritten || has_other_scope
 }
 
+/// Whether a user has requested this pass. `handled` is the request whose fetch has ended; the status has the one
+/// before until the pass is over.
+pub(super) fn is_asked(source: &GitSource, handled: Option<&str>) -> bool {
+    let before = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref());
+    handled.is_some() && handled != before
+}
+
 /// What renders objects for which template overrides fail that become active: the last good ones of the source, then
 /// those of the daemon. `present` are the ones that they replace, and `have_failed` whether these have failed as well.
 /// `former` are the last good ones in git, for a process that has just started.
@@ -171,7 +178,7 @@ pub(super) fn finish(
             let delay = retry::at_least(retry::within(terms.interval, last.failures(), fraction), asked);
             return Finish::FailedFor(Class::Transient, delay);
         }
-        Some(Remedy::Secret(_)) => until_fetch.min(SECRET_LOOK),
+        Some(Remedy::Secret(_) | Remedy::Keys(_)) => until_fetch.min(SECRET_LOOK),
         Some(Remedy::Edit | Remedy::Later) | None => until_fetch,
     };
     if again && LOOK_AGAIN < until {

@@ -20,5 +20,5 @@ pub(super) fn source(spec: &Value) -> GitSource {
 /// A failure that `remedy` may help.
 pub(super) fn failed(remedy: Remedy) -> ReadOutcome {
     let (message, retry_after) = ("it failed".to_owned(), None);
-    ReadOutcome::Failed(ReadFailure { reason: "Test", message, said: None, remedy, retry_after })
+    ReadOutcome::Failed(ReadFailure { reason: "Test", message, said: None, remedy, retry_after, unverified: None })
 }

@@ -2,13 +2,15 @@
 //!
 //! A finalizer keeps the GitSource until then. An object that another source declares stays as it is, with the label: a
 //! label that names no GitSource protects nothing, so the other source takes the object over without a delete. Tidegate
-//! deletes nothing that a source might declare that has not been read yet, and nothing while the GitSource is
-//! suspended.
+//! deletes nothing that a source might declare that has not been read yet, nothing while the GitSource is suspended,
+//! and nothing at all before a user has confirmed what must be confirmed when git removes it.
 //!
 //! A GitSource that goes with its definition or its namespace leaves its objects as they are, with the label, until a
 //! user confirms that deletion. So a GitSource that comes back finds them again, and writes nothing.
 
 mod decide;
+
+use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -28,7 +30,7 @@ use tidegate_core::{
         names::{annotation, finalizer, label},
     },
     definition::Kind,
-    intake::{Id, status},
+    intake::{Id, Other, status},
     landscape::SourceName,
     name::Key,
     object::Gvk,
@@ -36,7 +38,11 @@ use tidegate_core::{
 use tidegate_process::ambient;
 
 use crate::{
-    controller::{Failure, Pass, finalizers},
+    controller::{
+        Failure, Pass,
+        events::{Severity, reason},
+        finalizers,
+    },
     queue::Finish,
     stores::Origin,
 };
@@ -94,14 +100,16 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     if prune && let Some(wait) = Wait::find(pass.source) {
         return waits(pass, known, &wait).await;
     }
-    let selector = format!("{}={label_value}", label::SOURCE);
+    let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
     for kind in Kind::ALL.into_iter().rev() {
-        let mut ours: Vec<Metadata> = Vec::new();
-        for namespace in pass.ctx.namespaces {
-            let labelled = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await;
-            let labelled = labelled.map_err(failure)?.into_iter();
-            ours.extend(labelled.filter(|metadata| !decide::is_inherited(&(kind, metadata.key()), &others)));
-        }
+        owned.push((kind, list(pass, kind, &label_value, &others).await.map_err(failure)?));
+    }
+    let deleted = decide::deleted(&owned, prune);
+    // Nothing is deleted before a user has confirmed all of it.
+    if let Some(wait) = decide::unconfirmed(pass.source, &deleted, &pass.installed()) {
+        return waits(pass, known, &wait).await;
+    }
+    for (kind, ours) in owned {
         let ids: Vec<Id> = ours.iter().map(|metadata| (kind, metadata.key())).collect();
         // What comes later is used by what waits.
         if prune && let Some(wait) = decide::unread(&ids, &others) {
@@ -118,6 +126,22 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     drop_finalizer(pass, &cause).await
 }
 
+/// The objects of a kind with the ownership label, without those that another source takes over.
+async fn list(
+    pass: &SourcePass<'_>,
+    kind: Kind,
+    label_value: &str,
+    others: &BTreeMap<String, Other>,
+) -> Result<Vec<Metadata>, cluster::Error> {
+    let selector = format!("{}={label_value}", label::SOURCE);
+    let mut ours: Vec<Metadata> = Vec::new();
+    for namespace in pass.ctx.namespaces {
+        let labelled = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await?;
+        ours.extend(labelled.into_iter().filter(|one| !decide::is_inherited(&(kind, one.key()), others)));
+    }
+    Ok(ours)
+}
+
 /// Lets the GitSource go.
 async fn drop_finalizer(pass: &SourcePass<'_>, cause: &Cause) -> Pass {
     let kind = cluster::Kind::namespaced::<GitSource>();
@@ -129,6 +153,11 @@ async fn drop_finalizer(pass: &SourcePass<'_>, cause: &Cause) -> Pass {
 /// Writes into the status what the end of the source waits for.
 async fn waits(pass: &SourcePass<'_>, known: &mut KnownSource, wait: &Wait) -> Pass {
     let status = status::not_ready(pass.source, wait.reason(), &wait.message(), ambient::now());
+    if decide::is_news(pass.source, wait) {
+        let (source, message) = (pass.key, wait.message());
+        tracing::warn!(%source, reason = wait.reason(), cause = message, "the end of a GitSource waits");
+        pass.ctx.events.publish(pass.source, Severity::Warning, reason::PRUNE_WAITS, "Prune", &message);
+    }
     pass.write(known, status).await?;
     Ok(wait.finish())
 }

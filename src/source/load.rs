@@ -13,6 +13,7 @@ pub(super) mod fetches;
 mod parse;
 mod problem;
 mod share;
+mod trust;
 
 #[cfg(test)]
 pub(super) use parse::tests::{loaded, valid};
@@ -35,7 +36,7 @@ use super::{
 };
 use tidegate_cluster as cluster;
 use tidegate_core::{
-    api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
+    api::{names::label, shared::ObjectMeta},
     definition::{self, Cache, Channels, Elsewhere, Options},
     diagnostic::Diagnostics,
     intake::{
@@ -202,10 +203,8 @@ impl SourcePass<'_> {
     /// Requests a fetch. Returns whether it is in progress; if not, the source has a problem that it would not solve.
     /// `before` are the triggers of a fetch that this one replaces.
     fn request_fetch(&self, known: &mut KnownSource, terms: &Terms, before: Triggers) -> bool {
-        let secret = self.secret_key(terms);
-        let cached = decide::cached(known.access.take(), secret.as_ref(), self.triggers);
         let requested = status::requested(self.source);
-        match self.job(terms, secret, cached) {
+        match self.job(terms, known.access.take()) {
             Ok(job) => {
                 self.ctx.registry.fetches.begin(self.key, job);
                 known.running = Some(RunningFetch {
@@ -225,10 +224,13 @@ impl SourcePass<'_> {
         }
     }
 
-    fn job(&self, terms: &Terms, secret: Option<Key>, cached: Option<SourceAccess>) -> Result<Job, Problem> {
+    fn job(&self, terms: &Terms, last: Option<SourceAccess>) -> Result<Job, Problem> {
         let url = decide::url(terms, self.ctx.allow_local_sources || self.origin == Origin::CommandLine)?;
+        let secret = self.secret_key(terms);
+        let cached = decide::cached(last, secret.as_ref(), &url, self.triggers);
+        let proxy = terms.proxy_secret.as_ref().map(|name| Key::new(self.key.namespace(), name));
         let mirror = self.ctx.registry.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
-        Ok(Job { mirror, url, terms: terms.clone(), secret, cached })
+        Ok(Job { mirror, url, terms: terms.clone(), secret, proxy, cached })
     }
 
     /// Takes the result of a fetch. If the repository may have changed meanwhile, requests the next one.
@@ -243,13 +245,24 @@ impl SourcePass<'_> {
         // If this pass is dropped at the next `await`, the result is lost, and the next pass fetches again.
         let before = mem::take(&mut known.fetch);
         let result = match result {
-            Ok(end) => self.take_over(known, terms, end, taken).await,
+            Ok(end) => {
+                self.note_fetch(known, &end.fetched.revision, &running);
+                self.take_over(known, terms, end, taken).await
+            }
             Err(problem) => Err(problem),
         };
         self.fetch_ended(known, terms, &before, running.requested, result);
         if must_repeat {
             self.request_fetch(known, terms, Triggers::default());
         }
+    }
+
+    /// Records whether a delivery of the git host announced what a fetch found.
+    fn note_fetch(&self, known: &mut KnownSource, found: &Revision, running: &RunningFetch) {
+        let news = known.revision.attempted().is_some_and(|attempted| attempted != found).then_some(found);
+        let last = self.ctx.registry.receivers.last(self.key).map(|(last, _)| last);
+        let (triggers, since, now) = (running.triggers, running.since, Instant::now());
+        known.announced = mem::take(&mut known.announced).after_fetch(news, triggers, since, last, now);
     }
 
     /// Records how a fetch ended. `before` is the one before it.
@@ -277,13 +290,20 @@ impl SourcePass<'_> {
         taken: Duration,
     ) -> Result<(), Problem> {
         let FetchEnd { fetched, access } = end;
+        let unread = access.as_ref().and_then(SourceAccess::warning);
         known.access = access;
         let mirror =
             self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(fetched.revision.clone()))?;
-        let (revision, follows) = (fetched.revision, fetched.fast_forward);
+        let moved = decide::moved_tag(terms, mirror.last_good().as_ref(), &fetched.revision);
+        known.remarks.fetched(unread, moved, &fetched.revision);
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
-        match decide::fetched(terms, &revision, follows, active, known.revision.refused()) {
+        let (revision, follows) = (fetched.revision.clone(), fetched.fast_forward);
+        let step = decide::fetched(terms, &revision, follows, active, known.revision.refused());
+        if trust::is_asked(&step) {
+            self.verify(known, terms, &mirror, &fetched).await?;
+        }
+        match step {
             FetchedRevision::Active => {
                 known.revision = mem::take(&mut known.revision).found_again(revision.clone());
                 // The mirror of a new URL does not know yet that this revision is good.
@@ -480,6 +500,7 @@ impl SourcePass<'_> {
                 ..options
             },
             reading: terms.reading(),
+            spec: terms.spec.clone(),
             engine: self.ctx.renderer.engine().clone(),
             base: controller::library(self.ctx.library).base().clone(),
             before,
@@ -590,17 +611,13 @@ impl SourcePass<'_> {
         let landscape = self.ctx.stores.landscape();
         let templates = landscape.templates.iter().filter(|(_, template)| is_other(&template.metadata));
         let releases = landscape.releases.iter().filter(|(_, release)| is_other(&release.metadata));
-        let channels = |release: &ModuleReleaseMeta| match release.spec.mandatory {
-            Some(_) => Channels::Mandatory,
-            None => Channels::Known(release.spec.channels.iter().map(|channel| channel.channel.clone()).collect()),
-        };
         Elsewhere {
             templates: templates.map(|(key, _)| key.clone()).collect(),
-            releases: releases.map(|(key, release)| (key.clone(), channels(release))).collect(),
+            releases: releases.map(|(key, release)| (key.clone(), Channels::from(&**release))).collect(),
         }
     }
 }
 
-fn secrets() -> cluster::Kind {
+pub(super) fn secrets() -> cluster::Kind {
     cluster::Kind::built_in(&Gvk::new("", "v1", "Secret")).expect("Secret is a built-in kind")
 }

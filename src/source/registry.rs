@@ -20,6 +20,7 @@ use crate::{
         failures::RenderFailures,
         load::{checks::Checks, fetches::Fetches},
         local::LocalRepositories,
+        receiver::Receivers,
     },
 };
 use tidegate_cluster::Cluster;
@@ -132,6 +133,7 @@ pub struct SourceRegistry {
     local: LocalRepositories,
     pub(super) fetches: Fetches,
     pub(super) checks: Checks,
+    pub(crate) receivers: Receivers,
 }
 
 /// What is known of each source.
@@ -154,9 +156,14 @@ struct Published {
     listed: usize,
     /// Whether a pass over the source has ended.
     visited: bool,
+    /// What the active revision would remove from runtimes and waits for a confirmation, by Kyma.
+    removals: Notices,
     /// The objects for which its active template overrides fail; `None` without overrides.
     failures: Option<Arc<RenderFailures>>,
 }
+
+/// One sentence for each of some runtimes. Runtimes share equal ones.
+pub(crate) type Notices = BTreeMap<Key, Arc<str>>;
 
 /// The memory for a revision that is checked. Dropping it gives the memory back, unless the revision is active by then.
 pub(crate) struct ReservedBytes<'a>(&'a Slot);
@@ -190,6 +197,7 @@ impl SourceRegistry {
             local: LocalRepositories::default(),
             fetches: Fetches::default(),
             checks: Checks::default(),
+            receivers: Receivers::new(),
         }
     }
 
@@ -222,6 +230,12 @@ impl SourceRegistry {
     pub(crate) fn set_failures(&self, source: &Key, failures: Option<&Arc<RenderFailures>>) {
         let slot = self.slots.lock().get(source).cloned();
         slot.into_iter().for_each(|slot| slot.published.lock().failures = failures.cloned());
+    }
+
+    /// What a commit would remove from a runtime and waits for a confirmation, in one sentence.
+    pub(crate) fn removal_of(&self, runtime: &Key) -> Option<Arc<str>> {
+        let slots = self.slots.lock();
+        slots.values().find_map(|slot| slot.published.lock().removals.get(runtime).cloned())
     }
 
     /// The objects of a module in git, by the id of its tree or file. Makes no request.
@@ -348,6 +362,11 @@ impl SourceRegistry {
         self.fetches.run(kcp, queue).await;
     }
 
+    /// Wakes sources when git hosts report pushes. Runs until it is dropped.
+    pub async fn run_receivers(&self, queue: &Queue) {
+        self.receivers.run(queue).await;
+    }
+
     /// Wakes a source when its repository on this machine changes. Runs until it is dropped.
     pub async fn watch_local(&self, queue: &Queue) {
         self.local.watch(queue).await;
@@ -376,6 +395,14 @@ impl SourceRegistry {
     /// Records that a pass over a source has ended. Returns whether it was the first.
     pub(crate) fn visited(&self, slot: &Slot) -> bool {
         !std::mem::replace(&mut slot.published.lock().visited, true)
+    }
+
+    /// Replaces what a source would remove from runtimes and waits for a confirmation. Returns the runtimes for which
+    /// that differs from before.
+    pub(crate) fn set_removals(&self, slot: &Slot, removals: &Notices) -> BTreeSet<Key> {
+        let before = std::mem::replace(&mut slot.published.lock().removals, removals.clone());
+        let differs = |key: &&Key| before.get(*key) != removals.get(*key);
+        before.keys().chain(removals.keys()).filter(differs).cloned().collect()
     }
 
     /// The mirror of a source, if it was opened.
@@ -425,6 +452,7 @@ impl SourceRegistry {
         };
         self.fetches.forget(source);
         self.checks.forget(source);
+        self.receivers.forget(source);
         give_back_memory();
         self.local.set(source, None);
         others

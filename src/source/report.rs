@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{
-    Enacted, KnownSource, SourceContext, SourcePass, decide,
+    Enacted, KnownSource, SourceContext, SourcePass, decide, said,
     state::{BranchHistory, KnownStatus},
 };
 use tidegate_cluster::{self as cluster, Cause, Metadata};
@@ -80,6 +80,7 @@ impl SourcePass<'_> {
     ) -> Result<(), Failure> {
         let status = self.status(known, &self.fetched(known, terms), decided, enacted, Some(terms));
         self.publish(&status, decided.map(|(_, decision)| decision));
+        self.warn(known, decided);
         let is_settled = status::is_settled(&status);
         self.write(known, status).await?;
         known.history = known.history.after_status(is_settled);
@@ -104,10 +105,13 @@ impl SourcePass<'_> {
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
+        let remarks = known.remarks.diagnostics();
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
+        let receiving = self.receiving(known, terms);
         let pass = status::Pass {
             fetched,
+            trust: known.trust.shown(terms),
             attempted: known.revision.attempted(),
             in_force: decided.map(|(loaded, _)| &loaded.revision),
             is_read: self.is_read(),
@@ -115,8 +119,10 @@ impl SourcePass<'_> {
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
+            remarks: &remarks,
             failures: &enacted.failures,
             handled: known.handled.as_deref(),
+            receiving: &receiving,
             scope: &scope,
             moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
         };
@@ -160,8 +166,18 @@ impl SourcePass<'_> {
         self.ctx.kcp.apply_status(&cause, &kind, &kind.id(self.key), body.to_string().into()).await
     }
 
+    /// Writes into the log what of the revision does not happen, as far as it has not said it before.
+    fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision)>) {
+        let causes = match (decided, known.revision.refused()) {
+            (Some((loaded, decision)), None) => said::causes(&self.diagnostics(loaded), &loaded.withheld, decision),
+            (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default()),
+            (None, None) => return,
+        };
+        known.said.news(causes).iter().for_each(|cause| cause.warn(self.key));
+    }
+
     /// Publishes Events about what this pass changed. A GitSource from the command line has none.
-    fn publish(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
+    pub(super) fn publish(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
         if self.origin == Origin::CommandLine {
             return;
         }
@@ -193,10 +209,19 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     }
     if let Some(applied) = newly_false(before, after, status::APPLIED) {
         let word = match applied.reason.as_str() {
+            "RemovalUnconfirmed" => reason::REMOVAL_WAITS,
             "PruneUnconfirmed" | "PruneLimit" | "PruneUnreadable" | "PruneWaits" => reason::PRUNE_WAITS,
             _ => reason::WITHHELD,
         };
         notes.push(warning(word, "Apply", &applied.message));
+    }
+    let is_suspended = |status: &GitSourceStatus| {
+        condition(status, status::READY).is_some_and(|ready| ready.reason == status::SUSPENDED)
+    };
+    if let Some(ready) = newly_false(before, after, status::READY).filter(|_| is_suspended(after)) {
+        notes.push(normal(reason::SUSPENDED, ready.message.clone()));
+    } else if is_suspended(before) && !is_suspended(after) {
+        notes.push(normal(reason::RESUMED, "resumed: Tidegate fetches and applies it again".to_owned()));
     }
     let applied = after.applied_revision.as_ref().filter(|_| after.applied_revision != before.applied_revision);
     notes.extend(applied.map(|revision| normal(reason::APPLIED, format!("applied {revision}"))));

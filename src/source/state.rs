@@ -5,8 +5,11 @@ use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus},
     definition,
-    diagnostic::Diagnostics,
-    intake::status::Fetched,
+    diagnostic::{Diagnostic, Diagnostics},
+    intake::{
+        Terms, Verify,
+        status::{Fetched, Trust},
+    },
     object::Digest,
     revision::{Oid, Revision},
 };
@@ -16,6 +19,9 @@ use tokio::time::Instant;
 use super::{
     known_objects::KnownObjects,
     load::{access::SourceAccess, checks::UncheckedRevision},
+    receiver::Announced,
+    removals::FormerModules,
+    said::Said,
 };
 use crate::queue::Triggers;
 
@@ -28,18 +34,37 @@ pub(crate) struct KnownSource {
     pub(super) running: Option<RunningFetch>,
     /// The value of the annotation with which a user requested the last fetch that ended.
     pub(super) handled: Option<String>,
+    /// Whether deliveries of the git host announce its pushes.
+    pub(super) announced: Announced,
     /// The content of the Secret, as of the last successful fetch. A fetch that fails drops it.
     pub(super) access: Option<SourceAccess>,
+    /// What the last fetch found that is no problem of a revision.
+    pub(super) remarks: Remarks,
     /// The revision that was read last.
     pub(super) revision: KnownRevision,
+    /// Whose signatures were verified.
+    pub(super) trust: KnownTrust,
     /// The revision that could not be checked in time.
     pub(super) unchecked: Option<UncheckedRevision>,
     /// Whether the branch was rewritten.
     pub(super) history: BranchHistory,
+    /// The former objects of ModuleTemplates whose definitions remove some.
+    pub(super) former: FormerModules,
     /// Parsed files.
     pub(super) cache: definition::Cache,
     /// What this process has written.
     pub(super) writes: KnownWrites,
+    /// What the log has of definitions that are held back and of prunes that wait.
+    pub(super) said: Said,
+}
+
+/// Warnings about the source itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remarks {
+    /// Keys of its Secret that nothing reads.
+    unread: Option<Diagnostic>,
+    /// A tag that was moved, and the revision that it then pointed to.
+    moved: Option<(Diagnostic, Revision)>,
 }
 
 /// The last fetch of a source.
@@ -49,7 +74,7 @@ pub(super) enum Fetching {
     #[default]
     Pending,
     /// The last fetch ended.
-    Ended(LastFetch),
+    Ended(Box<LastFetch>),
 }
 
 /// A fetch that was requested and has not ended.
@@ -102,6 +127,20 @@ pub(super) struct ReadFailure {
     pub(super) remedy: Remedy,
     /// How long the server asked to wait.
     pub(super) retry_after: Option<Duration>,
+    /// The revision, if it was read but its signatures are not those that are asked for.
+    pub(super) unverified: Option<Revision>,
+}
+
+/// The revision whose signatures were verified last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum KnownTrust {
+    /// This process has verified none, or not since one was not verified.
+    #[default]
+    Unknown,
+    /// The GitSource asks for no signature.
+    NotAsked,
+    /// This one, with these settings.
+    Verified { settings: Verify, revision: Revision, by: String },
 }
 
 /// What can help a source that could not be read.
@@ -113,6 +152,8 @@ pub(super) enum Remedy {
     Later,
     /// A change of this Secret.
     Secret(SeenSecret),
+    /// A change of the Secret with the trusted keys.
+    Keys(SeenSecret),
     /// An edit of the GitSource or of its repository.
     Edit,
 }
@@ -222,9 +263,10 @@ impl Fetching {
     pub(super) fn with_failure(self, failure: ReadFailure) -> Fetching {
         match self {
             Fetching::Pending => Fetching::Pending,
-            Fetching::Ended(last) => {
-                let failures = last.failures.saturating_add(1);
-                Fetching::Ended(LastFetch { failures, outcome: ReadOutcome::Failed(failure), ..last })
+            Fetching::Ended(mut last) => {
+                last.failures = last.failures.saturating_add(1);
+                last.outcome = ReadOutcome::Failed(failure);
+                Fetching::Ended(last)
             }
         }
     }
@@ -240,22 +282,70 @@ impl Fetching {
     /// Why the source could not be read, if so.
     pub(super) fn failure(&self) -> Option<&ReadFailure> {
         match self {
-            Fetching::Ended(LastFetch { outcome: ReadOutcome::Failed(failure), .. }) => Some(failure),
-            Fetching::Ended(LastFetch { outcome: ReadOutcome::Done, .. }) | Fetching::Pending => None,
+            Fetching::Pending => None,
+            Fetching::Ended(last) => match &last.outcome {
+                ReadOutcome::Failed(failure) => Some(failure),
+                ReadOutcome::Done => None,
+            },
         }
     }
 
     /// The outcome, as the status reports it.
     pub(super) fn fetched(&self) -> Fetched {
-        self.failure().map_or(Fetched::Done, |failure| Fetched::Failed {
-            reason: failure.reason,
-            message: failure.message.clone(),
-            said: failure.said.clone(),
-            stalled: match failure.remedy {
+        self.failure().map_or(Fetched::Done, |failure| {
+            let (reason, message) = (failure.reason, failure.message.clone());
+            if let Some(revision) = &failure.unverified {
+                return Fetched::Unverified { revision: revision.clone(), reason, message };
+            }
+            let stalled = match failure.remedy {
                 Remedy::Retry | Remedy::Later => false,
-                Remedy::Secret(_) | Remedy::Edit => true,
-            },
+                Remedy::Secret(_) | Remedy::Keys(_) | Remedy::Edit => true,
+            };
+            Fetched::Failed { reason, message, said: failure.said.clone(), stalled }
         })
+    }
+}
+
+// === impl Remarks ===
+
+impl Remarks {
+    /// Takes what a fetch found. A move of a tag is reported as long as its revision is the newest.
+    pub(super) fn fetched(&mut self, unread: Option<Diagnostic>, moved: Option<Diagnostic>, found: &Revision) {
+        self.unread = unread;
+        match moved {
+            Some(moved) => self.moved = Some((moved, found.clone())),
+            None => self.moved = self.moved.take().filter(|(_, revision)| revision == found),
+        }
+    }
+
+    /// The warnings.
+    pub(super) fn diagnostics(&self) -> Diagnostics {
+        let mut all = Diagnostics::default();
+        all.extend(self.unread.iter().chain(self.moved.iter().map(|(moved, _)| moved)).cloned());
+        all
+    }
+}
+
+// === impl KnownTrust ===
+
+impl KnownTrust {
+    /// Whether this process has verified a revision with these settings.
+    pub(super) fn covers(&self, revision: &Revision, settings: &Verify) -> bool {
+        match self {
+            KnownTrust::Verified { settings: of, revision: verified, .. } => of == settings && verified == revision,
+            KnownTrust::Unknown | KnownTrust::NotAsked => false,
+        }
+    }
+
+    /// What the status says of it.
+    pub(super) fn shown(&self, terms: Option<&Terms>) -> Trust<'_> {
+        // Settings that are invalid now say nothing of what was verified before.
+        let Some(terms) = terms else { return Trust::Unknown };
+        match (self, &terms.verify) {
+            (_, None) => Trust::NotAsked,
+            (KnownTrust::Verified { revision, by, .. }, Some(_)) => Trust::Verified { revision, by },
+            (KnownTrust::Unknown | KnownTrust::NotAsked, Some(_)) => Trust::Unknown,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use tidegate_cluster::{self as cluster, Cluster};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::annotation},
     changes,
     definition::{Definition, Kind},
     intake::{Id, Live},
@@ -41,9 +41,17 @@ pub(super) struct Surveyed {
     uncompared: BTreeMap<Id, ObjectMeta>,
 }
 
-/// Every object in KCP that the source declares, or that has its ownership label.
-pub(super) fn live(pass: &SourcePass<'_>, name: &SourceName, loaded: &Loaded, known: &mut KnownObjects) -> Surveyed {
-    let mut survey = Survey { pass, name, label: name.label_value(), loaded, known, found: Surveyed::default() };
+/// Every object in KCP that the source declares, or that has its ownership label. `is_asked` says whether a user has
+/// requested this pass: then the annotations with the paths of definitions are compared as well.
+pub(super) fn live(
+    pass: &SourcePass<'_>,
+    name: &SourceName,
+    loaded: &Loaded,
+    known: &mut KnownObjects,
+    is_asked: bool,
+) -> Surveyed {
+    let label = name.label_value();
+    let mut survey = Survey { pass, name, label, loaded, known, is_asked, found: Surveyed::default() };
     let landscape = pass.ctx.stores.landscape();
     landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
@@ -86,7 +94,7 @@ pub(super) async fn compare_unreadable(
         let (Some(declared), Some(definition)) = (loaded.declared.get(&id), loaded.definitions.good.get(&id)) else {
             continue;
         };
-        let is_as_declared = changes::covers(landscape::stamp(definition, name).value(), object.value());
+        let is_as_declared = changes::covers(landscape::expected(definition, name).value(), object.value());
         if let Some(live) = found.live.get_mut(&id) {
             live.drifted = !is_as_declared;
         }
@@ -176,6 +184,7 @@ struct Survey<'a> {
     label: String,
     loaded: &'a Loaded,
     known: &'a mut KnownObjects,
+    is_asked: bool,
     found: Surveyed,
 }
 
@@ -189,8 +198,10 @@ impl Survey<'_> {
         if declared.is_none() && !ours {
             return;
         }
-        let mut live = Live::from_metadata(metadata, self.known.managers(&id, metadata));
+        let mut live = self.live(&id, metadata, ours);
         if let Some(declared) = declared {
+            let path = landscape::annotation(metadata, annotation::PATH);
+            live.displaced = self.is_asked && path != Some(&*declared.place.path);
             match self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
                 Seen::Ahead => live = self.as_applied(&id, live),
                 Seen::Verified => {}
@@ -208,6 +219,14 @@ impl Survey<'_> {
         self.found.live.insert(id, live);
     }
 
+    /// What the metadata of an object says.
+    fn live(&self, id: &Id, metadata: &ObjectMeta, ours: bool) -> Live {
+        let live = Live::from_metadata(metadata, self.known.managers(id, metadata));
+        let definition = self.loaded.definitions.good.get(id).filter(|_| !ours && live.source.is_some());
+        let same_content = definition.is_some_and(|definition| landscape::has_content(definition, metadata));
+        Live { same_content, ..live }
+    }
+
     /// An object that cannot be read is present: it is not created a second time, and not pruned.
     fn take_unreadable(&mut self, kind: Kind, metadata: &ObjectMeta) {
         let id = (kind, landscape::key(metadata));
@@ -216,7 +235,7 @@ impl Survey<'_> {
         if declared.is_none() && !ours {
             return;
         }
-        let live = Live { unreadable: true, ..Live::from_metadata(metadata, self.known.managers(&id, metadata)) };
+        let live = Live { unreadable: true, ..self.live(&id, metadata, ours) };
         let is_applied = declared.is_some_and(|declared| live.digest.as_ref() == Some(&declared.digest));
         let seen = declared.map(|declared| self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now));
         let live = match seen {
@@ -246,13 +265,13 @@ impl Survey<'_> {
     fn as_applied(&mut self, id: &Id, live: Live) -> Live {
         self.found.behind = true;
         let digest = self.loaded.declared.get(id).map(|declared| Arc::clone(&declared.digest));
-        Live { source: Some(self.label.as_str().into()), digest, drifted: false, ..live }
+        Live { source: Some(self.label.as_str().into()), digest, drifted: false, displaced: false, ..live }
     }
 }
 
 /// Whether every field that git sets has the same value in the live object.
 fn is_as_declared<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
-    let desired = landscape::stamp(definition, name).into_value();
+    let desired = landscape::expected(definition, name).into_value();
     // Both sides go through the type: then an explicit default equals a missing field.
     let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
     match (normal(desired), serde_json::to_value(live)) {

@@ -293,9 +293,7 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
     };
     set(CONDITION, state == State::Ready, conditions::kyma::REASON, Some(message));
     match verdict {
-        Verdict::Routed(digest) => {
-            set(conditions::APPLIED, true, conditions::APPLIED_REASON, Some(&digest.to_string()));
-        }
+        Verdict::Routed(_) => {}
         // The VirtualService of an earlier pass is deleted.
         Verdict::Direct | Verdict::Rival(_) => set(conditions::APPLIED, true, conditions::APPLIED_REASON, None),
         Verdict::Refused(_) | Verdict::Unserved(_) => {}
@@ -304,6 +302,10 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
     set(conditions::SHARED_MANAGER, true, conditions::SHARED_MANAGER_REASON, companions(known).as_deref());
     if requested.is_some() {
         set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+    }
+    if let Verdict::Routed(digest) = verdict {
+        let message = "the VirtualService is applied";
+        conditions::record(&mut all, conditions::APPLIED, digest, message, metadata.generation, &now);
     }
     WatcherStatus { state, conditions: all, observed_generation: metadata.generation }
 }

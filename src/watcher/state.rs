@@ -115,7 +115,7 @@ impl Known<'_> {
 
     fn recorded(&self) -> Option<&str> {
         let status = self.watcher.status.as_ref()?;
-        conditions::message(&status.conditions, conditions::APPLIED)
+        conditions::recorded(&status.conditions, conditions::APPLIED)
     }
 }
 

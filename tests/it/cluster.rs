@@ -537,7 +537,8 @@ async fn a_black_hole_costs_one_time_out_a_request_and_then_nothing() {
     let start = Instant::now();
     let error = cluster.get(&kind, &key).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { cause: Unreachable::Timeout, .. }), "{error:?}");
-    assert_eq!(error.to_string(), "cluster kcp cannot be reached: it does not answer in time");
+    let expected = format!("cluster kcp (127.0.0.1:{port}) cannot be reached: it does not answer in time");
+    assert_eq!(error.to_string(), expected);
     for _ in 0..4 {
         cluster.get(&kind, &key).await.unwrap_err();
     }

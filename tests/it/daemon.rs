@@ -73,6 +73,7 @@ impl TestNamespace {
             "--health-address=127.0.0.1:0".to_owned(),
             "--events-address=127.0.0.1:0".to_owned(),
             "--events-tls-address=127.0.0.1:0".to_owned(),
+            "--hooks-address=127.0.0.1:0".to_owned(),
             "--lease-retry-period=200ms".to_owned(),
             "--log-format=json".to_owned(),
         ]

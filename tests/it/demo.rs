@@ -54,6 +54,17 @@ async fn check(arguments: &[&str], files: &[&str], path: Option<&str>) {
         assert!(stage.join(file).exists(), "{file} is there");
     }
     assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 13, "{said}");
+    for shown in [
+        "$ tidegate diff --from HEAD",
+        "cache 1.0.0 → 1.1.0",
+        "$ tidegate status --kubeconfig",
+        "mailer/2.5.0/module-template.yaml:10",
+        "tidegate.dev/confirm-prune=",
+        "waiting: no request to a runtime and no write to the KCP for 5s",
+        "both runtimes are Ready",
+    ] {
+        assert!(said.contains(shown), "{shown}: {said}");
+    }
     // The named folder is kept, but no process in it.
     eventually("all that it started is gone", harness::SOON, async || {
         let left = harness::processes_below(&stage);

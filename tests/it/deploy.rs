@@ -286,6 +286,27 @@ fn way_of_events_is_deployed_whole() {
 }
 
 #[test]
+fn way_of_webhooks_is_deployed_whole() {
+    let all = objects("overlays/hooks");
+    let (args, ports) = container("overlays/hooks");
+    assert!(ports.contains(&8090), "{ports:?}");
+    let outcome = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["run", "--print-config"])
+        .args(args.iter().skip(1))
+        .output()
+        .expect("it runs");
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+    let find = |kind: &str| all.iter().find(|object| object["kind"] == kind).expect("it is there");
+    let path = &find("Ingress")["spec"]["rules"][0]["http"]["paths"][0];
+    assert_eq!((&path["path"], &path["pathType"]), (&json!("/hooks/"), &json!("Prefix")), "nothing else is public");
+    let (service, port) = (find("Service"), &path["backend"]["service"]);
+    assert_eq!(port["name"], service["metadata"]["name"]);
+    let ports = service["spec"]["ports"].as_array().expect("ports");
+    let found = ports.iter().find(|found| found["name"] == port["port"]["name"]).expect("the port of the Ingress");
+    assert_eq!((&found["port"], &found["targetPort"]), (&json!(8090), &json!("hooks")));
+}
+
+#[test]
 fn objects_of_the_event_path_bear_lifecycle_managers_names() {
     let all = objects("overlays/istio-cert-manager");
     let has = |kind: &str, namespace: &str, name: &str| {
@@ -325,8 +346,13 @@ async fn everything_that_is_deployed_is_accepted() {
     harness::install_crds_from(&client, "cert-manager-crds.yaml", &[]).await;
     harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}))
         .await;
-    let overlays =
-        ["overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager", "overlays/direct-mtls"];
+    let overlays = [
+        "overlays/namespaces",
+        "overlays/persistent",
+        "overlays/istio-cert-manager",
+        "overlays/direct-mtls",
+        "overlays/hooks",
+    ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
     harness::apply(&client, &team).await;
     for folder in ["setup", "base"].into_iter().chain(overlays).chain(["pipelines"]) {

@@ -115,9 +115,26 @@ fn without_commits(text: &str) -> String {
     shown + rest
 }
 
+/// Without the short commit of a comment.
+fn without_short_commits(text: &str) -> String {
+    let (before, behind) = text.split_once("`main@").unwrap();
+    let (_, behind) = behind.split_at(10);
+    format!("{before}`main@<commit>{behind}")
+}
+
 #[track_caller]
 fn check(name: &str, text: &str) {
     harness::check_recorded(&PathBuf::from(EXPECTED).join(format!("{name}.txt")), text);
+}
+
+/// The comment for a pull request with these changes of the example, against `diff/<name>.md`.
+#[track_caller]
+fn check_comment(name: &str, code: i32, arguments: &[&str], change: impl FnOnce(&Stage)) {
+    let stage = Stage::new();
+    change(&stage);
+    let text = without_short_commits(&stage.text(&[arguments, &["-o", "markdown"]].concat(), code));
+    assert!(text.lines().all(|line| line.chars().count() <= 500), "{text}");
+    harness::check_recorded(&PathBuf::from(EXPECTED).join(format!("{name}.md")), &text);
 }
 
 /// What happens to which kinds of objects, and how often: `change ConfigMap ×2`.
@@ -497,7 +514,7 @@ fn no_secret_switches_a_rule_off() {
     let mut violated: Vec<&str> =
         report["findings"].as_array().unwrap().iter().map(|one| one["rule"].as_str().unwrap()).collect();
     violated.dedup();
-    assert_eq!(violated, ["no-dockerhub", "no-privileged"]);
+    assert_eq!(violated, ["no-dockerhub", "no-privileged", "same-version"]);
     assert!(!report.to_string().contains("docker.io/evil"), "{report:#}");
 }
 
@@ -575,6 +592,223 @@ fn custom_resources_are_checked_against_every_module() {
     stage.replace("modules/cache/1.1.0/objects/crd.yaml", "v1alpha1", "v1");
     let found = errors(&stage, 3);
     assert!(found.iter().any(|message| message.contains("does not serve this version")), "{found:?}");
+}
+
+#[test]
+fn the_comment_of_a_bump() {
+    check_comment("bump", 1, &[], |stage| {
+        stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    });
+}
+
+#[test]
+fn the_comment_of_a_new_module() {
+    check_comment("new-module", 1, &[], |stage| {
+        let folder = "modules/notes/1.0.0";
+        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: notes, namespace: kyma-system}\ndata: {a: b}\n";
+        stage.write(&format!("{folder}/objects/config.yaml"), config);
+        let head = |kind: &str, name: &str| {
+            format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: kcp-system\n"
+            )
+        };
+        let template = format!(
+            "{}  annotations: {{tidegate.dev/module-path: {folder}/objects}}\nspec: {{moduleName: notes, version: 1.0.0}}\n",
+            head("ModuleTemplate", "notes-1.0.0")
+        );
+        stage.write(&format!("{folder}/module-template.yaml"), &template);
+        let release = format!(
+            "{}spec:\n  moduleName: notes\n  ocmComponentName: example.org/module/notes\n  channels: [{{channel: regular, version: 1.0.0}}]\n",
+            head("ModuleReleaseMeta", "notes")
+        );
+        stage.write("modules/notes/module-release-meta.yaml", &release);
+        stage.replace(PROD, "    - name: mailer\n", "    - name: mailer\n    - name: notes\n");
+    });
+}
+
+#[test]
+fn the_comment_of_a_template() {
+    check_comment("template", 1, &[], |stage| {
+        let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape}\nspec: {templates: templates}\n";
+        stage.write(".tidegate/source.yaml", own);
+        let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    istio-injection: enabled\n";
+        stage.write("templates/skr/namespace.yaml", namespace);
+    });
+}
+
+#[test]
+fn the_comment_of_a_kyma_that_goes() {
+    check_comment("kyma-deleted", 1, &[], |stage| {
+        stage.remove(PROD);
+    });
+}
+
+#[test]
+fn the_comment_of_a_downgrade() {
+    check_comment("downgrade", 1, &[], |stage| {
+        stage.replace(CACHE, "version: 1.1.0", "version: 1.0.0");
+    });
+}
+
+#[test]
+fn the_comment_of_a_refused_change() {
+    check_comment("refused", 4, &["--fail-on", "refused"], |stage| {
+        stage.replace(
+            "modules/cache/1.0.0/objects/rbac.yaml",
+            "  kind: Role\n  name: cache-manager-leader\n",
+            "  kind: Role\n  name: other\n",
+        );
+    });
+}
+
+#[test]
+fn the_comment_of_a_broken_template() {
+    check_comment("broken", 3, &[], |stage| {
+        stage.replace("modules/cache/1.1.0/module-template.yaml", "moduleName: cache", "moduleNam: cache");
+        stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    });
+}
+
+#[test]
+fn the_comment_of_a_first_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    repository.write("README.md", "a landscape\n").unwrap();
+    repository.commit("begin").unwrap();
+    harness::copy(Path::new(EXAMPLE), repository.path());
+    let stage = Stage { folder, repository };
+    let text = without_short_commits(&stage.text(&["-o", "markdown"], 1));
+    assert!(text.lines().all(|line| line.chars().count() <= 500), "{text}");
+    harness::check_recorded(&PathBuf::from(EXPECTED).join("first-commit.md"), &text);
+}
+
+/// Modules of another repository, as `tidegate export` writes them.
+fn catalog(trees: [&str; 2]) -> String {
+    let metadata = |name: &str, more: &str| {
+        format!(
+            "{{\"name\": \"{name}\", \"namespace\": \"kcp-system\", \"labels\": {{\"tidegate.dev/source\": \
+             \"kcp-system.modules\"}}, \"annotations\": {{\"tidegate.dev/source\": \"kcp-system/modules\"{more}}}}}"
+        )
+    };
+    let template = |version: &str, tree: &str| {
+        let content =
+            format!(", \"tidegate.dev/module-path\": \"cache/{version}\", \"tidegate.dev/module-tree\": \"{tree}\"");
+        format!(
+            "{{\"apiVersion\": \"operator.kyma-project.io/v1beta2\", \"kind\": \"ModuleTemplate\", \"metadata\": {}, \
+             \"spec\": {{\"moduleName\": \"cache\", \"version\": \"{version}\", \"descriptor\": {{}}}}}}",
+            metadata(&format!("cache-{version}"), &content)
+        )
+    };
+    let release = |module: &str, channels: &str| {
+        format!(
+            "{{\"apiVersion\": \"operator.kyma-project.io/v1beta2\", \"kind\": \"ModuleReleaseMeta\", \"metadata\": {}, \
+             \"spec\": {{\"moduleName\": \"{module}\", \"ocmComponentName\": \"example.org/{module}\", \"channels\": [{channels}]}}}}",
+            metadata(module, "")
+        )
+    };
+    format!(
+        "{{\"apiVersion\": \"tidegate.dev/v1alpha1\", \"kind\": \"Landscape\", \"written\": \"2020-01-01T00:00:00Z\", \
+         \"kymas\": [], \"templates\": [{}, {}], \"releases\": [{}]}}",
+        template("1.0.0", trees[0]),
+        template("1.1.0", trees[1]),
+        release(
+            "cache",
+            "{\"channel\": \"regular\", \"version\": \"1.0.0\"}, {\"channel\": \"fast\", \"version\": \"1.1.0\"}"
+        ),
+    )
+}
+
+/// A repository with Kymas only: their modules are in another one.
+fn only_kymas() -> Stage {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    let kyma = |name: &str, channel: &str| {
+        format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {{name: {name}, namespace: kcp-system}}\n\
+             spec:\n  channel: {channel}\n  modules: [{{name: cache}}]\n"
+        )
+    };
+    repository.write("one.yaml", &kyma("one", "regular")).unwrap();
+    repository.write("two.yaml", &kyma("two", "regular")).unwrap();
+    repository.commit("two Kymas").unwrap();
+    Stage { folder, repository }
+}
+
+#[test]
+fn a_landscape_file_brings_the_modules_of_other_sources() {
+    let stage = only_kymas();
+    stage.replace("one.yaml", "channel: regular", "channel: fast");
+    stage.json(&[], 3);
+    let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+    let with = |trees: [&str; 2], code: i32| {
+        let file = stage.beside("landscape.json", &catalog(trees));
+        stage.json(&["--landscape", &file, "--max-age", "40000d"], code)
+    };
+    let report = with(trees, 1);
+    assert_eq!(report["diagnostics"], Value::Array(Vec::new()), "the references resolve");
+    let found = script(&report);
+    assert!(found.iter().any(|line| line.starts_with("kcp change Manifest one-cache-")), "{found:?}");
+    let source = &report["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["object"]["kind"] == "Manifest")
+        .unwrap()["new"]["spec"]["install"]["source"];
+    assert_eq!((&source["source"], &source["tree"]), (&"kcp-system/modules".into(), &trees[1].into()), "{source}");
+    // Their objects are not here: that is said, and none of them seems to go or to come.
+    assert!(!found.iter().any(|line| line.starts_with("runtime") && !line.contains("Kyma")), "{found:?}");
+    let unknown = report["unknown"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["value"] == "objects in another source, of module cache");
+    assert_eq!(unknown.unwrap()["mayHide"], true, "{:#}", report["unknown"]);
+    // Equal content hides nothing.
+    let report = with([trees[0]; 2], 1);
+    assert!(!report["unknown"].to_string().contains("objects in another source"), "{:#}", report["unknown"]);
+}
+
+#[test]
+fn what_another_source_declares_is_not_predicted_as_applied() {
+    let stage = only_kymas();
+    let release = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {name: cache, namespace: kcp-system}\n\
+                   spec: {moduleName: cache, ocmComponentName: example.org/cache, channels: [{channel: regular, version: 1.1.0}]}\n";
+    stage.write("release.yaml", release);
+    let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+    let file = stage.beside("landscape.json", &catalog(trees));
+    let report = stage.json(&["--landscape", &file, "--max-age", "40000d"], 0);
+    assert_eq!(script(&report), [""; 0]);
+    let held = &report["held"][0];
+    assert_eq!(held["why"], "conflict");
+    let message = "ModuleReleaseMeta kcp-system/cache is also declared by GitSource kcp-system/modules, which owns it";
+    assert_eq!((&held["message"], &held["place"]["path"]), (&message.into(), &"release.yaml".into()), "{held}");
+}
+
+#[test]
+fn the_repositorys_own_source_is_used_without_a_flag() {
+    let stage = Stage::new();
+    let own = |spec: &str| {
+        format!(
+            "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {{name: dev, namespace: kcp-system}}\nspec: {spec}\n"
+        )
+    };
+    stage.write(".tidegate/source.yaml", &own("{paths: [modules, landscapes/dev]}"));
+    // The commit that adds the file changes nothing: the control plane read the same paths before.
+    let report = stage.json(&[], 0);
+    assert_eq!(report["subject"]["source"], "kcp-system/dev", "{report:#}");
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    assert_eq!(stage.json(&[], 1)["summary"]["runtimesTotal"], 1, "only dev is read");
+    let source =
+        stage.beside("prod.yaml", &own("{url: https://git.example.org/a.git, paths: [modules, landscapes/prod]}"));
+    assert_eq!(stage.json(&["--source-file", &source], 1)["moves"][0]["runtimes"], 1, "a flag takes precedence");
+    stage.write(".tidegate/source.yaml", &own("{path: [modules]}"));
+    let report = stage.json(&[], 3);
+    let found = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "source-file").unwrap();
+    assert_eq!(
+        (&found["place"]["path"], &found["place"]["line"]),
+        (&".tidegate/source.yaml".into(), &4.into()),
+        "{found}"
+    );
 }
 
 /// What could not be said is in the first line, whatever else differs.

@@ -11,6 +11,12 @@ mod forwarded;
 #[path = "../../fuzz/files.rs"]
 mod files;
 
+#[path = "../../fuzz/hooks.rs"]
+mod hooks;
+
+#[path = "../../fuzz/signatures.rs"]
+mod signatures;
+
 /// Mutations of each seed. They take about a second in all. Unlike a fuzzer, they get no guidance by coverage.
 const MUTATIONS: u64 = 3_000;
 /// Longest mutated input.
@@ -120,6 +126,11 @@ fn headers_of_gateways() {
 }
 
 #[test]
+fn webhooks_of_git_hosts() {
+    replay("hook", hooks::hook);
+}
+
+#[test]
 fn references_of_git_servers() {
     replay("git_advertisement", properties::git_advertisement);
 }
@@ -132,4 +143,24 @@ fn packs_of_git_servers() {
 #[test]
 fn trees_in_packs() {
     replay("git_tree", properties::git_tree);
+}
+
+#[test]
+fn known_hosts_of_secrets() {
+    replay("git_known_hosts", properties::git_known_hosts);
+}
+
+#[test]
+fn urls_of_repositories() {
+    replay("git_url", properties::git_url);
+}
+
+#[test]
+fn signed_commits_and_tags() {
+    replay("signature", signatures::signature);
+}
+
+#[test]
+fn keys_of_signers() {
+    replay("signing_keys", signatures::signing_keys);
 }

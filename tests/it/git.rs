@@ -14,7 +14,8 @@ use tidegate_core::{
     snapshot::{Filter, Limits, Snapshot},
 };
 use tidegate_git::{
-    Credentials, Engine, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url, limits::EngineLimits,
+    ClientCertificate, Credentials, Engine, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url,
+    limits::EngineLimits,
 };
 
 use self::{
@@ -23,8 +24,10 @@ use self::{
 };
 
 pub(crate) mod pack;
+pub(crate) mod proxy;
 pub(crate) mod repository;
 pub(crate) mod server;
+pub(crate) mod ssh;
 mod trees;
 
 pub(crate) fn remote(server: &Server) -> Remote {
@@ -33,6 +36,9 @@ pub(crate) fn remote(server: &Server) -> Remote {
         reference: Reference::Branch("main".into()),
         credentials: None,
         ca: Some(server.ca.clone()),
+        client: None,
+        proxy: None,
+        ssh: None,
         timeout: Duration::from_secs(20),
     }
 }
@@ -43,6 +49,9 @@ fn local(path: &Path) -> Remote {
         reference: Reference::Branch("main".into()),
         credentials: None,
         ca: None,
+        client: None,
+        proxy: None,
+        ssh: None,
         timeout: Duration::from_secs(20),
     }
 }
@@ -202,6 +211,10 @@ async fn branches_tags_commits_and_the_head_can_be_followed() {
     repository.git(&["tag", "-a", "heavy", "-m", "x"]);
     let second = repository.commit(&[("a.yaml", "2")]);
     repository.git(&["branch", "side/ways"]);
+    repository.git(&["tag", "v1.9.0"]);
+    repository.git(&["tag", "-a", "v1.10.0", "-m", "x", &first]);
+    repository.git(&["tag", "2.0.0-rc.1"]);
+    repository.git(&["update-ref", "refs/pull/42/head", &first]);
     let third = repository.commit(&[("a.yaml", "3")]);
     let server = Server::start(&repository.root());
     for remote in [remote(&server), local(&repository.path())] {
@@ -210,6 +223,9 @@ async fn branches_tags_commits_and_the_head_can_be_followed() {
             (Reference::Branch("side/ways".into()), format!("side/ways@sha1:{second}")),
             (Reference::Tag("light".into()), format!("light@sha1:{first}")),
             (Reference::Tag("heavy".into()), format!("heavy@sha1:{first}")),
+            (Reference::Versions("^1".parse().unwrap()), format!("v1.10.0@sha1:{first}")),
+            (Reference::Versions(">=1.0.0-0".parse().unwrap()), format!("2.0.0-rc.1@sha1:{second}")),
+            (Reference::Name("refs/pull/42/head".into()), format!("refs/pull/42/head@sha1:{first}")),
             (Reference::Commit(second.parse().unwrap()), format!("{second}@sha1:{second}")),
             (Reference::Commit(first.parse().unwrap()), format!("{first}@sha1:{first}")),
         ] {
@@ -218,7 +234,8 @@ async fn branches_tags_commits_and_the_head_can_be_followed() {
             assert_eq!(fixture.update().await.revision.to_string(), expected);
         }
         let absent = Reference::Commit("0123456789012345678901234567890123456789".parse().unwrap());
-        for reference in [Reference::Branch("absent".into()), Reference::Tag("main".into()), absent] {
+        let (range, name) = (Reference::Versions("^3".parse().unwrap()), Reference::Name("refs/pull/1/head".into()));
+        for reference in [Reference::Branch("absent".into()), Reference::Tag("main".into()), range, name, absent] {
             let fixture = Fixture::new(Remote { reference: reference.clone(), ..remote.clone() });
             assert_eq!(
                 fixture.error().await,
@@ -318,6 +335,62 @@ async fn a_certificate_of_a_foreign_authority_is_not_trusted() {
     assert!(server.requests().is_empty());
     let fixture = Fixture::new(Remote { ca: Some(b"not PEM".to_vec()), ..remote(&server) });
     assert_eq!(fixture.error().await, "ca.crt contains no valid PEM certificate");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_client_certificate_gets_the_one_of_the_secret() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start_with(&repository.root(), server::Fault::WantsClient);
+    let client = server.client.clone().unwrap();
+    Fixture::new(Remote { client: Some(client.clone()), ..remote(&server) }).update().await;
+
+    let of_other_ca = Server::start_with(&repository.root(), server::Fault::WantsClient).client.clone();
+    let fixture = Fixture::new(Remote { client: of_other_ca.clone(), ..remote(&server) });
+    let error = fixture.fetch().await.unwrap_err();
+    assert_eq!(error.reason(), "ClientCertificateRequired", "{error}");
+    assert!(error.to_string().contains("requires a client certificate that it accepts"), "{error}");
+
+    let (certificate, key) = (client.certificate, client.key);
+    for (certificate, key, expected) in [
+        (b"not PEM".to_vec(), key.clone(), "tls.crt contains no valid PEM certificate"),
+        (certificate.clone(), b"not PEM".to_vec(), "tls.key contains no valid PEM private key"),
+        (certificate.clone(), certificate, "tls.key contains no valid PEM private key"),
+        (of_other_ca.unwrap().certificate, key, "tls.key is not the key of tls.crt"),
+    ] {
+        let client = Some(ClientCertificate { certificate, key });
+        let fixture = Fixture::new(Remote { client, ..remote(&server) });
+        assert_eq!(fixture.error().await, expected);
+    }
+    let plain = Server::start_plain(&repository.root());
+    let fixture = Fixture::new(Remote { client: server.client.clone(), ca: None, ..remote(&plain) });
+    assert_eq!(fixture.fetch().await.unwrap_err().reason(), "CredentialsOverHttp");
+}
+
+/// A version that is withdrawn, and the branch that is renamed, are compared with what was active before.
+#[tokio::test]
+async fn a_change_of_the_name_that_is_followed_is_no_rewrite_if_the_history_goes_on() {
+    let repository = Repository::new();
+    let first = repository.commit(&[("a.yaml", "1")]);
+    repository.git(&["tag", "v1.0.0"]);
+    let server = Server::start(&repository.root());
+    let range = Reference::Versions("^1".parse().unwrap());
+    let versions = Fixture::new(Remote { reference: range, ..remote(&server) });
+    let head = Fixture::new(Remote { reference: Reference::Default, ..remote(&server) });
+    versions.update().await;
+    head.update().await;
+
+    let second = repository.commit(&[("a.yaml", "2")]);
+    repository.git(&["tag", "v1.1.0"]);
+    repository.git(&["checkout", "-q", "-b", "trunk"]);
+    let (version, branch) = (versions.update().await, head.update().await);
+    assert_eq!((version.revision.to_string(), version.fast_forward), (format!("v1.1.0@sha1:{second}"), true));
+    assert_eq!((branch.revision.to_string(), branch.fast_forward), (format!("trunk@sha1:{second}"), true));
+
+    repository.git(&["tag", "-d", "v1.1.0"]);
+    repository.git(&["checkout", "-q", "-b", "former", &first]);
+    let (version, branch) = (versions.update().await, head.update().await);
+    assert_eq!((version.revision.to_string(), version.fast_forward), (format!("v1.0.0@sha1:{first}"), false));
+    assert_eq!((branch.revision.to_string(), branch.fast_forward), (format!("former@sha1:{first}"), false));
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@ static ASSETS: OnceCell<Result<Assets, String>> = OnceCell::const_new();
 static KUBECTL: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static CERT_MANAGER: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static REGISTRY: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static SSHD: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -95,6 +96,16 @@ pub(crate) async fn registry() -> &'static Path {
         ("main.go", include_str!("../registry/main.go")),
     ];
     built(&REGISTRY, "the registry", async |assets| assets.program_of("registry", &FILES, &report).await).await
+}
+
+/// The ssh server, built on first use.
+pub(crate) async fn sshd() -> &'static Path {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../sshd/go.mod")),
+        ("go.sum", include_str!("../sshd/go.sum")),
+        ("main.go", include_str!("../sshd/main.go")),
+    ];
+    built(&SSHD, "the ssh server", async |assets| assets.program_of("sshd", &FILES, &report).await).await
 }
 
 /// A program that is built at most once, also if that fails.

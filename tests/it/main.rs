@@ -18,6 +18,7 @@ mod fake;
 mod fleet;
 mod fuzz;
 mod git;
+mod gitsource;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;

@@ -95,7 +95,7 @@ async fn a_daemon_whose_log_cannot_be_written_does_its_work() {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "--once", "--timeout=60s", "--kubeconfig"]).arg(&kubeconfig);
     command.arg("--state").arg(folder.path().join("state"));
-    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"]);
+    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"]);
     let ended = command.stderr(full).kill_on_drop(true).status().await.unwrap();
     assert_eq!(ended.code(), Some(0));
 }
@@ -186,6 +186,32 @@ fn the_exit_code_says_how_it_ended() {
     assert_eq!(exit(&["--from", "no-such-branch"]), 2);
     repository.replace(KYMA, "channel: fast", "channel: FAST").unwrap();
     assert_eq!(exit(&["--fail-on", "delete"]), 3, "what is invalid comes first");
+}
+
+#[test]
+fn what_a_trailer_or_a_label_approves_does_not_fail() {
+    let (_folder, repository) = changed();
+    let first = repository.head().unwrap();
+    repository.commit("a bump\n\nit reaches all of them\n\nTidegate-Approve: mass-change, everything").unwrap();
+    let run = |arguments: &[&str]| {
+        let from = ["--from", first.as_str(), "--fail-on", "mass-change=10%"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("diff").args(from).args(arguments).current_dir(repository.path());
+        let output = command.output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    };
+    let (out, exit) = run(&["-o", "json"]);
+    assert_eq!(exit, 1, "{out}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let message = report["findings"][0]["message"].as_str().unwrap();
+    let by = format!("(approved by commit {})", &repository.head().unwrap()[..10]);
+    assert!(report["findings"][0]["severity"] == "warning" && message.ends_with(&by), "{report:#}");
+    let warning = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "approval").unwrap();
+    assert!(warning["message"].as_str().unwrap().contains("`everything` is not a rule"), "{warning}");
+    assert_eq!(run(&["--ignore-trailers"]).1, 4);
+    assert_eq!(run(&["--ignore-trailers", "--approve", "mass-change"]).1, 1);
+    assert_eq!(run(&["--ignore-trailers", "--approve", "delete"]).1, 4);
+    assert_eq!(run(&["--approve", "all"]).1, 2);
 }
 
 #[test]

@@ -23,6 +23,7 @@ struct Change {
     folder: tempfile::TempDir,
     repository: Repository,
     base: String,
+    labels: &'static str,
 }
 
 /// How a script ended.
@@ -45,7 +46,7 @@ impl Change {
         let base = git(&repository, &["rev-parse", "HEAD"]);
         change(&repository);
         repository.commit("a change").unwrap();
-        Change { folder, repository, base }
+        Change { folder, repository, base, labels: "" }
     }
 
     fn temporary(&self) -> PathBuf {
@@ -128,6 +129,7 @@ fn github(change: &Change) -> Vec<(String, Ended)> {
         let code = outputs.trim().strip_prefix("code=").unwrap_or_default().to_owned();
         for value in variables.values_mut() {
             *value = value.replace("${{ steps.compare.outputs.code }}", &code);
+            *value = value.replace("${{ join(github.event.pull_request.labels.*.name, ' ') }}", change.labels);
             assert!(!value.contains("${{"), "{name} has a variable that this test does not know: {value}");
         }
         variables.insert("RUNNER_TEMP".to_owned(), temporary.to_str().unwrap().to_owned());
@@ -234,6 +236,22 @@ fn rules_are_those_of_the_base() {
     assert!(ended[0].1.out.contains("policy/frozen"), "{}", ended[0].1.out);
 }
 
+/// A label approves a rule, and a trailer, which the author of a change can write, does not.
+#[test]
+fn only_a_label_approves() {
+    let judged = |labels: &'static str| {
+        let change = Change::new(|repository| {
+            repository.write("README.md", "a larger cache\n").unwrap();
+            repository.commit("announced\n\nTidegate-Approve: crd").unwrap();
+            repository.replace("modules/cache/1.1.0/objects/crd.yaml", "maximum: 5", "maximum: 6").unwrap();
+        });
+        let change = Change { labels, ..change };
+        (github(&change).last().unwrap().1.exit, gitlab(&change).exit)
+    };
+    assert_eq!(judged("other"), (4, 4));
+    assert_eq!(judged("other tidegate-approve/crd"), (0, 0));
+}
+
 // === GitLab ===
 
 #[test]
@@ -277,7 +295,92 @@ fn gitlab(change: &Change) -> Ended {
         .collect();
     variables.insert("CI_MERGE_REQUEST_DIFF_BASE_SHA".to_owned(), change.base.clone());
     variables.insert("CI_MERGE_REQUEST_TARGET_BRANCH_SHA".to_owned(), String::new());
+    variables.insert("CI_MERGE_REQUEST_LABELS".to_owned(), change.labels.replace(' ', ","));
     change.run(&lines("script"), &variables)
+}
+
+// === rendered objects ===
+
+/// A repository with the sources of two modules, and programs that stand for kustomize and Helm.
+fn with_sources() -> Change {
+    Change::new(|repository| {
+        let object = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
+        repository.write("sources/cache/kustomization.yaml", "resources: [a.yml]\n").unwrap();
+        repository.write("sources/cache/a.yml", &object("cache")).unwrap();
+        repository.write("sources/mailer/Chart.yaml", "name: mailer\n").unwrap();
+        repository.write("sources/mailer/templates/a.yml", &object("mailer")).unwrap();
+        let program = |name: &str, script: &str| {
+            let path = format!(".tidegate/bin/{name}");
+            repository.write(&path, &format!("#!/bin/sh\n{script}\n")).unwrap();
+            let path = repository.path().join(path);
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        program("kustomize", "[ \"$1\" = build ] && cat \"$2\"/*.yml");
+        program("helm", "[ \"$1 $2\" = 'template mailer' ] && cat \"$3\"/templates/*.yml");
+    })
+}
+
+/// The scripts of a job that render, with the variables of the job.
+fn rendering(change: &Change, script: &str, variables: &Value, more: &[(&str, &str)]) -> Ended {
+    let all =
+        variables.as_object().unwrap().iter().map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()));
+    let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let variables: BTreeMap<String, String> = all.chain(more).collect();
+    change.run(&format!("PATH=\"$PWD/.tidegate/bin:$PATH\"\n{script}"), &variables)
+}
+
+const RENDERED: [&str; 2] = ["modules/cache/1.1.0/objects/rendered.yaml", "modules/mailer/2.4.0/objects/rendered.yaml"];
+
+#[test]
+fn a_workflow_commits_rendered_objects_and_a_fork_is_told_to() {
+    let job = &parsed("render-github.yaml")["jobs"]["render"];
+    let script = |name: &str| {
+        let steps = job["steps"].as_array().unwrap();
+        let step = steps.iter().find(|step| step["name"] == name).unwrap();
+        step["run"].as_str().unwrap().to_owned()
+    };
+    let change = with_sources();
+    let remote = change.temporary().join("remote.git");
+    git(&change.repository, &["clone", "-q", "--bare", ".", remote.to_str().unwrap()]);
+    git(&change.repository, &["remote", "add", "origin", remote.to_str().unwrap()]);
+    let run =
+        |name: &str, fork: &str| rendering(&change, &script(name), &job["env"], &[("FORK", fork), ("BRANCH", "topic")]);
+    assert_eq!(run("Render", "false").exit, 0);
+    let refused = run("Commit", "true");
+    assert_eq!(refused.exit, 1);
+    assert!(refused.out.contains("::error::The rendered objects are not up to date"), "{}", refused.out);
+    let ended = run("Commit", "false");
+    assert_eq!(ended.exit, 0, "{}", ended.out);
+    let pushed = git(&change.repository, &["rev-parse", "HEAD"]);
+    let tip = Command::new("git").args(["rev-parse", "topic"]).current_dir(&remote).output().unwrap();
+    assert_eq!(String::from_utf8(tip.stdout).unwrap().trim(), pushed);
+    for (path, name) in RENDERED.iter().zip(["cache", "mailer"]) {
+        let text = fs::read_to_string(change.repository.path().join(path)).unwrap();
+        assert!(text.contains(&format!("name: {name}")), "{text}");
+    }
+    // The next run has nothing to do.
+    assert_eq!((run("Render", "true").exit, run("Commit", "true").exit), (0, 0));
+    assert_eq!(git(&change.repository, &["rev-parse", "HEAD"]), pushed);
+    // What was rendered is a part of the modules.
+    let ended = change.run("tidegate validate .", &BTreeMap::new());
+    assert!(ended.out.contains("sources/mailer/Chart.yaml"), "the sources are not ignored here: {}", ended.out);
+}
+
+#[test]
+fn a_job_of_gitlab_fails_until_rendered_objects_are_committed() {
+    let job = &parsed("render-gitlab.yaml")["render"];
+    let lines = job["script"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+    let script = lines.collect::<Vec<_>>().join("\n");
+    let change = with_sources();
+    let ended = rendering(&change, &script, &job["variables"], &[]);
+    assert_eq!(ended.exit, 1, "{}", ended.out);
+    assert!(ended.out.contains("apply render.patch"), "{}", ended.out);
+    git(&change.repository, &["reset", "-q", "--hard"]);
+    git(&change.repository, &["apply", "render.patch"]);
+    fs::remove_file(change.repository.path().join("render.patch")).unwrap();
+    change.repository.commit("rendered").unwrap();
+    let ended = rendering(&change, &script, &job["variables"], &[]);
+    assert_eq!(ended.exit, 0, "{}", ended.out);
 }
 
 // === scripts that need a network, and pre-commit ===
@@ -288,6 +391,13 @@ fn every_script_is_one_that_the_shell_can_read() {
     let mut scripts: Vec<String> = steps().into_iter().map(|(_, script, _)| script).collect();
     let job = &parsed("gitlab.yaml")["tidegate"];
     for key in ["before_script", "script", "after_script"] {
+        scripts.extend(job[key].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned()));
+    }
+    for step in parsed("render-github.yaml")["jobs"]["render"]["steps"].as_array().unwrap() {
+        scripts.extend(step["run"].as_str().map(str::to_owned));
+    }
+    for key in ["before_script", "script"] {
+        let job = &parsed("render-gitlab.yaml")["render"];
         scripts.extend(job[key].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned()));
     }
     for script in scripts {

@@ -12,6 +12,7 @@ use regex::Regex;
 const PLACES: &[&str] = &[
     "crates/git/src/error.rs",
     "crates/core/src/intake/status.rs",
+    "crates/signature/src/refusal.rs",
     "src/source.rs",
     "src/source",
     "src/controller/dispatch.rs",
@@ -73,10 +74,10 @@ fn reasons() -> BTreeSet<String> {
     let function = Regex::new(r"(?s)fn reason\(&self\) -> &'static str \{(.*?)\n    \}\n").unwrap();
     let word = Regex::new(r#""([A-Z][A-Za-z0-9]+)""#).unwrap();
     let made = [
-        r#"Verdict::no\(\s*"(\w+)""#,
+        r#"Verdict::(?:no|yes)\(\s*"(\w+)""#,
         r#"\breason: "(\w+)""#,
         r#"Status::(?:True|False),\s*"(\w+)""#,
-        r#"const PANICKED: &str = "(\w+)""#,
+        r#"const (?:PANICKED|SUSPENDED|HOOK_SECRET): &str = "(\w+)""#,
     ];
     let made = made.map(|pattern| Regex::new(pattern).unwrap());
     let mut found = BTreeSet::new();

@@ -15,6 +15,7 @@
 mod agents;
 mod definitions;
 mod dice;
+mod hosts;
 mod judge;
 mod land;
 mod repository;
@@ -41,7 +42,7 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 85] = [
+const HAPPENS: [&str; 90] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
@@ -53,6 +54,10 @@ const HAPPENS: [&str; 85] = [
     "definition manifests",
     "definition modulereleasemetas",
     "definition moduletemplates",
+    "delivery accepted",
+    "delivery doubled",
+    "delivery lost",
+    "delivery refused",
     "drift ClusterRole",
     "drift ConfigMap",
     "event lost",
@@ -71,6 +76,7 @@ const HAPPENS: [&str; 85] = [
     "fault throttled",
     "fault unjudged",
     "forgotten before a page",
+    "hook token rotated",
     "judged ready GitSource",
     "judged ready Kyma",
     "judged ready Manifest",
@@ -240,6 +246,7 @@ async fn whole(world: &mut World) {
     let users = format!("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/{}", land::USERS);
     world.delete(&world.kcp, &users).await;
     world.commit();
+    world.deliver().await;
     judge.converge(world).await;
     judge.nothing_is_left(world).await;
 }

@@ -46,8 +46,10 @@ use crate::{
     stage::{ADMINISTRATORS, Server, scenarios},
 };
 
+mod receiver;
 mod remote;
 mod rules;
+mod trust;
 
 /// How long a test waits for something that must not happen.
 const QUIET: Duration = Duration::from_secs(2);
@@ -71,6 +73,7 @@ scenarios! {
     a_namespace_that_definitions_need_is_created_and_never_deleted,
     a_deleted_source_leaves_its_objects_without_its_mark,
     a_deleted_source_takes_its_objects_along_where_it_says_so,
+    an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted,
     a_deleted_source_deletes_nothing_before_all_others_have_been_read,
     a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed,
     what_a_rewrite_takes_away_is_confirmed_also_after_a_restart_and_what_goes_later_is_not,
@@ -79,8 +82,10 @@ scenarios! {
     a_secret_that_comes_late_is_found_long_before_the_next_poll,
     mirrors_of_former_urls_and_sources_are_removed,
     a_request_by_annotation_is_handled_once_and_said_so,
+    a_moved_file_costs_no_write_and_its_place_follows_on_request_or_with_the_next_change,
     a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it,
     a_panic_is_in_the_status_until_a_pass_ends_by_itself,
+    a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree,
 }
 
 async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
@@ -235,6 +240,35 @@ async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned(
     world.settled("landscape", &commit).await;
     assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "fast");
     world.gone::<ModuleTemplate>("mail-2.0.0").await;
+}
+
+async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree() {
+    let mut world = World::new("otherwise").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nspec:\n  strict: false\n  ignore: ['/old/']\n";
+    world.repository.write(".tidegate/source.yaml", own).unwrap();
+    world.begin(json!({"ignore": ["/old/"]})).await;
+
+    world.repository.replace(".tidegate/source.yaml", "strict: false", "strict: true").unwrap();
+    world.kyma("b", "mail");
+    world.repository.remove("a.yaml").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    let found = &status.diagnostics[0];
+    let place = (found.path.as_deref(), found.line);
+    assert_eq!((found.code.as_str(), place), ("source-differs", (Some(".tidegate/source.yaml"), Some(4))), "{found:?}");
+    let message = "the GitSource has `false` as `spec.strict`, and this file `true`";
+    assert!(found.message.starts_with(message), "{found:?}");
+    assert!(world.api::<Kyma>().get("b").await.is_ok(), "the rest is applied");
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "regular", "nothing is pruned");
+
+    world.repository.replace(".tidegate/source.yaml", "strict: true", "strict: false").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    assert!(status.diagnostics.iter().all(|one| one.code != "source-differs"), "{:?}", status.diagnostics);
 }
 
 async fn a_refused_revision_changes_nothing_at_all() {
@@ -553,10 +587,68 @@ async fn a_deleted_source_leaves_its_objects_without_its_mark() {
 async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     let mut world = World::new("delete").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    world.begin(json!({"deletionPolicy": "Delete"})).await;
+    let commit = world.begin(json!({"deletionPolicy": "Delete"})).await;
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    let message = condition(&world.source("landscape").await, "Ready").message.clone();
+    let command = format!("{}={commit}", names::annotation::CONFIRM_PRUNE);
+    assert!(message.contains("ModuleReleaseMeta") && message.contains(&command), "{message}");
+    world.restart().await;
+    world.daemon().quiet().await;
+    let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert!(template.metadata.deletion_timestamp.is_none(), "nothing goes before all of it is confirmed");
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
+}
+
+async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted() {
+    let mut world = World::new("transfer").await;
+    let release = |world: &World, from: &str, channel: &str, annotations: Value| {
+        let text = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+            "metadata": {"name": "mail", "namespace": world.namespace, "annotations": annotations},
+            "spec": {"moduleName": "mail", "channels": [{"channel": channel, "version": "1.0.0"}]},
+        });
+        world.repository.write(&format!("{from}/mail.yaml"), &text.to_string()).unwrap();
+    };
+    let text = template(&world.namespace, "mail", "1.0.0");
+    world.repository.write("two/mail-1.0.0.yaml", &text).unwrap();
+    release(&world, "one", "regular", json!({}));
+    let commit = world.commit();
+    world.declare("one", json!({"paths": ["one"]})).await;
+    world.declare("two", json!({"paths": ["two"]})).await;
+    world.start().await;
+    world.settled("two", &commit).await;
+    let before = eventually("it is created", SOON, async || {
+        world.api::<ModuleReleaseMeta>().get("mail").await.map_err(|error| error.to_string())
+    })
+    .await;
+    let owner =
+        |object: &ModuleReleaseMeta| object.metadata.labels.clone().unwrap_or_default()[names::label::SOURCE].clone();
+
+    world.repository.remove("one/mail.yaml").unwrap();
+    release(&world, "two", "fast", json!({}));
+    let commit = world.commit();
+    world.attempted("two", &commit).await;
+    // Before the other source has read the commit, it still declares the object.
+    world.attempted("one", &commit).await;
+    eventually("it says what differs", SOON, async || {
+        let message = condition(&world.source("two").await, "Ready").message.clone();
+        let is_it = message.contains("which no longer declares it, and differs from this definition");
+        if is_it { Ok(()) } else { Err(message) }
+    })
+    .await;
+    world.daemon().quiet().await;
+    let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+    assert_eq!((owner(&after), &after.spec), (format!("{}.one", world.namespace), &before.spec));
+
+    release(&world, "two", "fast", json!({names::annotation::ADOPT: "true"}));
+    let commit = world.commit();
+    world.settled("two", &commit).await;
+    let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+    assert_eq!(owner(&after), format!("{}.two", world.namespace));
+    assert_eq!((after.spec.channels[0].channel.as_str(), &after.metadata.uid), ("fast", &before.metadata.uid));
 }
 
 async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
@@ -592,7 +684,7 @@ async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
 async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed() {
     let mut world = World::new("paused").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    world.begin(json!({"deletionPolicy": "Delete"})).await;
+    let commit = world.begin(json!({"deletionPolicy": "Delete"})).await;
     let suspend = async |suspend: bool| {
         let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
         world.api::<GitSource>().patch("landscape", &PatchParams::default(), &patch).await.unwrap();
@@ -607,6 +699,8 @@ async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed(
     .await;
     assert!(world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap().metadata.deletion_timestamp.is_none());
     suspend(false).await;
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
 }
@@ -744,6 +838,48 @@ async fn a_request_by_annotation_is_handled_once_and_said_so() {
         (handled.as_deref() == Some("now")).then_some(()).ok_or(format!("{handled:?}"))
     })
     .await;
+}
+
+async fn a_moved_file_costs_no_write_and_its_place_follows_on_request_or_with_the_next_change() {
+    let mut world = World::new("moved").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    world.begin(json!({})).await;
+    let place = async || world.api::<Kyma>().get("a").await.unwrap().metadata.annotations.unwrap_or_default();
+    let place = async || place().await.remove(names::annotation::PATH).unwrap_or_default();
+    let text = world.repository.read("a.yaml").unwrap();
+    world.repository.remove("a.yaml").unwrap();
+    world.repository.write("kymas/a.yaml", &text).unwrap();
+    let marked = world.server.mark();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    let writes = |world: &World| -> Vec<String> {
+        let of_kymas = world.server.records_since(marked).into_iter().filter(|record| record.user == world.user);
+        of_kymas
+            .filter(|record| record.resource.starts_with("kymas") && record.verb == "patch")
+            .map(|record| record.name)
+            .collect()
+    };
+    assert_eq!((writes(&world), place().await), (Vec::new(), "a.yaml".to_owned()));
+
+    for (round, expected) in [("one", 1), ("two", 1)] {
+        world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, round).await;
+        eventually("the request is handled", SOON, async || {
+            let handled = world.source("landscape").await.status.and_then(|status| status.last_handled_reconcile_at);
+            (handled.as_deref() == Some(round)).then_some(()).ok_or(format!("{handled:?}"))
+        })
+        .await;
+        world.daemon().quiet().await;
+        assert_eq!((writes(&world).len(), place().await), (expected, "kymas/a.yaml".to_owned()), "request {round}");
+    }
+
+    world.repository.remove("kymas/a.yaml").unwrap();
+    let changed = text.replace("channel: regular", "channel: regular\n  skipMaintenanceWindows: true");
+    world.repository.write("b/a.yaml", &changed).unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    assert_eq!((writes(&world).len(), place().await), (2, "b/a.yaml".to_owned()), "with a change");
 }
 
 async fn a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it() {
@@ -1117,6 +1253,8 @@ impl Daemon {
         tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
         let fetching = Arc::clone(&context);
         tasks.spawn(async move { fetching.sources.run_fetches(&fetching.kcp, &fetching.queue).await });
+        let receiving = Arc::clone(&context);
+        tasks.spawn(async move { receiving.sources.run_receivers(&receiving.queue).await });
         Daemon { context, namespace: namespace.to_owned(), feed, tasks }
     }
 

@@ -165,6 +165,7 @@ impl Stage {
             "--health-address=127.0.0.1:0",
             "--events-address=127.0.0.1:0",
             "--events-tls-address=127.0.0.1:0",
+            "--hooks-address=127.0.0.1:0",
             "--log-format=json",
             // A test that kills the daemon does not wait for the whole Lease.
             "--lease-duration=6s",

@@ -19,7 +19,9 @@ mod webhook;
 #[tokio::test]
 async fn every_program_that_the_tests_run_can_be_built() {
     harness::assets().await;
-    for program in [harness::kubectl().await, harness::cert_manager().await, harness::registry().await] {
+    let programs =
+        [harness::kubectl().await, harness::cert_manager().await, harness::registry().await, harness::sshd().await];
+    for program in programs {
         assert!(program.is_file(), "{}", program.display());
     }
 }

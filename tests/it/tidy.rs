@@ -14,7 +14,11 @@ const FORBIDDEN: &[&str] = &["std::fs", "std::env", "std::net", "std::thread", "
 const UNWANTED: &[(&str, &[&str])] = &[
     ("tidegate-core", &["tokio", "hyper", "kube-client", "git2", "rustls", "tracing"]),
     ("tidegate-diff", &["tokio", "hyper", "kube-client", "git2", "rustls"]),
-    ("tidegate-git", &["kube-client", "openssl-sys", "libssh2-sys"]),
+    (
+        "tidegate-signature",
+        &["tokio", "hyper", "kube-client", "git2", "rustls", "openssl-sys", "aws-lc-rs", "bzip2-sys"],
+    ),
+    ("tidegate-git", &["kube-client", "openssl-sys", "libssh2-sys", "aws-lc-rs"]),
     ("tidegate-cluster", &["git2", "openssl-sys"]),
     ("tidegate-oci", &["git2", "kube-client", "openssl-sys", "aws-lc-rs", "reqwest"]),
     ("tidegate-events", &["tidegate-core", "kube", "k8s-openapi", "git2", "minijinja"]),

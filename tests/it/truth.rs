@@ -3,5 +3,9 @@
 mod brakes;
 mod deaf;
 mod kube;
+mod outage;
 mod refuse;
+mod secrets;
 mod status;
+mod told;
+mod waits;

@@ -42,6 +42,8 @@ impl Validity {
         Some(Validity { not_before, not_after })
     }
 
+    /// # Errors
+    ///
     /// Fails unless `now` is within the period.
     pub fn check(&self, now: UnixTime) -> Result<(), CertificateError> {
         let moment = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));

@@ -86,7 +86,12 @@ mod tests {
         let target = || Target::Object(ObjectId::new("", "ConfigMap", "kyma-system", "a"));
         let refused = Error::Invalid { target: target(), message: "it is wrong".to_owned() };
         let forbidden = Error::Forbidden { target: target(), message: "no right".to_owned() };
-        let unreachable = |sent| Error::Unreachable { cluster: "kcp".into(), cause: Unreachable::Timeout, sent };
+        let unreachable = |sent| Error::Unreachable {
+            cluster: "kcp".into(),
+            server: "kcp:6443".into(),
+            cause: Unreachable::Timeout,
+            sent,
+        };
         let cases = [
             (Ok(StatusCode::OK), "wrote"),
             (Ok(StatusCode::CREATED), "wrote"),

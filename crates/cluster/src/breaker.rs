@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tidegate_process::{lock::Mutex, retry};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::error::Unreachable;
 
@@ -17,14 +17,29 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// Longest pause before a probe: a recovered cluster is used again within half a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// A cluster that cannot be reached at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Since when, as far as this process knows.
+    pub since: Instant,
+    /// Why the last request failed.
+    pub cause: Unreachable,
+}
+
 /// The state of the circuit to one cluster.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct Breaker {
+    state: Mutex<State>,
+    /// Notified when the cluster answers after an outage.
+    recovered: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
     /// Consecutive failures while the circuit is closed.
     failures: u32,
+    /// When the first of them was.
+    failed_at: Option<Instant>,
     /// Set while the circuit is open.
     open: Option<Open>,
 }
@@ -39,6 +54,8 @@ struct Open {
     probes: u32,
     /// Why the last request failed.
     cause: Unreachable,
+    /// When the first request failed.
+    since: Instant,
 }
 
 // === impl Breaker ===
@@ -70,8 +87,11 @@ impl Breaker {
     /// Records that the cluster answered.
     pub(super) fn succeeded(&self) {
         let mut state = self.lock();
-        if state.failures != 0 || state.open.is_some() {
-            *state = State::default();
+        if state.failures == 0 && state.open.is_none() {
+            return;
+        }
+        if std::mem::take(&mut *state).open.is_some() {
+            self.recovered.notify_waiters();
         }
     }
 
@@ -89,8 +109,9 @@ impl Breaker {
             Some(_) => {}
             None => {
                 state.failures += 1;
+                let since = *state.failed_at.get_or_insert(now);
                 if state.failures >= FAILURES_MAX {
-                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0, cause });
+                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0, cause, since });
                 }
             }
         }
@@ -101,8 +122,23 @@ impl Breaker {
         self.lock().open.is_some()
     }
 
+    /// The outage, while requests are refused.
+    pub(super) fn outage(&self) -> Option<Outage> {
+        self.lock().open.as_ref().map(|open| Outage { since: open.since, cause: open.cause })
+    }
+
+    /// Completes when the cluster answers after an outage, or with the next [`Breaker::wake`].
+    pub(super) async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+
+    /// Wakes those that wait for the end of an outage.
+    pub(super) fn wake(&self) {
+        self.recovered.notify_waiters();
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock()
+        self.state.lock()
     }
 }
 
@@ -153,6 +189,23 @@ mod tests {
         assert_eq!(breaker.admit(now), Ok(()));
         breaker.succeeded();
         assert!(!breaker.is_open());
+    }
+
+    #[tokio::test]
+    async fn an_outage_has_a_begin_and_a_cause_and_its_end_wakes_those_that_wait_for_it() {
+        let breaker = Breaker::default();
+        let start = Instant::now();
+        let later = start + Duration::from_secs(1);
+        breaker.failed(CAUSE, start);
+        assert_eq!(breaker.outage(), None, "one failure is none");
+        (1..FAILURES_MAX).for_each(|_| breaker.failed(Unreachable::Timeout, later));
+        assert_eq!(breaker.outage(), Some(Outage { since: start, cause: Unreachable::Timeout }));
+        let waits = breaker.recovered();
+        tokio::pin!(waits);
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+        breaker.succeeded();
+        waits.await;
+        assert_eq!(breaker.outage(), None);
     }
 
     #[test]

@@ -135,10 +135,12 @@ pub enum Error {
         message: String,
     },
     /// The API server cannot be reached.
-    #[error("cluster {cluster} cannot be reached: {cause}")]
+    #[error("cluster {cluster} ({server}) cannot be reached: {cause}")]
     Unreachable {
         /// The cluster.
         cluster: Arc<str>,
+        /// Host and port of its API server.
+        server: Arc<str>,
         /// The cause.
         cause: Unreachable,
         /// Whether the request was sent. After too many consecutive failures, none is sent until the next probe, and
@@ -363,6 +365,12 @@ const MESSAGE_LEN_MAX: usize = 1024;
 /// How long an answer's details ask to wait.
 fn asked(seconds: f64) -> Option<Duration> {
     (seconds >= 0.0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(BACKOFF_MAX).min(BACKOFF_MAX))
+}
+
+/// What an API server says in an answer; `None` if it is no `Status`. Never quote it: it may be about a Secret.
+pub(super) fn said(body: &[u8]) -> Option<String> {
+    let status: Status = serde_json::from_slice(body).ok()?;
+    (status.kind == "Status").then_some(status.message)
 }
 
 /// The error for an answer other than 2xx.

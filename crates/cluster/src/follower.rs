@@ -93,6 +93,8 @@ const WATCH: Duration = Duration::from_secs(290);
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// A watch without data for this long is dead: the API server sends bookmarks every minute and ends it by itself.
 const SILENCE_MAX: Duration = Duration::from_secs(330);
+/// Failures of one watch after which an outage of the cluster, if there is one, is known.
+const OUTAGE_AFTER: u32 = 3;
 /// Limit of a line: an object of etcd's maximum size, in JSON, with a margin.
 const LINE_LEN_MAX: usize = 16 << 20;
 /// Default interval of asking again for a kind that is not served.
@@ -247,7 +249,11 @@ where
                 Error::NotServed { .. } if self.is_absent().await => self.absent(),
                 _ => self.pause(&error, failures),
             };
-            tokio::time::sleep(pause).await;
+            // An outage that ends wakes all watches, however long their pauses have become.
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.cluster.recovered() => {}
+            }
         }
     }
 
@@ -273,7 +279,11 @@ where
             return Duration::ZERO;
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
-        if failures > 1 {
+        let is_outage = error.is_unreachable() && (self.cluster.outage().is_some() || failures <= OUTAGE_AFTER);
+        if is_outage {
+            // One line says so for all watches: see `Cluster::outage`.
+            tracing::debug!(cluster = %self.cluster.name(), %kind, reason = error.reason(), "watch interrupted");
+        } else if failures > 1 && failures.is_power_of_two() {
             tracing::warn!(
                 cluster = %self.cluster.name(),
                 %kind,
@@ -344,11 +354,8 @@ where
                 // However a watch ends, the next one continues from here.
                 Ok(Ok(None)) => return Ok(version),
                 Ok(Err(())) | Err(_) => {
-                    let cause = super::Unreachable::Broken;
-                    return Err(Interrupted::at(
-                        Error::Unreachable { cluster: self.cluster.transport.name(), cause, sent: true },
-                        &version,
-                    ));
+                    let error = self.cluster.transport.unreachable(super::Unreachable::Broken, true);
+                    return Err(Interrupted::at(error, &version));
                 }
             };
             version = self.take(&line, version)?;

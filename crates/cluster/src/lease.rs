@@ -15,7 +15,11 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, transport::Ask};
-use tidegate_core::{api::names, name::Key, object::Gvk};
+use tidegate_core::{
+    api::names::{self, annotation},
+    name::Key,
+    object::Gvk,
+};
 use tidegate_process::{ambient, lock::RwLock};
 
 /// How long a Lease is valid and how often it is renewed.
@@ -54,7 +58,14 @@ pub struct Elector {
     state: Arc<RwLock<State>>,
     changes: watch::Sender<bool>,
     observed: Option<Observed>,
+    /// The value of the annotation [`annotation::LOCAL_SOURCES`].
+    local_sources: watch::Receiver<Option<String>>,
+    /// When the log last had that the Lease cannot be renewed.
+    warned: Option<Instant>,
 }
+
+/// The log repeats after this time that the Lease cannot be renewed.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct State {
@@ -172,7 +183,16 @@ impl Elector {
         let (changes, receiver) = watch::channel(false);
         let state = Arc::default();
         let leadership = Leadership { state: Arc::clone(&state), changes: receiver };
-        (Elector { cluster, options, state, changes, observed: None }, leadership)
+        let (_, local_sources) = watch::channel(None);
+        let elector = Elector { cluster, options, state, changes, observed: None, local_sources, warned: None };
+        (elector, leadership)
+    }
+
+    /// The same, with an annotation that each renewal of the leader writes: what others read of the sources that only
+    /// this process has. It costs no request.
+    #[must_use]
+    pub fn annotating(self, local_sources: watch::Receiver<Option<String>>) -> Elector {
+        Elector { local_sources, ..self }
     }
 
     /// Takes part in the election until `stop` completes, then releases the Lease if this process holds it.
@@ -198,10 +218,25 @@ impl Elector {
             Ok(Ok(())) => {}
             // Another process was faster, which is not a failure: the next read shows it.
             Ok(Err(Error::Changed { .. } | Error::Exists { .. })) => {}
-            Ok(Err(error)) => tracing::warn!(reason = error.reason(), "cannot renew the lease"),
-            Err(_elapsed) => tracing::warn!(reason = "Timeout", "cannot renew the lease"),
+            Ok(Err(error)) => self.warn(error.reason(), &error.to_string(), error.is_unreachable(), began),
+            Err(_elapsed) => self.warn("Timeout", "the control plane does not answer in time", true, began),
         }
         self.announce();
+    }
+
+    /// Says once a minute that the Lease cannot be renewed. An outage of the control plane is said elsewhere: here only
+    /// once half of the time is over after which this process stops to write.
+    fn warn(&mut self, reason: &'static str, error: &str, is_outage: bool, now: Instant) {
+        let half = self.options.timing.renew_deadline / 2;
+        let until = self.state.read().until;
+        if is_outage && until.is_none_or(|until| half < until.saturating_duration_since(now)) {
+            tracing::debug!(reason, error, "cannot renew the lease");
+            return;
+        }
+        if self.warned.is_none_or(|warned| WARN_AGAIN <= now.duration_since(warned)) {
+            self.warned = Some(now);
+            tracing::warn!(reason, error, "cannot renew the lease");
+        }
     }
 
     async fn look(&mut self, began: Instant) -> Result<(), Error> {
@@ -275,6 +310,7 @@ impl Elector {
         if let Some(lease) = lease {
             keep(&mut body, lease);
         }
+        annotate(&mut body, self.local_sources.borrow().as_deref());
         body
     }
 
@@ -307,6 +343,7 @@ impl Elector {
             body["spec"]["holderIdentity"] = "".into();
             // The same as in client-go: a process that does not know empty holders waits a second.
             body["spec"]["leaseDurationSeconds"] = 1.into();
+            annotate(&mut body, None);
             self.put(true, body).await.map(drop)
         };
         match tokio::time::timeout(RELEASE_MAX, released).await {
@@ -350,6 +387,20 @@ fn keep(body: &mut Value, lease: &Lease) {
     }
     if !lease.metadata.annotations.is_empty() {
         metadata["annotations"] = json!(lease.metadata.annotations);
+    }
+}
+
+/// Sets the annotation about the sources of the command line, or removes that of an earlier leader.
+fn annotate(body: &mut Value, local_sources: Option<&str>) {
+    match (local_sources, body.pointer_mut("/metadata/annotations")) {
+        (Some(text), Some(annotations)) => annotations[annotation::LOCAL_SOURCES] = text.into(),
+        (Some(text), None) => body["metadata"]["annotations"] = json!({annotation::LOCAL_SOURCES: text}),
+        (None, Some(annotations)) => {
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.remove(annotation::LOCAL_SOURCES);
+            }
+        }
+        (None, None) => {}
     }
 }
 

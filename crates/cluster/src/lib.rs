@@ -27,6 +27,7 @@ pub mod access;
 mod audit;
 mod breaker;
 mod crowd;
+mod denial;
 mod discovery;
 mod dry_run;
 mod enact;
@@ -44,6 +45,8 @@ pub mod unreadable;
 mod user;
 
 pub use audit::Cause;
+pub use breaker::Outage;
+pub use denial::Denial;
 pub use dry_run::DryRun;
 pub use enact::{Effect, Outcome, Task};
 pub use error::{Error, FieldConflict, Target, Unreachable};
@@ -166,6 +169,22 @@ impl Cluster {
     /// Whether the cluster rejected the client's credentials lately. Then create a new client.
     pub fn is_worn(&self) -> bool {
         self.transport.is_worn()
+    }
+
+    /// The outage of the cluster, while it cannot be reached: no requests are sent but one after each pause.
+    pub fn outage(&self) -> Option<Outage> {
+        self.transport.outage()
+    }
+
+    /// Completes when the cluster answers after an [outage](Cluster::outage), or when a
+    /// [missing permission](Cluster::denial) is granted.
+    pub async fn recovered(&self) {
+        self.transport.recovered().await;
+    }
+
+    /// Lets the next request pass during an outage.
+    pub fn probe_now(&self) {
+        self.transport.probe_now();
     }
 
     /// The version of the API server, such as `v1.36.1`.

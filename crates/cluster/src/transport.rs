@@ -29,13 +29,15 @@ use tokio::{sync::Semaphore, time::Instant};
 use tower::ServiceBuilder;
 
 use super::{
-    breaker::Breaker,
+    breaker::{Breaker, Outage},
     crowd::{Crowd, Member},
+    denial::Denial,
     error::{self, Error, Target, Unreachable},
     lease::Leadership,
 };
 use tidegate_process::{
     ambient,
+    lock::Mutex,
     retry::{self, BACKOFF_MAX},
 };
 
@@ -87,11 +89,15 @@ pub struct Requests([u64; Verb::ALL.len()]);
 /// HTTP to one API server.
 pub(super) struct Transport {
     name: Arc<str>,
+    /// Host and port of the API server.
+    server: Arc<str>,
     client: kube::Client,
     places: Semaphore,
     limits: Limits,
     counters: Arc<[AtomicU64; Verb::ALL.len()]>,
     breaker: Arc<Breaker>,
+    /// The permission that the client lacked last.
+    pub(super) denied: Mutex<Option<Denial>>,
     worn: AtomicBool,
     crowd: Member,
     /// Without it, writes are always allowed.
@@ -242,13 +248,16 @@ impl Transport {
         let client = network
             .client(config, &limits)
             .map_err(|error| Error::Client { cluster: name.clone(), message: client_problem(&error) })?;
+        let server = config.cluster_url.authority().map_or("unknown server", |authority| authority.as_str());
         Ok(Transport {
             name,
+            server: server.into(),
             client,
             places: Semaphore::new(limits.concurrency),
             limits,
             counters: Arc::default(),
             breaker: Arc::default(),
+            denied: Mutex::default(),
             worn: AtomicBool::new(false),
             crowd: Member::default(),
             leadership: None,
@@ -293,6 +302,24 @@ impl Transport {
 
     pub(super) fn is_open(&self) -> bool {
         self.breaker.is_open()
+    }
+
+    pub(super) fn outage(&self) -> Option<Outage> {
+        self.breaker.outage()
+    }
+
+    pub(super) async fn recovered(&self) {
+        self.breaker.recovered().await;
+    }
+
+    /// Wakes those that wait until the cluster is usable again.
+    pub(super) fn wake(&self) {
+        self.breaker.wake();
+    }
+
+    /// The error of a request that did not reach the server, or was not answered.
+    pub(super) fn unreachable(&self, cause: Unreachable, sent: bool) -> Error {
+        Error::Unreachable { cluster: self.name(), server: Arc::clone(&self.server), cause, sent }
     }
 
     /// Sends the next request, even if the cluster is left alone at the moment.
@@ -357,8 +384,7 @@ impl Transport {
 
     /// Runs an exchange with the server: within the time-out, behind the breaker.
     async fn guarded<T>(&self, exchange: impl Future<Output = Result<T, Unreachable>>) -> Result<T, Error> {
-        let unreachable = |cause, sent| Error::Unreachable { cluster: self.name(), cause, sent };
-        self.breaker.admit(Instant::now()).map_err(|cause| unreachable(cause, false))?;
+        self.breaker.admit(Instant::now()).map_err(|cause| self.unreachable(cause, false))?;
         let result = tokio::time::timeout(self.limits.request_timeout, exchange).await;
         let cause = match result {
             Ok(Ok(value)) => {
@@ -372,7 +398,7 @@ impl Transport {
         if matches!(cause, Unreachable::Tls | Unreachable::Dns) {
             self.worn.store(true, Ordering::Relaxed);
         }
-        Err(unreachable(cause, true))
+        Err(self.unreachable(cause, true))
     }
 
     async fn send(&self, ask: Ask) -> Result<Response<Body>, Unreachable> {
@@ -390,6 +416,11 @@ impl Transport {
     fn refusal(&self, target: &Target, status: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Error {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             self.worn.store(true, Ordering::Relaxed);
+        }
+        if status == StatusCode::FORBIDDEN
+            && let Some(denial) = error::said(body).and_then(|said| Denial::of_message(&said))
+        {
+            *self.denied.lock() = Some(denial);
         }
         let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| retry::asked(value, ambient::now().into(), BACKOFF_MAX));

@@ -3,7 +3,10 @@
 //! External tools match on types, reasons and texts, so upstream's are kept to the letter. Reads no
 //! clock: the caller passes `now`.
 
-use crate::api::shared::{Condition, Time};
+use crate::{
+    api::shared::{Condition, Time},
+    object::Digest,
+};
 
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +84,55 @@ pub fn message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> 
         .map(|condition| condition.message.as_str())
 }
 
-/// Condition whose message is the digest of the last apply, on Manifest, Kyma and Watcher.
+/// Records the digest that `type_` is true for, in its reason: [`APPLIED_REASON`], a colon and the digest. `message`
+/// says it to people. Returns whether anything except the time changed.
+///
+/// Earlier versions wrote the digest into the message. Such a condition stays as it is until the digest changes, so
+/// that a landscape that they left is not written anew.
+pub fn record(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    digest: &Digest,
+    message: &str,
+    observed_generation: Option<i64>,
+    now: &Time,
+) -> bool {
+    let digest = digest.to_string();
+    // What follows the digest in the message of an earlier version: nothing, or the user.
+    let says_this = |former: &&Condition| {
+        let rest = former.message.strip_prefix(&digest);
+        former.reason == APPLIED_REASON && rest.is_some_and(|rest| message.ends_with(rest))
+    };
+    let (reason, message) = match find(conditions, type_).filter(says_this) {
+        Some(former) => (former.reason.clone(), former.message.clone()),
+        None => (format!("{APPLIED_REASON}:{digest}"), message.to_owned()),
+    };
+    set(conditions, type_, Status::True, &reason, &message, observed_generation, now)
+}
+
+/// The digest that a condition records, if it exists and is true.
+pub fn recorded<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
+    let condition = find(conditions, type_).filter(|condition| condition.status == Status::True.as_str())?;
+    match condition.reason.split_once(':') {
+        Some((_, digest)) => Some(digest),
+        // The user that applied it follows in the condition of an earlier version.
+        None => condition.message.split(' ').next(),
+    }
+}
+
+/// Condition that records the digest of the last apply, on Manifest, Kyma and Watcher.
 pub const APPLIED: &str = "tidegate.dev/Applied";
-/// Reason of [`APPLIED`].
+/// Reason of [`APPLIED`] and [`WATCH_APPLIED`] before their digest.
 pub const APPLIED_REASON: &str = "Applied";
+/// Condition of a Kyma that counts its modules, for `kubectl get`.
+pub const MODULE_COUNT: &str = "tidegate.dev/ModuleCount";
+/// Reason of [`MODULE_COUNT`].
+pub const MODULE_COUNT_REASON: &str = "Counted";
+/// Condition of a Manifest with the object that it waits for, and what that lacks. Lifecycle Manager's message, which
+/// its status has, does not say it. Absent if it waits for nothing, or only since a moment.
+pub const WAITS_FOR: &str = "tidegate.dev/WaitsFor";
+/// Reason of [`WAITS_FOR`].
+pub const WAITS_FOR_REASON: &str = "Waiting";
 /// Condition with the last handled value of the annotation that requests a reconcile.
 pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
 /// Reason of [`RECONCILE_REQUESTED`] if the requested pass failed. It is repeated until it succeeds.
@@ -109,8 +157,8 @@ pub const MANDATORY_FAILED: &str = "Failed";
 /// Condition of a Kyma: whether Tidegate receives changes in its runtime, and which part is
 /// missing.
 pub const WATCH: &str = "tidegate.dev/Watch";
-/// Condition of a Kyma whose message is the digest of the applied watch objects, and the user that
-/// applied them.
+/// Condition of a Kyma that records the digest of the applied watch objects. Its message names the user that applied
+/// them.
 pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
 /// Condition of a Watcher with the reason why its VirtualService cannot be created. The text of
 /// Lifecycle Manager's condition is constant.
@@ -125,6 +173,11 @@ pub const SHARED_MANAGER_REASON: &str = "SameManager";
 pub const MAINTENANCE_WINDOW: &str = "tidegate.dev/MaintenanceWindow";
 /// Condition of a Kyma with new versions that it does not get yet, because they spread over the runtimes step by step.
 pub const ROLLOUT: &str = "tidegate.dev/Rollout";
+/// Condition of a Kyma from whose runtime a commit would remove a module or objects: what, and the command that allows
+/// it. Absent if nothing waits.
+pub const REMOVAL: &str = "tidegate.dev/Removal";
+/// Reason of [`REMOVAL`].
+pub const REMOVAL_REASON: &str = "Unconfirmed";
 /// Condition that shows whether the runtime is reachable, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 

@@ -11,7 +11,10 @@ use serde_json::Value;
 
 use crate::api::{KYMA_GROUP, shared::State};
 
+mod lack;
 mod workload;
+
+pub use lack::{lack_of_pods, lack_of_workload, selector_of_pods};
 
 /// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,17 +6,20 @@
 //! place:
 //!
 //! * The ownership label of an object names its source. The first owner keeps it. If the owner no
-//!   longer declares it and another loaded source does, that source takes it over without a delete
-//!   (`ownership`).
+//!   longer declares it and another loaded source does, that source takes it over without a delete,
+//!   if both say the same or its definition allows it by annotation (`ownership`).
 //! * An existing object without Tidegate's ownership label is never overwritten, unless its definition allows it by
 //!   annotation. An object that Flux or Argo CD manages is never overwritten (`ownership`).
 //! * Nothing is pruned while there is an error, while a source has not been read that might declare the
 //!   object, or while a user must confirm it (`prune`).
+//! * What a commit takes from more runtimes than a limit is not applied before a user confirms it ([`removal`]).
 //! * The status of a GitSource is computed once per pass (`status`).
 
 pub mod code;
 mod ownership;
 mod prune;
+pub mod removal;
+mod source_file;
 pub mod status;
 mod terms;
 
@@ -29,8 +32,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::{
     ownership::OtherTool,
-    prune::{Installed, Loss, Wait, confirm_command},
-    terms::{Follow, Terms, TermsError, policy, timeout},
+    prune::{Installed, Loss, Standing, Wait, confirm_command, unconfirmed_end},
+    removal::{Removals, WaitingRemoval},
+    source_file::SourceFile,
+    terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
 };
 use crate::{
     api::names,
@@ -51,7 +56,8 @@ pub struct Declared {
     pub digest: Arc<str>,
     /// Its place.
     pub place: Place,
-    /// Whether Tidegate may take over an existing object without Tidegate's ownership label.
+    /// Whether Tidegate may take over an existing object without Tidegate's ownership label, or one of another source
+    /// with other content.
     pub adopt: bool,
     /// Definitions of the same source that it depends on.
     pub needs: Vec<Id>,
@@ -66,8 +72,12 @@ pub struct Live {
     pub source: Option<Arc<str>>,
     /// Digest of the definition in the last apply.
     pub digest: Option<Arc<str>>,
+    /// Whether another source has applied a definition that says the same, see [`crate::landscape::has_content`].
+    pub same_content: bool,
     /// Whether a field from git has another value.
     pub drifted: bool,
+    /// Whether its annotation names another file than git, and a user asked to correct that.
+    pub displaced: bool,
     /// It is being deleted.
     pub deleting: bool,
     /// Whether its annotation disables its prune.
@@ -92,7 +102,9 @@ impl Live {
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
             source: labels.get(names::label::SOURCE).map(|label| label.as_str().into()),
             digest: annotations.get(names::annotation::DIGEST).map(|digest| digest.as_str().into()),
+            same_content: false,
             drifted: false,
+            displaced: false,
             deleting: metadata.deletion_timestamp.is_some(),
             keep: annotations.get(names::annotation::PRUNE).is_some_and(|value| value == "disabled"),
             unreadable: false,
@@ -135,13 +147,16 @@ pub struct Policy {
     pub limit_objects: usize,
     /// Maximum percentage of the declared objects that is pruned without a confirmation.
     pub limit_percent: usize,
+    /// From how many runtimes a commit removes something of a module without a confirmation. By default, a share of
+    /// the runtimes that have it, see [`removal`].
+    pub removal_limit: Option<usize>,
     /// The commit whose prunes the user confirmed, as written in the annotation.
     pub confirmed: Option<String>,
 }
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { prune: true, limit_objects: 50, limit_percent: 10, confirmed: None }
+        Policy { prune: true, limit_objects: 50, limit_percent: 10, removal_limit: None, confirmed: None }
     }
 }
 
@@ -173,6 +188,15 @@ pub struct Situation<'a> {
     pub moved: bool,
 }
 
+// === impl Situation ===
+
+impl Situation<'_> {
+    /// What a user confirms: the commit, or `worktree` for a folder without git.
+    fn revision(&self) -> String {
+        self.commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string())
+    }
+}
+
 /// Why an object is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -182,6 +206,8 @@ pub enum Why {
     Changed,
     /// Another client changed a field that git sets.
     Drifted,
+    /// Its file moved, and a user asked to write its place.
+    Displaced,
     /// It existed without Tidegate's ownership label, and its definition allows Tidegate to take it over.
     Adopted,
     /// Its former owner no longer declares it.
@@ -200,6 +226,8 @@ pub struct Decision {
     pub namespaces: BTreeSet<Arc<str>>,
     /// Valid definitions that are not applied, and why.
     pub held: BTreeMap<Id, Held>,
+    /// What these would take from runtimes, if a user must confirm it.
+    pub removals: Vec<WaitingRemoval>,
     /// Objects without Tidegate's ownership label whose field managers must be read before the decision is final.
     pub look_up: BTreeSet<Id>,
     /// The objects to prune, in this order: the reverse order of apply.
@@ -219,8 +247,19 @@ pub struct Held {
     pub place: Place,
     /// The reason, in one sentence.
     pub message: String,
-    /// Whether it only waits for an object to be deleted, so no user needs to act.
-    pub terminating: bool,
+    /// What it waits for.
+    pub why: HeldFor,
+}
+
+/// What a valid definition waits for that is not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldFor {
+    /// Until its problem is corrected.
+    Problem,
+    /// Until an object is deleted, so no user needs to act.
+    Terminating,
+    /// Until a user confirms what it takes from runtimes.
+    Removal,
 }
 
 /// Decides what to apply and prune for one source.
@@ -245,15 +284,15 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             ownership::Claim::Terminating => {
                 let message =
                     format!("{} is being deleted in KCP; Tidegate creates it again when it is gone", text(id));
-                let held = Held { place: declared.place.clone(), message, terminating: true };
+                let held = Held { place: declared.place.clone(), message, why: HeldFor::Terminating };
                 let diagnostic = Diagnostic::warning(code::TERMINATING, held.message.clone());
                 decision.diagnostics.push(diagnostic.at(held.place.clone()));
                 decision.held.insert(id.clone(), held);
             }
             ownership::Claim::Refused(refusal) => {
                 let diagnostic = refusal.diagnostic(id).at(declared.place.clone());
-                let held =
-                    Held { place: declared.place.clone(), message: diagnostic.message.clone(), terminating: false };
+                let (place, message) = (declared.place.clone(), diagnostic.message.clone());
+                let held = Held { place, message, why: HeldFor::Problem };
                 decision.diagnostics.push(diagnostic);
                 decision.held.insert(id.clone(), held);
             }
@@ -275,7 +314,7 @@ fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decisio
         return None;
     }
     let message = format!("{} depends on {}, which is held back", text(id), text(needed));
-    Some(Held { place: declared.place.clone(), message, terminating: cause.terminating })
+    Some(Held { place: declared.place.clone(), message, why: cause.why })
 }
 
 /// The definitions that a definition depends on: the ModuleTemplates of a ModuleReleaseMeta.

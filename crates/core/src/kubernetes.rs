@@ -73,6 +73,11 @@ struct Walk<'a> {
     more: usize,
 }
 
+/// Whether any version of Kubernetes serves a kind with this name in any of its groups. Ignores case.
+pub fn is_known_kind(kind: &str) -> bool {
+    TABLE.kinds.keys().any(|(_, known)| known.eq_ignore_ascii_case(kind))
+}
+
 // === impl Version ===
 
 impl Version {

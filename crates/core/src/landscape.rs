@@ -62,11 +62,19 @@ pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
+/// Who suspended an object, since when and why, if the annotation says it.
+pub fn suspension(metadata: &ObjectMeta) -> Option<String> {
+    let note = annotation(metadata, names::annotation::SUSPENDED)?;
+    let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    (!note.trim().is_empty()).then(|| format!("suspended {}", note.trim()))
+}
+
 /// The object that is applied to KCP for a definition: as written, with our ownership label and
 /// annotations.
 ///
 /// It changes only if the definition, its path or its module does: it contains neither commit nor
-/// line. So an unrelated commit causes no write. The digest covers everything else that is applied.
+/// line. So an unrelated commit causes no write. The digest covers everything that is applied but the path: a file that
+/// moves causes none either, and the annotation follows with the next change.
 pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
     let mut object = definition.object.clone();
     object.map_mut().shift_remove("status");
@@ -76,7 +84,8 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
     }
     object.set_label(names::label::SOURCE, &source.label_value());
     object.set_annotation(annotation::SOURCE, &source.to_string());
-    object.set_annotation(annotation::PATH, &definition.place.path);
+    // At its place among the annotations, and without influence on the digest.
+    object.set_annotation(annotation::PATH, "");
     if let Some(module) = &definition.module {
         object.set_annotation(annotation::MODULE_TREE, &module.tree.to_string());
     }
@@ -97,6 +106,26 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
     }
     let digest = object.digest().to_string();
     object.set_annotation(annotation::DIGEST, &digest);
+    object.set_annotation(annotation::PATH, &definition.place.path);
+    object
+}
+
+/// Whether an object of another source has the content of a definition: that source has last applied a definition that
+/// says the same. Who declares it, and in which file, does not matter.
+pub fn has_content(definition: &Definition, live: &ObjectMeta) -> bool {
+    let owner = SourceName::from_metadata(live);
+    let Some(owner) = owner else { return false };
+    let stamped = stamp(definition, &owner);
+    stamped.annotation(annotation::DIGEST).is_some_and(|digest| annotation(live, annotation::DIGEST) == Some(digest))
+}
+
+/// What the object in KCP is compared with, to find changes of other clients: everything that is applied but the path
+/// of the definition, which may have changed since.
+pub fn expected(definition: &Definition, source: &SourceName) -> Object {
+    let mut object = stamp(definition, source);
+    if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.shift_remove(annotation::PATH);
+    }
     object
 }
 

@@ -89,7 +89,11 @@ const DAYS_AHEAD: std::ops::RangeInclusive<i64> = -2..=8;
 impl Policy {
     /// Parses a policy, in JSON or YAML. Keys may have any case, as for Lifecycle Manager.
     ///
-    /// Fails with the first thing that is wrong. See [`Policy::remarks`] for what is suspicious only.
+    /// See [`Policy::remarks`] for what is suspicious only.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first thing that is wrong.
     pub fn parse(text: &str) -> Result<Policy, Problem> {
         parse::policy(text)
     }

@@ -38,8 +38,11 @@ pub enum ParseNameError {
 /// Maximum length of an RFC 1123 subdomain, which is the limit for object names.
 const SUBDOMAIN_LEN_MAX: usize = 253;
 
-/// Checks that `text` is an RFC 1123 subdomain: a valid object name. Fails if it is empty, too
-/// long, or contains a forbidden character.
+/// Checks that `text` is an RFC 1123 subdomain: a valid object name.
+///
+/// # Errors
+///
+/// Fails if it is empty, too long, or contains a forbidden character.
 pub fn check_subdomain(text: &str) -> Result<(), ParseNameError> {
     if text.is_empty() {
         return Err(ParseNameError::Empty);

@@ -271,7 +271,11 @@ fn hash_text(tag: &[u8], text: &str, hasher: &mut Sha256) {
 // === impl Object ===
 
 impl Object {
-    /// Converts a value. Fails if it is not a mapping, or lacks `apiVersion`, `kind` or a name.
+    /// Converts a value.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is not a mapping, or lacks `apiVersion`, `kind` or a name.
     pub fn new(value: Value) -> Result<Object, ParseObjectError> {
         let map = value.as_object().ok_or(ParseObjectError::NotAMapping)?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).is_some_and(|text| !text.is_empty());

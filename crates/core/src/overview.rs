@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The state of a source, runtime, module or Watcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SubjectState {
     /// A user must act.
@@ -55,7 +55,7 @@ pub struct Overview {
 }
 
 /// A git source.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceLine {
     /// `<namespace>/<name>`.
@@ -73,7 +73,7 @@ pub struct SourceLine {
     /// The number of definitions in each state.
     pub counts: Counts,
     /// The problems of its definitions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DiagnosticEntry>,
 }
 
@@ -197,6 +197,15 @@ impl Overview {
         self
     }
 
+    /// The same, with the sources of the command line of the daemon. One of them hides a GitSource with the same name.
+    #[must_use]
+    pub fn with_local_sources(mut self, local: Vec<SourceLine>) -> Overview {
+        self.sources.retain(|source| local.iter().all(|one| one.name != source.name));
+        self.sources.extend(local);
+        self.sources.sort_by(|left, right| left.name.cmp(&right.name));
+        self
+    }
+
     /// The same, with the objects that cannot be read.
     #[must_use]
     pub fn with_unreadable(mut self, unreadable: impl IntoIterator<Item = UnreadableLine>) -> Overview {
@@ -266,6 +275,28 @@ impl Overview {
     }
 }
 
+/// The sources of the command line, as other processes read them; `None` if there are none.
+pub fn local_sources_text<'a>(sources: impl IntoIterator<Item = &'a GitSource>) -> Option<String> {
+    let mut lines: Vec<SourceLine> = sources.into_iter().map(source).collect();
+    lines.sort_by(|left, right| left.name.cmp(&right.name));
+    let text = |lines: &[SourceLine]| serde_json::to_string(lines).unwrap_or_default();
+    let whole = text(&lines);
+    if LOCAL_SOURCES_BYTES_MAX < whole.len() {
+        lines.iter_mut().for_each(|line| line.diagnostics.clear());
+        return Some(text(&lines));
+    }
+    (!lines.is_empty()).then_some(whole)
+}
+
+/// The sources in such a text; none if it is not one.
+pub fn local_sources(text: &str) -> Vec<SourceLine> {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// Longest text about the sources of the command line with their diagnostics. All annotations of an object together
+/// have at most 256 KiB.
+const LOCAL_SOURCES_BYTES_MAX: usize = 64 << 10;
+
 fn source(source: &GitSource) -> SourceLine {
     let nothing = GitSourceStatus::default();
     let status = source.status.as_ref().unwrap_or(&nothing);
@@ -274,7 +305,10 @@ fn source(source: &GitSource) -> SourceLine {
     let is_waited_for = |ready: &&Condition| ready.message.ends_with(WAIT_FOR_TEMPLATES);
     let (standing, message) = match ready {
         Some(ready) if source.spec.suspend && is_waited_for(&ready) => (SubjectState::Wrong, ready.message.clone()),
-        _ if source.spec.suspend => (SubjectState::Stopped, "suspended: no fetch, apply or prune".to_owned()),
+        _ if source.spec.suspend => {
+            let suspension = landscape::suspension(&source.metadata).unwrap_or_else(|| "suspended".to_owned());
+            (SubjectState::Stopped, format!("{suspension}: no fetch, apply or prune"))
+        }
         Some(ready) if current && ready.status == "True" => (SubjectState::Well, ready.message.clone()),
         Some(ready) if current && ready.status == "False" => (SubjectState::Wrong, ready.message.clone()),
         Some(ready) if current => (SubjectState::Waiting, ready.message.clone()),
@@ -303,8 +337,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         .iter()
         .any(|condition| condition.observed_generation.is_some_and(|seen| Some(seen) < kyma.metadata.generation));
     let (standing, message) = if skipped {
-        let message = format!("stopped by label {}", label::SKIP_RECONCILIATION);
-        (SubjectState::Stopped, message)
+        let by_label = || format!("stopped by label {}", label::SKIP_RECONCILIATION);
+        (SubjectState::Stopped, landscape::suspension(&kyma.metadata).unwrap_or_else(by_label))
     } else {
         match status.state {
             State::Unknown => (SubjectState::Waiting, "not reconciled yet".to_owned()),

@@ -56,8 +56,11 @@ const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"]
 /// Labels of the Kyma in KCP that its counterpart also has.
 const KYMA_LABELS_SHOWN: [&str; 3] = [label::RUNTIME_ID, label::GLOBAL_ACCOUNT_ID, label::SUBACCOUNT_ID];
 
-/// The Manifest of one module of one runtime. `owner_uid` is the Kyma's. Fails if the template
-/// fails.
+/// The Manifest of one module of one runtime. `owner_uid` is the Kyma's.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &str) -> Result<Object, Error> {
     let kyma = &installation.kyma;
     let context = json!({
@@ -106,7 +109,11 @@ pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &
 
 /// The VirtualService of one Watcher. `owner_uid` is the Watcher's.
 ///
-/// `port` is [`Watch::port`], which has validated it. Fails if the template fails.
+/// `port` is [`Watch::port`], which has validated it.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn virtual_service(
     templates: &Templates,
     watch: &Watch,
@@ -134,7 +141,11 @@ pub fn virtual_service(
     templates.render(Template::VirtualService, &context, &stamp, &format!("Watcher {watcher}"))
 }
 
-/// The system namespace of every runtime. Fails if the template fails.
+/// The system namespace of every runtime.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
     let context = json!({ "name": names::SKR_NAMESPACE });
     let stamp = Stamp::new("", names::SKR_NAMESPACE).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
@@ -153,7 +164,11 @@ pub fn runtime_crds() -> &'static [Object] {
     &CRDS
 }
 
-/// The Kyma of one runtime, with its desired spec. Fails if the template fails.
+/// The Kyma of one runtime, with its desired spec.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn runtime_kyma(templates: &Templates, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
     let key = landscape::key(&kyma.metadata);
     let context = json!({ "kyma": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });

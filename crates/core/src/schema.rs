@@ -27,7 +27,7 @@ pub use self::rule::{INAPPLICABLE, escape};
 pub(crate) use self::{
     check::{cut, type_name},
     format::duration_nanoseconds,
-    suggest::nearest,
+    suggest::{distance, nearest},
 };
 use crate::{budget::Budget, object::PathPart};
 
@@ -101,20 +101,29 @@ pub enum ViolationKind {
 // === impl Schema ===
 
 impl Schema {
-    /// Compiles the schema of a whole object: the `openAPIV3Schema` of one version of a
-    /// CustomResourceDefinition. Fails if the schema is not structural or one of its patterns or
-    /// rules is invalid.
+    /// Compiles the schema of a whole object: the `openAPIV3Schema` of one version of a CustomResourceDefinition.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the schema is not structural or one of its patterns or rules is invalid.
     pub fn compile(props: &JSONSchemaProps) -> Result<Schema, CompileError> {
         Schema::compile_within(props, &Budget::default())
     }
 
-    /// As [`Schema::compile`]. Fails as well if the budget ends before.
+    /// As [`Schema::compile`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as well if the budget ends before.
     pub fn compile_within(props: &JSONSchemaProps, budget: &Budget) -> Result<Schema, CompileError> {
         Node::compile(props, budget).map(|root| Schema(Arc::new(root)))
     }
 
-    /// Compiles the schema of the storage version of a CustomResourceDefinition. Fails as
-    /// [`Schema::compile`] does, or if no stored version has a schema.
+    /// Compiles the schema of the storage version of a CustomResourceDefinition.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Schema::compile`] does, or if no stored version has a schema.
     pub fn from_crd(crd: &CustomResourceDefinition) -> Result<Schema, CompileError> {
         let stored = crd.spec.versions.iter().find(|version| version.storage);
         let props = stored.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());

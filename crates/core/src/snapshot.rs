@@ -35,9 +35,13 @@ pub struct Limits {
     pub total_bytes_max: u64,
 }
 
+/// The folder in which a repository says how it is read.
+pub const OWN_FOLDER: &str = ".tidegate";
+
 /// Which paths matter.
 ///
-/// Names that start with `.` never matter, nor does anything in a folder with such a name.
+/// Names that start with `.` never matter, nor does anything in a folder with such a name. One exception: the YAML and
+/// JSON files in the folder [`OWN_FOLDER`] of the root, which say how the repository is read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Folder in which every file matters, regardless of its name: the template overrides.
@@ -171,8 +175,8 @@ impl Filter {
 
     /// Whether the file at this path, relative to the root of the repository, matters.
     pub fn takes(&self, path: &str) -> bool {
-        let hidden = path.split('/').any(|name| name.starts_with('.'));
-        !hidden && (self.is_template(path) || is_definition_name(path) && self.covers(path))
+        let found = self.is_template(path) || is_definition_name(path) && self.covers(path);
+        if is_hidden(path) { self.is_of_own_folder(path) } else { found }
     }
 
     /// Whether anything at or below this folder may matter. A symbolic link or a submodule may replace
@@ -180,6 +184,8 @@ impl Filter {
     pub fn enters(&self, folder: &str) -> bool {
         let is_on_the_way = |to: &str| is_below(folder, to) || is_below(to, folder);
         folder.is_empty()
+            // Also in other folders: their ids must be those that git computes.
+            || folder.split('/').any(|name| name == OWN_FOLDER)
             || self.templates.as_deref().is_some_and(is_on_the_way)
             || self.is_of_module(folder)
             || self.is_above_module(folder)
@@ -200,6 +206,13 @@ impl Filter {
     /// Whether the id of everything at this path may matter, regardless of its name.
     pub fn covers(&self, path: &str) -> bool {
         self.is_of_module(path) || self.scope.as_ref().is_none_or(|scope| scope.covers(path))
+    }
+
+    /// Whether a file says how the repository is read.
+    fn is_of_own_folder(&self, path: &str) -> bool {
+        let root = self.scope.as_ref().map_or("", |scope| &scope.root);
+        let below = relative(path, root).and_then(|path| relative(path, OWN_FOLDER));
+        below.is_some_and(|name| !name.contains('/') && !name.starts_with('.') && is_definition_name(name))
     }
 
     fn is_template(&self, path: &str) -> bool {
@@ -257,6 +270,11 @@ mod scope {
         let parts = Option::<Parts>::deserialize(from)?;
         Ok(parts.map(|(root, paths, patterns)| Arc::new(Scope::new(root, paths, patterns))))
     }
+}
+
+/// Whether a name in the path starts with `.`.
+pub fn is_hidden(path: &str) -> bool {
+    path.split('/').any(|name| name.starts_with('.'))
 }
 
 /// Whether a file is read for definitions, by its extension. Case does not matter: a file that is

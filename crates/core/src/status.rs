@@ -130,6 +130,18 @@ pub enum RolloutFact {
     },
 }
 
+/// Whether a commit would remove something from the runtime, and waits for a confirmation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RemovalFact {
+    /// Not every source has been read, or the pass did not get to it.
+    #[default]
+    Unknown,
+    /// Nothing waits.
+    Nothing,
+    /// Contains what would be removed, and the command that allows it.
+    Waiting(Arc<str>),
+}
+
 /// Whether Tidegate receives changes in a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchFact {
@@ -209,8 +221,8 @@ pub struct Facts {
     pub applied: Option<Digest>,
     /// Whether Tidegate receives changes in the runtime.
     pub watch: Option<WatchFact>,
-    /// The digest of the watch objects and the user that applied them, if all of them are applied.
-    pub watch_applied: Option<String>,
+    /// The watch objects, if all of them are applied.
+    pub watch_applied: Option<WatchApplied>,
     /// The active channel.
     pub channel: String,
     /// Value of the annotation that requested this pass, which took all steps.
@@ -223,10 +235,21 @@ pub struct Facts {
     pub maintenance: MaintenanceFact,
     /// New versions that the runtime does not get yet.
     pub rollout: RolloutFact,
+    /// What a commit would remove and that waits for a confirmation.
+    pub removal: RemovalFact,
     /// What blocks the whole runtime.
     pub failure: Option<Failure>,
     /// The Kyma is being deleted. Contains what the deletion waits for.
     pub deleting: Option<String>,
+}
+
+/// What reports changes in a runtime, as it was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchApplied {
+    /// Digest of the objects.
+    pub digest: Digest,
+    /// Who applied them, in one sentence.
+    pub message: String,
 }
 
 /// The owner of the module list.
@@ -262,16 +285,37 @@ pub fn kyma(kyma: &Kyma, facts: &Facts, now: Timestamp) -> KymaStatus {
     let generation = kyma.metadata.generation;
     let conditions = kyma_conditions(&before, facts, &modules, generation, &Time(now));
     let (state, operation) = summary(facts, &modules, &conditions);
+    let had_count = conditions::find(&before.conditions, conditions::MODULE_COUNT).is_some();
     let active_channel = match state {
         State::Ready | State::Warning => Some(facts.channel.clone()),
         _ => before.active_channel.clone(),
     };
-    KymaStatus {
+    let mut status = KymaStatus {
         state,
         active_channel,
         last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now)),
         conditions,
         modules,
+    };
+    if !had_count {
+        // The count alone is no reason to write every status of a landscape that an earlier version left.
+        let count = status.conditions.iter().position(|condition| condition.type_ == conditions::MODULE_COUNT);
+        let counted = count.map(|position| status.conditions.remove(position));
+        if status != before {
+            status.conditions.extend(counted);
+            status.conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+        }
+    }
+    status
+}
+
+/// How many of the modules that a runtime should have are ready.
+fn module_count(modules: &[ModuleStatus]) -> String {
+    let wanted = || modules.iter().filter(|module| !matches!(module.state, State::Deleting | State::Unmanaged));
+    let ready = wanted().filter(|module| module.state == State::Ready).count();
+    match wanted().count() {
+        1 => format!("{ready} of 1 module is ready"),
+        count => format!("{ready} of {count} modules are ready"),
     }
 }
 
@@ -309,12 +353,6 @@ fn kyma_conditions(
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         conditions::set(&mut all, type_, holds.into(), reason, message, generation, now);
     };
-    if let Some(digest) = &facts.applied {
-        set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
-    }
-    if let Some(recorded) = &facts.watch_applied {
-        set(conditions::WATCH_APPLIED, true, conditions::APPLIED_REASON, recorded);
-    }
     if let Some(requested) = &facts.requested {
         set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
     }
@@ -329,6 +367,22 @@ fn kyma_conditions(
         Some(_) => {}
         None => set(conditions::REACHABLE, true, "Reached", "the runtime is reachable"),
     }
+    if let Some(digest) = &facts.applied {
+        conditions::record(&mut all, conditions::APPLIED, digest, KYMA_APPLIED, generation, now);
+    }
+    if let Some(WatchApplied { digest, message }) = &facts.watch_applied {
+        conditions::record(&mut all, conditions::WATCH_APPLIED, digest, message, generation, now);
+    }
+    let count = module_count(modules);
+    conditions::set(
+        &mut all,
+        conditions::MODULE_COUNT,
+        Status::True,
+        conditions::MODULE_COUNT_REASON,
+        &count,
+        generation,
+        now,
+    );
     let hints = hints(&facts.modules);
     if !hints.is_empty() {
         let message = hints.join("; ");
@@ -365,18 +419,38 @@ fn kyma_conditions(
             conditions::remove(&mut all, conditions::ROLLOUT);
         }
     }
+    match &facts.removal {
+        RemovalFact::Unknown => {}
+        RemovalFact::Waiting(message) => {
+            let reason = conditions::REMOVAL_REASON;
+            conditions::set(&mut all, conditions::REMOVAL, Status::False, reason, message, generation, now);
+        }
+        RemovalFact::Nothing => {
+            conditions::remove(&mut all, conditions::REMOVAL);
+        }
+    }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
     all
 }
 
-/// What a user can do about modules that are not installed as requested.
+/// What a user can do about modules that are not installed as requested, and what modules wait for.
 fn hints(modules: &[ModuleFact]) -> Vec<String> {
-    let hints = modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, fact.hint()?)));
+    let hint = |fact: &ModuleFact| fact.hint().map(str::to_owned).or_else(|| waits_for(fact.manifest.as_deref()?));
+    let hints = modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, hint(fact)?)));
     let mut hints: Vec<String> = hints.collect();
     hints.sort();
     hints
+}
+
+/// What a module waits for, and since when.
+fn waits_for(manifest: &Manifest) -> Option<String> {
+    let status = manifest.status.as_ref()?;
+    let what = conditions::message(&status.conditions, conditions::WAITS_FOR)?;
+    let since = status.last_operation.as_ref().and_then(|last| last.last_update_time.as_ref());
+    let since = since.map(|since| format!(" since {}", since.0)).unwrap_or_default();
+    Some(format!("waits{since} for {what}"))
 }
 
 /// Reason and message of the condition about mandatory modules. Problems come first.
@@ -612,6 +686,20 @@ pub struct ManifestFacts {
     pub module_resource: Option<bool>,
     /// Value of the annotation that requested this pass.
     pub requested: Option<String>,
+    /// What the module waits for.
+    pub waits_for: WaitFact,
+}
+
+/// What a module waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WaitFact {
+    /// The pass has not looked.
+    #[default]
+    Unknown,
+    /// Nothing, or it waits only since a moment.
+    Nothing,
+    /// The first object, how many more there are, and what it lacks.
+    For(String),
 }
 
 /// The status of a Manifest after a pass.
@@ -643,9 +731,6 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
     };
-    if let Some(digest) = &facts.applied {
-        set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
-    }
     if let Some(requested) = &facts.requested {
         // A pass without the objects of the module has done nothing: the request stays open.
         let reason = match &facts.outcome {
@@ -658,6 +743,19 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         let is_handled = reason == conditions::RECONCILE_REQUESTED_REASON;
         set(conditions::RECONCILE_REQUESTED, is_handled, reason, requested);
     }
+    if let Some(digest) = &facts.applied {
+        conditions::record(&mut all, conditions::APPLIED, digest, MANIFEST_APPLIED, generation, &now);
+    }
+    match &facts.waits_for {
+        WaitFact::Unknown => {}
+        WaitFact::Nothing => {
+            conditions::remove(&mut all, conditions::WAITS_FOR);
+        }
+        WaitFact::For(what) => {
+            let (type_, reason) = (conditions::WAITS_FOR, conditions::WAITS_FOR_REASON);
+            conditions::set(&mut all, type_, Status::True, reason, what, generation, &now);
+        }
+    }
     let mut synced = facts.synced.clone();
     synced.sort();
     ManifestStatus {
@@ -668,6 +766,10 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     }
 }
 
+/// The message of the condition that records what was applied for a Kyma.
+const KYMA_APPLIED: &str = "namespace, CRDs and catalog in the runtime are applied";
+/// The message of the condition that records what was applied for a Manifest.
+const MANIFEST_APPLIED: &str = "all objects of the module are applied";
 /// The message of a Manifest that is ready.
 pub const INSTALLED: &str = "installation is ready and resources can be used";
 /// The message of a Manifest whose workloads are starting.

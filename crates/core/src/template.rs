@@ -329,13 +329,20 @@ impl Templates {
             }
     }
 
-    /// Renders the object that `stamp` names. `subject` names the definition in errors. Fails if
-    /// the template fails or writes an invalid object.
+    /// Renders the object that `stamp` names. `subject` names the definition in errors.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template fails or writes an invalid object.
     pub fn render(&self, template: Template, context: &Value, stamp: &Stamp, subject: &str) -> Result<Object, Error> {
         self.render_if(template, context, stamp, subject, |_| Ok(()))
     }
 
-    /// The same. Fails also if `accept` does, with one sentence about the object.
+    /// The same.
+    ///
+    /// # Errors
+    ///
+    /// Fails also if `accept` does, with one sentence about the object.
     pub fn render_if(
         &self,
         template: Template,

@@ -13,8 +13,8 @@ use super::{
     compare::leaves,
     hunk,
     mask::{Masker, Numbers},
-    model::{Hunk, Line, Report},
-    policy::{self, FailOn, Kinds, Labels, Policies},
+    model::{Groups, Hunk, Line, Report},
+    policy::{self, Approvals, FailOn, Kinds, Labels, Policies},
 };
 use tidegate_core::{
     definition::{Definitions, Kind},
@@ -65,6 +65,11 @@ pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
     }
 }
 
+/// Whether messages with this code quote texts that Tidegate did not write.
+pub fn is_foreign(code: &str) -> bool {
+    [TEMPLATE, REFUSED].contains(&code)
+}
+
 /// Scrubs the whole report, replaces digests by numbers if `are_numbers`, and computes the hunks.
 fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     let mut numbers = Numbers::default();
@@ -101,7 +106,7 @@ fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
         text(&mut conflict.field, false);
     }
     for Diagnostic { code, message, hint, .. } in &mut report.diagnostics {
-        let is_foreign = [TEMPLATE, REFUSED].contains(code);
+        let is_foreign = is_foreign(code);
         text(message, is_foreign);
         hint.iter_mut().for_each(|hint| text(hint, is_foreign));
     }
@@ -116,6 +121,7 @@ fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     }
     report.unreached.iter_mut().for_each(|one| text(&mut one.message, true));
     report.findings.iter_mut().for_each(|finding| text(&mut finding.message, false));
+    report.groups.clean(|one| text(one, false));
     // They were in the order of digests, which differ in every run.
     report.findings.sort();
 }
@@ -152,9 +158,23 @@ impl Draft {
         Draft { report, masker, numbers }
     }
 
-    /// Checks the differences against rules. `kinds` are the known kinds, if available.
-    pub fn judge(&mut self, fail_on: &[FailOn], policies: &Policies, labels: &Labels, kinds: Option<&Kinds>) {
+    /// Adds warnings.
+    pub fn warn(&mut self, warnings: &[Diagnostic]) {
+        self.report.diagnostics.extend_from_slice(warnings);
+        self.report.diagnostics.sort();
+    }
+
+    /// Checks the differences against rules, and groups runtimes by their labels. `kinds` are the known kinds, if
+    /// available.
+    pub fn judge(
+        &mut self,
+        fail_on: (&[FailOn], &Approvals),
+        policies: &Policies,
+        labels: &Labels,
+        kinds: Option<&Kinds>,
+    ) {
         policy::judge(&mut self.report, fail_on, policies, labels, &self.masker);
+        self.report.groups = Groups::new(labels);
         if let Some(kinds) = kinds {
             policies.warn(&mut self.report, kinds);
         }

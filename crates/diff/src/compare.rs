@@ -38,7 +38,7 @@ use self::{
 use super::{
     clean::{self, Draft},
     mask::{MaskKey, Masker},
-    model::{Effect, Held, Move, Report, Runtimes, Side, Subject},
+    model::{Effect, Groups, Held, Move, Report, Runtimes, Side, Subject},
     names::Names,
     policy::Labels,
 };
@@ -46,7 +46,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
-    intake::{Id, Installed, Policy},
+    intake::{Id, Installed, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
         file::{KnownKyma, LandscapeFile},
@@ -83,7 +83,7 @@ pub struct Request<'a> {
     pub source: &'a SourceName,
     /// The prune settings of the GitSource.
     pub policy: &'a Policy,
-    /// Kymas that git does not declare, and what is installed.
+    /// Kymas that git does not declare, what is installed, and the catalog of other sources.
     pub known: Option<&'a LandscapeFile>,
     /// Only this target; all if `None`.
     pub target: Option<&'a TargetName>,
@@ -184,11 +184,24 @@ impl Prepared {
         // Definitions that pass the schema but do not parse as Tidegate's types are among the diagnostics of the new
         // outline's landscape.
         let mut unread = Diagnostics::default();
+        let complete = |landscape: &mut Landscape| {
+            if let Some(file) = request.known {
+                file.complete(landscape, source);
+            }
+        };
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
+        complete(&mut old);
         let installed = || installed(&old, request);
-        let settled =
-            settle::settle(from.definitions, to.definitions, request.errors, source, request.policy, &installed);
+        let around = settle::Around {
+            errors: request.errors,
+            source,
+            policy: request.policy,
+            known: request.known,
+            installed: &installed,
+        };
+        let settled = settle::settle(from.definitions, to.definitions, &around);
         let mut new = Landscape::following(&mut unread, &settled.definitions, source, Some((from.definitions, &old)));
+        complete(&mut new);
         let declared = |key: &Key| old.kymas.contains_key(key) || new.kymas.contains_key(key);
         let elsewhere: Vec<(Key, Arc<Kyma>)> = known
             .iter()
@@ -220,7 +233,12 @@ fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
         let plan = plan::runtime(landscape, components, kyma, &kyma.spec, settings, &before, windows);
         for module in plan.into_deciding() {
             if let ModuleOutcome::Install(installation) = module.outcome {
-                all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });
+                let standing = match module.offer {
+                    Offer::Channel(_) => Standing::Selected,
+                    Offer::Mandatory => Standing::Mandatory,
+                };
+                let (module, version) = (module.name, installation.version);
+                all.push(Installed { runtime: key.clone(), module, version, standing });
             }
         }
     }
@@ -307,17 +325,13 @@ impl<'a> Comparison<'a> {
         clean::meet(&mut masker, &[self.request.from.definitions, self.request.to.definitions]);
         self.keys.iter().for_each(|key| masker.is_name(key.name()));
         let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, &mut masker, self.request);
-        let (touched, variants) = {
-            let counting = found.iter().filter(|(difference, _)| !difference.is_catalog_copy());
-            count(self.keys.len(), counting.map(|(_, runtimes)| runtimes.as_slice()))
-        };
         let (total, compared) = (self.total, self.keys.len() - seen.suspended - seen.decided.len());
         let moves = self.moves(&seen);
         let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();
         let unknown = unknown::all(&self, &seen, &differences, &shown);
-        let report = Report {
+        let mut report = Report {
             subject,
-            runtimes: Runtimes { total, touched, variants, compared },
+            runtimes: Runtimes { total, compared, ..Runtimes::default() },
             moves,
             held: self.held(seen.held),
             unknown,
@@ -325,8 +339,10 @@ impl<'a> Comparison<'a> {
             unreached: Vec::new(),
             checked: Vec::new(),
             findings: Vec::new(),
+            groups: Groups::default(),
             differences,
         };
+        report.count_runtimes();
         Draft::new(report, masker, self.request.numbers)
     }
 
@@ -361,10 +377,11 @@ impl<'a> Comparison<'a> {
     fn definition(&self, id: &Id, old: Option<&Arc<Definition>>, new: Option<&Arc<Definition>>) -> Hit {
         let object = |definition: &Arc<Definition>| {
             let mut object = landscape::stamp(definition, self.request.source);
-            // It would report all other fields as different, but they report this themselves.
+            // The digest repeats the differences of all other fields, and a file that moves causes no write.
             if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut())
             {
                 annotations.shift_remove(annotation::DIGEST);
+                annotations.shift_remove(annotation::PATH);
             }
             object
         };
@@ -375,7 +392,7 @@ impl<'a> Comparison<'a> {
         Hit {
             side: Side::ControlPlane,
             effect: self.effect(id),
-            old: old.map(object),
+            old: old.map(object).or_else(|| self.taken_over(id)),
             new: new.map(object),
             places: place.into_iter().collect(),
             maker: None,
@@ -383,6 +400,13 @@ impl<'a> Comparison<'a> {
             owner: None,
             moves: false,
         }
+    }
+
+    /// The object of a user that a new definition takes over.
+    fn taken_over(&self, id: &Id) -> Option<Object> {
+        let known = self.request.known?;
+        known.owner(id.0, &id.1, self.request.source)?;
+        known.object(id.0, &id.1)
     }
 
     fn virtual_services(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
@@ -545,23 +569,6 @@ fn differing<T: PartialEq>(old: &BTreeMap<Key, Arc<T>>, new: &BTreeMap<Key, Arc<
             take(key, after);
         }
     }
-}
-
-/// The number of affected runtimes, and of distinct ways in which they are affected.
-fn count<'r>(total: usize, hits: impl Iterator<Item = &'r [Runtime]>) -> (usize, usize) {
-    let mut sets: Vec<Vec<u32>> = vec![Vec::new(); total];
-    for (index, runtimes) in (0..).zip(hits) {
-        for runtime in runtimes {
-            if let Some(set) = sets.get_mut(*runtime as usize) {
-                set.push(index);
-            }
-        }
-    }
-    sets.retain(|set| !set.is_empty());
-    let touched = sets.len();
-    sets.sort_unstable();
-    sets.dedup();
-    (touched, sets.len())
 }
 
 // === impl TemplateChanges ===

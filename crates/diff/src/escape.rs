@@ -10,7 +10,6 @@ use tidegate_core::yaml;
 ///
 /// Escapes characters that move the cursor or hide text, and commands of pipeline runners:
 /// `::error::` at the beginning of a line, `##[error]` and similar ones anywhere.
-/// beginning of a line, `##[error]` and its like anywhere in it.
 pub(super) fn line(text: &str) -> String {
     let mut shown = yaml::printable(text);
     if shown.trim_start().starts_with("::") {
@@ -38,6 +37,32 @@ pub(super) fn cut(text: &str, characters_max: usize) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+/// A text with short ids: of a commit or a digest, the first characters tell which one is meant.
+pub(super) fn short_ids(text: &str) -> String {
+    /// Shorter runs of such digits may be anything.
+    const DIGITS_MIN: usize = 40;
+    const SHOWN: usize = 10;
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_digit) {
+        let (before, behind) = rest.split_at(start);
+        let (run, behind) = behind.split_at(behind.find(|c| !is_digit(c)).unwrap_or(behind.len()));
+        shown.push_str(before);
+        if run.len() < DIGITS_MIN {
+            shown.push_str(run);
+        } else {
+            // `main@sha1:…` is the name of a revision.
+            if let Some(name) = shown.strip_suffix("@sha1:") {
+                shown.truncate(name.len() + 1);
+            }
+            shown.push_str(&run[..SHOWN]);
+        }
+        rest = behind;
+    }
+    shown + rest
 }
 
 /// Text within an element of HTML.

@@ -1,12 +1,15 @@
 //! Handmade reports for tests.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::model::{
-    Action, Conflict, Difference, Effect, Finding, Held, Hunk, Line, Move, NotKnown, Report, Runtimes, Side, Subject,
-    Unreached, Why,
+use super::{
+    model::{
+        Action, Conflict, Difference, Effect, Finding, Groups, Held, Hunk, Line, Move, NotKnown, Report, Runtimes,
+        Side, Subject, Unreached, Why,
+    },
+    policy::Labels,
 };
 use tidegate_core::{
     diagnostic::{Diagnostic, Place, Severity},
@@ -90,6 +93,12 @@ pub(super) fn whole(action: Action, id: ObjectId, version: &str, value: Value, r
     }
 }
 
+/// The labels of `count` runtimes in two regions.
+fn regions(count: usize) -> Labels {
+    let region = |number: usize| BTreeMap::from([("region".to_owned(), ["eu", "us"][number % 2].to_owned())]);
+    keys(count).iter().enumerate().map(|(number, key)| (key.clone(), region(number))).collect()
+}
+
 /// A report with one item of every kind.
 pub(super) fn report() -> Report {
     let config = json!({
@@ -139,6 +148,7 @@ pub(super) fn report() -> Report {
     );
     let created = whole(Action::Create, ObjectId::new("", "ConfigMap", "cache-system", "cache"), "v1", config, 812);
     Report {
+        groups: Groups::new(&regions(5_000)),
         subject: Subject {
             from: "main@sha1:2b1e9d3c4f5a6978695a4b3c2d1e0f9e8d7c6b5a".to_owned(),
             to: "worktree".to_owned(),

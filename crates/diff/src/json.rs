@@ -293,6 +293,8 @@ enum Why {
     Rollout,
     /// The definition is invalid, or refers to an invalid one.
     Withheld,
+    /// It takes something from more runtimes than the removal limit, and waits for a confirmation.
+    Unconfirmed,
     /// It is no longer declared but is not deleted.
     Kept,
     /// An object of the module has another owner.
@@ -532,6 +534,7 @@ impl<'a> Held<'a> {
                 model::Why::Refused => Why::Refused,
                 model::Why::Window => Why::MaintenanceWindow,
                 model::Why::Rollout => Why::Rollout,
+                model::Why::Unconfirmed => Why::Unconfirmed,
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
                 model::Why::Conflict => Why::Conflict,

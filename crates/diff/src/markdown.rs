@@ -5,20 +5,33 @@
 //! comments. If the report is too long, differences are shortened to one line each, changes before
 //! deletions and conflicts, and the comment says how much it omits. Values are in code spans and
 //! fences that they cannot leave, so they contain no HTML, images, links or mentions.
+//!
+//! A reviewer reads from the top: what is intended, what must be resolved, what a user has to do, and
+//! what changes, in runtimes first. What repeats that, or is not known, is folded at the end.
 
 mod page;
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use self::page::Page;
 use super::{
-    escape::{code, cut, fence, html, line, sentence},
-    model::{Count, Difference, Line, Report, Side},
+    escape::{code, cut, fence, html, line, sentence, short_ids},
+    model::{Count, Difference, Finding, Held, Line, Report, Side, Subject, Why},
+    notable,
+    policy::FailOn,
     summary::{self, Summary},
     text,
     words::{self, counted, thousands},
 };
-use tidegate_core::diagnostic::{Place, Severity};
+use tidegate_core::{
+    diagnostic::{Diagnostic, Place, Severity},
+    intake::confirm_command,
+    name::Key,
+};
 
 /// The size limit of a comment, and how it is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +58,22 @@ pub const BUDGET: usize = 60_000;
 /// A smaller limit would not even fit the summary.
 pub const BUDGET_MIN: usize = 6_000;
 
-/// Maximum length of a text in a line: a message or a name.
-const TEXT_MAX: usize = 300;
+/// Maximum length of a line.
+const LINE_MAX: usize = 500;
+/// Maximum length of a text in a line: a message or a name. A line has at most two that are so long.
+const TEXT_MAX: usize = 200;
+/// Maximum length of the name of a side or of the source.
+const SUBJECT_LEN_MAX: usize = 80;
+/// Maximum length of a name that has characters that HTML escapes.
+const TITLE_MAX: usize = 40;
+/// Reserve in a line of names, for its marks.
+const NAMES_RESERVE: usize = 40;
 /// Maximum length of the first line.
 const HEADLINE_MAX: usize = 400;
+/// The folded end of the comment has at most one part in so many.
+const TAIL_SHARE: usize = 6;
+/// The blocks with severities have at most one part in so many of the rest, each.
+const ALERTS_SHARE: usize = 4;
 /// Reserve for the sentence about what is omitted.
 const TAIL_LEN: usize = 1_600;
 /// Reserve for the lines of differences that do not fit as a whole, as a fraction of the budget:
@@ -61,60 +86,118 @@ const KINDS_MAX: usize = 10;
 
 /// The text of the comment.
 pub fn markdown(report: &Report, options: &Options) -> String {
-    let mut page = Page::new(options.budget.max(BUDGET_MIN) - TAIL_LEN);
+    let budget = options.budget.max(BUDGET_MIN) - TAIL_LEN;
+    let tail = tail(report, budget / TAIL_SHARE);
+    let mut page = Page::new(budget - tail.chars().count());
     page.push(&head(report, &options.marker));
+    alerts(&mut page, report);
+    page.push(&subject(report));
     lists(&mut page, report);
     let left = Left { elsewhere: options.elsewhere.clone(), ..differences(&mut page, report) };
-    page.finish(&left)
+    page.finish(&left) + &tail
 }
 
 fn head(report: &Report, marker: &Marker) -> String {
-    let summary = Summary::from_report(report);
-    let subject = &report.subject;
-    let mut head = format!("{marker}\n### Tidegate: {}\n\n", sentence(&cut(&summary.headline, HEADLINE_MAX)));
-    head.push_str(&format!("{}: {} → {}", short(&subject.source), short(&subject.from), short(&subject.to)));
-    if let Some(written) = &subject.landscape_written {
-        head.push_str(&format!(", landscape of {}", short(written)));
+    let headline = short_ids(&Summary::from_report(report).headline);
+    let title = sentence(&cut(&headline, HEADLINE_MAX));
+    // Escapes may make it several times as long.
+    let title = if LINE_MAX < title.chars().count() + 4 { sentence(&cut(&headline, TITLE_MAX)) } else { title };
+    format!("{marker}\n### {title}\n")
+}
+
+/// What was compared, and the affected runtimes by their labels.
+fn subject(report: &Report) -> String {
+    let Subject { from, to, source, landscape_written, .. } = &report.subject;
+    let brief = |text: &str| code(&cut(&short_ids(&line(text)), SUBJECT_LEN_MAX));
+    let mut text = format!("\n{}: {} → {}", brief(source), brief(from), brief(to));
+    if let Some(written) = landscape_written {
+        text.push_str(&format!(", landscape of {}", brief(written)));
     }
-    head.push_str(
-        "\n\n| | create | change | delete | recreate | refuse | conflict |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-    );
-    for (name, side) in [("control plane", Side::ControlPlane), ("runtimes", Side::Runtime)] {
-        let Count { create, change, delete, refuse, recreate, conflict } = report.count(side);
-        let cells = [create, change, delete, recreate, refuse, conflict].map(thousands).join(" | ");
-        head.push_str(&format!("| {name} | {cells} |\n"));
+    text.push_str(&format!("; {}\n", Summary::from_report(report).runtimes));
+    let bookkeeping = report.bookkeeping();
+    let real = report.differences.iter().enumerate().filter(|(index, _)| !bookkeeping.contains(index));
+    let touched: BTreeSet<&Key> = real.flat_map(|(_, one)| one.runtimes.iter()).collect();
+    let touched: Vec<Key> = touched.into_iter().cloned().collect();
+    if words::NAMES_SHOWN < touched.len() {
+        for (label, runtimes) in report.groups.of(&touched) {
+            text.push_str(&format!("- by {}: {}\n", short(&label), short(&runtimes)));
+        }
     }
-    head.push_str(&format!("\n**{}**\n\n", summary.runtimes));
-    for (label, amount) in &summary.effects {
-        head.push_str(&format!("- {label}: {amount}\n"));
+    text
+}
+
+/// What must be resolved, and what a user has to do, as blocks that hosts show with their severity.
+fn alerts(page: &mut Page, report: &Report) {
+    let end = page.left() - page.left() / ALERTS_SHARE;
+    let unreached =
+        report.unreached.iter().map(|one| format!("not compared {}: {}", short(&one.target), short(&one.message)));
+    let of = |wanted: Severity| report.findings.iter().filter(move |one| one.severity == wanted).map(finding);
+    let errors = report.diagnostics.iter().filter(|one| one.severity == Severity::Error).map(diagnostic);
+    let names = FailOn::NAMES.into_iter().filter(|name| {
+        let is_of =
+            |finding: &&Finding| finding.rule.strip_prefix("fail-on: ").is_some_and(|rule| rule.starts_with(name));
+        report.findings.iter().filter(|finding| finding.severity == Severity::Error).any(|finding| is_of(&finding))
+    });
+    let approve =
+        names.map(|name| format!("to approve `{name}`, add the trailer `Tidegate-Approve: {name}` to a commit"));
+    let all: Vec<String> = unreached.chain(errors).chain(of(Severity::Error)).chain(approve).collect();
+    page.alert("CAUTION", "To be resolved", &all, end);
+    let blocked = report.held.iter().filter(|one| is_blocked(one.why)).map(held);
+    let all: Vec<String> = confirmation(report).into_iter().chain(blocked).chain(of(Severity::Warning)).collect();
+    page.alert("WARNING", "Needs attention", &all, end);
+}
+
+/// Whether something prevents a change that the commit asks for.
+fn is_blocked(why: Why) -> bool {
+    match why {
+        Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Conflict => true,
+        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended => false,
     }
-    head
+}
+
+/// How to confirm what goes only then.
+fn confirmation(report: &Report) -> Option<String> {
+    let objects = summary::unconfirmed(report);
+    let source: Key = report.subject.source.parse().ok()?;
+    let command = confirm_command(&source, "$(git rev-parse HEAD)");
+    let goes = if objects == 1 { "goes" } else { "go" };
+    (objects > 0).then(|| {
+        let what = format!("{} {goes} only after a confirmation", counted(objects, "object"));
+        format!("{what}; after the merge, run in the repository\n  {}", code(&command))
+    })
+}
+
+fn finding(one: &Finding) -> String {
+    format!("{}: {}{}", short(&one.rule), short(&one.message), at(one.place.as_ref()))
+}
+
+fn diagnostic(one: &Diagnostic) -> String {
+    let said =
+        format!("{} {}: {}{}", severity(one.severity), short(one.code), short(&one.message), at(one.place.as_ref()));
+    with_hint(said, one.hint.as_deref())
+}
+
+fn held(one: &Held) -> String {
+    let (label, what) = (summary::label(one.why), short(&summary::held(one)));
+    with_hint(format!("{label} {what}: {}{}", short(&one.message), at(one.place.as_ref())), one.hint.as_deref())
+}
+
+/// What to do next, on a line of its own.
+fn with_hint(said: String, hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => format!("{said}\n  - {}", short(hint)),
+        None => said,
+    }
 }
 
 /// Everything besides the differences; at most half of the remaining space, the most severe first.
 fn lists(page: &mut Page, report: &Report) {
     let share = page.left() / 2;
     let end = page.left() - share;
-    let items = report.unreached.iter().map(|one| format!("{}: {}", short(&one.target), short(&one.message)));
-    page.list("Not reached", items, end);
-    let items = report.findings.iter().map(|one| {
-        format!("{} {}: {}{}", severity(one.severity), short(&one.rule), short(&one.message), at(one.place.as_ref()))
-    });
-    page.list("Policies", items, end);
-    let mut diagnostics: Vec<_> = report.diagnostics.iter().collect();
-    diagnostics.sort_by_key(|one| one.severity);
-    let items = diagnostics.into_iter().map(|one| {
-        let hint = one.hint.as_ref().map(|hint| format!(" ({})", short(hint))).unwrap_or_default();
-        let place = at(one.place.as_ref());
-        format!("{} {}: {}{hint}{place}", severity(one.severity), short(one.code), short(&one.message))
-    });
-    page.list("Definitions and templates", items, end);
-    let items = report.held.iter().map(|one| {
-        let hint = one.hint.as_ref().map(|hint| format!(" ({})", short(hint))).unwrap_or_default();
-        let what = short(&summary::held(one));
-        format!("{} {what}: {}{hint}{}", summary::label(one.why), short(&one.message), at(one.place.as_ref()))
-    });
-    page.list("Held", items, end);
+    let warnings: Vec<_> = report.diagnostics.iter().filter(|one| one.severity == Severity::Warning).collect();
+    page.list("Definitions and templates", warnings.into_iter().map(diagnostic), end);
+    let waiting: Vec<_> = report.held.iter().filter(|one| !is_blocked(one.why)).collect();
+    page.list("Held", waiting.into_iter().map(held), end);
     let items = report.moves.iter().map(|one| {
         let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| short(version));
         let (from, to) = (version(one.from.as_ref()), version(one.to.as_ref()));
@@ -123,12 +206,38 @@ fn lists(page: &mut Page, report: &Report) {
         format!("{module} {channel}: {from} → {to} in {runtimes}{}", at(one.place.as_ref()))
     });
     page.list("Module versions", items, end);
+    page.list("Images", notable::images(report).iter().map(|one| short(one)), end);
+    page.list("Rights", notable::rights(report).iter().map(|one| short(one)), end);
+}
+
+/// What is not known, and the number of objects, folded. At most `chars_max` characters.
+fn tail(report: &Report, chars_max: usize) -> String {
+    let mut page = Page::new(chars_max);
+    let summary = Summary::from_report(report);
+    let mut numbers = "\n<details><summary><b>Numbers</b></summary>\n\n\
+                       | | create | change | delete | recreate | refuse | conflict |\n\
+                       | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        .to_owned();
+    for (name, side) in [("control plane", Side::ControlPlane), ("runtimes", Side::Runtime)] {
+        let Count { create, change, delete, refuse, recreate, conflict } = report.count(side);
+        let cells = [create, change, delete, recreate, refuse, conflict].map(thousands).join(" | ");
+        numbers.push_str(&format!("| {name} | {cells} |\n"));
+    }
+    numbers.push('\n');
+    for (label, amount) in &summary.effects {
+        numbers.push_str(&format!("- {label}: {amount}\n"));
+    }
+    numbers.push_str("\n</details>\n");
+    if report.differences.is_empty() || !page.try_push(&numbers, 0) {
+        numbers.clear();
+    }
     let items = report.unknown.iter().map(|one| {
         let hides = if one.may_hide { "**may hide a change**" } else { "hides no change" };
         let place = short(&format!("{} {} {}", one.first.target, one.first.object, one.first.path));
         format!("{} in {place}, {}; {hides}", short(&one.value), counted(one.occurrences, "place"))
     });
-    page.list(summary::not_known(report), items, end);
+    page.folded(summary::not_known(report), items);
+    page.into_text()
 }
 
 fn severity(severity: Severity) -> &'static str {
@@ -143,7 +252,7 @@ fn at(place: Option<&Place>) -> String {
 }
 
 fn short(text: &str) -> String {
-    code(&cut(&line(text), TEXT_MAX))
+    code(&cut(&short_ids(&line(text)), TEXT_MAX))
 }
 
 /// What does not fit into the budget.
@@ -163,12 +272,16 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
         let all = report.differences.iter().enumerate();
         all.filter(move |(index, _)| bookkeeping.contains(index) == is_repeated).map(|(_, one)| one)
     };
-    let (must, may): (Vec<&Difference>, Vec<&Difference>) = of(false).partition(|one| one.action.is_never_truncated());
+    let mut real: Vec<&Difference> = of(false).collect();
+    // What changes in runtimes says more than the definitions behind it.
+    real.sort_by_key(|one| one.target == Side::ControlPlane);
+    let (must, may): (Vec<&Difference>, Vec<&Difference>) =
+        real.into_iter().partition(|one| one.action.is_never_truncated());
     if !report.differences.is_empty() {
         page.push("\n#### Differences\n");
     }
     let mut left = Left::default();
-    let blocks: Vec<String> = must.iter().map(|one| block(one)).collect();
+    let blocks: Vec<String> = must.iter().map(|one| block(report, one)).collect();
     let needed: usize = blocks.iter().map(|block| block.chars().count()).sum();
     let rows: usize = must.iter().map(|one| line_of(one).chars().count()).sum();
     if needed <= page.left() {
@@ -182,7 +295,7 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     let reserve = page.left() / LINES_SHARE;
     let mut over: Vec<&'a Difference> = Vec::new();
     for one in may {
-        let fits = page.try_push(&block(one), reserve);
+        let fits = page.try_push(&block(report, one), reserve);
         if !fits {
             over.push(one);
         }
@@ -192,7 +305,8 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     }
     let repeats: Vec<&Difference> = of(true).collect();
     if !repeats.is_empty() {
-        let title = format!("Bookkeeping: {} that repeat the above", counted(repeats.len(), "difference"));
+        let repeat = if repeats.len() == 1 { "repeats" } else { "repeat" };
+        let title = format!("Bookkeeping: {} that {repeat} the above", counted(repeats.len(), "difference"));
         if page.try_push(&format!("\n<details><summary><b>{title}</b></summary>\n"), NAME_MAX) {
             page.push("\n");
             for one in repeats {
@@ -237,25 +351,30 @@ fn names_only(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
     }
     page.push("\n");
     for ((_, what, whereabouts), all) in groups {
-        let title = format!("- {what}{whereabouts}, {}: ", counted(all.len(), "difference"));
+        let title = format!("- {what}{whereabouts}, {}:", counted(all.len(), "difference"));
         if !page.try_push(&title, NAME_MAX) {
             all.into_iter().for_each(|one| left.count(one));
             continue;
         }
-        // In one code span: names contain no spaces.
-        let (mut names, mut room) = (Vec::new(), page.left().saturating_sub(NAME_MAX));
+        // Many in one code span: names contain no spaces.
+        let mut names = String::new();
         for one in all {
-            let name = cut(&line(&one.id.name), TEXT_MAX);
-            match room.checked_sub(name.chars().count() + 1) {
-                Some(rest) => {
-                    room = rest;
-                    names.push(name);
-                    left.shortened += 1;
-                }
-                None => left.count(one),
+            let name = cut(&line(&one.id.name), NAME_MAX);
+            if LINE_MAX < names.chars().count() + name.chars().count() + NAMES_RESERVE {
+                page.push(&format!("\n  {}", code(&std::mem::take(&mut names))));
             }
+            // Each line of names adds its line break and its marks.
+            if page.left() < names.chars().count() + name.chars().count() + NAME_MAX {
+                left.count(one);
+                continue;
+            }
+            left.shortened += 1;
+            if !names.is_empty() {
+                names.push(' ');
+            }
+            names.push_str(&name);
         }
-        page.push(&format!("{}\n", code(&names.join(" "))));
+        page.push(&format!("\n  {}\n", code(&names)));
     }
 }
 
@@ -266,7 +385,9 @@ fn row(one: &Difference) -> String {
 
 /// The same in HTML: Markdown is not interpreted in a `<summary>`.
 fn title(one: &Difference) -> String {
-    let name = html(&cut(&line(&words::objects(one)), TEXT_MAX));
+    let name = html(&cut(&short_ids(&line(&words::objects(one))), TEXT_MAX));
+    // Each of its characters may need several in HTML.
+    let name = if TEXT_MAX < name.chars().count() { html(&cut(&line(&words::objects(one)), TITLE_MAX)) } else { name };
     format!("<b>{}</b> <code>{name}</code> {}", one.action, whereabouts(one))
 }
 
@@ -276,7 +397,7 @@ fn whereabouts(one: &Difference) -> String {
 }
 
 /// A complete difference.
-fn block(one: &Difference) -> String {
+fn block(report: &Report, one: &Difference) -> String {
     // Deletions and conflicts are expanded: a reviewer must see them.
     let open = if one.action.is_never_truncated() { " open" } else { "" };
     let mut block = format!("\n<details{open}><summary>{}</summary>\n\n", title(one));
@@ -284,8 +405,12 @@ fn block(one: &Difference) -> String {
         let made = one.maker.map(|maker| format!(" through {}", short(maker))).unwrap_or_default();
         block.push_str(&format!("- from {}{made}\n", short(&place.to_string())));
     }
-    if !one.runtimes.is_empty() {
+    let groups = if one.runtimes.len() <= words::NAMES_SHOWN { Vec::new() } else { report.groups.of(&one.runtimes) };
+    if !one.runtimes.is_empty() && groups.is_empty() {
         block.push_str(&format!("- in {}\n", short(&words::names(&one.runtimes, words::NAMES_SHOWN))));
+    }
+    for (label, runtimes) in groups {
+        block.push_str(&format!("- by {}: {}\n", short(&label), short(&runtimes)));
     }
     if let Some(refusal) = &one.refusal {
         block.push_str(&format!("- {}\n", short(refusal)));
@@ -301,12 +426,13 @@ fn block(one: &Difference) -> String {
 
 fn hunks(one: &Difference) -> String {
     let mut lines: Vec<String> = Vec::new();
+    let shown = |text: &str| cut(&short_ids(&line(text)), LINE_MAX - 2);
     for hunk in &one.hunks {
-        lines.push(line(&text::header(hunk)));
+        lines.push(shown(&text::header(hunk)));
         lines.extend(hunk.lines.iter().map(|one| match one {
-            Line::Same(text) => format!(" {}", line(text)),
-            Line::Old(text) => format!("-{}", line(text)),
-            Line::New(text) => format!("+{}", line(text)),
+            Line::Same(text) => format!(" {}", shown(text)),
+            Line::Old(text) => format!("-{}", shown(text)),
+            Line::New(text) => format!("+{}", shown(text)),
         }));
     }
     if lines.is_empty() {
@@ -330,6 +456,7 @@ impl Left {
             said.push(format!("{} without their lines", counted(self.shortened, "difference")));
         }
         let all: usize = self.counted.values().sum();
+        let mut lines = String::new();
         if all > 0 {
             let mut kinds: Vec<String> = self
                 .counted
@@ -342,7 +469,8 @@ impl Left {
             if self.counted.len() > KINDS_MAX {
                 kinds.push("and other kinds".to_owned());
             }
-            said.push(format!("{} not shown at all ({})", counted(all, "difference"), kinds.join(", ")));
+            said.push(format!("{} not shown at all", counted(all, "difference")));
+            lines = kinds.iter().map(|kind| format!("> - {kind}\n")).collect();
         }
         if said.is_empty() {
             return String::new();
@@ -351,7 +479,8 @@ impl Left {
             Some(elsewhere) => format!("All of it is in {}", short(elsewhere)),
             None => "The output of `tidegate diff` as `text` or `json` has all of it".to_owned(),
         };
-        format!("\n> **This comment is cut**: {}. {whole}.\n", said.join("; "))
+        let lines = if lines.is_empty() { lines } else { format!(">\n{lines}") };
+        format!("\n> [!NOTE]\n> **This comment is cut**: {}. {whole}.\n{lines}", said.join("; "))
     }
 }
 

@@ -8,9 +8,12 @@
 //!
 //! Secrets are found wherever they are, see `find`. A [`Masker`] remembers the clear values to
 //! scrub them from everything else, see `scrub`: an annotation or an argument that repeats one,
-//! messages of API servers and of templates. It refuses to print them: `Debug` shows nothing.
+//! messages of API servers and of templates. If a value is JSON or YAML, such as a kubeconfig, the
+//! same applies to each of its parts, see `leaves`. A masker refuses to print them: `Debug` shows
+//! nothing.
 
 mod find;
+mod leaves;
 mod scrub;
 
 use std::fmt;
@@ -161,7 +164,10 @@ impl Masker {
             }
             self.key.mask(bytes)
         });
-        met.iter().for_each(|bytes| self.remember(bytes));
+        for bytes in met {
+            leaves::of(&bytes).iter().for_each(|leaf| self.remember(leaf.as_bytes()));
+            self.remember(&bytes);
+        }
         any
     }
 
@@ -171,6 +177,17 @@ impl Masker {
         let mut masked = value.clone();
         self.mask(&mut masked);
         masked
+    }
+
+    /// `value` for output: every value of every Secret masked, and every copy of a remembered value scrubbed. Remembers
+    /// nothing. `None` if there is neither a Secret in it nor a remembered value.
+    pub fn shown(&self, value: &Value) -> Option<Value> {
+        if self.is_empty() && !find::may_hold(value) {
+            return None;
+        }
+        let mut shown = masked(value, &self.key);
+        self.scrub_object(&mut shown);
+        Some(shown)
     }
 
     /// Remembers every value of every Secret in `value`.

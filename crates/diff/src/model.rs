@@ -8,14 +8,21 @@ use std::{
 
 use serde_json::Value;
 use tidegate_core::{
-    api::{KYMA_GROUP, ModuleReleaseMeta, names::label},
+    api::{
+        KYMA_GROUP, ModuleReleaseMeta,
+        names::{annotation, label},
+    },
     diagnostic::{Diagnostic, Place, Severity},
+    intake::{self, WaitingRemoval},
     landscape::SourceName,
     name::Key,
-    object::{Gvk, ObjectId},
+    object::{Gvk, ObjectId, PathPart},
     plan::{Wait, WaitFor, rollout, window::WAITING},
     render::live::Unknown,
 };
+
+use super::compare::leaves;
+pub use super::groups::Groups;
 
 /// Everything that a comparison found.
 ///
@@ -42,6 +49,8 @@ pub struct Report {
     pub checked: Vec<String>,
     /// Violated rules, sorted.
     pub findings: Vec<Finding>,
+    /// The labels by which outputs group runtimes.
+    pub groups: Groups,
 }
 
 /// The result of a comparison. The first one that applies wins, in this order.
@@ -82,7 +91,7 @@ pub struct Subject {
 pub struct Runtimes {
     /// All runtimes on either side.
     pub total: usize,
-    /// Runtimes with a difference in an object or in their Manifests, besides their copies of the catalog.
+    /// Runtimes with a difference that is not [bookkeeping](Report::bookkeeping).
     pub touched: usize,
     /// Distinct sets of differences among the affected runtimes.
     pub variants: usize,
@@ -254,6 +263,8 @@ pub enum Why {
     /// The definition is invalid, or refers to an invalid one: the cluster keeps its last good
     /// version.
     Withheld,
+    /// It takes something from more runtimes than the removal limit, and waits for a confirmation.
+    Unconfirmed,
     /// It is no longer declared but is not deleted, because of errors or to protect user data.
     Kept,
     /// An object of the module has another owner: it is not applied, and nothing of the module is
@@ -361,20 +372,21 @@ impl Report {
     }
 
     /// Which of the differences only repeat what others say, by their indices: the copies of the catalog in runtimes,
-    /// and the Manifests of runtimes in which other objects differ.
+    /// the Manifests of runtimes in which other objects differ, and digests and paths that Tidegate notes.
     pub fn bookkeeping(&self) -> BTreeSet<usize> {
-        let in_runtimes = self.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy());
-        let explained: BTreeSet<&Key> = in_runtimes.flat_map(|one| one.runtimes.iter()).collect();
-        let is_manifest = |one: &Difference| {
-            (one.target, &*one.id.group, &*one.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")
-        };
+        let explained: BTreeSet<&Key> = self.in_runtimes().flat_map(|one| one.runtimes.iter()).collect();
         let repeats = |one: &Difference| {
             let is_explained = || one.runtimes.iter().all(|key| explained.contains(key));
-            one.is_catalog_copy() || (is_manifest(one) && !one.runtimes.is_empty() && is_explained())
+            one.is_catalog_copy() || one.is_note() || (one.is_manifest() && !one.runtimes.is_empty() && is_explained())
         };
         let is_bookkeeping =
             |one: &Difference| !matches!(one.action, Action::Conflict | Action::Refuse) && repeats(one);
         self.differences.iter().enumerate().filter(|(_, one)| is_bookkeeping(one)).map(|(index, _)| index).collect()
+    }
+
+    /// The differences in runtimes, without the copies of the catalog.
+    pub fn in_runtimes(&self) -> impl Iterator<Item = &Difference> {
+        self.differences.iter().filter(|one| one.target == Side::Runtime && !one.is_catalog_copy())
     }
 
     /// The runtimes that differences affect.
@@ -385,7 +397,8 @@ impl Report {
     /// Counts the affected runtimes and the distinct sets of differences among them.
     pub fn count_runtimes(&mut self) {
         let mut sets: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
-        let counting = self.differences.iter().enumerate().filter(|(_, difference)| !difference.is_catalog_copy());
+        let bookkeeping = self.bookkeeping();
+        let counting = self.differences.iter().enumerate().filter(|(index, _)| !bookkeeping.contains(index));
         for (index, difference) in counting {
             for runtime in &*difference.runtimes {
                 sets.entry(runtime).or_default().push(index);
@@ -410,9 +423,40 @@ impl Difference {
             && !matches!(self.action, Action::Conflict | Action::Refuse)
     }
 
+    /// Whether it is a Manifest in the control plane.
+    pub fn is_manifest(&self) -> bool {
+        (self.target, &*self.id.group, &*self.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")
+    }
+
+    /// Whether only digests and paths differ that Tidegate notes on its custom resources in the control plane.
+    fn is_note(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        self.target == Side::ControlPlane
+            && &*self.id.group == KYMA_GROUP
+            && leaves(old, new).iter().all(|leaf| is_noted(&leaf.path))
+    }
+
     /// The order of [`Report::differences`].
     pub fn order(&self) -> impl Ord + '_ {
         (self.target, self.action.weight(), self.id.apply_order(), &*self.runtimes)
+    }
+}
+
+/// Whether a field of a custom resource contains a digest or a path of what is in git.
+fn is_noted(path: &[PathPart]) -> bool {
+    let keys: Vec<&str> = path
+        .iter()
+        .filter_map(|part| match part {
+            PathPart::Key(key) => Some(key.as_str()),
+            PathPart::Index(_) => None,
+        })
+        .collect();
+    match keys.as_slice() {
+        ["metadata", "annotations", name] => {
+            [annotation::PATH, annotation::DIGEST, annotation::MODULE_TREE].contains(name)
+        }
+        ["spec", "install", "source", field] => ["path", "tree"].contains(field),
+        _ => false,
     }
 }
 
@@ -471,6 +515,19 @@ impl Effect {
 // === impl Held ===
 
 impl Held {
+    /// A removal from more runtimes than the limit, and the command that will confirm it.
+    pub fn unconfirmed(source: &Key, removal: &WaitingRemoval) -> Held {
+        let command = intake::confirm_command(source, "$(git rev-parse HEAD)");
+        Held {
+            why: Why::Unconfirmed,
+            module: removal.module.name().to_owned(),
+            runtimes: removal.runtimes.iter().cloned().collect(),
+            message: removal.to_string(),
+            hint: Some(format!("after the merge, run in the repository `{command}`")),
+            place: Some(removal.place.clone()),
+        }
+    }
+
     /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
     pub fn runtime_suspended() -> Held {
         Held {
@@ -547,7 +604,7 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 9] = [
+    pub const ALL: [Why; 10] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
@@ -555,6 +612,7 @@ impl Why {
         Why::Window,
         Why::Rollout,
         Why::Suspended,
+        Why::Unconfirmed,
         Why::Withheld,
         Why::Kept,
     ];
@@ -567,6 +625,7 @@ impl Why {
             Why::Refused => "refused",
             Why::Window => "maintenance-window",
             Why::Rollout => "rollout",
+            Why::Unconfirmed => "unconfirmed",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
             Why::Conflict => "conflict",

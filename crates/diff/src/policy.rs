@@ -35,6 +35,8 @@ pub enum FailOn {
     Crd,
     /// An object or field belongs to another manager.
     Conflict,
+    /// The content of a module changes without a new version.
+    SameVersion,
     /// More than this share of the runtimes is affected, in percent.
     MassChange(u8),
 }
@@ -43,12 +45,21 @@ pub enum FailOn {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFailOnError {
     /// The rule does not exist.
-    #[error("unknown rule `{0}`: use delete, recreate, refused, crd, conflict or mass-change=N%")]
+    #[error("unknown rule `{0}`: use delete, recreate, refused, crd, conflict, same-version or mass-change=N%")]
     Unknown(String),
     /// The percentage is invalid.
     #[error("invalid percentage `{0}`: use mass-change=N% with a whole number up to 100")]
     Share(String),
 }
+
+/// Predefined rules that someone approved for this change, and who: their violations are warnings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Approvals(BTreeMap<&'static str, String>);
+
+/// The text is not the name of a predefined rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a rule that can be approved: use {names}", names = FailOn::NAMES.join(", "))]
+pub struct ParseApprovalError(String);
 
 /// Rules in CEL, by name.
 #[derive(Debug, Default)]
@@ -79,8 +90,11 @@ struct Match {
 // === impl Policies ===
 
 impl Policies {
-    /// Adds all rules of another file. Fails with the name if a rule name is already used; then it
-    /// adds none.
+    /// Adds all rules of another file.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the name if a rule name is already used; then it adds none.
     pub fn add(&mut self, other: Policies) -> Result<(), String> {
         let taken = |policy: &&Policy| self.rules.iter().any(|own| own.name == policy.name);
         if let Some(policy) = other.rules.iter().find(taken) {
@@ -92,7 +106,47 @@ impl Policies {
     }
 }
 
+// === impl Approvals ===
+
+impl Approvals {
+    /// Approves a rule by its name. `by` says who, for the message: `commit 1234567`. The first approval of a rule
+    /// counts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such rule.
+    pub fn approve(&mut self, name: &str, by: &str) -> Result<(), ParseApprovalError> {
+        let known = FailOn::NAMES.into_iter().find(|known| *known == name);
+        let known = known.ok_or_else(|| ParseApprovalError(tidegate_core::yaml::short(name)))?;
+        self.0.entry(known).or_insert_with(|| by.to_owned());
+        Ok(())
+    }
+
+    /// Who approved a rule.
+    fn by(&self, rule: FailOn) -> Option<&str> {
+        self.0.get(rule.name()).map(String::as_str)
+    }
+}
+
 // === impl FailOn ===
+
+impl FailOn {
+    /// The names of all rules, without their limits.
+    pub const NAMES: [&str; 7] = ["delete", "recreate", "refused", "crd", "conflict", "same-version", "mass-change"];
+
+    /// The name, without its limit.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailOn::Delete => "delete",
+            FailOn::Recreate => "recreate",
+            FailOn::Refused => "refused",
+            FailOn::Crd => "crd",
+            FailOn::Conflict => "conflict",
+            FailOn::SameVersion => "same-version",
+            FailOn::MassChange(_) => "mass-change",
+        }
+    }
+}
 
 impl FromStr for FailOn {
     type Err = ParseFailOnError;
@@ -104,6 +158,7 @@ impl FromStr for FailOn {
             ("refused", _) => Ok(FailOn::Refused),
             ("crd", _) => Ok(FailOn::Crd),
             ("conflict", _) => Ok(FailOn::Conflict),
+            ("same-version", _) => Ok(FailOn::SameVersion),
             ("mass-change", _) => Err(ParseFailOnError::Share(text.to_owned())),
             (_, Some(share)) => {
                 let percent = share.strip_suffix('%').and_then(|number| number.parse().ok());
@@ -120,12 +175,8 @@ impl FromStr for FailOn {
 impl fmt::Display for FailOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FailOn::Delete => f.write_str("delete"),
-            FailOn::Recreate => f.write_str("recreate"),
-            FailOn::Refused => f.write_str("refused"),
-            FailOn::Crd => f.write_str("crd"),
-            FailOn::Conflict => f.write_str("conflict"),
-            FailOn::MassChange(percent) => write!(f, "mass-change={percent}%"),
+            FailOn::MassChange(percent) => write!(f, "{}={percent}%", self.name()),
+            rule => f.write_str(rule.name()),
         }
     }
 }

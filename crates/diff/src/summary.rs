@@ -39,6 +39,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Refused => "rejected",
         Why::Window => "waiting for a maintenance window",
         Why::Rollout => "spreading step by step",
+        Why::Unconfirmed => "waiting for a confirmation",
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",
@@ -76,6 +77,7 @@ fn headline(report: &Report) -> String {
         (0, _) => format!("no known change; {} may hide one", counted(may_hide, "unknown value")),
         _ => {
             let mut text = intent(report);
+            text.push_str(&waits(report));
             if report.differences.iter().all(|one| one.effect == Effect::Held || one.action == Action::Refuse) {
                 text.push_str(", but none of it takes effect");
             }
@@ -84,18 +86,58 @@ fn headline(report: &Report) -> String {
     }
 }
 
+/// The number of objects that go only after a confirmation.
+pub(super) fn unconfirmed(report: &Report) -> usize {
+    let bookkeeping = report.bookkeeping();
+    let all = report.differences.iter().enumerate().filter(|(index, _)| !bookkeeping.contains(index));
+    all.filter(|(_, one)| one.effect == Effect::NeedsConfirmation).map(|(_, one)| one.objects).sum()
+}
+
+/// What waits for a user. Each begins with a semicolon.
+fn waits(report: &Report) -> String {
+    let mut text = String::new();
+    match unconfirmed(report) {
+        0 => {}
+        count => {
+            let wait = if count == 1 { "waits" } else { "wait" };
+            text.push_str(&format!("; {} {wait} for a confirmation", counted(count, "object")));
+        }
+    }
+    let guarded = report.held.iter().filter(|held| held.why == Why::Downgrade).flat_map(|held| held.runtimes.iter());
+    match guarded.collect::<BTreeSet<_>>().len() {
+        0 => {}
+        count => text.push_str(&format!("; blocked by the downgrade guard in {}", counted(count, "runtime"))),
+    }
+    text
+}
+
+/// The Kymas that come and go: `Kyma prod goes`.
+fn kymas(report: &Report) -> Vec<String> {
+    let of = |action: Action| -> Vec<&Difference> {
+        let is_kyma = |one: &&Difference| (one.target, &*one.id.kind) == (Side::ControlPlane, "Kyma");
+        report.differences.iter().filter(is_kyma).filter(|one| one.action == action).collect()
+    };
+    let said = |action: Action, one: &str, many: &str| match of(action).as_slice() {
+        [] => None,
+        [only] if only.objects == 1 => Some(format!("Kyma {} {one}", only.id.name)),
+        all => Some(format!("{} {many}", counted(all.iter().map(|one| one.objects).sum(), "Kyma"))),
+    };
+    [said(Action::Delete, "goes", "go"), said(Action::Create, "comes", "come")].into_iter().flatten().collect()
+}
+
 /// What the change is about: `cache 1.0.0 → 1.1.0 on regular: 812 of 5,000 runtimes; 1 ConfigMap goes, 1 changes`.
 fn intent(report: &Report) -> String {
     let mut parts: Vec<String> = report.moves.iter().take(INTENTS_MAX).map(|one| release(report, one)).collect();
     if INTENTS_MAX < report.moves.len() {
         parts.push(format!("{} more", counted(report.moves.len() - INTENTS_MAX, "release")));
     }
+    parts.extend(kymas(report));
     let bookkeeping = report.bookkeeping();
     let all = report.differences.iter().enumerate();
     let real: Vec<&Difference> = all.filter(|(index, _)| !bookkeeping.contains(index)).map(|(_, one)| one).collect();
     let in_runtimes: Vec<&Difference> = real.iter().copied().filter(|one| one.target == Side::Runtime).collect();
     // What changes in runtimes says more than the definitions behind it.
-    let shown = if in_runtimes.is_empty() { &real } else { &in_runtimes };
+    let shown = if in_runtimes.is_empty() && parts.is_empty() { &real } else { &in_runtimes };
     if !shown.is_empty() {
         parts.push(objects(shown));
     }

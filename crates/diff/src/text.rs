@@ -174,7 +174,13 @@ fn module_move(one: &Move) -> Row {
 
 fn held(one: &Held, shown_max: usize) -> Vec<Row> {
     let tone = match one.why {
-        Why::Downgrade | Why::Conflict | Why::Refused | Why::Suspended | Why::Withheld | Why::Kept => Tone::Warning,
+        Why::Downgrade
+        | Why::Conflict
+        | Why::Refused
+        | Why::Suspended
+        | Why::Unconfirmed
+        | Why::Withheld
+        | Why::Kept => Tone::Warning,
         Why::DecidedByRuntime | Why::Window | Why::Rollout => Tone::Faint,
     };
     let mut rows = vec![

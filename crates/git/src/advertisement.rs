@@ -9,7 +9,7 @@ use super::{
     packet::{self, Packet, Packets},
     remote::Reference,
 };
-use tidegate_core::revision::Oid;
+use tidegate_core::{revision::Oid, version_range::VersionTag};
 
 /// Limit of branches and tags that are requested together, to find a commit that the server does not serve by its id.
 /// It bounds the request to 10 MiB.
@@ -33,10 +33,18 @@ pub(super) enum Problem {
 }
 
 /// Words of servers about a repository that does not exist, or that these credentials may not see. `git daemon` says
-/// "access denied or repository not exported", or with `--informative-errors` "no such repository". GitLab says "could
-/// not be found", Azure DevOps "does not exist", others "not found".
-const NOT_FOUND: [&str; 6] =
-    ["access denied", "not exported", "no such repository", "not found", "not be found", "does not exist"];
+/// "access denied or repository not exported", or with `--informative-errors` "no such repository". Over ssh, git says
+/// "does not appear to be a git repository". GitLab says "could not be found", Azure DevOps "does not exist", others
+/// "not found".
+const NOT_FOUND: [&str; 7] = [
+    "access denied",
+    "not exported",
+    "no such repository",
+    "not found",
+    "not be found",
+    "does not exist",
+    "does not appear to be a git repository",
+];
 
 /// What a fetch needs of an advertisement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +53,8 @@ pub(super) struct Advertisement {
     pub(super) found: Option<Oid>,
     /// The branch to which HEAD points, if the server says so.
     pub(super) head: Option<String>,
+    /// The tag that is followed, if a range of versions is.
+    pub(super) version: Option<VersionTag>,
     /// The objects under all branches and tags, if a commit is followed.
     pub(super) all: Vec<Oid>,
     /// Whether there is no reference at all.
@@ -64,6 +74,22 @@ pub(super) struct Capabilities {
 pub(super) fn read(stream: impl Read, follow: &Reference) -> Result<Advertisement, Problem> {
     let mut packets = Packets::new(stream);
     service(&mut packets)?;
+    references(packets, follow)
+}
+
+/// Reads an advertisement as a program of git sends it over ssh: without the line with the service.
+pub(super) fn read_without_service(stream: impl Read, follow: &Reference) -> Result<Advertisement, Problem> {
+    references(Packets::new(stream), follow)
+}
+
+/// Reads over an advertisement that is known.
+pub(super) fn skip(stream: impl Read) -> Result<(), Problem> {
+    let mut packets = Packets::new(stream);
+    while let Packet::Line(_) = packets.next()? {}
+    Ok(())
+}
+
+fn references(mut packets: Packets<impl Read>, follow: &Reference) -> Result<Advertisement, Problem> {
     let mut advertisement = Advertisement { is_empty: true, ..Advertisement::default() };
     let mut is_first = true;
     while let Packet::Line(line) = packets.next()? {
@@ -97,8 +123,9 @@ fn service(packets: &mut Packets<impl Read>) -> Result<(), Problem> {
     }
 }
 
-/// What an `ERR` line means. Only its text tells a repository that does not exist from one that is locked.
-fn refused(text: &[u8]) -> Problem {
+/// What an `ERR` line or the output of a program for people means. Only its text tells a repository that does not exist
+/// from one that is locked.
+pub(super) fn refused(text: &[u8]) -> Problem {
     let lower = String::from_utf8_lossy(text).to_lowercase();
     if NOT_FOUND.iter().any(|words| lower.contains(words)) {
         Problem::NoRepository(text.to_vec())
@@ -148,6 +175,16 @@ impl Advertisement {
             Reference::Default => name == "HEAD",
             Reference::Branch(wanted) => branch == Some(wanted),
             Reference::Tag(wanted) => tag == Some(wanted),
+            Reference::Name(wanted) => name == wanted,
+            // `tag^{}` names no version.
+            Reference::Versions(range) => {
+                let found = tag.and_then(VersionTag::parse).filter(|tag| range.contains(tag));
+                let is_higher = found.is_some() && self.version < found;
+                if is_higher {
+                    self.version = found;
+                }
+                is_higher
+            }
             // `tag^{}` is the object behind a tag, and cannot be requested.
             Reference::Commit(_) if name.ends_with("^{}") => false,
             Reference::Commit(wanted) => {

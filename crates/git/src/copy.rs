@@ -14,7 +14,7 @@ use super::{
     remote::Reference,
     work::{FETCHED, Trouble, trouble},
 };
-use tidegate_core::revision::Oid;
+use tidegate_core::{revision::Oid, version_range::VersionTag};
 
 /// Copies what is under a reference. Returns the reference's name and its object.
 pub(super) fn copy(
@@ -67,6 +67,14 @@ fn find(source: &Repository, reference: &Reference) -> Result<(String, git2::Oid
         }
         Reference::Branch(name) => Ok((name.clone(), target(&format!("refs/heads/{name}"))?)),
         Reference::Tag(name) => Ok((name.clone(), target(&format!("refs/tags/{name}"))?)),
+        Reference::Name(name) => Ok((name.clone(), target(name)?)),
+        Reference::Versions(range) => {
+            let names = source.tag_names(None).map_err(|_| Trouble::NoReference)?;
+            let tags = names.iter().filter_map(|name| VersionTag::parse(name.ok()??));
+            let highest = tags.filter(|tag| range.contains(tag)).max().ok_or(Trouble::NoReference)?;
+            let id = target(&format!("refs/tags/{}", highest.name))?;
+            Ok((highest.name, id))
+        }
         Reference::Commit(id) => match source.find_commit(to_git(*id)) {
             Ok(commit) => Ok((id.to_string(), commit.id())),
             Err(error) => Err(trouble(&error, Trouble::NoReference)),

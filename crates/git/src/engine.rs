@@ -138,9 +138,11 @@ fn bound_caches() {
 fn say_frame(output: &mut impl Write, frame: Frame) -> io::Result<()> {
     let content = match &frame {
         Frame::File { content: Some(content), .. } => Some(Arc::clone(content)),
-        Frame::File { content: None, .. } | Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } => {
-            None
-        }
+        Frame::File { content: None, .. }
+        | Frame::Folder { .. }
+        | Frame::Unopened { .. }
+        | Frame::Special { .. }
+        | Frame::Evidence(_) => None,
     };
     match content {
         Some(content) => {
@@ -370,9 +372,11 @@ fn with_content(frame: Frame, length: usize, answers: &mut impl BufRead) -> io::
             }
             Ok(Frame::File { path, id, bytes, content: Some(content.into()) })
         }
-        Frame::File { .. } | Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } => {
-            Err(io::Error::other("its answer is invalid"))
-        }
+        Frame::File { .. }
+        | Frame::Folder { .. }
+        | Frame::Unopened { .. }
+        | Frame::Special { .. }
+        | Frame::Evidence(_) => Err(io::Error::other("its answer is invalid")),
     }
 }
 

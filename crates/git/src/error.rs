@@ -6,6 +6,7 @@ use super::{
     flaw::{Distrust, Flaw, Strange},
     remote::Reference,
     server_message::ServerMessage,
+    ssh::{HostKeyProblem, IdentityProblem},
     url::Url,
 };
 use tidegate_core::revision::Oid;
@@ -69,6 +70,16 @@ pub enum Error {
         /// The cause, in words of this crate.
         why: &'static str,
     },
+    /// The proxy does not open a connection to the server.
+    #[error("cannot reach {url} through the proxy {proxy}: {why}")]
+    Proxy {
+        /// The URL.
+        url: Box<Url>,
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The cause, in words of this crate.
+        why: &'static str,
+    },
     /// The server's certificate is not trusted, or the server wants one of the client.
     #[error("{url} {why}")]
     Certificate {
@@ -80,6 +91,12 @@ pub enum Error {
     /// The given CAs cannot be read.
     #[error("ca.crt contains no valid PEM certificate")]
     Authorities,
+    /// The given certificate of the client cannot be used.
+    #[error("{what}")]
+    ClientCertificate {
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// The given credentials cannot be sent.
     #[error("the credentials for {url} contain characters that cannot be sent")]
     Credentials {
@@ -89,6 +106,60 @@ pub enum Error {
     /// The credentials would be sent unencrypted.
     #[error("credentials are never sent over plain http: use an https:// URL instead of {url}")]
     CredentialsOverHttp {
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// The private key for an ssh URL is missing or cannot be used.
+    #[error("{why}")]
+    Identity {
+        /// The cause.
+        why: IdentityProblem,
+    },
+    /// The known hosts for an ssh URL cannot be used.
+    #[error("{why}")]
+    KnownHosts {
+        /// The cause, in words of this crate.
+        why: String,
+    },
+    /// The host of an ssh URL is not trusted. Nothing was sent to it.
+    #[error("{url} {why}{}", .flaw.as_ref().map(|flaw| format!("; {flaw} of known_hosts, which is skipped")).unwrap_or_default())]
+    HostKey {
+        /// The URL.
+        url: Box<Url>,
+        /// The cause.
+        why: HostKeyProblem,
+        /// A line of `known_hosts` that cannot be read.
+        flaw: Option<String>,
+    },
+    /// The ssh server and Tidegate have no algorithm in common.
+    #[error("{url} offers no {kind} that is strong enough{}", Offered(.offered))]
+    Algorithms {
+        /// The URL.
+        url: Box<Url>,
+        /// What the algorithm is for.
+        kind: &'static str,
+        /// What the server offers instead, as far as it is known.
+        offered: Vec<&'static str>,
+    },
+    /// The ssh server rejects the key.
+    #[error("{url} rejected the key {fingerprint} of the user {user}: add its public key to the git server")]
+    KeyRejected {
+        /// The URL.
+        url: Box<Url>,
+        /// The user.
+        user: String,
+        /// The fingerprint of the key.
+        fingerprint: String,
+    },
+    /// The ssh server wants more than a key.
+    #[error("{url} accepted the key and wants another factor, which Tidegate does not have: use a deploy key")]
+    SecondFactor {
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// The ssh server does not run git.
+    #[error("{url} does not allow git-upload-pack: give the key permission to read the repository")]
+    NoCommand {
         /// The URL.
         url: Box<Url>,
     },
@@ -333,6 +404,9 @@ pub enum Exhaustion {
     Elapsed(Duration),
 }
 
+/// Displays algorithms that a server offers.
+struct Offered<'a>(&'a [&'static str]);
+
 /// Displays a duration for people.
 struct Seconds(Duration);
 
@@ -364,6 +438,7 @@ impl Error {
             | Error::Thread
             | Error::Deadline { .. }
             | Error::Connect { .. }
+            | Error::Proxy { .. }
             | Error::Answer { .. }
             | Error::Refused { .. }
             | Error::Engine { .. }
@@ -375,8 +450,16 @@ impl Error {
             Error::Status { .. }
             | Error::Certificate { .. }
             | Error::Authorities
+            | Error::ClientCertificate { .. }
             | Error::Credentials { .. }
             | Error::CredentialsOverHttp { .. }
+            | Error::Identity { .. }
+            | Error::KnownHosts { .. }
+            | Error::HostKey { .. }
+            | Error::Algorithms { .. }
+            | Error::KeyRejected { .. }
+            | Error::SecondFactor { .. }
+            | Error::NoCommand { .. }
             | Error::Address { .. }
             | Error::Authentication { .. }
             | Error::Forbidden { .. }
@@ -426,10 +509,19 @@ impl Error {
             | Error::Thread
             | Error::Deadline { .. }
             | Error::Connect { .. }
+            | Error::Proxy { .. }
             | Error::Certificate { .. }
             | Error::Authorities
+            | Error::ClientCertificate { .. }
             | Error::Credentials { .. }
             | Error::CredentialsOverHttp { .. }
+            | Error::Identity { .. }
+            | Error::KnownHosts { .. }
+            | Error::HostKey { .. }
+            | Error::Algorithms { .. }
+            | Error::KeyRejected { .. }
+            | Error::SecondFactor { .. }
+            | Error::NoCommand { .. }
             | Error::Address { .. }
             | Error::Empty { .. }
             | Error::NoReference { .. }
@@ -463,17 +555,24 @@ impl Error {
             Error::State { .. } | Error::Thread => "StorageFailed",
             Error::Damaged { .. } | Error::Missing { .. } => "MirrorDamaged",
             Error::Busy { .. } | Error::Deadline { .. } => "Timeout",
-            Error::Connect { .. } => "Unreachable",
+            Error::Connect { .. } | Error::Proxy { .. } => "Unreachable",
             Error::Certificate { why: Distrust::ClientCertificate, .. } => "ClientCertificateRequired",
+            Error::ClientCertificate { .. } => "ClientCertificateRequired",
             Error::Certificate { .. } | Error::Authorities => "CertificateNotTrusted",
             Error::Refused { .. } => "ServerError",
             Error::Empty { .. } => "RepositoryEmpty",
             Error::Status { status: 403 | 429, .. } => "RateLimited",
             Error::Status { status: 408 | 500..=599, .. } => "ServerError",
-            Error::Credentials { .. } | Error::Authentication { .. } => "AuthenticationFailed",
+            Error::Credentials { .. }
+            | Error::Authentication { .. }
+            | Error::Identity { .. }
+            | Error::KeyRejected { .. }
+            | Error::SecondFactor { .. } => "AuthenticationFailed",
+            Error::KnownHosts { .. } | Error::HostKey { .. } => "HostKeyNotTrusted",
+            Error::Algorithms { .. } => "AlgorithmRefused",
             Error::CredentialsOverHttp { .. } => "CredentialsOverHttp",
             Error::Address { .. } => "AddressRefused",
-            Error::Forbidden { .. } => "AccessDenied",
+            Error::Forbidden { .. } | Error::NoCommand { .. } => "AccessDenied",
             Error::NoRepository { .. } | Error::NotARepository { .. } => "RepositoryNotFound",
             Error::NoReference { .. } | Error::NoCommit { .. } | Error::NoRevision { .. } => "RevisionNotFound",
             Error::Redirect { .. } => "RedirectRefused",
@@ -519,6 +618,17 @@ impl fmt::Display for Exhaustion {
                     Seconds(*time)
                 )
             }
+        }
+    }
+}
+
+// === impl Offered ===
+
+impl fmt::Display for Offered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str(": update the git server, or use an https:// URL"),
+            names => write!(f, ", only {}: update the git server, or use an https:// URL", names.join(", ")),
         }
     }
 }

@@ -20,12 +20,12 @@ use super::{
     error::Error,
     flaw::Flaw,
     generation,
-    http::Session,
     limits::{DEADLINE_GRACE, EXHAUSTED_RETRY, PACKS_MAX},
     mirror::{Fetched, Shared},
     objects::to_git,
     remote::{Reference, Remote},
     thread,
+    transport::Session,
     work::{Answer, Job, Resolved, Trouble},
 };
 use tidegate_core::revision::{Oid, Revision};
@@ -63,6 +63,7 @@ pub(super) struct Refused {
 struct Tip {
     name: String,
     commit: Oid,
+    object: Oid,
     fast_forward: bool,
     received_bytes: u64,
 }
@@ -93,6 +94,7 @@ impl Fetch {
         }
         Ok(Fetched {
             revision: Revision::Commit { name: tip.name, commit: tip.commit },
+            object: tip.object,
             fast_forward: tip.fast_forward,
             received_bytes: tip.received_bytes,
         })
@@ -119,14 +121,14 @@ impl Fetch {
             reference: self.remote.reference.clone(),
             timeout: self.deadline.saturating_duration_since(Instant::now()),
             good: self.mirror.last_good().and_then(|good| match good {
-                Revision::Commit { name, commit } => Some((name, commit)),
+                Revision::Commit { name, commit } => Some(((!self.has_other_names()).then_some(name), commit)),
                 Revision::WorkTree => None,
             }),
             is_whole: target.is_new,
         };
         let subject = self.remote.reference.to_string();
-        let Resolved { name, commit, fast_forward } = self.resolved(target, subject, job).await?;
-        Ok(Tip { name: name.unwrap_or_default(), commit, fast_forward, received_bytes: 0 })
+        let Resolved { name, commit, object, fast_forward } = self.resolved(target, subject, job).await?;
+        Ok(Tip { name: name.unwrap_or_default(), commit, object, fast_forward, received_bytes: 0 })
     }
 
     // --- from a server ---
@@ -145,6 +147,13 @@ impl Fetch {
             self.mirror.check_refused(wanted, &self.subject(wanted))?;
             let haves = self.haves(target).await?;
             self.receive(target, &session, wanted, &found, haves).await?;
+        } else {
+            let session = session.clone();
+            let finish = move |_: &Remote| {
+                session.finish();
+                Ok(())
+            };
+            self.wait_for_server(finish).await?;
         }
         self.settle(target, name, wanted, session.received_bytes()).await
     }
@@ -155,7 +164,8 @@ impl Fetch {
         let name = match &self.remote.reference {
             Reference::Commit(id) => return Ok((id.to_string(), *id)),
             Reference::Default => found.head.clone().unwrap_or_else(|| "HEAD".to_owned()),
-            Reference::Branch(name) | Reference::Tag(name) => name.clone(),
+            Reference::Branch(name) | Reference::Tag(name) | Reference::Name(name) => name.clone(),
+            Reference::Versions(_) => found.version.as_ref().map(|tag| tag.name.clone()).unwrap_or_default(),
         };
         match found.found {
             Some(id) => Ok((name, id)),
@@ -174,7 +184,7 @@ impl Fetch {
         }
         match self.run_job(target, self.subject_of_good(), Job::Haves).await? {
             Answer::Haves(haves) => Ok(haves),
-            Answer::Done | Answer::Resolved(_) | Answer::Versions(_) => Err(strange()),
+            Answer::Done | Answer::Resolved(_) | Answer::Versions(_) | Answer::Evidence { .. } => Err(strange()),
         }
     }
 
@@ -182,21 +192,25 @@ impl Fetch {
     async fn receive(
         &self,
         target: &Target,
-        session: &Arc<Session>,
+        session: &Session,
         wanted: Oid,
         found: &Advertisement,
         haves: Vec<Oid>,
     ) -> Result<(), Error> {
         let commit = match self.remote.reference {
             Reference::Commit(id) => Some(id),
-            Reference::Default | Reference::Branch(_) | Reference::Tag(_) => None,
+            Reference::Default
+            | Reference::Branch(_)
+            | Reference::Tag(_)
+            | Reference::Versions(_)
+            | Reference::Name(_) => None,
         };
         let attempts = answer::attempts(commit, found);
         let last = attempts.len().saturating_sub(1);
         for (index, wants) in attempts.into_iter().enumerate() {
             let request = answer::request(&wants, &haves, found.capabilities);
             let pack = PackFile(self.mirror.folder().join("pack.new"));
-            let (session, path) = (Arc::clone(session), pack.0.clone());
+            let (session, path) = (session.clone(), pack.0.clone());
             let downloaded = self.wait_for_server(move |_| session.pack(request, &path)).await;
             match downloaded {
                 Ok(()) => {
@@ -241,7 +255,9 @@ impl Fetch {
     /// Peels an object to its commit and compares it with the good one, unless the last fetch did so.
     async fn settle(&self, target: &Target, name: String, id: Oid, received_bytes: u64) -> Result<Tip, Error> {
         let good = match self.mirror.last_good() {
-            Some(Revision::Commit { name: good_name, commit }) if good_name == name => Some(commit),
+            Some(Revision::Commit { name: good_name, commit }) if good_name == name || self.has_other_names() => {
+                Some(commit)
+            }
             _ => None,
         };
         let known = self.mirror.settled().filter(|settled| settled.id == id && !target.is_new);
@@ -255,13 +271,13 @@ impl Fetch {
         };
         let (commit, fast_forward) = (settled.commit, settled.fast_forward);
         self.mirror.set_settled(settled);
-        Ok(Tip { name, commit, fast_forward, received_bytes })
+        Ok(Tip { name, commit, object: id, fast_forward, received_bytes })
     }
 
     async fn resolved(&self, target: &Target, subject: String, job: Job) -> Result<Resolved, Error> {
         match self.run_job(target, subject, job).await? {
             Answer::Resolved(resolved) => Ok(resolved),
-            Answer::Done | Answer::Haves(_) | Answer::Versions(_) => Err(strange()),
+            Answer::Done | Answer::Haves(_) | Answer::Versions(_) | Answer::Evidence { .. } => Err(strange()),
         }
     }
 
@@ -312,6 +328,11 @@ impl Fetch {
         Error::Answer { url: Box::new(self.remote.url.clone()), flaw }
     }
 
+    /// Whether the name of what is followed may change although the GitSource does not.
+    fn has_other_names(&self) -> bool {
+        matches!(self.remote.reference, Reference::Default | Reference::Versions(_))
+    }
+
     fn subject(&self, id: Oid) -> String {
         match &self.remote.reference {
             Reference::Commit(_) => format!("commit {id}"),
@@ -340,7 +361,7 @@ impl Fetch {
         let target = Target { path: self.mirror.path(), is_new: false };
         let received_bytes = tip.received_bytes;
         self.mirror.forget_settled();
-        self.settle(&target, tip.name, tip.commit, received_bytes).await
+        self.settle(&target, tip.name, tip.object, received_bytes).await
     }
 
     /// Builds the next generation from this one, in a single pack and without unreferenced objects.

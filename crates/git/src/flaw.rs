@@ -34,6 +34,10 @@ pub enum Flaw {
     Protocol,
     /// It is not HTTP.
     NotHttp,
+    /// It is not ssh.
+    NotSsh,
+    /// It breaks the rules of ssh.
+    Ssh,
     /// It has no pack.
     NoPack,
     /// The pack cannot be read.
@@ -72,10 +76,15 @@ pub(super) fn distrust(error: &rustls::Error) -> Option<Distrust> {
             _ => Distrust::Other,
         }),
         rustls::Error::NoCertificatesPresented => Some(Distrust::Other),
-        // A server that wants none says so with other words than one that got a wrong one; Tidegate never sends any.
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate) => {
-            Some(Distrust::ClientCertificate)
-        }
+        // A server says so if it got none, or one that it does not accept.
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError,
+        ) => Some(Distrust::ClientCertificate),
         _ => None,
     }
 }
@@ -102,8 +111,8 @@ impl fmt::Display for Distrust {
                  CA, or the certificate itself if it signs itself, to the Secret as ca.crt"
             }
             Distrust::ClientCertificate => {
-                "requires a client certificate, which Tidegate does not support: use an address of the git server that \
-                 accepts a token"
+                "requires a client certificate that it accepts: add one to the Secret as tls.crt and tls.key, and check \
+                 whether its CA is the one that the git server wants"
             }
             Distrust::Other => "has a certificate that cannot be verified: check it with `openssl s_client`",
         })
@@ -118,6 +127,8 @@ impl fmt::Display for Flaw {
             Flaw::Cut => "ended too early: the git server or a proxy closed the connection; Tidegate tries again",
             Flaw::Protocol => "is not git's protocol: check what is between Tidegate and the git server",
             Flaw::NotHttp => "is not HTTP: check the scheme and the port of the URL",
+            Flaw::NotSsh => "is not ssh: check the host and the port of the URL",
+            Flaw::Ssh => "breaks the ssh protocol: check what is between Tidegate and the git server",
             Flaw::NoPack => "contains no objects: check the repository on the git server with `git fsck`",
             Flaw::Pack => "contains a damaged pack: check the repository on the git server with `git fsck`",
             Flaw::Incomplete => "lacks objects: check the repository on the git server with `git fsck`",

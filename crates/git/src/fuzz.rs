@@ -1,4 +1,5 @@
-//! The parsers of what a git server sends, for fuzz targets. No other code uses this module.
+//! The parsers of what a git server sends and of what a Secret contains, for fuzz targets. No other code uses this
+//! module.
 
 use std::{collections::HashMap, io::Write as _, path::Path, sync::Arc};
 
@@ -11,6 +12,7 @@ use super::{
     loose::LooseObjects,
     objects::{self, Visit, from_git},
     remote::Reference,
+    ssh::known_hosts::{HostKeys, KnownHosts},
 };
 use tidegate_core::{revision::Oid, snapshot::Content};
 
@@ -35,6 +37,13 @@ pub fn pack(bytes: &[u8], folder: &Path) -> Option<usize> {
     indexer.write_all(&pack).ok()?;
     indexer.commit().ok()?;
     Some(pack.len())
+}
+
+/// Parses `known_hosts`. Returns the number of keys that a host has for a port, in all roles.
+pub fn known_hosts(text: &str, host: &str, port: u16) -> Option<usize> {
+    let known = KnownHosts::parse(text).ok()?;
+    let HostKeys { keys, authorities, revoked } = known.of(host, port);
+    Some(keys.len() + authorities.len() + revoked.len())
 }
 
 /// Walks a tree object with these bytes, in which every blob is missing. Returns the paths, and the ids that a copy of

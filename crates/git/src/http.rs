@@ -14,33 +14,43 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer},
+    sign::CertifiedKey,
+};
 use ureq::{
     Agent, Body, RequestExt,
     http::{Request, Response, StatusCode, Uri, header},
-    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
+    tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem},
     unversioned::transport::DefaultConnector,
 };
 
 use super::{
-    address::{GuardedResolver, Refused},
+    address::{self, GuardedResolver, Refused},
     advertisement::{self, Advertisement},
     answer,
     error::Error,
     flaw::{self, Flaw, Strange},
-    limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, PACK_OBJECTS_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
-    remote::{Credentials, Reference, Remote},
+    limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX, REDIRECTS_MAX, RETRY_AFTER_MAX},
+    proxy::Proxy,
+    remote::{ClientCertificate, Credentials, Reference, Remote},
     server_message::{self, ServerMessage},
     state::state_error,
+    transport,
     url::Url,
 };
 use tidegate_process::{ambient, lock::Mutex, redirect, retry, tls};
 
+const NO_CERTIFICATE: &str = "tls.crt contains no valid PEM certificate";
+const NO_KEY: &str = "tls.key contains no valid PEM private key";
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
 /// One fetch: its remote, its deadline and its result.
 pub(super) struct Session {
     url: Url,
     agent: Agent,
+    /// The proxy, and what sends requests through it.
+    proxied: Option<(Proxy, Agent)>,
     credentials: Option<Credentials>,
     authorization: Option<String>,
     deadline: Instant,
@@ -77,16 +87,22 @@ impl Session {
     /// Fails if credentials would be sent unencrypted, or if credentials or CAs are invalid.
     pub(super) fn new(remote: &Remote, deadline: Instant) -> Result<Arc<Session>, Error> {
         let url = remote.url.clone();
+        if remote.client.is_some() && !url.is_encrypted() {
+            return Err(Error::CredentialsOverHttp { url: Box::new(url) });
+        }
         let authorization = match remote.credentials() {
             Some(_) if !url.is_encrypted() => return Err(Error::CredentialsOverHttp { url: Box::new(url) }),
             Some(credentials) => Some(authorization(&url, credentials)?),
             None => None,
         };
-        let agent = agent(remote.ca.as_deref())?;
+        let agent = agent(remote, None)?;
+        let proxied = remote.proxy.as_ref().map(|proxy| Ok((proxy.clone(), self::agent(remote, Some(proxy))?)));
+        let proxied = proxied.transpose()?;
         Ok(Arc::new(Session {
             base: Mutex::new(Base { uri: url.to_string(), is_same_origin: true }),
             url,
             agent,
+            proxied,
             credentials: remote.credentials().cloned(),
             authorization,
             deadline,
@@ -101,17 +117,10 @@ impl Session {
         let response = self.references()?;
         let response = self.check_content_type(response, "application/x-git-upload-pack-advertisement")?;
         let body = self.limited(response, ADVERTISEMENT_BYTES_MAX, "bytes of references");
-        advertisement::read(body, follow).map_err(|problem| match problem {
-            advertisement::Problem::Cut => self.answer(Flaw::Cut),
-            advertisement::Problem::Invalid => self.answer(Flaw::Protocol),
-            advertisement::Problem::Read(error) => self.read_error(&error),
-            advertisement::Problem::NoRepository(text) => {
-                Error::NoRepository { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
-            }
-            advertisement::Problem::Refused(text) => {
-                Error::Refused { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
-            }
-            advertisement::Problem::Sha256 => Error::Sha256 { url: self.url() },
+        advertisement::read(body, follow).map_err(|problem| {
+            transport::advertisement_error(&self.url, self.credentials.as_ref(), problem, |error| {
+                self.read_error(error)
+            })
         })
     }
 
@@ -121,18 +130,8 @@ impl Session {
         let response = self.negotiate(request)?;
         let response = self.check_content_type(response, "application/x-git-upload-pack-result")?;
         let body = self.limited(response, PACK_BYTES_MAX, "bytes of objects");
-        answer::unwrap(body, &mut target).map_err(|problem| match problem {
-            answer::Problem::Cut => self.answer(Flaw::Cut),
-            answer::Problem::Invalid => self.answer(Flaw::Protocol),
-            answer::Problem::NoPack => self.answer(Flaw::NoPack),
-            answer::Problem::TooManyObjects => {
-                Error::TooMuch { url: self.url(), what: "objects", limit: PACK_OBJECTS_MAX as u64 }
-            }
-            answer::Problem::Refused(text) => {
-                Error::Refused { url: self.url(), said: server_message::clean(&text, self.credentials.as_ref()) }
-            }
-            answer::Problem::Read(error) => self.read_error(&error),
-            answer::Problem::Write(source) => state_error("write", path)(source),
+        answer::unwrap(body, &mut target).map_err(|problem| {
+            transport::pack_error(&self.url, self.credentials.as_ref(), problem, path, |error| self.read_error(error))
         })
     }
 
@@ -182,8 +181,17 @@ impl Session {
         }
         let remaining = Some(self.remaining()?);
         let request = Request::from_parts(parts, body);
-        let sent = request.with_agent(&self.agent).configure().timeout_global(remaining).run();
-        sent.map_err(|error| self.connection_error(error, Moment::Connecting))
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let Some((proxy, agent)) = self.proxied.as_ref().filter(|(proxy, _)| proxy.is_for(&host)) else {
+            let sent = request.with_agent(&self.agent).configure().timeout_global(remaining).run();
+            return sent.map_err(|error| self.connection_error(error, Moment::Connecting));
+        };
+        // The proxy resolves names. What is an address already can be checked here.
+        if address::is_forbidden_literal(&host) {
+            return Err(Error::Address { host });
+        }
+        let sent = request.with_agent(agent).configure().timeout_global(remaining).run();
+        sent.map_err(|error| self.proxy_error(error, proxy))
     }
 
     /// Requests the references and follows redirects.
@@ -318,6 +326,29 @@ impl Session {
         }
     }
 
+    /// Converts an error of ureq about a request through a proxy.
+    fn proxy_error(&self, error: ureq::Error, proxy: &Proxy) -> Error {
+        let status = match &error {
+            ureq::Error::ConnectProxyFailed(text) => Some(status_of_proxy(text)),
+            _ => None,
+        };
+        let failed = |why| Error::Proxy { url: self.url(), proxy: proxy.to_string(), why };
+        match status {
+            Some(Some(407)) => {
+                return failed("it requires other credentials: correct username and password of the proxy");
+            }
+            Some(Some(403)) => return failed("it refuses the git server: allow it in the settings of the proxy"),
+            Some(Some(502..=504)) => return failed("it cannot reach the git server"),
+            Some(_) => return failed("it does not open a connection to the git server: it must allow CONNECT"),
+            None => {}
+        }
+        match self.connection_error(error, Moment::Connecting) {
+            Error::Connect { why, .. } => failed(why),
+            Error::Answer { flaw: Flaw::NotHttp | Flaw::Cut, .. } => failed("it does not answer as an HTTP proxy"),
+            other => other,
+        }
+    }
+
     fn io_error(&self, error: &io::Error, moment: Moment) -> Error {
         let inner = error.get_ref();
         if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
@@ -351,6 +382,11 @@ impl Session {
             (None, _) => Error::Connect { url: self.url(), why: "the TLS handshake failed" },
         }
     }
+}
+
+/// The status with which a proxy answered, in the words of ureq.
+fn status_of_proxy(text: &str) -> Option<u16> {
+    text.strip_prefix("proxy server responded ")?.split('/').next()?.parse().ok()
 }
 
 /// When a connection failed.
@@ -398,13 +434,19 @@ fn authorization(url: &Url, credentials: &Credentials) -> Result<String, Error> 
     Ok(value)
 }
 
-fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
-    let roots = match ca {
+fn agent(remote: &Remote, proxy: Option<&Proxy>) -> Result<Agent, Error> {
+    let proxy = proxy.map(Proxy::to_ureq).transpose().map_err(|_| Error::Proxy {
+        url: Box::new(remote.url.clone()),
+        proxy: remote.proxy.as_ref().map(ToString::to_string).unwrap_or_default(),
+        why: "its address cannot be used",
+    })?;
+    let roots = match remote.ca.as_deref() {
         Some(pem) => RootCerts::new_with_certs(&authorities(pem)?),
         None => RootCerts::PlatformVerifier,
     };
     let tls = TlsConfig::builder()
         .root_certs(roots)
+        .client_cert(remote.client.as_ref().map(client_certificate).transpose()?)
         .unversioned_rustls_crypto_provider(tls::provider(tls::Algorithms::All))
         .build();
     let config = Agent::config_builder()
@@ -412,12 +454,39 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
         .http_status_as_error(false)
         // `advertisement` follows redirects itself, because each hop decides again about credentials.
         .max_redirects(0)
-        // A proxy would resolve names itself, so that no address could be checked.
-        .proxy(None)
+        .proxy(proxy)
         // Some servers send web pages to clients that do not look like git.
         .user_agent(concat!("git/2.0 (tidegate ", env!("CARGO_PKG_VERSION"), ")"))
         .build();
     Ok(Agent::with_parts(config, DefaultConnector::default(), GuardedResolver::default()))
+}
+
+/// A certificate of the client. A certificate and a key that do not belong together would panic at the connection.
+fn client_certificate(client: &ClientCertificate) -> Result<ClientCert, Error> {
+    let mut certificates = Vec::new();
+    for item in parse_pem(&client.certificate) {
+        if let PemItem::Certificate(certificate) =
+            item.map_err(|_| Error::ClientCertificate { what: NO_CERTIFICATE })?
+        {
+            certificates.push(certificate);
+        }
+    }
+    let key = parse_pem(&client.key).find_map(|item| match item {
+        Ok(PemItem::PrivateKey(key)) => Some(key),
+        _ => None,
+    });
+    let key = key.ok_or_else(|| Error::ClientCertificate { what: NO_KEY })?;
+    let chain: Vec<CertificateDer<'static>> =
+        certificates.iter().map(|certificate| certificate.der().to_vec().into()).collect();
+    if chain.is_empty() {
+        return Err(Error::ClientCertificate { what: NO_CERTIFICATE });
+    }
+    let der = PrivateKeyDer::try_from(key.der().to_vec()).map_err(|_| Error::ClientCertificate { what: NO_KEY })?;
+    CertifiedKey::from_der(chain, der, &tls::provider(tls::Algorithms::All)).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => Error::ClientCertificate { what: "tls.key is not the key of tls.crt" },
+        _ => Error::ClientCertificate { what: NO_KEY },
+    })?;
+    Ok(ClientCert::new_with_certs(&certificates, key))
 }
 
 fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {

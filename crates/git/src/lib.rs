@@ -13,10 +13,10 @@
 //! * [`LocalWatch`] reports that a local repository changed.
 //!
 //! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
-//! services), checked after name resolution for every connection; repositories with SHA-256 ids; answers beyond the
-//! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
-//! environment, and prints no text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's
-//! status.
+//! services), checked after name resolution for every connection, and through a proxy as far as the URL has an address;
+//! ssh hosts that the Secret's `known_hosts` does not know; repositories with SHA-256 ids; answers beyond the limits in
+//! [`limits`]. It runs no program, reads no configuration of the user or the system and no environment, and prints no
+//! text from a remote in errors: [`Error::said`] has it, cleaned, for the GitSource's status.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
@@ -27,13 +27,16 @@ pub use self::{
     error::{Error, Exhaustion},
     flaw::{Distrust, Flaw, Strange},
     local::{
-        MergeBase, RepositoryPath, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after,
+        MergeBase, RepositoryPath, evidence, locate, merge_base, messages_between, read_work_tree,
+        read_work_tree_after, resolve, resolve_after,
     },
     local_changes::LocalWatch,
     mirror::{Fetched, Mirror},
     objects::Files,
-    remote::{Credentials, Reference, Remote},
+    proxy::{Proxy, ProxyProblem},
+    remote::{ClientCertificate, Credentials, Reference, Remote},
     server_message::ServerMessage,
+    ssh::{HostKey, HostKeyProblem, IdentityProblem, SshAccess},
     state::State,
     url::{ParseUrlError, Url},
 };
@@ -44,6 +47,7 @@ mod answer;
 mod copy;
 mod engine;
 mod error;
+mod evidence;
 mod fetch;
 mod flaw;
 #[doc(hidden)]
@@ -58,10 +62,13 @@ mod loose;
 mod mirror;
 mod objects;
 mod packet;
+mod proxy;
 mod remote;
 mod server_message;
+mod ssh;
 mod state;
 mod thread;
+mod transport;
 mod url;
 mod work;
 mod work_tree;

@@ -14,6 +14,8 @@ pub const REDIRECTS_MAX: usize = 5;
 pub const DEPTH_MAX: usize = 64;
 /// Limit of entries in all folders together, relevant or not.
 pub const ENTRIES_MAX: usize = 2_000_000;
+/// Limit of commits whose messages a command reads. A change with more is no pull request that someone approves.
+pub const MESSAGES_MAX: usize = 1_000;
 /// How long to wait after the deadline until a fetch stops. Then it is abandoned, because name resolution and file
 /// systems cannot be interrupted.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(2);
@@ -35,6 +37,19 @@ pub const ENGINE_COMPUTING: Duration = Duration::from_secs(120);
 pub const ENGINE_TIME: Duration = Duration::from_secs(300);
 /// How long a commit that exceeded a limit is not unpacked again, because each attempt costs all that the limit allows.
 pub const EXHAUSTED_RETRY: Duration = Duration::from_secs(60 * 60);
+
+/// Commits between the active revision and a new one, if the signers of paths are checked: months of a busy repository.
+pub const EVIDENCE_COMMITS_MAX: usize = 10_000;
+/// Those of them that change guarded paths. Each has a signature to verify.
+pub const EVIDENCE_TOUCHED_MAX: usize = 1_000;
+/// Size of these commits together. It bounds the memory of the daemon.
+pub const EVIDENCE_BYTES_MAX: usize = 16 << 20;
+/// Guarded paths that one commit changes. For a merge, each is compared with all parents.
+pub const EVIDENCE_PATHS_MAX: usize = 100_000;
+/// Parents of a commit. Each is compared with each other one.
+pub const EVIDENCE_PARENTS_MAX: usize = 16;
+/// Tags that name each other.
+pub const EVIDENCE_TAGS_MAX: usize = 8;
 
 /// What a process may use for one task on objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,15 @@ use git2::Repository;
 use super::{
     copy::is_sha256_error,
     error::Error,
+    limits::{self, DEPTH_MAX, ENTRIES_MAX},
     loose::{self, LooseObjects},
-    objects, work_tree,
+    mirror::assemble,
+    objects,
+    work::{Frame, Stopped, Trouble},
+    work_tree,
 };
 use tidegate_core::{
+    evidence::Evidence,
     revision::Oid,
     snapshot::{Filter, Limits, Snapshot},
 };
@@ -89,6 +94,43 @@ pub fn resolve_after(
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
 }
 
+/// What the repository around `path` says of the signatures of a revision, and the commit of the revision. With
+/// `rules`, it also says which commits since `base` change paths that these gitignore patterns match.
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, if it lacks the revision or the commits since `base`, or if a limit is
+/// exceeded.
+pub fn evidence(path: &Path, revision: &str, base: Option<Oid>, rules: &[String]) -> Result<(Evidence, Oid), Error> {
+    super::prepare();
+    let repository = open(path)?;
+    intact(&repository, revision, path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    let missing = || Error::NoRevision { path: path.to_owned(), revision: revision.to_owned() };
+    let object = repository.revparse_single(revision).map_err(|_| missing())?;
+    let commit = object.peel_to_commit().map_err(|_| missing())?.id();
+    let mut parts = Vec::new();
+    let mut sink = |frame| match frame {
+        Frame::Evidence(part) => {
+            parts.push(part);
+            Ok(())
+        }
+        Frame::Folder { .. } | Frame::Unopened { .. } | Frame::Special { .. } | Frame::File { .. } => Err(Stopped),
+    };
+    let collected = super::evidence::collect(&repository, objects::from_git(object.id()), base, rules, &mut sink);
+    let (vouched, gap) = collected.map_err(|trouble| match trouble {
+        Trouble::Memory => Error::Memory,
+        Trouble::TooManyEntries => Error::TooManyFiles { what: "entries in all folders", limit: ENTRIES_MAX },
+        Trouble::TooDeep(path) => Error::TooDeep { path, limit: DEPTH_MAX },
+        Trouble::Broken(what) if repository.is_shallow() => {
+            broken(format!("it is a shallow clone without {what}; {DEEPEN}"))
+        }
+        Trouble::Broken(what) => broken(format!("{what} is missing or damaged: run `git fsck`")),
+        other => broken(format!("its history cannot be read: {other:?}")),
+    })?;
+    Ok((assemble(parts, vouched, gap)?, objects::from_git(commit)))
+}
+
 /// The merge base of HEAD and the default branch. The default branch is the target of `origin/HEAD`, or the first of
 /// `origin/main`, `origin/master`, `main` and `master` that exists.
 ///
@@ -121,6 +163,41 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
         }
         Err(_) => Err(broken(format!("HEAD and {branch} have no common commit; set the old revision with `--from`"))),
     }
+}
+
+/// The messages of the commits that are in `to` and not in `from`, the newest first, at most
+/// [`limits::MESSAGES_MAX`]. `None` stands for HEAD and for the default branch.
+///
+/// # Errors
+///
+/// Fails if a revision does not exist, or if a commit between them cannot be read.
+pub fn messages_between(path: &Path, from: Option<&str>, to: Option<&str>) -> Result<Vec<(Oid, String)>, Error> {
+    super::prepare();
+    let repository = open(path)?;
+    searchable(&repository, path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    let find = |revision: &str| {
+        let found = repository.revparse_single(revision).and_then(|object| object.peel_to_commit());
+        found.map(|commit| commit.id()).map_err(|_| broken(format!("it has no commit `{revision}`")))
+    };
+    let base = match from {
+        Some(from) => find(from)?,
+        None => objects::to_git(merge_base(path)?.commit),
+    };
+    let unread = |error: git2::Error| {
+        let hint = if repository.is_shallow() { format!("; {DEEPEN}") } else { String::new() };
+        broken(format!("its history cannot be read: {}{hint}", error.message()))
+    };
+    let mut walk = repository.revwalk().map_err(unread)?;
+    walk.push(find(to.unwrap_or("HEAD"))?).map_err(unread)?;
+    walk.hide(base).map_err(unread)?;
+    let mut messages = Vec::new();
+    for id in walk.take(limits::MESSAGES_MAX) {
+        let commit = id.and_then(|id| repository.find_commit(id)).map_err(unread)?;
+        let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+        messages.push((objects::from_git(commit.id()), message));
+    }
+    Ok(messages)
 }
 
 /// Fails if the object that a revision names is a loose file that is cut. For a revision that has to be searched for,

@@ -13,7 +13,7 @@
 //! number by renaming. Readers hold the gate open meanwhile.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -31,7 +31,7 @@ use super::{
     error::Error,
     fetch::{Fetch, Refused, Settled},
     generation,
-    limits::{DEPTH_MAX, ENTRIES_MAX, PATH_BYTES_MAX},
+    limits::{DEPTH_MAX, ENTRIES_MAX, EVIDENCE_TAGS_MAX, EVIDENCE_TOUCHED_MAX, PATH_BYTES_MAX},
     objects::{Collector, Files, module_filter, to_git},
     remote::Remote,
     state::{State, folder_of, good, state_error},
@@ -40,6 +40,7 @@ use super::{
     work::{Answer, Frame, Job, Special, Task, Trouble},
 };
 use tidegate_core::{
+    evidence::{Evidence, Gap, Part},
     name::Key,
     object::Digest,
     revision::{Oid, Revision},
@@ -52,6 +53,8 @@ use tidegate_process::lock::Mutex;
 pub struct Fetched {
     /// The commit, with the requested name.
     pub revision: Revision,
+    /// What is under the reference: the commit, or an annotated tag.
+    pub object: Oid,
     /// Whether the last good revision of the same name is among its ancestors; true if there is none.
     ///
     /// It stays false, even across fetches and restarts, until a revision is recorded as good.
@@ -71,7 +74,7 @@ pub struct Mirror {
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Holds the lock of the state folder.
-    _state: State,
+    state: State,
     engine: Engine,
     folder: PathBuf,
     pub(super) url: Url,
@@ -104,7 +107,7 @@ impl Mirror {
         let mirror = Mirror {
             shared: Arc::new(Shared {
                 engine: state.engine().clone(),
-                _state: state,
+                state,
                 settled: Mutex::default(),
                 refused: Mutex::default(),
                 writing: Arc::default(),
@@ -140,7 +143,9 @@ impl Mirror {
         let lock = tokio::time::timeout(remote.timeout, Arc::clone(&self.shared.fetching).lock_owned());
         let Ok(fetching) = lock.await else { return Err(Error::Busy { url: url() }) };
         let mirror = Arc::clone(&self.shared);
-        Fetch { mirror, remote: remote.clone(), deadline, hold: Arc::new(fetching) }.run().await
+        let mut remote = remote.clone();
+        remote.proxy = remote.proxy.or_else(|| self.shared.state.proxy().cloned());
+        Fetch { mirror, remote, deadline, hold: Arc::new(fetching) }.run().await
     }
 
     /// Reads the files of a fetched commit. Content that `previous` contains is shared with it.
@@ -184,6 +189,24 @@ impl Mirror {
             Answer::Versions(found) => {
                 Ok(found.into_iter().map(|commit| Revision::Commit { name: name.clone(), commit }).collect())
             }
+            other => Err(Error::Engine { why: format!("unexpected: {other:?}") }),
+        }
+    }
+
+    /// What the repository says of the signatures of a fetched commit or tag. `object` is what is under the reference.
+    /// With `rules`, it also says which commits since `base` change paths that these gitignore patterns match.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an object is missing or damaged, or if a limit is exceeded.
+    pub async fn evidence(&self, object: Oid, base: Option<Oid>, rules: &[String]) -> Result<Evidence, Error> {
+        let gate = Arc::clone(&self.shared.gate).read_owned().await;
+        let job = Job::Evidence { id: object, base, rules: rules.to_vec() };
+        let verb = job.verb();
+        let task = Task { repository: self.shared.path(), job };
+        let (result, parts) = self.shared.engine.run(task, gate, Vec::new(), take_part).await?;
+        match result.map_err(|failure| self.shared.failure(failure, verb, &format!("the history of {object}")))? {
+            Answer::Evidence { vouched, gap } => assemble(parts, vouched, gap),
             other => Err(Error::Engine { why: format!("unexpected: {other:?}") }),
         }
     }
@@ -263,11 +286,50 @@ impl Mirror {
     }
 }
 
+/// Takes a part of the evidence of signatures.
+fn take_part(parts: &mut Vec<Part>, frame: Frame) -> Result<(), Error> {
+    match frame {
+        Frame::Evidence(part) if parts.len() <= EVIDENCE_TOUCHED_MAX + EVIDENCE_TAGS_MAX + 1 => {
+            parts.push(part);
+            Ok(())
+        }
+        Frame::Evidence(_)
+        | Frame::Folder { .. }
+        | Frame::Unopened { .. }
+        | Frame::Special { .. }
+        | Frame::File { .. } => Err(Error::Engine { why: "it sent something else than evidence".to_owned() }),
+    }
+}
+
+/// The parts as one value.
+pub(super) fn assemble(
+    parts: Vec<Part>,
+    vouched: BTreeMap<usize, String>,
+    gap: Option<Gap>,
+) -> Result<Evidence, Error> {
+    let (mut tags, mut head, mut touched) = (Vec::new(), None, Vec::new());
+    for part in parts {
+        match part {
+            Part::Tag(tag) => tags.push(tag),
+            Part::Head(commit) => head = Some(commit),
+            Part::Touched(commit) => touched.push(commit),
+        }
+    }
+    // Without a commit, there is a gap before it.
+    let none = || Error::Engine { why: "it sent no commit".to_owned() };
+    let head = match (head, gap) {
+        (Some(head), _) => head,
+        (None, Some(_)) => tags.last().cloned().ok_or_else(none)?,
+        (None, None) => return Err(none()),
+    };
+    Ok(Evidence { tags, head, touched, vouched, gap })
+}
+
 /// Passes a frame of an engine to a collector, which decides again about limits.
 fn take(collector: &mut Collector, frame: Frame) -> Result<(), Error> {
     match frame {
         // Its entry was counted with its folder.
-        Frame::Unopened { .. } => {}
+        Frame::Unopened { .. } | Frame::Evidence(_) => {}
         Frame::Folder { .. } | Frame::Special { .. } | Frame::File { .. } => collector.entry()?,
     }
     match frame {
@@ -275,6 +337,7 @@ fn take(collector: &mut Collector, frame: Frame) -> Result<(), Error> {
             collector.unopened(&path);
             Ok(())
         }
+        Frame::Evidence(_) => Err(Error::Engine { why: "it sent evidence for files".to_owned() }),
         Frame::Folder { path, id } => {
             collector.folder(&path, id);
             Ok(())

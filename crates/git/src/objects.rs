@@ -10,7 +10,7 @@ use git2::{ObjectType, Odb, Repository};
 use super::{error::Error, limits, loose::LooseObjects};
 use tidegate_core::{
     revision::{Oid, Revision},
-    snapshot::{Content, File, Filter, Limits, Snapshot},
+    snapshot::{Content, File, Filter, Limits, OWN_FOLDER, Snapshot},
 };
 
 /// Creates the error for an unreadable object: a mirror and a user's repository have different ones.
@@ -184,6 +184,11 @@ pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
             text
         })
     })
+}
+
+/// Whether nothing at or below an entry of this name may be relevant.
+pub(super) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".") && name != OWN_FOLDER.as_bytes()
 }
 
 /// Whether the bytes are a pointer of Git LFS instead of a file's content.
@@ -378,7 +383,7 @@ impl<V: Visit> Walk<'_, V> {
         for entry in &tree {
             self.visitor.entry()?;
             let name = entry.name_bytes();
-            if name.starts_with(b".") {
+            if is_hidden(name) {
                 continue;
             }
             if ambiguous.contains(name) {

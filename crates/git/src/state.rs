@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{engine::Engine, error::Error, generation, mirror::Mirror, thread, url::Url};
+use super::{engine::Engine, error::Error, generation, mirror::Mirror, proxy::Proxy, thread, url::Url};
 use tidegate_core::name::Key;
 
 /// A state folder that belongs to this process until the value and all its mirrors are dropped.
@@ -18,6 +18,7 @@ use tidegate_core::name::Key;
 pub struct State {
     folder: Arc<Path>,
     engine: Engine,
+    proxy: Option<Proxy>,
     /// Holds the lock.
     _lock: Arc<File>,
 }
@@ -51,12 +52,17 @@ impl State {
         }
         // The file's content is only for people, so a failed write does not matter.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(State { folder: folder.into(), engine: Engine::local(), _lock: Arc::new(lock) })
+        Ok(State { folder: folder.into(), engine: Engine::local(), proxy: None, _lock: Arc::new(lock) })
     }
 
     /// The same folder, with mirrors whose objects this engine unpacks.
     pub fn with_engine(self, engine: Engine) -> State {
         State { engine, ..self }
+    }
+
+    /// The same folder, with mirrors that reach https servers through this proxy, unless a fetch has its own.
+    pub fn with_proxy(self, proxy: Option<Proxy>) -> State {
+        State { proxy, ..self }
     }
 
     /// The mirror of a source's repository, which is created if it is missing.
@@ -100,6 +106,10 @@ impl State {
 
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    pub(super) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
     }
 
     /// The folder of all mirrors.

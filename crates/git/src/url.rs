@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::Ipv6Addr,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -17,11 +18,20 @@ pub enum ParseUrlError {
     #[error("a URL must not be empty")]
     Empty,
     /// The scheme is not supported.
-    #[error("`{0}` URLs are not supported; use https://")]
+    #[error("`{0}` URLs are not supported; use https:// or ssh://")]
     Scheme(String),
-    /// `user@host:path`.
-    #[error("ssh is not supported; use an https:// URL")]
-    Ssh,
+    /// `ssh://host:path`.
+    #[error(
+        "an ssh:// URL has a slash after the host, and a colon only before a port: use ssh://git@host/path, or \
+         git@host:path without a scheme"
+    )]
+    SshColon,
+    /// `ssh://user:password@host/path`.
+    #[error("an ssh URL must not contain a password: add the private key to a Secret as `identity`")]
+    SshPassword,
+    /// An ssh URL without a path.
+    #[error("the ssh URL names no repository: use ssh://git@host/path or git@host:path")]
+    SshPath,
     /// The URL contains `?` or `#`.
     #[error("a repository URL must not contain `?` or `#`")]
     Query,
@@ -45,8 +55,28 @@ pub struct Url(Kind);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     Http { text: String, encrypted: bool, credentials: Option<Credentials> },
+    Ssh { text: String, server: String, target: SshTarget },
     Local { path: PathBuf },
 }
+
+/// Where an ssh URL leads to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SshTarget {
+    /// The user name, which is not secret: `git` for almost all servers.
+    pub(super) user: String,
+    /// A name or an address, in lower case and without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The path as the server gets it: of `user@host:path`, it is relative to the user's folder.
+    pub(super) path: String,
+}
+
+/// The user name of an ssh URL that names none.
+const SSH_USER: &str = "git";
+/// The port of an ssh URL that names none.
+pub(super) const SSH_PORT: u16 = 22;
+/// Longest name of a host, as DNS defines it.
+const HOST_LEN_MAX: usize = 253;
 
 // === impl Url ===
 
@@ -60,7 +90,20 @@ impl Url {
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
             Kind::Local { path } => Some(path),
-            Kind::Http { .. } => None,
+            Kind::Http { .. } | Kind::Ssh { .. } => None,
+        }
+    }
+
+    /// Whether a fetch uses ssh.
+    pub fn is_ssh(&self) -> bool {
+        self.ssh().is_some()
+    }
+
+    /// Where the URL leads to, if a fetch uses ssh.
+    pub(super) fn ssh(&self) -> Option<&SshTarget> {
+        match &self.0 {
+            Kind::Ssh { target, .. } => Some(target),
+            Kind::Http { .. } | Kind::Local { .. } => None,
         }
     }
 
@@ -71,6 +114,7 @@ impl Url {
                 let rest = text.split_once("://").map_or(text.as_str(), |(_, rest)| rest);
                 rest.split('/').next().unwrap_or_default()
             }
+            Kind::Ssh { server, .. } => server,
             Kind::Local { path } => path.to_str().unwrap_or_default(),
         }
     }
@@ -79,7 +123,7 @@ impl Url {
     pub fn is_encrypted(&self) -> bool {
         match &self.0 {
             Kind::Http { encrypted, .. } => *encrypted,
-            Kind::Local { .. } => true,
+            Kind::Ssh { .. } | Kind::Local { .. } => true,
         }
     }
 
@@ -87,7 +131,7 @@ impl Url {
     pub(super) fn credentials(&self) -> Option<&Credentials> {
         match &self.0 {
             Kind::Http { credentials, .. } => credentials.as_ref(),
-            Kind::Local { .. } => None,
+            Kind::Ssh { .. } | Kind::Local { .. } => None,
         }
     }
 }
@@ -100,11 +144,12 @@ impl FromStr for Url {
             return Err(ParseUrlError::Empty);
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            return parse_path(text);
+            return parse_without_scheme(text);
         };
         match scheme.to_ascii_lowercase().as_str() {
             "https" => parse_http(rest, true),
             "http" => parse_http(rest, false),
+            "ssh" | "git+ssh" | "ssh+git" => parse_ssh(rest),
             "file" => parse_file(rest),
             // A scheme is short and not secret; any other text is not repeated.
             other if other.len() <= 16 && other.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'+') => {
@@ -118,7 +163,7 @@ impl FromStr for Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Http { text, .. } => f.write_str(text),
+            Kind::Http { text, .. } | Kind::Ssh { text, .. } => f.write_str(text),
             Kind::Local { path } => path.display().fmt(f),
         }
     }
@@ -130,13 +175,90 @@ impl fmt::Debug for Url {
     }
 }
 
-fn parse_path(text: &str) -> Result<Url, ParseUrlError> {
-    // As in git, `host:path` means ssh unless a slash precedes the colon.
+fn parse_without_scheme(text: &str) -> Result<Url, ParseUrlError> {
+    // As in git, `host:path` means ssh unless a slash precedes the colon. An IPv6 address has brackets.
     let before_slash = text.split('/').next().unwrap_or_default();
-    if before_slash.contains(':') {
-        return Err(ParseUrlError::Ssh);
+    let after_address = before_slash.find(']').unwrap_or_default();
+    match before_slash[after_address..].find(':') {
+        Some(colon) => parse_scp_like(text, after_address + colon),
+        None => Ok(Url::local(Path::new(text))),
     }
-    Ok(Url::local(Path::new(text)))
+}
+
+/// `user@host:path`, as `scp` has it.
+fn parse_scp_like(text: &str, colon: usize) -> Result<Url, ParseUrlError> {
+    let (place, path) = (&text[..colon], text[colon + 1..].trim_end_matches('/'));
+    if !place.contains('@') && path.split(['/', ':']).next().is_some_and(|start| start.contains('@')) {
+        return Err(ParseUrlError::SshPassword);
+    }
+    let (user, host) = place.rsplit_once('@').unwrap_or((SSH_USER, place));
+    let target = ssh_target(user, host, SSH_PORT, path)?;
+    Ok(ssh_url(format!("{}@{}:{path}", target.user, host.to_ascii_lowercase()), target))
+}
+
+/// What follows `ssh://`.
+fn parse_ssh(rest: &str) -> Result<Url, ParseUrlError> {
+    if rest.contains(['?', '#']) {
+        return Err(ParseUrlError::Query);
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (user, place) = authority.rsplit_once('@').unwrap_or((SSH_USER, authority));
+    let after_address = place.find(']').unwrap_or_default();
+    let (host, port) = match place[after_address..].find(':') {
+        None => (place, SSH_PORT),
+        Some(colon) => {
+            let (host, port) = (&place[..after_address + colon], &place[after_address + colon + 1..]);
+            if !port.bytes().all(|c| c.is_ascii_digit()) {
+                return Err(ParseUrlError::SshColon);
+            }
+            let port = port.parse().ok().filter(|&port| port != 0).ok_or(ParseUrlError::Invalid)?;
+            (host, port)
+        }
+    };
+    let user = percent_decoded(user).ok_or(ParseUrlError::Invalid)?;
+    let encoded = path.trim_end_matches('/');
+    let path = percent_decoded(encoded).ok_or(ParseUrlError::Invalid)?;
+    // As in git, `/~user/path` is below the folder of a user.
+    let path = path.strip_prefix('/').filter(|path| path.starts_with('~')).unwrap_or(&path);
+    let target = ssh_target(&user, host, port, path)?;
+    let host = host.to_ascii_lowercase();
+    let port = if port == SSH_PORT { String::new() } else { format!(":{port}") };
+    Ok(ssh_url(format!("ssh://{}@{host}{port}{encoded}", target.user), target))
+}
+
+fn ssh_url(text: String, target: SshTarget) -> Url {
+    let host = if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
+    let server = if target.port == SSH_PORT { host } else { format!("{host}:{}", target.port) };
+    Url(Kind::Ssh { text, server, target })
+}
+
+fn ssh_target(user: &str, host: &str, port: u16, path: &str) -> Result<SshTarget, ParseUrlError> {
+    if user.contains(':') {
+        return Err(ParseUrlError::SshPassword);
+    }
+    let is_user = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+    if user.is_empty() || user.starts_with('-') || !user.chars().all(is_user) {
+        return Err(ParseUrlError::Invalid);
+    }
+    let host = match host.strip_prefix('[') {
+        Some(rest) => {
+            let address = rest.strip_suffix(']').and_then(|address| address.parse::<Ipv6Addr>().ok());
+            address.ok_or(ParseUrlError::Host)?.to_string()
+        }
+        None => host.to_ascii_lowercase(),
+    };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
+    if host.is_empty() || host.starts_with('-') || HOST_LEN_MAX < host.len() || !host.chars().all(is_host) {
+        return Err(ParseUrlError::Host);
+    }
+    // A program would take such a path for an option.
+    if path.trim_matches('/').is_empty() || path.starts_with('-') {
+        return Err(ParseUrlError::SshPath);
+    }
+    if path.chars().any(char::is_control) {
+        return Err(ParseUrlError::Invalid);
+    }
+    Ok(SshTarget { user: user.to_owned(), host, port, path: path.to_owned() })
 }
 
 fn parse_file(rest: &str) -> Result<Url, ParseUrlError> {
@@ -185,7 +307,7 @@ fn parse_http(rest: &str, encrypted: bool) -> Result<Url, ParseUrlError> {
 }
 
 /// `%41` becomes `A`; `None` if the result is not UTF-8 or contains a zero byte.
-fn percent_decoded(text: &str) -> Option<String> {
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

@@ -5,7 +5,7 @@
 //! repository that it names.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
@@ -19,13 +19,14 @@ use serde::{Deserialize, Serialize};
 use super::{
     copy,
     error::Error,
-    generation, history,
+    evidence, generation, history,
     limits::{ENTRIES_MAX, PATH_BYTES_MAX},
     loose::{self, LooseObjects},
     objects::{self, Visit, from_git, to_git},
     remote::Reference,
 };
 use tidegate_core::{
+    evidence::{Gap, Part},
     revision::Oid,
     snapshot::{Content, Filter, Limits},
 };
@@ -55,13 +56,16 @@ pub(super) enum Job {
     /// Peels an object to its commit, and points [`FETCHED`] to it.
     Resolve { id: Oid, good: Option<Oid>, is_whole: bool },
     /// Copies from a repository on this machine, and resolves what was copied.
-    Copy { from: PathBuf, reference: Reference, timeout: Duration, good: Option<(String, Oid)>, is_whole: bool },
+    /// The good commit is compared if it has this name, or in any case.
+    Copy { from: PathBuf, reference: Reference, timeout: Duration, good: Option<(Option<String>, Oid)>, is_whole: bool },
     /// Sends the files of a commit, without the bytes of blobs that are known.
     Commit { id: Oid, filter: Filter, limits: Limits, known: Vec<(Oid, u64)> },
     /// Sends the files of a tree, or a blob.
     Object { id: Oid, path: String, limits: Limits },
     /// Lists the commits before this one at which a folder had another content.
     Versions { id: Oid, folder: String, max: usize },
+    /// Sends what it says of the signatures of a commit or tag.
+    Evidence { id: Oid, base: Option<Oid>, rules: Vec<String> },
     /// Keeps exactly these trees and blobs.
     Keep { ids: BTreeSet<Oid> },
     /// Keeps a commit as the last good one.
@@ -79,6 +83,7 @@ pub(super) enum Answer {
     Haves(Vec<Oid>),
     Resolved(Resolved),
     Versions(Vec<Oid>),
+    Evidence { vouched: BTreeMap<usize, String>, gap: Option<Gap> },
 }
 
 /// A commit that was fetched.
@@ -87,6 +92,8 @@ pub(super) struct Resolved {
     /// The branch, the tag, or the commit id; `None` if the task was given the id.
     pub(super) name: Option<String>,
     pub(super) commit: Oid,
+    /// What is under the reference: the commit, or an annotated tag.
+    pub(super) object: Oid,
     /// Whether the good commit is among its ancestors; true if none was given.
     pub(super) fast_forward: bool,
 }
@@ -137,6 +144,8 @@ pub(super) enum Frame {
     Unopened { path: String },
     /// An entry that cannot be read as a file.
     Special { path: String, id: Oid, kind: Special },
+    /// A part of the evidence of signatures.
+    Evidence(Part),
     /// A file of `bytes` length.
     File {
         path: String,
@@ -187,7 +196,8 @@ pub(super) fn perform(task: &Task, sink: Sink<'_>) -> Result<Answer, Trouble> {
         }
         Job::Copy { from, reference, timeout, good, is_whole } => {
             let (name, id) = copy::copy(&repository, from, reference, *timeout)?;
-            let good = good.as_ref().filter(|(good, _)| *good == name).map(|(_, commit)| *commit);
+            let is_meant = |good: &Option<String>| good.as_ref().is_none_or(|good| *good == name);
+            let good = good.as_ref().filter(|(good, _)| is_meant(good)).map(|(_, commit)| *commit);
             let found = resolve(&repository, id, good, *is_whole)?;
             Ok(Answer::Resolved(Resolved { name: Some(name), ..found }))
         }
@@ -207,6 +217,11 @@ pub(super) fn perform(task: &Task, sink: Sink<'_>) -> Result<Answer, Trouble> {
         Job::Versions { id, folder, max } => {
             require(&repository, *id)?;
             Ok(Answer::Versions(history::versions(&repository, *id, folder, *max, &broken)?))
+        }
+        Job::Evidence { id, base, rules } => {
+            require(&repository, *id)?;
+            let (vouched, gap) = evidence::collect(&repository, *id, *base, rules, sink)?;
+            Ok(Answer::Evidence { vouched, gap })
         }
         Job::Keep { ids } => done(generation::keep(&repository, ids)),
         Job::Good { commit } => {
@@ -300,7 +315,8 @@ fn resolve(repository: &Repository, id: Oid, good: Option<Oid>, is_whole: bool) 
         .map_err(|error| trouble(&error, Trouble::Storage(error.message().to_owned())))?;
     // A good commit without its history is not an ancestor of a complete fetch.
     let follows = |good| good == commit || repository.graph_descendant_of(commit, good).unwrap_or(false);
-    Ok(Resolved { name: None, commit: from_git(commit), fast_forward: good.is_none_or(|good| follows(to_git(good))) })
+    let fast_forward = good.is_none_or(|good| follows(to_git(good)));
+    Ok(Resolved { name: None, commit: from_git(commit), object: id, fast_forward })
 }
 
 // === impl Job ===
@@ -312,7 +328,7 @@ impl Job {
             Job::Receive { .. } | Job::Resolve { .. } | Job::Copy { .. } | Job::Keep { .. } | Job::Good { .. } => true,
             // These write to a generation that is not in use yet, and is removed.
             Job::Pack { .. } | Job::Save { .. } => false,
-            Job::Haves | Job::Commit { .. } | Job::Object { .. } | Job::Versions { .. } => false,
+            Job::Haves | Job::Commit { .. } | Job::Object { .. } | Job::Versions { .. } | Job::Evidence { .. } => false,
         }
     }
 
@@ -326,6 +342,7 @@ impl Job {
             | Job::Commit { .. }
             | Job::Object { .. }
             | Job::Versions { .. }
+            | Job::Evidence { .. }
             | Job::Keep { .. }
             | Job::Good { .. } => "reading",
         }

@@ -24,7 +24,7 @@ use super::{
     limits,
     local::RepositoryPath,
     loose,
-    objects::{Collector, from_git, join, name_text},
+    objects::{Collector, from_git, is_hidden, join, name_text},
 };
 use tidegate_core::{
     revision::Revision,
@@ -242,7 +242,7 @@ impl Position {
             (Err(folder), name) => Err(join(folder, &name.map_or_else(|shown| shown, str::to_owned))),
         };
         Position {
-            is_visible: self.is_visible && self.text.is_ok() && !name.starts_with(b"."),
+            is_visible: self.is_visible && self.text.is_ok() && !is_hidden(name),
             path,
             text,
             only_tracked: self.only_tracked,

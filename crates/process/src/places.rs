@@ -305,7 +305,7 @@ fn rank(address: IpAddr, connections: &BTreeMap<u64, Number>) -> Option<(usize, 
 }
 
 /// The address that identifies a peer.
-pub(crate) fn peer(address: IpAddr) -> IpAddr {
+pub fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) >> (u128::BITS - IPV6_PEER_BITS) << (u128::BITS - IPV6_PEER_BITS);

@@ -47,6 +47,8 @@ pub fn error_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
+/// # Errors
+///
 /// Fails if a line could not be written to standard output.
 pub fn check() -> anyhow::Result<()> {
     match FAILURE.get() {

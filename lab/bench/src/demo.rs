@@ -58,6 +58,9 @@ pub struct Arguments {
 /// Limit of runtimes. Larger fleets: `sim serve` and `sim bench`.
 const RUNTIMES_MAX: i64 = 100;
 
+/// The file with the administrator's kubeconfig of the KCP, in the demo's folder.
+const KUBECONFIG: &str = "kcp.kubeconfig";
+
 /// Everything that runs after the start.
 struct Stage {
     folder: PathBuf,
@@ -108,6 +111,7 @@ async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
         daemon: &stage.daemon,
         registry: &stage.registry,
         policy: &stage.policy,
+        kubeconfig: &stage.folder.join(KUBECONFIG),
         bumped: OnceCell::new(),
     };
     let rows = tokio::select! {
@@ -186,7 +190,7 @@ impl Stage {
     /// Prints how to continue by hand.
     fn invite(&self) {
         let word = |file: &str| say::word(self.folder.join(file).display());
-        let kcp = word("kcp.kubeconfig");
+        let kcp = word(KUBECONFIG);
         say!("\nThe clusters run until Ctrl-C. Try:\n");
         say!("  kubectl --kubeconfig {kcp} -n kcp-system get gitsources,kymas,manifests");
         for server in &self.world.skrs {
@@ -194,6 +198,12 @@ impl Stage {
             say!("  kubectl --kubeconfig {skr} get kymas,deployments -A");
         }
         say!("  tidegate status --kubeconfig {kcp}");
+        let (repository, prod) = (say::word(self.repository.path().display()), word("skr-2.kubeconfig"));
+        say!("\nTwo things to break next:\n");
+        say!("  kubectl --kubeconfig {prod} -n kyma-system delete deployment cache-manager");
+        say!("    The agent of prod reports it, and the Deployment is back within a second or two.");
+        say!("  git -C {repository} rm -q {} && git -C {repository} commit -qm 'no dev'", landscape::DEV_KYMA);
+        say!("    Nothing is deleted: `tidegate status` says what dev would lose, and the command that confirms it.");
         say!(
             "\nCommit to {} and watch the clusters, or edit objects in a runtime{}. The log of the daemon is {}, \
              beside those of the agents. {} lists the addresses and certificates of the listener and the agents.",
@@ -235,6 +245,8 @@ fn command_line(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Ve
         format!("--state={}", state.display()),
         format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
         format!("--health-address=127.0.0.1:{}", testbed::free_port()),
+        // No git host sends webhooks.
+        "--hooks-address=off".to_owned(),
         // The identity survives a restart, so that the daemon leads again at once.
         "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),

@@ -1,14 +1,15 @@
 //! `tidegate sim`: simulated landscapes, and benchmarks.
 //!
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
-//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, `render` the effect of a slow
-//! override, `repository` what large and hostile repositories cost, and `watch` the time from a change in a runtime to
-//! the reaction of the daemon.
+//! measure comparisons, `git` the time from a push to KCP, `agent` measures reviews, `listener` the receipt of events,
+//! `render` the effect of a slow override, `repository` what large and hostile repositories cost, and `watch` the time
+//! from a change in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
 mod diff;
 mod fleet;
+mod git;
 mod limit;
 mod listener;
 mod offline;
@@ -38,6 +39,7 @@ enum Command {
     Bench(bench::Arguments),
     Diff(diff::Diff),
     DiffOffline(offline::Arguments),
+    Git(git::Arguments),
     Listener(listener::Arguments),
     Render(render::Arguments),
     Repository(repository::Arguments),
@@ -53,6 +55,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::Bench(arguments) => runtime.block_on(bench::measure(arguments)),
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
         Command::DiffOffline(arguments) => offline::run(arguments),
+        Command::Git(arguments) => runtime.block_on(git::measure(arguments)),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
         Command::Render(arguments) => runtime.block_on(render::measure(arguments)),
         Command::Repository(arguments) => runtime.block_on(repository::measure(arguments)),

@@ -250,7 +250,7 @@ fn read(
     let (source, agents) = (&loaded.source, &render::sample_agents());
     let trial = Trial { source, definitions: &definitions, catalog: &catalog, installed: &installed, agents };
     let diagnostics = try_templates(diagnostics, &library, trial);
-    let components = modules.read(&loaded.source, &mut [&mut definitions]);
+    let components = modules.read(&loaded.source, None, &mut [&mut definitions]);
     let commit = match &loaded.snapshot.revision {
         Revision::Commit { commit, .. } => Some(*commit),
         Revision::WorkTree => None,

@@ -23,7 +23,7 @@ fn a_source_is_named_after_its_repository() {
 }
 
 #[test]
-fn a_url_follows_main_or_the_branch_behind_the_mark() {
+fn a_url_follows_the_default_branch_or_the_one_behind_the_mark() {
     let source = named("https://git.example.com/landscape.git", "kcp-system").unwrap();
     assert_eq!(source.spec.reference, None);
     assert_eq!(source.metadata.namespace.as_deref(), Some("kcp-system"));
@@ -63,6 +63,16 @@ fn a_file_holds_git_sources_as_the_control_plane_has_them() {
     assert_eq!(sources[0].metadata.namespace.as_deref(), Some("elsewhere"));
     let misspelt = error(&good.replace("  url:", "  interval: 5m\n  sus: true\n  url:"));
     assert!(misspelt.starts_with("DIR/sources.yaml:6:3: spec.sus: "), "{misspelt}");
+    for url in [
+        "https://anna:hunter2@git.example.com/l.git",
+        "https://hunter2@git.example.com/l.git",
+        "https://git.example.com/l.git?access_token=hunter2",
+        "anna:hunter2@git.example.com:l.git",
+    ] {
+        let refused = error(&good.replace("https://git.example.com/l.git", url));
+        assert!(refused.starts_with("DIR/sources.yaml:5:3: spec.url"), "{refused}");
+        assert!(!refused.contains("hunter2"), "{refused}");
+    }
     assert_eq!(
         error("kind: ConfigMap\napiVersion: v1\n"),
         "DIR/sources.yaml:1: only GitSources of tidegate.dev/v1alpha1 are allowed in this file"

@@ -620,3 +620,27 @@ fn the_condition_says_what_waits_and_for_when() {
     );
     assert_eq!(said(&refused(plan::reason::NO_CHANNEL), false), "nothing");
 }
+
+#[test]
+fn what_a_commit_would_remove_is_said_until_every_source_has_been_read_without_it() {
+    let told = |waiting: RemovalFact| {
+        let mut kyma = Kyma::default();
+        let facts = Facts { removal: waiting, ..Facts::default() };
+        kyma.status = Some(status::kyma(&kyma, &facts, Timestamp::UNIX_EPOCH));
+        kyma
+    };
+    let sentence: Arc<str> = "m goes".into();
+    let waiting = || RemovalFact::Waiting(Arc::clone(&sentence));
+    for (kyma, found, are_visited, expected) in [
+        (told(RemovalFact::Nothing), Some(Arc::clone(&sentence)), false, waiting()),
+        (told(RemovalFact::Nothing), None, false, RemovalFact::Nothing),
+        (told(waiting()), None, false, RemovalFact::Unknown),
+        (told(waiting()), None, true, RemovalFact::Nothing),
+    ] {
+        let fact = removal(&kyma, found, || are_visited);
+        assert_eq!(fact, expected);
+        let after = status::kyma(&kyma, &Facts { removal: fact, ..Facts::default() }, Timestamp::UNIX_EPOCH);
+        let said = conditions::find(&after.conditions, conditions::REMOVAL).map(|condition| condition.message.as_str());
+        assert_eq!(said, (expected != RemovalFact::Nothing).then_some("m goes"));
+    }
+}

@@ -4,9 +4,13 @@
 //! [`work`], [`unrecorded`] and [`to_send`], [`facts_before`], [`to_prune`], [`module_resource`], [`judge`] and
 //! [`judge_workloads`], [`ending_facts`], [`status_change`].
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tidegate_cluster::{Error, Metadata, Pruned};
 use tidegate_core::{
@@ -17,7 +21,7 @@ use tidegate_core::{
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
     render::{self, SharedObject, SharedObjects},
-    status::{self, ManifestFacts, ManifestOutcome},
+    status::{self, ManifestFacts, ManifestOutcome, WaitFact},
 };
 use tidegate_process::retry::Class;
 use tokio::time::Instant;
@@ -185,6 +189,7 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
         applied: None,
         module_resource: None,
         requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
+        waits_for: WaitFact::Nothing,
     }
 }
 
@@ -198,6 +203,7 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
         applied: None,
         module_resource: None,
         requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
+        waits_for: WaitFact::Nothing,
     })
 }
 
@@ -209,6 +215,7 @@ pub(super) fn inherited_facts(former: &Manifest) -> ManifestFacts {
         applied: None,
         module_resource: None,
         requested: None,
+        waits_for: WaitFact::Unknown,
     }
 }
 
@@ -308,6 +315,7 @@ pub(super) fn facts_before(
         applied: None,
         module_resource: None,
         requested: None,
+        waits_for: WaitFact::Unknown,
     })
 }
 
@@ -389,6 +397,26 @@ pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgemen
     }
 }
 
+/// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would
+/// only delay them.
+const WAIT_DETAILS_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// Whether a module has waited so long that its status says for what.
+pub(super) fn explains_wait(manifest: &Manifest, now: Timestamp) -> bool {
+    let last = manifest.status.as_ref().and_then(|status| status.last_operation.as_ref());
+    let since = last.filter(|last| last.operation == status::WAITING_FOR_RESOURCES);
+    let since = since.and_then(|last| last.last_update_time.as_ref());
+    since.is_some_and(|since| WAIT_DETAILS_AFTER <= now.duration_since(since.0))
+}
+
+/// What a module waits for: the first of its workloads that are not ready, what it lacks, and how many there are.
+/// `lack` is what the pods of this one say.
+pub(super) fn wait_fact(health: &WorkloadsHealth, lack: Option<String>) -> WaitFact {
+    let Some(first) = health.waiting.first() else { return WaitFact::Nothing };
+    let lack = lack.unwrap_or_else(|| first.message.clone());
+    WaitFact::For(format!("{}{}: {lack}", first.name, more(health.waiting.len())))
+}
+
 /// The workloads that determine the health of a module: its manager if the module has what `spec.manager` names,
 /// otherwise all workloads. Lifecycle Manager does not use `spec.manager` for the state, so a module with a wrong one
 /// gets ready.
@@ -413,14 +441,54 @@ pub(super) fn workload_health(gvk: &Gvk, key: &Key, workload: Workload<'_>) -> (
     (name, health)
 }
 
+/// A workload that is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WaitingWorkload {
+    /// Kind and name.
+    pub(super) name: String,
+    /// Why it is not ready, according to itself.
+    pub(super) message: String,
+    /// Its namespace, and what selects its pods, if it has some.
+    pub(super) pods: Option<(String, String)>,
+    /// What keeps it from making pods, if it says so.
+    pub(super) lack: Option<String>,
+}
+
+/// The health of the workloads of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WorkloadsHealth {
+    /// The worst of them.
+    pub(super) worst: Health,
+    /// Those that are in progress, in the order of apply.
+    pub(super) waiting: Vec<WaitingWorkload>,
+}
+
+/// A workload that is in progress, with what is known of it; none if it is not in progress.
+pub(super) fn waiting_workload(
+    name: &str,
+    namespace: &str,
+    health: &Health,
+    live: Option<&Object>,
+) -> Option<WaitingWorkload> {
+    let object = live.map(Object::value);
+    (health.state == State::Processing).then(|| WaitingWorkload {
+        name: name.to_owned(),
+        message: health.message.clone(),
+        pods: object.and_then(health::selector_of_pods).map(|selector| (namespace.to_owned(), selector)),
+        lack: object.and_then(health::lack_of_workload),
+    })
+}
+
 /// The status after a pass. `recorded` is the Manifest with the inventory that was written before the apply.
 pub(super) fn ending_facts(
     recorded: &Manifest,
     observed: &Observed<'_>,
     outcome: ManifestOutcome,
     applied: Option<Digest>,
+    waits_for: WaitFact,
 ) -> ManifestFacts {
     ManifestFacts {
+        waits_for,
         outcome,
         synced: recorded::inventory(recorded).without(&observed.pruned.gone).to_synced(),
         applied,
@@ -437,6 +505,7 @@ pub(super) fn keeping_facts(recorded: &Manifest, outcome: ManifestOutcome, appli
         applied,
         module_resource: None,
         requested: recorded::requested(recorded),
+        waits_for: WaitFact::Unknown,
     }
 }
 
@@ -455,6 +524,26 @@ pub(super) fn kept_note(pruned: &PruneReport) -> Option<Note> {
         annotation::PRUNE
     );
     Some(Note { severity: Severity::Normal, reason: reason::KEPT, action: "Prune", text })
+}
+
+/// Whether an annotation allows to delete a CustomResourceDefinition that is no longer part of its module.
+pub(super) fn may_delete_definition(live: &Metadata) -> bool {
+    live.annotation(annotation::PRUNE) == Some("enabled") && !live.deleting
+}
+
+/// The prunes without the definitions that are in use.
+pub(super) fn without_used(unwanted: &[Prune], in_use: &BTreeMap<ObjectId, String>) -> Vec<Prune> {
+    unwanted.iter().filter(|prune| !in_use.contains_key(&prune.id)).cloned().collect()
+}
+
+/// The note about a definition that stays because users have custom resources of it.
+pub(super) fn in_use_note(in_use: &BTreeMap<ObjectId, String>) -> Option<Note> {
+    let (id, first) = in_use.iter().next()?;
+    let text = format!(
+        "{id} is no longer part of the module but stays{}, because users have custom resources: {first}",
+        more(in_use.len())
+    );
+    Some(Note { severity: Severity::Warning, reason: reason::KEPT, action: "Prune", text })
 }
 
 /// The note about objects that have another owner.

@@ -13,18 +13,19 @@ use tidegate_core::{
     health::{self, Health},
     landscape,
     name::Key,
-    object::{Gvk, Object},
+    object::{Gvk, Object, ObjectId},
     plan::InstallSource,
     render::{CompleteModule, SharedObjects},
-    status::ManifestFacts,
+    status::{ManifestFacts, WaitFact},
 };
 use tidegate_process::ambient;
 
 use super::{
     ApplyTarget, decide,
-    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload},
+    decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload, WorkloadsHealth},
     inject,
     ownership::{self, Conflicts, Ownership},
+    remove::decide::{first_of_users, is_definition},
 };
 use crate::{
     components::{Objects, Waiting},
@@ -170,6 +171,44 @@ pub(super) async fn find_conflicts(
     Ok((conflicts, found))
 }
 
+/// Prunes what is no longer part of an installed module. A CustomResourceDefinition stays while users have custom
+/// resources of it, even if an annotation allows its deletion.
+pub(super) async fn prune_unwanted(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    unwanted: &[Prune],
+) -> Result<PruneReport, Error> {
+    let in_use = definitions_in_use(target, manifest, unwanted).await?;
+    let mut pruned = prune(target, manifest, &decide::without_used(unwanted, &in_use)).await?;
+    publish(target, manifest, decide::kept_note(&pruned));
+    publish(target, manifest, decide::in_use_note(&in_use));
+    pruned.kept.extend(in_use.into_keys());
+    Ok(pruned)
+}
+
+/// The definitions among these that may be deleted and have custom resources of users: with the first of them.
+/// Lists only those of definitions whose annotation allows the deletion: the others stay anyway.
+async fn definitions_in_use(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    unwanted: &[Prune],
+) -> Result<BTreeMap<ObjectId, String>, Error> {
+    let mut in_use = BTreeMap::new();
+    for unwanted in unwanted.iter().filter(|unwanted| is_definition(&unwanted.id)) {
+        let Some(kind) = target.cluster.kind(&unwanted.gvk()).await? else { continue };
+        let found = target.cluster.get_metadata(&kind, &Key::new("", &unwanted.id.name)).await?;
+        if !found.as_ref().is_some_and(decide::may_delete_definition) {
+            continue;
+        }
+        for kind in target.cluster.kinds_of_definitions(std::slice::from_ref(&unwanted.id.name)).await? {
+            let present = target.cluster.list_served(&kind).await?;
+            let first = first_of_users(manifest, target.manifests, &present);
+            in_use.extend(first.map(|first| (unwanted.id.clone(), first)));
+        }
+    }
+    Ok(in_use)
+}
+
 /// Deletes objects with our ownership label, unless they have changed since they were read.
 pub(super) async fn prune(
     target: &ApplyTarget<'_>,
@@ -233,8 +272,12 @@ pub(super) async fn create_module_resource(
 }
 
 /// Checks workloads. Returns the health of the worst.
-pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<Health, Error> {
+pub(super) async fn check_workloads(
+    target: &ApplyTarget<'_>,
+    workloads: Vec<(Gvk, Key)>,
+) -> Result<WorkloadsHealth, Error> {
     let mut all: Vec<(String, Health)> = Vec::with_capacity(workloads.len());
+    let mut waiting = Vec::new();
     for (gvk, key) in workloads {
         let kind = target.cluster.kind(&gvk).await?;
         let live = match &kind {
@@ -250,9 +293,32 @@ pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gv
             (Some(_), None) => Workload::Absent,
             (Some(_), Some(object)) => Workload::Live(object, &pods),
         };
-        all.push(decide::workload_health(&gvk, &key, workload));
+        let (name, health) = decide::workload_health(&gvk, &key, workload);
+        waiting.extend(decide::waiting_workload(&name, key.namespace(), &health, live.as_ref()));
+        all.push((name, health));
     }
-    Ok(health::worst(all.iter().map(|(name, health)| (name.as_str(), health))))
+    let worst = health::worst(all.iter().map(|(name, health)| (name.as_str(), health)));
+    Ok(WorkloadsHealth { worst, waiting })
+}
+
+/// What a module waits for. Asks for the pods of one workload only once the module has waited for a while.
+pub(super) async fn wait_fact(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    health: &WorkloadsHealth,
+) -> Result<WaitFact, Error> {
+    let Some(first) = health.waiting.first() else { return Ok(WaitFact::Nothing) };
+    if !decide::explains_wait(manifest, ambient::now()) {
+        return Ok(WaitFact::Unknown);
+    }
+    let lack = match (&first.lack, &first.pods) {
+        (Some(lack), _) => Some(lack.clone()),
+        (None, Some((namespace, selector))) => {
+            health::lack_of_pods(&list_pods(target.cluster, namespace, selector).await?)
+        }
+        (None, None) => None,
+    };
+    Ok(decide::wait_fact(health, lack))
 }
 
 /// Lists the pods with these labels.

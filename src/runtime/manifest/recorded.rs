@@ -18,7 +18,7 @@ pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
     let status = manifest.status.as_ref()?;
     let condition = conditions::find(&status.conditions, conditions::APPLIED)?;
     let is_of_this = condition.observed_generation == manifest.metadata.generation;
-    conditions::message(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
+    conditions::recorded(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
 }
 
 /// Whether the status says that all objects were applied once. A Manifest that has just taken over the inventory of

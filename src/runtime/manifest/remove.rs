@@ -17,13 +17,13 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Object, ObjectId},
-    status::ManifestFacts,
+    status::{ManifestFacts, WaitFact},
 };
 
 use super::{ApplyTarget, KnownManifest, ManifestReport, Purpose, enact, enact::ReadObjects, ownership, recorded};
 use crate::{controller::finalizers, runtime::objects::concerns_all};
 
-mod decide;
+pub(super) mod decide;
 
 use decide::{Ending, ModuleResources, Removal};
 
@@ -68,7 +68,8 @@ async fn remove(
     manifest: &Arc<Manifest>,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    if let Some(waiting) = remove_module_resources(target, manifest).await? {
+    known.holding = WaitFact::Nothing;
+    if let Some(waiting) = remove_module_resources(target, manifest, &mut known.holding).await? {
         return keep(target, manifest, known, waiting).await;
     }
     // From now on, the objects are not as last applied.
@@ -98,8 +99,12 @@ async fn keep(
 /// Waits for custom resources of users, then deletes the default one. Returns what it waits for.
 ///
 /// Custom resources count in any namespace and in whatever version the runtime serves: once their
-/// CustomResourceDefinition is deleted, they are lost.
-async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Option<String>, Error> {
+/// CustomResourceDefinition is deleted, they are lost. `holding` gets those of the module's own kind.
+async fn remove_module_resources(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    holding: &mut WaitFact,
+) -> Result<Option<String>, Error> {
     let resource = decide::resource(manifest).map(|resource| resource.gvk());
     let kinds = target.cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
@@ -112,6 +117,7 @@ async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) 
     let Some(resource) = resource else { return Ok(None) };
     let Some((kind, present)) = target.cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
+    *holding = decide::holding(default.as_ref(), &present);
     match decide::module_resources(default.as_ref(), &present, target.has_installed(manifest)) {
         ModuleResources::Gone => Ok(None),
         ModuleResources::Wait(waiting) => Ok(Some(waiting)),
@@ -147,6 +153,7 @@ pub(super) async fn wait(
     known: &mut KnownManifest,
     facts: ManifestFacts,
 ) -> Result<ManifestReport, Error> {
+    let facts = ManifestFacts { waits_for: known.holding.clone(), ..facts };
     let manifest = enact::write_status(target, manifest, &facts).await?;
     let (retry, again) = std::mem::take(&mut known.retry).after_removal();
     known.retry = retry;

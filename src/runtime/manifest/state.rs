@@ -6,6 +6,7 @@ use tidegate_core::{
     api::Manifest,
     object::{Digest, ObjectId},
     render::CompleteModule,
+    status::WaitFact,
 };
 use tidegate_process::retry::{self, Class};
 use tokio::time::Instant;
@@ -23,6 +24,8 @@ pub(crate) struct KnownManifest {
     pub(super) retry: Retry,
     /// Whether the last pass has written the status.
     pub(super) status: StatusWrite,
+    /// The custom resources of users that hold its removal.
+    pub(super) holding: WaitFact,
 }
 
 /// The objects of one Manifest in its runtime, as the last pass left them.

@@ -24,7 +24,7 @@ use tidegate_core::{
         reporting::{Address, AddressError, Agent, Drift, Program},
     },
     render,
-    status::{Part, WatchFact},
+    status::{Part, WatchApplied, WatchFact},
     template::{self, Templates},
 };
 use tidegate_process::retry::Class;
@@ -96,7 +96,7 @@ pub(super) struct InstalledAgent {
     /// The bundle that the runtime trusts, once all objects are applied.
     pub(super) trusts: Option<Digest>,
     /// What to record, once all objects are applied.
-    applied: Option<String>,
+    applied: Option<WatchApplied>,
 }
 
 /// What a pass does about the objects of one runtime.
@@ -116,7 +116,7 @@ pub(in crate::runtime) struct ReportingReport {
     /// Whether Tidegate receives changes.
     pub(in crate::runtime) watch: WatchFact,
     /// What to record, once all objects are applied.
-    pub(in crate::runtime) applied: Option<String>,
+    pub(in crate::runtime) applied: Option<WatchApplied>,
     /// When to try again.
     pub(in crate::runtime) again: Option<Duration>,
 }
@@ -355,7 +355,7 @@ impl Stage {
 // === impl InstalledAgent ===
 
 impl InstalledAgent {
-    /// The report. `watch` is its status, see [`super::rhythm::Rhythm::watch`].
+    /// The report. `watch` is its status, see [`super::rhythm::fact_of`].
     pub(super) fn report(self, found: Found, watch: WatchFact, again: Option<Duration>) -> ReportingReport {
         let webhook = match found {
             Found::Ready => Part::Done,
@@ -400,7 +400,7 @@ impl ReportingReport {
     }
 
     /// The webhook configuration is as desired, and no agent is configured.
-    pub(super) fn without_agent(applied: Option<String>) -> ReportingReport {
+    pub(super) fn without_agent(applied: Option<WatchApplied>) -> ReportingReport {
         let watch = WatchFact::not_configured();
         ReportingReport { webhook: Part::Done, watch, applied, again: None }
     }

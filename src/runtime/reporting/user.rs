@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::object::Digest;
+use tidegate_core::{api::shared::Condition, conditions, object::Digest, status::WatchApplied};
 
 /// Our user in one runtime, as far as the process knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,26 +59,25 @@ impl KnownUser {
 // === impl Recorded ===
 
 impl<'a> Recorded<'a> {
-    /// Parses a message of [`record`].
-    pub(super) fn parse(message: &'a str) -> Recorded<'a> {
-        match message.split_once(AS) {
-            Some((digest, user)) => Recorded { digest, user: Some(user) },
-            None => Recorded { digest: message, user: None },
-        }
+    /// What the conditions of a Kyma record.
+    pub(super) fn of(conditions: &'a [Condition]) -> Option<Recorded<'a>> {
+        let digest = conditions::recorded(conditions, conditions::WATCH_APPLIED)?;
+        let message = conditions::message(conditions, conditions::WATCH_APPLIED)?;
+        Some(Recorded { digest, user: message.split_once(AS).map(|(_, user)| user) })
     }
 }
 
-/// The message of the condition that records what was applied.
-pub(super) fn record(digest: &Digest, user: Option<&str>) -> String {
-    match user {
-        Some(user) => format!("{digest}{AS}{user}"),
-        None => digest.to_string(),
-    }
+/// What to record of the objects that were applied.
+pub(super) fn record(digest: &Digest, user: Option<&str>) -> WatchApplied {
+    let user = user.map(|user| format!("{AS}{user}")).unwrap_or_default();
+    WatchApplied { digest: *digest, message: format!("the objects that report changes are applied{user}") }
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
+    use tidegate_core::api::shared::Time;
 
     use super::*;
 
@@ -86,8 +85,16 @@ mod tests {
     fn what_is_recorded_is_read_again() {
         let digest = Digest::from_value(&json!("a"));
         for user in [None, Some("system:serviceaccount:kyma-system:admin"), Some("one as another")] {
-            let message = record(&digest, user);
-            assert_eq!(Recorded::parse(&message), Recorded { digest: &digest.to_string(), user });
+            let (WatchApplied { digest, message }, now) = (record(&digest, user), Time(Timestamp::UNIX_EPOCH));
+            let mut conditions = Vec::new();
+            conditions::record(&mut conditions, conditions::WATCH_APPLIED, &digest, &message, None, &now);
+            let text = digest.to_string();
+            assert_eq!(Recorded::of(&conditions), Some(Recorded { digest: &text, user }));
+            assert!(!conditions[0].message.contains(&text), "a sentence");
+            // As earlier versions wrote it.
+            conditions[0].reason = conditions::APPLIED_REASON.to_owned();
+            conditions[0].message = user.map_or(text.clone(), |user| format!("{text} as {user}"));
+            assert_eq!(Recorded::of(&conditions), Some(Recorded { digest: &text, user }));
         }
     }
 

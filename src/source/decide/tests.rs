@@ -76,7 +76,7 @@ fn a_source_that_cannot_be_fetched_is_retried_within_its_interval_or_when_its_se
         let ReadOutcome::Failed(failure) = failed(Remedy::Retry) else { unreachable!() };
         let outcome = ReadOutcome::Failed(ReadFailure { retry_after: asked, ..failure });
         let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, failures, outcome };
-        let found = finish(&terms, &Fetching::Ended(last), false, None, false, now, 0.0);
+        let found = finish(&terms, &Fetching::Ended(Box::new(last)), false, None, false, now, 0.0);
         let expected = Finish::FailedFor(Class::Transient, Duration::from_millis(expected));
         assert_eq!(found, expected, "{interval} {failures} {asked:?}");
     }
@@ -116,6 +116,21 @@ fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
     check(Some((&scope, "True")), BranchHistory::Rewritten, true);
     check(Some((&scope, "False")), BranchHistory::Linear, true);
     check(Some(("another", "True")), BranchHistory::Linear, true);
+}
+
+#[test]
+fn a_pass_is_asked_for_until_the_status_says_that_it_was() {
+    for (handled, before, expected) in [
+        (None, None, false),
+        (Some("one"), None, true),
+        (Some("one"), Some("one"), false),
+        (Some("two"), Some("one"), true),
+        (None, Some("one"), false),
+    ] {
+        let mut source = source(&json!({}));
+        source.status = before.map(|before| serde_json::from_value(json!({"lastHandledReconcileAt": before})).unwrap());
+        assert_eq!(is_asked(&source, handled), expected, "{handled:?} {before:?}");
+    }
 }
 
 #[test]
@@ -175,7 +190,7 @@ fn only_what_still_is_ours_and_not_kept_is_deleted() {
 }
 
 fn ended(terms: &Terms, outcome: ReadOutcome, next: Instant) -> Fetching {
-    Fetching::Ended(LastFetch { settings: terms.fetching(), next, failures: 3, outcome })
+    Fetching::Ended(Box::new(LastFetch { settings: terms.fetching(), next, failures: 3, outcome }))
 }
 
 fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {

@@ -1,16 +1,21 @@
 //! Whether the objects of a GitSource that is being deleted can be deleted now. Pure: nothing is read or sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_cluster::Metadata;
 use tidegate_core::{
-    api::GitSource,
-    intake::{Id, Other},
+    api::{GitSource, names::annotation},
+    conditions,
+    definition::Kind,
+    intake::{self, Id, Installed, Other, Policy, status},
+    landscape,
     name::Key,
 };
 use tidegate_process::retry::Class;
 
 use crate::{
     queue::Finish,
+    source::decide::{Parting, parting},
     stores::definitions::{Guarded, Hold},
 };
 
@@ -24,6 +29,8 @@ pub(super) enum Wait {
     Suspended,
     /// These sources have not been read: they may declare the same objects.
     Unread(Vec<Key>),
+    /// A user must confirm what runtimes lose. Contains one sentence.
+    Unconfirmed(String),
 }
 
 /// Whether a user wants the GitSource to go, or at least has confirmed what takes it along: its definition, or its
@@ -44,6 +51,35 @@ pub(super) fn unread<'a>(ids: impl IntoIterator<Item = &'a Id>, others: &BTreeMa
     if unread.is_empty() { None } else { Some(Wait::Unread(unread)) }
 }
 
+/// Whether a user must confirm the deletion of these objects with their source: the commit that its status names.
+pub(super) fn unconfirmed(source: &GitSource, objects: &BTreeSet<Id>, installed: &[Installed]) -> Option<Wait> {
+    let annotations = source.metadata.annotations.as_ref();
+    let confirmed = annotations.and_then(|all| all.get(annotation::CONFIRM_PRUNE)).map(|text| text.trim().to_owned());
+    // Without valid limits, the default ones hold.
+    let policy =
+        intake::policy(&source.spec, confirmed.clone()).unwrap_or_else(|_| Policy { confirmed, ..Policy::default() });
+    let revision = source.status.as_ref().and_then(|status| status.attempted_revision.as_deref());
+    let commit = revision.and_then(|text| text.rsplit_once("@sha1:")?.1.parse().ok());
+    let key = landscape::key(&source.metadata);
+    intake::unconfirmed_end(&key, commit, objects, installed, &policy).map(Wait::Unconfirmed)
+}
+
+/// The objects that a GitSource takes along.
+pub(super) fn deleted(owned: &[(Kind, Vec<Metadata>)], prune: bool) -> BTreeSet<Id> {
+    let all = owned.iter().flat_map(|(kind, ours)| ours.iter().map(move |metadata| (*kind, metadata)));
+    let is_deleted = |(_, metadata): &(Kind, &Metadata)| match parting(metadata, prune) {
+        Parting::Delete => !metadata.deleting,
+        Parting::Release => false,
+    };
+    all.filter(is_deleted).map(|(kind, metadata)| (kind, metadata.key())).collect()
+}
+
+/// Whether the status does not say yet that the end of the source waits for this.
+pub(super) fn is_news(source: &GitSource, wait: &Wait) -> bool {
+    let conditions = source.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::find(conditions, status::READY).is_none_or(|ready| ready.message != wait.message())
+}
+
 /// Whether another source that has been read declares the object.
 pub(super) fn is_inherited(id: &Id, others: &BTreeMap<String, Other>) -> bool {
     others.values().any(|other| !other.idle && other.declares.as_ref().is_some_and(|ids| ids.contains(id)))
@@ -62,6 +98,7 @@ impl Wait {
         match self {
             Wait::Suspended => "Suspended",
             Wait::Unread(_) => "PruneWaits",
+            Wait::Unconfirmed(_) => "PruneUnconfirmed",
         }
     }
 
@@ -75,14 +112,15 @@ impl Wait {
                 let names: Vec<String> = sources.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 format!("objects are not deleted before these sources have been read: {}", names.join(", "))
             }
+            Wait::Unconfirmed(sentence) => sentence.clone(),
         }
     }
 
     /// When the next pass is due.
     pub(super) fn finish(&self) -> Finish {
         match self {
-            // The watch reports the edit that resumes it.
-            Wait::Suspended => Finish::Done,
+            // The watch reports the edit that resumes or confirms it.
+            Wait::Suspended | Wait::Unconfirmed(_) => Finish::Done,
             Wait::Unread(_) => Finish::Failed(Class::Waiting),
         }
     }
@@ -90,10 +128,11 @@ impl Wait {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::sync::Arc;
 
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
-    use tidegate_core::definition::{Allow, Kind};
+    use tidegate_core::{api::git_source::GitSourceStatus, definition::Allow};
 
     use super::*;
     use crate::source::fixtures::source;
@@ -155,6 +194,44 @@ mod tests {
         assert_eq!((unread.reason(), unread.finish()), ("PruneWaits", Finish::Failed(Class::Waiting)));
         assert!(unread.message().ends_with("s8, kcp-system/s9"), "{}", unread.message());
         assert_eq!((Wait::Suspended.reason(), Wait::Suspended.finish()), ("Suspended", Finish::Done));
+        let unconfirmed = Wait::Unconfirmed("because".to_owned());
+        assert_eq!((unconfirmed.reason(), unconfirmed.finish()), ("PruneUnconfirmed", Finish::Done));
+        assert_eq!(unconfirmed.message(), "because");
+    }
+
+    #[test]
+    fn what_runtimes_lose_is_confirmed_with_the_commit_that_the_status_names() {
+        const COMMIT: &str = "0123456789012345678901234567890123456789";
+        let kyma: BTreeSet<Id> = [(Kind::Kyma, Key::new("kcp-system", "a"))].into();
+        let leaving = |revision: Option<&str>, confirmed: Option<&str>| {
+            let mut source = source(&json!({"deletionPolicy": "Delete"}));
+            let status =
+                GitSourceStatus { attempted_revision: revision.map(str::to_owned), ..GitSourceStatus::default() };
+            source.status = Some(status);
+            let annotation = confirmed.map(|value| (annotation::CONFIRM_PRUNE.to_owned(), value.to_owned()));
+            source.metadata.annotations = Some(annotation.into_iter().collect());
+            source
+        };
+        let revision = format!("main@sha1:{COMMIT}");
+        let other = COMMIT.replace('0', "f");
+        for (source, objects, waits) in [
+            (leaving(Some(&revision), None), &kyma, true),
+            (leaving(Some(&revision), Some(&other)), &kyma, true),
+            (leaving(Some(&revision), Some(COMMIT)), &kyma, false),
+            (leaving(Some(&revision), Some(&revision)), &kyma, false),
+            (leaving(None, Some(COMMIT)), &kyma, true),
+            (leaving(None, Some("worktree")), &kyma, false),
+            (leaving(Some(&revision), None), &BTreeSet::new(), false),
+        ] {
+            let wait = unconfirmed(&source, objects, &[]);
+            assert_eq!(wait.is_some(), waits, "{:?} {:?}", source.status, source.metadata.annotations);
+            if let Some(wait) = wait {
+                assert!(is_news(&source, &wait));
+                let mut said = source.clone();
+                said.status = Some(status::not_ready(&source, wait.reason(), &wait.message(), Timestamp::UNIX_EPOCH));
+                assert!(!is_news(&said, &wait));
+            }
+        }
     }
 
     #[test]

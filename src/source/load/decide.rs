@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{GitSource, git_source::OnError},
+    diagnostic::Diagnostic,
     intake::{
-        Follow, Installed, Terms,
+        Follow, Installed, Terms, code,
         status::{self, Fetched},
     },
     name::Key,
@@ -23,7 +24,10 @@ use tidegate_git::{self as git, Reference, Remote};
 use tidegate_process::retry::{self, Class};
 use tokio::time::{Duration, Instant};
 
-use super::{access::SourceAccess, problem::Problem};
+use super::{
+    access::{self, Content, SourceAccess},
+    problem::Problem,
+};
 use crate::{
     queue::{Trigger, Triggers},
     source::registry::{Overrides, OverridesOrigin},
@@ -158,7 +162,8 @@ pub(super) fn running(running: Option<RunningFetch>, terms: &Terms, asked: Trigg
         Some(running) if running.settings != terms.fetching() => Running::Outdated(running.triggers),
         Some(running) => Running::Current(RunningFetch {
             triggers: running.triggers.union(asked),
-            again: running.again || asked.contains(Trigger::Git) || asked.contains(Trigger::Requested),
+            again: running.again
+                || [Trigger::Git, Trigger::Push, Trigger::Requested].iter().any(|one| asked.contains(*one)),
             ..running
         }),
     }
@@ -204,6 +209,10 @@ pub(super) fn start(
     }
     match (secret, last.failure().map(|failure| &failure.remedy)) {
         (Some(secret), Some(Remedy::Secret(seen))) => Start::FetchIfChanged(secret, seen.clone()),
+        (_, Some(Remedy::Keys(seen))) => terms.verify.as_ref().map_or(Start::Skip, |verify| {
+            let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+            Start::FetchIfChanged(Key::new(namespace, &verify.secret), seen.clone())
+        }),
         (_, Some(Remedy::Retry | Remedy::Later | Remedy::Edit) | None) | (None, Some(Remedy::Secret(_))) => Start::Skip,
     }
 }
@@ -214,13 +223,13 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
     let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
     let is_over = match last {
         Fetching::Pending => true,
-        Fetching::Ended(LastFetch { settings, next, .. }) => *next <= now || *settings != terms.fetching(),
+        Fetching::Ended(last) => last.next <= now || last.settings != terms.fetching(),
     };
     let is_asked = (requested.is_some() && requested != handled) || triggers.contains(Trigger::Requested);
     // While the git server asks to wait, only a user may hurry.
     let must_wait = last.failure().is_some_and(|failure| failure.remedy == Remedy::Later);
-    let is_triggered =
-        triggers.contains(Trigger::Git) || (last.failure().is_some() && triggers.contains(Trigger::Retry));
+    let is_news = triggers.contains(Trigger::Git) || triggers.contains(Trigger::Push);
+    let is_triggered = is_news || (last.failure().is_some() && triggers.contains(Trigger::Retry));
     is_over || is_asked || (is_triggered && !must_wait)
 }
 
@@ -243,12 +252,12 @@ pub(super) fn ended(
                 // A wait that the git server asks for, up to an hour, replaces the interval. It may be none at all, so
                 // it is never shorter than the wait after a failure of which the server says nothing.
                 Remedy::Later => asked.max(retry::within(terms.interval, failures, fraction)),
-                Remedy::Retry | Remedy::Secret(_) | Remedy::Edit => retry::at_least(poll, asked),
+                Remedy::Retry | Remedy::Secret(_) | Remedy::Keys(_) | Remedy::Edit => retry::at_least(poll, asked),
             };
             (ReadOutcome::Failed(failure), failures, wait)
         }
     };
-    Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome })
+    Fetching::Ended(Box::new(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome }))
 }
 
 /// What can help after an error of this class. `secret` is the Secret, if another version of it may help.
@@ -260,16 +269,27 @@ pub(super) fn remedy(class: Class, secret: Option<&SeenSecret>) -> Remedy {
     }
 }
 
-/// The URL of a source. Fails if it is invalid, or a path on this machine that is not allowed.
+/// The URL of a source. Fails if it is invalid, or a path on this machine that is not allowed, or if it is for ssh and
+/// there is a proxy.
 pub(super) fn url(terms: &Terms, local_allowed: bool) -> Result<git::Url, Problem> {
     let url: git::Url = terms.url.parse().map_err(Problem::Url)?;
-    if url.path().is_some() && !local_allowed { Err(Problem::Local) } else { Ok(url) }
+    match url.path() {
+        Some(_) if !local_allowed => Err(Problem::Local),
+        _ if url.is_ssh() && terms.proxy_secret.is_some() => Err(Problem::ProxyForSsh),
+        _ => Ok(url),
+    }
 }
 
-/// The Secret of the last fetch, unless the GitSource names another one or a user may have changed it.
-pub(super) fn cached(last: Option<SourceAccess>, secret: Option<&Key>, triggers: Triggers) -> Option<SourceAccess> {
+/// The Secret of the last fetch, unless the GitSource names another one or a user may have changed it. Of a Secret that
+/// was read for another kind of URL, other keys were read.
+pub(super) fn cached(
+    last: Option<SourceAccess>,
+    secret: Option<&Key>,
+    url: &git::Url,
+    triggers: Triggers,
+) -> Option<SourceAccess> {
     let is_asked = triggers.contains(Trigger::Requested) || triggers.contains(Trigger::Changed);
-    last.filter(|access| Some(&access.secret) == secret && !is_asked)
+    last.filter(|access| Some(&access.secret) == secret && access.is_for(url) && !is_asked)
 }
 
 /// The first step of a fetch.
@@ -282,12 +302,18 @@ pub(super) fn begin(secret: Option<Key>, cached: Option<SourceAccess>) -> FetchS
 }
 
 /// The next step after the API server answered with the Secret.
-pub(super) fn after_secret(key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> FetchStep {
+pub(super) fn after_secret(url: &git::Url, key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> FetchStep {
     let found = answer.map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) });
-    match found.and_then(|found| SourceAccess::from_secret(key, found)) {
+    match found.and_then(|found| SourceAccess::from_secret(url, key, found)) {
         Ok(access) => FetchStep::Fetch(FetchAccess::Fresh(access)),
         Err(problem) => FetchStep::End(Err(problem)),
     }
+}
+
+/// The proxy, after the API server answered with its Secret.
+pub(super) fn proxy(key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> Result<git::Proxy, Problem> {
+    let found = answer.map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) })?;
+    access::proxy(key, found)
 }
 
 /// The next step after the git server answered. The Secret may have changed since the last fetch, so a server that
@@ -298,7 +324,7 @@ pub(super) fn after_fetch(access: FetchAccess, answer: Result<git::Fetched, git:
         (Err(error), FetchAccess::Cached(access)) if is_refusal(&error) => FetchStep::ReadSecret(access.secret),
         (Err(error), access) if is_refusal(&error) => {
             let seen = access.into_secret().map(|access| access.seen).unwrap_or_default();
-            FetchStep::End(Err(Problem::Access { error, seen }))
+            FetchStep::End(Err(Problem::Access { error, seen: Box::new(seen) }))
         }
         (Err(error), _) => FetchStep::End(Err(Problem::Git(error))),
     }
@@ -306,18 +332,33 @@ pub(super) fn after_fetch(access: FetchAccess, answer: Result<git::Fetched, git:
 
 /// The request to the git server.
 pub(super) fn remote(terms: &Terms, url: &git::Url, access: &FetchAccess) -> Remote {
-    let secret = access.secret();
-    Remote {
+    let mut remote = Remote {
         url: url.clone(),
         reference: match &terms.follow {
+            Follow::Default => Reference::Default,
             Follow::Branch(name) => Reference::Branch(name.clone()),
             Follow::Tag(name) => Reference::Tag(name.clone()),
+            Follow::Versions(range) => Reference::Versions(range.clone()),
+            Follow::Name(name) => Reference::Name(name.clone()),
             Follow::Commit(commit) => Reference::Commit(*commit),
         },
-        credentials: secret.and_then(|access| access.credentials.clone()),
-        ca: secret.and_then(|access| access.ca.clone()),
+        credentials: None,
+        client: None,
+        ca: None,
+        proxy: None,
+        ssh: None,
         timeout: terms.timeout,
+    };
+    match access.secret().map(|access| access.content.clone()) {
+        None => {}
+        Some(Content::Https { credentials, ca, client }) => {
+            remote.credentials = credentials;
+            remote.ca = ca;
+            remote.client = client;
+        }
+        Some(Content::Ssh(access)) => remote.ssh = Some(access),
     }
+    remote
 }
 
 /// What happens to a revision that was fetched. `active` is the active revision with the digest of the settings with
@@ -341,8 +382,34 @@ pub(super) fn fetched(
     match (&terms.follow, terms.allow_rewrite) {
         _ if follows => FetchedRevision::Read,
         (Follow::Branch(name), false) => FetchedRevision::Rewritten(name.clone()),
-        (Follow::Branch(_) | Follow::Tag(_) | Follow::Commit(_), _) => FetchedRevision::ReadRewritten,
+        (Follow::Default, false) => FetchedRevision::Rewritten("the default branch".to_owned()),
+        (Follow::Name(name), false) if name.starts_with("refs/heads/") => FetchedRevision::Rewritten(name.clone()),
+        (
+            Follow::Default
+            | Follow::Branch(_)
+            | Follow::Tag(_)
+            | Follow::Versions(_)
+            | Follow::Name(_)
+            | Follow::Commit(_),
+            _,
+        ) => FetchedRevision::ReadRewritten,
     }
+}
+
+/// A warning if the tag that a source follows was moved. `last` is the last good revision.
+pub(super) fn moved_tag(terms: &Terms, last: Option<&Revision>, found: &Revision) -> Option<Diagnostic> {
+    let (Follow::Tag(tag), Some(Revision::Commit { name, commit: before }), Some(now)) =
+        (&terms.follow, last, found.commit())
+    else {
+        return None;
+    };
+    (name == tag && *before != now).then(|| {
+        let message = format!(
+            "the tag {tag} was moved from {before} to {now}: protect tags on the git server, or follow a branch or \
+             spec.ref.semver"
+        );
+        Diagnostic::warning(code::TAG_MOVED, message)
+    })
 }
 
 /// Whether a revision is read without a fetch: after a restart while the git server does not answer, or after a change
@@ -397,6 +464,14 @@ fn is_refusal(error: &git::Error) -> bool {
             | git::Error::Forbidden { .. }
             | git::Error::NoRepository { .. }
             | git::Error::Certificate { .. }
+            | git::Error::Authorities
+            | git::Error::ClientCertificate { .. }
+            | git::Error::Identity { .. }
+            | git::Error::KnownHosts { .. }
+            | git::Error::HostKey { .. }
+            | git::Error::KeyRejected { .. }
+            | git::Error::SecondFactor { .. }
+            | git::Error::NoCommand { .. }
     )
 }
 

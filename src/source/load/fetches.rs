@@ -16,7 +16,7 @@ use futures::{
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::Cluster;
 use tidegate_core::{intake::Terms, name::Key};
-use tidegate_git::{self as git, Mirror};
+use tidegate_git::{self as git, Mirror, Remote};
 use tidegate_process::lock::Mutex;
 use tokio::{
     sync::Notify,
@@ -53,6 +53,8 @@ pub(super) struct Job {
     pub(super) terms: Terms,
     /// The Secret that the source names.
     pub(super) secret: Option<Key>,
+    /// The Secret with its proxy.
+    pub(super) proxy: Option<Key>,
     /// The Secret as of the last fetch.
     pub(super) cached: Option<SourceAccess>,
 }
@@ -196,15 +198,20 @@ impl State {
 impl Job {
     /// Fetches with the Secret of the last fetch, or with the Secret as it is now.
     async fn run(self, kcp: &Cluster) -> Result<FetchEnd, Problem> {
+        let proxy = match &self.proxy {
+            None => None,
+            Some(key) => Some(decide::proxy(key, kcp.get_as::<Secret>(&secrets(), key).await)?),
+        };
         let mut step = decide::begin(self.secret, self.cached);
         loop {
             step = match step {
                 FetchStep::ReadSecret(secret) => {
                     let answer = kcp.get_as::<Secret>(&secrets(), &secret).await;
-                    decide::after_secret(&secret, answer)
+                    decide::after_secret(&self.url, &secret, answer)
                 }
                 FetchStep::Fetch(access) => {
-                    let answer = self.mirror.fetch(&decide::remote(&self.terms, &self.url, &access)).await;
+                    let remote = Remote { proxy: proxy.clone(), ..decide::remote(&self.terms, &self.url, &access) };
+                    let answer = self.mirror.fetch(&remote).await;
                     decide::after_fetch(access, answer)
                 }
                 FetchStep::End(result) => return result,

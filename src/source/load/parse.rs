@@ -6,10 +6,13 @@ use std::{
 };
 
 use tidegate_core::{
-    api::names::{KCP_NAMESPACE, annotation},
+    api::{
+        git_source::GitSourceSpec,
+        names::{KCP_NAMESPACE, annotation},
+    },
     definition::{self, Cache, Definition, Definitions, Options},
-    diagnostic::Diagnostics,
-    intake::{self, Declared, Id, Terms, status::Withheld},
+    diagnostic::{Diagnostic, Diagnostics},
+    intake::{self, Declared, Id, SourceFile, Terms, status::Withheld},
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::Digest,
@@ -32,6 +35,8 @@ pub(super) struct Parse {
     pub(super) options: Options,
     /// Digest of the settings of the GitSource with which they are read.
     pub(super) reading: Digest,
+    /// The settings of the GitSource, for a comparison with the repository's own file.
+    pub(super) spec: GitSourceSpec,
     /// The template engine.
     pub(super) engine: Engine,
     /// The templates of the daemon.
@@ -53,6 +58,7 @@ impl Parse {
     pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
         let mut diagnostics = Diagnostics::default();
         let definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
+        diagnostics.extend(self.differences());
         let is_over = self.options.budget.is_over();
         let overrides = self.options.templates.as_deref().filter(|_| !is_over).map(|folder| self.overrides(folder));
         let templates = match overrides {
@@ -91,6 +97,15 @@ impl Parse {
             definitions,
         };
         (loaded, cache)
+    }
+
+    /// What the GitSource says otherwise than the repository's own file: commands without a cluster use that one.
+    fn differences(&self) -> Vec<Diagnostic> {
+        let key = self.name.key();
+        match SourceFile::read(&self.snapshot) {
+            Ok(own) => own.map_or_else(Vec::new, |own| own.differences(key.name(), key.namespace(), &self.spec)),
+            Err(problem) => vec![problem],
+        }
     }
 
     /// The overrides of this revision, and their problems.

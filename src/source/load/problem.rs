@@ -6,10 +6,11 @@ use tidegate_cluster as cluster;
 use tidegate_core::{name::Key, revision::Revision};
 use tidegate_git as git;
 use tidegate_process::retry::Class;
+use tidegate_signature::Refusal;
 
 use super::{decide, share::NoRoom};
 use crate::{
-    controller::Failure,
+    controller::{Failure, chain},
     source::state::{ReadFailure, Remedy, SeenSecret},
 };
 
@@ -28,12 +29,24 @@ pub(super) enum Problem {
     /// The Secret contains no valid credentials.
     #[error("Secret {secret} {what}")]
     Secret { secret: Key, what: &'static str, seen: SeenSecret },
+    /// The Secret contains no valid proxy, or does not exist.
+    #[error("Secret {secret} of spec.proxySecretRef {what}")]
+    ProxySecret { secret: Key, what: String },
+    /// A proxy is for https.
+    #[error("spec.proxySecretRef is for https:// URLs only: remove it, or use an https:// URL")]
+    ProxyForSsh,
     /// The API server did not return the Secret.
     #[error("cannot read Secret {secret}: {error}")]
     SecretRead { secret: Key, error: Box<cluster::Error> },
     /// The git server rejected the credentials, or has an unknown CA.
     #[error("{error}")]
-    Access { error: git::Error, seen: SeenSecret },
+    Access { error: git::Error, seen: Box<SeenSecret> },
+    /// The Secret with the trusted keys cannot be used.
+    #[error("Secret {secret} with the trusted keys {what}")]
+    Keys { secret: Key, what: String, seen: SeenSecret },
+    /// The revision is not signed as the GitSource asks for.
+    #[error("{revision} is not used: {refusal}")]
+    Unverified { revision: Revision, refusal: Box<Refusal>, seen: SeenSecret },
     /// The branch was rewritten.
     #[error("{reference} was rewritten: {found} does not follow {before}; to accept it, set spec.allowRewrite")]
     Rewritten { reference: String, found: Revision, before: String },
@@ -65,13 +78,18 @@ impl Problem {
     /// The failure, as it is kept until the next fetch.
     pub(super) fn failure(&self) -> ReadFailure {
         let asked_by_git = self.git().and_then(git::Error::retry_after);
-        let remedy = match asked_by_git {
-            Some(_) => Remedy::Later,
-            None => decide::remedy(self.class(), self.seen_secret()),
+        let remedy = match (asked_by_git, self) {
+            (Some(_), _) => Remedy::Later,
+            (None, Problem::Keys { seen, .. } | Problem::Unverified { seen, .. }) => Remedy::Keys(seen.clone()),
+            (None, _) => decide::remedy(self.class(), self.seen_secret()),
+        };
+        let unverified = match self {
+            Problem::Unverified { revision, .. } => Some(revision.clone()),
+            _ => None,
         };
         let said = self.git().and_then(git::Error::said).map(ToString::to_string);
         let retry_after = asked_by_git.or_else(|| self.asked_by_kcp());
-        ReadFailure { reason: self.reason(), message: self.to_string(), said, remedy, retry_after }
+        ReadFailure { reason: self.reason(), message: chain(self), said, remedy, retry_after, unverified }
     }
 
     /// How long the control plane asks to wait.
@@ -83,6 +101,10 @@ impl Problem {
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Access { .. }
             | Problem::Rewritten { .. }
             | Problem::Git(_)
@@ -100,7 +122,11 @@ impl Problem {
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Rewritten { .. }
             | Problem::Interrupted(_)
             | Problem::TooLarge(_)
@@ -113,10 +139,15 @@ impl Problem {
     pub(super) fn seen_secret(&self) -> Option<&SeenSecret> {
         match self {
             Problem::NoSecret(_) => Some(&SeenSecret(None)),
-            Problem::Secret { seen, .. } | Problem::Access { seen, .. } => Some(seen),
+            Problem::Secret { seen, .. } => Some(seen),
+            Problem::Access { seen, .. } => Some(&**seen),
             Problem::Url(_)
             | Problem::Local
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
             | Problem::SecretRead { .. }
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
             | Problem::Rewritten { .. }
             | Problem::TooLarge(_)
             | Problem::CheckTime { .. }
@@ -131,8 +162,11 @@ impl Problem {
             Problem::Url(_) => "InvalidURL",
             Problem::Local => "LocalSourceRefused",
             Problem::NoSecret(_) => "SecretNotFound",
-            Problem::Secret { .. } => "SecretInvalid",
+            Problem::Secret { .. } | Problem::ProxySecret { .. } => "SecretInvalid",
+            Problem::ProxyForSsh => "InvalidSpec",
             Problem::SecretRead { .. } => "SecretNotReadable",
+            Problem::Keys { .. } => "KeysInvalid",
+            Problem::Unverified { refusal, .. } => refusal.reason(),
             Problem::Rewritten { .. } => "Rewritten",
             Problem::TooLarge(_) | Problem::CheckTime { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
@@ -145,11 +179,32 @@ impl Problem {
         match self {
             Problem::Url(_) | Problem::Local | Problem::CheckTime { .. } => Class::Stalled,
             // A user can solve these at any time, and no watch reports it.
-            Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
+            Problem::NoSecret(_)
+            | Problem::Secret { .. }
+            | Problem::ProxySecret { .. }
+            | Problem::ProxyForSsh
+            | Problem::Keys { .. }
+            | Problem::Unverified { .. }
+            | Problem::Rewritten { .. } => Class::Stalled,
             Problem::TooLarge(no_room) => no_room.class(),
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
             Problem::Unrecorded(failure) => failure.class,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn the_message_about_a_file_has_its_cause_once() {
+        let source = io::Error::from_raw_os_error(28);
+        let error = git::Error::State { operation: "write to", path: "/state/mirror".into(), source };
+        let message = Problem::Git(error).failure().message;
+        assert_eq!(message, "cannot write to /state/mirror: No space left on device (os error 28)");
     }
 }

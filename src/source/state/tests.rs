@@ -9,7 +9,7 @@ fn a_failure_outside_of_a_fetch_keeps_the_time_of_the_next_fetch() {
         |outcome| LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 0, outcome };
     let done = last(ReadOutcome::Done);
     let failed = LastFetch { failures: 1, outcome: ReadOutcome::Failed(failure(Remedy::Edit)), ..done.clone() };
-    assert_eq!(Fetching::Ended(done).with_failure(failure(Remedy::Edit)), Fetching::Ended(failed));
+    assert_eq!(Fetching::Ended(Box::new(done)).with_failure(failure(Remedy::Edit)), Fetching::Ended(Box::new(failed)));
     assert_eq!(Fetching::Pending.with_failure(failure(Remedy::Edit)), Fetching::Pending);
 }
 
@@ -19,7 +19,9 @@ fn only_a_failure_that_a_retry_may_solve_is_not_stalled() {
     for (remedy, expected) in [(Remedy::Retry, false), (Remedy::Later, false), (secret, true), (Remedy::Edit, true)] {
         let outcome = ReadOutcome::Failed(failure(remedy));
         let last = LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 1, outcome };
-        let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(last).fetched() else { panic!() };
+        let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(Box::new(last)).fetched() else {
+            panic!()
+        };
         assert_eq!(stalled, expected);
     }
     assert_eq!(Fetching::Pending.fetched(), Fetched::Done);
@@ -132,7 +134,14 @@ fn text(known: &KnownRevision) -> String {
 }
 
 fn failure(remedy: Remedy) -> ReadFailure {
-    ReadFailure { reason: "Test", message: "it failed".to_owned(), said: None, remedy, retry_after: None }
+    ReadFailure {
+        reason: "Test",
+        message: "it failed".to_owned(),
+        said: None,
+        remedy,
+        retry_after: None,
+        unverified: None,
+    }
 }
 
 fn refusal(digit: char) -> RefusedRevision {

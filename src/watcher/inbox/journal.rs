@@ -109,7 +109,13 @@ impl Journal {
             let Some(batch) = batch else { continue };
             let result = self.patch(kcp, &batch).await;
             if let Err(error) = &result {
-                tracing::warn!(reason = error.reason(), "the journal of events cannot be written");
+                let reason = error.reason();
+                if kcp.outage().is_some() {
+                    // One line a minute says so for all requests.
+                    tracing::debug!(reason, "the journal of events cannot be written");
+                } else {
+                    tracing::warn!(reason, "the journal of events cannot be written");
+                }
                 self.later.notify_one();
             }
             self.state().written(batch, result.is_ok());

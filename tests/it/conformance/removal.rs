@@ -187,7 +187,8 @@ async fn e19_custom_resources_of_users_in_any_version_hold_the_removal() {
     let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     merge(skr, crd, "", "things.example.org", json!({"spec": {"versions": versions}})).await;
     stage.commit("kymas/one.yaml", &kyma_without_modules());
-    manifest(&stage, "the user's custom resource is waited for", waits(WAITING)).await;
+    let message = format!("{WAITING}: Thing.example.org default/users");
+    manifest(&stage, "the user's custom resource is waited for", waits(&message)).await;
     assert!(read(skr, "Thing", "default", "users").await.is_some());
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "the module stays until then");
     delete(skr, (THING, "Thing"), "default", "users").await;

@@ -173,6 +173,7 @@ async fn row_64_a_port_that_is_taken_ends_the_process_and_off_is_no_port() {
             "--metrics-address=127.0.0.1:0",
             "--health-address=127.0.0.1:0",
             "--events-tls-address=off",
+            "--hooks-address=off",
         ]);
         command.arg(format!("--events-address={events}"));
         command.arg(format!("--state={}", folder.path().display())).arg("--kubeconfig=/nowhere");

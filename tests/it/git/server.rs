@@ -13,6 +13,7 @@ use std::{
 };
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tidegate_git::ClientCertificate;
 
 /// A request, as it came in.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Server {
     address: SocketAddr,
     /// The CA of its certificate, in PEM.
     pub(crate) ca: Vec<u8>,
+    /// A certificate of a client that its CA has issued.
+    pub(crate) client: Option<ClientCertificate>,
     shared: Arc<Shared>,
 }
 
@@ -69,8 +72,10 @@ impl Server {
 
     /// Serves the repositories below `root` over TLS, with a certificate that something is wrong with.
     pub(crate) fn start_with(root: &Path, fault: Fault) -> Server {
-        let (tls, ca) = certificates(fault);
-        Server::launch(root, Some(tls), ca)
+        let (tls, ca, client) = certificates(fault);
+        let mut server = Server::launch(root, Some(tls), ca);
+        server.client = Some(client);
+        server
     }
 
     /// Serves the repositories below `root` over plain http.
@@ -100,7 +105,7 @@ impl Server {
                 std::thread::spawn(move || stream.map(|stream| shared.connection(stream)));
             }
         });
-        Server { address, ca, shared }
+        Server { address, ca, client: None, shared }
     }
 
     /// The URL of a repository.
@@ -160,8 +165,8 @@ pub(crate) enum Fault {
     WantsClient,
 }
 
-/// A certificate for localhost, and its CA.
-fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
+/// A certificate for localhost, its CA, and a certificate of a client.
+fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>, ClientCertificate) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut ca_params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     ca_params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -189,6 +194,14 @@ fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
         Fault::IsCa => params.self_signed(&key).unwrap(),
         _ => params.signed_by(&key, &issuer).unwrap(),
     };
+    let client_key = rcgen::KeyPair::generate().unwrap();
+    let mut client_params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    client_params.is_ca = rcgen::IsCa::ExplicitNoCa;
+    client_params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let client = ClientCertificate {
+        certificate: client_params.signed_by(&client_key, &issuer).unwrap().pem().into_bytes(),
+        key: client_key.serialize_pem().into_bytes(),
+    };
     let ca = if fault == Fault::IsCa { certificate.clone() } else { ca };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
@@ -204,7 +217,7 @@ fn certificates(fault: Fault) -> (Arc<ServerConfig>, Vec<u8>) {
     };
     let config =
         builder.with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap()).unwrap();
-    (Arc::new(config), ca.pem().into_bytes())
+    (Arc::new(config), ca.pem().into_bytes(), client)
 }
 
 trait Stream: Read + Write + Send {}

@@ -135,6 +135,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
     let step = if world.dice.below(12) == 0 { Step::Rest } else { world.dice.one_of(&STEPS) };
     let kyma = world.dice.one_of(&KYMAS);
     world.count(&format!("step {step:?}"));
+    world.rotate().await;
     match step {
         Step::Text | Step::Map | Step::Shared | Step::Channel | Step::Kyma | Step::Leave | Step::Break => {
             let what = in_git(world, step, kyma);

@@ -31,6 +31,7 @@ use tower::Layer as _;
 use super::{
     agents::Agents,
     dice::Dice,
+    hosts::{self, GitHost},
     land::{DEPLOYMENTS, IN_KCP, KYMAS, Land, MODULES, USERS},
     repository::{Condition, Served},
     script::POISONS,
@@ -44,6 +45,12 @@ pub(super) const RUNTIMES: [&str; 3] = [KYMAS[0], KYMAS[1], USERS];
 pub(super) const KCP: &str = "kcp";
 /// Prefix for the second host name of a cluster.
 const OTHER: &str = "other-";
+/// Sets the dice of the git host apart from those of the world.
+const HOST_SEED: u64 = 0x6769_745f_686f_7374;
+/// The Secrets in the namespace of definitions.
+const SECRETS: &str = "/api/v1/namespaces/kcp-system/secrets";
+/// Longest time from a delivery to the status, without faults.
+const DELIVERED_MAX: Duration = Duration::from_secs(20);
 /// When Deployments become ready.
 const READINESS: Readiness = Readiness::After(Duration::from_secs(3));
 /// The time at which every world begins.
@@ -75,6 +82,7 @@ pub(super) struct World {
     doom: Option<(tokio::time::Instant, u64)>,
     faults: Vec<(&'static str, Faults)>,
     served: Served,
+    host: GitHost,
     files: BTreeMap<String, String>,
     head: String,
     folder: Folder,
@@ -141,6 +149,7 @@ impl World {
             dice,
             faults,
             served,
+            host: GitHost::new(seed ^ HOST_SEED),
             files: BTreeMap::new(),
             head: String::new(),
             folder,
@@ -161,9 +170,20 @@ impl World {
         let source = json!({
             "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
             "metadata": {"name": "landscape", "namespace": "kcp-system"},
-            "spec": {"url": self.served.url(), "ref": {"branch": "main"}, "interval": "60s"},
+            "spec": {
+                "url": self.served.url(), "ref": {"branch": "main"}, "interval": "60s",
+                "receiver": {"secretRef": {"name": hosts::SECRET}},
+            },
         });
         self.create(&self.kcp, SOURCES, &source).await;
+        let metadata = json!({"name": hosts::SECRET, "namespace": "kcp-system"});
+        let data = json!({"token": self.host.data()["token"]});
+        self.create(
+            &self.kcp,
+            SECRETS,
+            &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}),
+        )
+        .await;
         let Some(declared) = self.land.kymas.get(USERS) else { return };
         let modules: Vec<_> = declared.modules.iter().map(|module| json!({"name": module, "managed": true})).collect();
         let users = json!({
@@ -204,6 +224,27 @@ impl World {
         };
         self.wires.truth().committed(&self.head, &self.land, trees.map(tree).collect());
         self.served.committed();
+        self.host.pushed(&self.served.url());
+    }
+
+    /// Sometimes rotates the token of the webhook.
+    pub(super) async fn rotate(&mut self) {
+        if self.host.rotates() {
+            self.note("the token of the webhook is rotated");
+            let patch = json!({"data": self.host.data()});
+            self.patch(&self.kcp, &format!("{SECRETS}/{}", hosts::SECRET), &patch).await;
+        }
+    }
+
+    /// Delivers a push in a world without faults. Its commit is read long before the next poll.
+    pub(super) async fn deliver(&mut self) {
+        let url = self.served.url();
+        let status = self.host.delivers(&url).await;
+        assert_eq!(status, Some(http::StatusCode::ACCEPTED), "a delivery with the present token");
+        self.pass(DELIVERED_MAX).await;
+        let source = self.read(&self.kcp, SOURCE).await.unwrap_or_default();
+        let attempted = source["status"]["attemptedRevision"].as_str().unwrap_or_default();
+        assert!(attempted.ends_with(self.head()), "{attempted} is not the commit that was pushed, {}", self.head());
     }
 
     /// The last commit.
@@ -240,6 +281,7 @@ impl World {
             health_address: "127.0.0.1:0".parse().expect("an address"),
             events_address: "off".parse().expect("off"),
             events_tls_address: "off".parse().expect("off"),
+            hooks_address: "off".parse().expect("off"),
             identity: Some(format!("pod-{}", self.lives)),
             resync: Period(self.resync),
             lease_duration: Period(Duration::from_secs(180)),
@@ -262,6 +304,7 @@ impl World {
             }
         };
         self.agents.lead_to(daemon.door(), self.lives);
+        self.host.lead_to(daemon.hooks());
         self.daemon = Some(tokio::spawn(daemon.run(Mode::Forever, std::future::pending())));
     }
 
@@ -291,6 +334,7 @@ impl World {
     /// Kills the daemon.
     pub(super) async fn kill(&mut self) {
         self.agents.lead_nowhere();
+        self.host.lead_nowhere();
         self.former.shutdown().await;
         let Some(daemon) = self.daemon.take() else { return };
         daemon.abort();
@@ -382,6 +426,7 @@ impl World {
             *counts.entry(kind).or_default() += count;
         }
         let others = self.agents.counts().into_iter().chain(self.wires.truth().counts()).chain(self.served.counts());
+        let others = others.chain(self.host.counts());
         counts.extend(others.map(|(what, count)| (what.to_owned(), count)));
         counts.insert("forgotten before a page".to_owned(), self.wires.forgot());
         counts

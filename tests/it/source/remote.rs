@@ -7,12 +7,16 @@ use kube::api::PostParams;
 
 use super::*;
 use crate::git::{
+    proxy::{Conduct, Relay},
     repository::git,
     server::{Action, Request, Server},
+    ssh::server::{Sshd, key},
 };
 
 scenarios! {
     credentials_and_authority_come_from_the_secret_and_rotate,
+    a_source_over_ssh_is_applied_and_its_keys_rotate,
+    the_proxy_of_a_secret_is_used,
     a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force,
     a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed,
 }
@@ -116,6 +120,75 @@ async fn credentials_and_authority_come_from_the_secret_and_rotate() {
     assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok());
     let status = serde_json::to_string(&world.source("landscape").await.status).unwrap();
     assert!(!status.contains("t0ken") && !status.contains("s3cret"), "{status}");
+}
+
+async fn a_source_over_ssh_is_applied_and_its_keys_rotate() {
+    let mut world = World::new("ssh").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let server = Sshd::start(world.folder.path(), &["host_ed25519"], &[]).await;
+    world.declare("landscape", json!({"url": server.url("repository"), "secretRef": {"name": "access"}})).await;
+    world.start().await;
+    until_refused(&world, "landscape", "SecretNotFound").await;
+
+    let (good, other, identity) =
+        (format!("localhost {}", key("host_ed25519.pub")), format!("localhost {}", key("ca.pub")), key("ed25519"));
+    put_secret(&world, &[("password", b"s3cret")], "none").await;
+    until_refused(&world, "landscape", "SecretInvalid").await;
+    put_secret(&world, &[("identity", identity.as_bytes())], "unknown").await;
+    until_refused(&world, "landscape", "HostKeyNotTrusted").await;
+    put_secret(&world, &[("identity", identity.as_bytes()), ("known_hosts", other.as_bytes())], "other").await;
+    until_refused(&world, "landscape", "HostKeyNotTrusted").await;
+    let status = serde_json::to_string(&world.source("landscape").await.status).unwrap();
+    assert!(status.contains("SHA256:IFRMLnL729eQqi/fJdkMb9/bTvdp8tInc+QeI+xXwk8"), "{status}");
+    let foreign = key("ca");
+    put_secret(&world, &[("identity", foreign.as_bytes()), ("known_hosts", good.as_bytes())], "foreign").await;
+    until_refused(&world, "landscape", "AuthenticationFailed").await;
+    assert!(server.log().iter().all(|line| !line.starts_with("exec")), "{:?}", server.log());
+    // A key that nothing reads is a warning, and stops nothing.
+    let pair = [("identity", identity.as_bytes()), ("known_hosts", good.as_bytes()), ("bearerToken", &b"t0ken"[..])];
+    put_secret(&world, &pair, "right").await;
+    world.settled("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    let codes: Vec<&str> = status.diagnostics.iter().map(|found| found.code.as_str()).collect();
+    assert_eq!(codes, ["secret-key-unread"]);
+    assert!(status.diagnostics[0].message.starts_with("nothing reads `bearerToken` of Secret "));
+
+    // Rotated: the next poll takes the new key, and the warning ends.
+    let rotated = key("ecdsa");
+    write_secret(&world, &[("identity", rotated.as_bytes()), ("known_hosts", good.as_bytes())]).await;
+    world.module("note", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, "rotated").await;
+    world.settled("landscape", &commit).await;
+    let status = serde_json::to_string(&world.source("landscape").await.status).unwrap();
+    assert!(!status.contains("s3cret") && !status.contains("secret-key-unread"), "{status}");
+}
+
+async fn the_proxy_of_a_secret_is_used() {
+    let mut world = World::new("proxy").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let server = Server::start(world.folder.path());
+    let relay = Relay::start(Conduct::Connect);
+    write_secret(&world, &[("ca.crt", &server.ca)]).await;
+    let spec = json!({
+        "url": server.url("repository"), "secretRef": {"name": "access"}, "proxySecretRef": {"name": "proxy"},
+    });
+    world.declare("landscape", spec).await;
+    world.start().await;
+    until_refused(&world, "landscape", "SecretInvalid").await;
+    let address = format!("http://localhost:{}", relay.port);
+    let secret = Secret {
+        metadata: kube::core::ObjectMeta { name: Some("proxy".to_owned()), ..Default::default() },
+        data: Some([("address".to_owned(), ByteString(address.into_bytes()))].into()),
+        ..Secret::default()
+    };
+    world.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, "proxy").await;
+    world.settled("landscape", &commit).await;
+    assert!(relay.requests().iter().all(|request| request.starts_with("CONNECT localhost:")));
+    assert!(!relay.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

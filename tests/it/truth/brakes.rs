@@ -1,14 +1,22 @@
 //! What one commit, or one command, takes from runtimes: it waits for a confirmation, or nothing goes at all.
 
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{
+    Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
+use tidegate_core::{api::names::annotation, plan::manifest_name};
 use tidegate_testbed::Extent;
 
 use crate::{
     deploy,
-    harness::{self, api_of, apply},
-    stage::{self, Stage, read},
+    harness::{self, SOON, api_of, apply, eventually, holds},
+    stage::{self, QUIET, Stage, read, scenarios},
 };
+
+scenarios! {
+    objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until_the_commit_is_confirmed,
+}
 
 const KYMAS: &str = "operator.kyma-project.io/v1beta2";
 
@@ -66,4 +74,245 @@ async fn leaving_in_order_changes_nothing_in_a_runtime() {
     let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
     assert_eq!(still["metadata"]["resourceVersion"], installed["metadata"]["resourceVersion"]);
     assert!(harness::api_of(&stage.kcp, &named("Kyma", KYMAS, "one")).await.is_err(), "no definition is left");
+}
+
+async fn patch(stage: &Stage, value: Value) {
+    let sample = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let api = api_of(&stage.kcp, &sample).await.expect("a kind that is served");
+    api.patch("landscape", &PatchParams::default(), &Patch::Merge(value)).await.expect("a patch");
+}
+
+async fn confirm(stage: &Stage, commit: &str) {
+    patch(stage, json!({"metadata": {"annotations": {annotation::CONFIRM_PRUNE: commit}}})).await;
+}
+
+/// The message of a condition; empty if there is none.
+fn message<'a>(object: &'a Value, type_: &str) -> &'a str {
+    let all = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == type_);
+    found.and_then(|condition| condition["message"].as_str()).unwrap_or_default()
+}
+
+/// Waits until the source is Ready at a commit, or says why it is not.
+async fn source(stage: &Stage, commit: &str, reason: &str) -> Value {
+    let what = format!("the source is {reason} at {commit}");
+    stage
+        .until(&what, &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            let conditions = source["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+            ready.is_some_and(|ready| ready["reason"] == reason)
+                && source["status"]["attemptedRevision"].as_str().is_some_and(|revision| revision.ends_with(commit))
+        })
+        .await
+}
+
+/// Waits until both Kymas say that a removal waits, or that none does.
+async fn kymas(stage: &Stage, says: impl Fn(&str) -> bool) {
+    for name in stage::KYMAS {
+        let is = |kyma: &Value| says(message(kyma, "tidegate.dev/Removal"));
+        stage.until("the Kyma says what waits", &stage.kcp, "Kyma", "kcp-system", name, is).await;
+    }
+}
+
+async fn exist(stage: &Stage, names: &[&str]) -> Vec<bool> {
+    let mut found = Vec::new();
+    for skr in &stage.skrs {
+        for name in names {
+            found.push(read(skr, "ConfigMap", "kyma-system", name).await.is_some());
+        }
+    }
+    found
+}
+
+async fn gone(stage: &Stage, name: &str) {
+    for skr in &stage.skrs {
+        stage.until_gone(skr, "ConfigMap", "kyma-system", name).await;
+    }
+}
+
+/// Waits until the ConfigMap `cache-a` has this text in both runtimes.
+async fn arrived(stage: &Stage, text: &str) {
+    for skr in &stage.skrs {
+        let is = |map: &Value| map["data"]["text"] == text;
+        stage.until("the other change arrives", skr, "ConfigMap", "kyma-system", "cache-a", is).await;
+    }
+}
+
+async fn events(client: &Client, reason: &str) -> Vec<String> {
+    let sample = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "any", "namespace": "kcp-system"}});
+    let api = api_of(client, &sample).await.expect("a kind that is served");
+    let events = api.list(&ListParams::default()).await.expect("a list");
+    let is_it = |event: &&DynamicObject| event.data["reason"] == reason;
+    events.items.iter().filter(is_it).filter_map(|event| event.data["note"].as_str().map(str::to_owned)).collect()
+}
+
+const CACHE: &str = "modules/cache/1.0.0/objects/objects.yaml";
+
+/// The objects of module `cache` with this text.
+fn cache(text: &str) -> String {
+    stage::module("cache", "1.0.0", text).remove(1).1
+}
+
+/// One commit that drops a module from both Kymas, and changes another module: only the change arrives, also after a
+/// restart, until the commit is reverted or confirmed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_is_confirmed() {
+    let files = stage::files(2);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(2, Extent::Controllers, &files, &[]).await;
+    patch(&stage, json!({"spec": {"removalLimit": 1}})).await;
+    stage.start();
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    let drop_mailer = |text: &str| {
+        for name in stage::KYMAS {
+            stage.repository.write(&format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache"])).expect("a file");
+        }
+        stage.commit(CACHE, &cache(text))
+    };
+    let commit = drop_mailer("changed");
+    let waiting = source(&stage, &commit, "RemovalUnconfirmed").await;
+    let said = message(&waiting, "Applied");
+    let command = format!("kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune={commit}");
+    assert!(said.contains("module mailer is removed from 2 runtimes, more than the removal limit of 1"), "{said}");
+    assert!(said.contains(&command), "{said}");
+    arrived(&stage, "changed").await;
+    kymas(&stage, |said| said.contains("removes module mailer from 2 runtimes") && said.contains(&command)).await;
+    eventually("an Event says so", SOON, async || match events(&stage.kcp, "RemovalWaits").await {
+        found if found.iter().any(|note| note.contains("module mailer")) => Ok(()),
+        found => Err(format!("{found:?}")),
+    })
+    .await;
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    let warned: Vec<&str> = log.lines().filter(|line| line.contains("a removal waits for a confirmation")).collect();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("WARN") && warned[0].contains("kymas/one.yaml"), "{warned:?}");
+
+    stage.rests().await;
+    stage.kill().await;
+    stage.start();
+    stage.rests().await;
+    let marks = stage.marks();
+    holds("a removal that waits costs nothing", QUIET, async || match stage.requests_since(&marks) {
+        requests if requests.is_empty() => Ok(()),
+        requests => Err(format!("{requests:?}")),
+    })
+    .await;
+    assert_eq!(exist(&stage, &["mailer-a", "mailer-b"]).await, [true; 4]);
+
+    for name in stage::KYMAS {
+        stage
+            .repository
+            .write(&format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache", "mailer"]))
+            .expect("a file");
+    }
+    let reverted = stage.commit("README.md", "reverted\n");
+    source(&stage, &reverted, "Applied").await;
+    kymas(&stage, str::is_empty).await;
+
+    let commit = drop_mailer("changed again");
+    source(&stage, &commit, "RemovalUnconfirmed").await;
+    arrived(&stage, "changed again").await;
+    assert_eq!(exist(&stage, &["mailer-a", "mailer-b"]).await, [true; 4]);
+    confirm(&stage, &commit).await;
+    gone(&stage, "mailer-a").await;
+    source(&stage, &commit, "Applied").await;
+    kymas(&stage, str::is_empty).await;
+}
+
+/// One commit that deletes an object of a module in place, and changes another module.
+async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until_the_commit_is_confirmed() {
+    let stage = stage::ready(2).await;
+    patch(&stage, json!({"spec": {"removalLimit": 1}})).await;
+    let path = "modules/mailer/2.0.0/objects/objects.yaml";
+    let all = stage::module("mailer", "2.0.0", "mail").remove(1).1;
+    let documents: Vec<&str> = all.split("---\n").collect();
+    assert!(documents[1].contains("mailer-b"));
+    stage.repository.write(path, &[documents[0], documents[2]].join("---\n")).expect("a file");
+    let commit = stage.commit(CACHE, &cache("changed"));
+    let waiting = source(&stage, &commit, "RemovalUnconfirmed").await;
+    let sentence = "ConfigMap kyma-system/mailer-b of module mailer 2.0.0 is removed from 2 runtimes";
+    assert!(message(&waiting, "Applied").contains(sentence), "{waiting}");
+    arrived(&stage, "changed").await;
+    kymas(&stage, |said| said.contains("removes ConfigMap kyma-system/mailer-b of module mailer 2.0.0")).await;
+
+    stage.kill().await;
+    stage.forget();
+    stage.start();
+    stage.rests().await;
+    source(&stage, &commit, "RemovalUnconfirmed").await;
+    assert_eq!(exist(&stage, &["mailer-b"]).await, [true; 2], "a new process knows what waits");
+    confirm(&stage, &commit).await;
+    gone(&stage, "mailer-b").await;
+    source(&stage, &commit, "Applied").await;
+    kymas(&stage, str::is_empty).await;
+    assert_eq!(exist(&stage, &["mailer-a"]).await, [true; 2]);
+
+    patch(&stage, json!({"spec": {"removalLimit": 2}})).await;
+    stage.repository.write(path, documents[2]).expect("a file");
+    let commit = stage.commit("README.md", "one more object goes\n");
+    gone(&stage, "mailer-a").await;
+    source(&stage, &commit, "Applied").await;
+}
+
+/// A CustomResourceDefinition whose deletion the module allows.
+const BOX_CRD: &str = r#"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boxes.example.org, annotations: {tidegate.dev/prune: enabled}}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {kind: Box, plural: boxes, singular: box, listKind: BoxList}
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+"#;
+
+/// Only a real API server deletes custom resources with their definition.
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_resources_of_users_keep_their_definition_and_the_message_names_the_first() {
+    let mut files = stage::files(1);
+    let boxes = "modules/mailer/2.0.0/objects/boxes.yaml";
+    files.push((boxes.to_owned(), BOX_CRD.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    let skr = &stage.skrs[0];
+    let mine = |kind: &str, name: &str| json!({"apiVersion": "example.org/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}});
+    for object in [mine("Box", "mine"), mine("Thing", "mine"), mine("Thing", "other")] {
+        apply(skr, &object).await;
+    }
+
+    stage.repository.remove(boxes).expect("a file");
+    stage.commit("README.md", "the definition is no longer part of the module\n");
+    eventually("an Event says why it stays", SOON, async || match events(&stage.kcp, "Kept").await {
+        notes
+            if notes.iter().any(|note| note.ends_with("users have custom resources: Box.example.org default/mine")) =>
+        {
+            Ok(())
+        }
+        notes => Err(format!("{notes:?}")),
+    })
+    .await;
+    stage.rests().await;
+    assert!(read(skr, "CustomResourceDefinition", "", "boxes.example.org").await.is_some());
+
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
+    let name = manifest_name("one", "example.org/module/cache", "cache");
+    stage
+        .until("the Manifest says what it waits for", &stage.kcp, "Manifest", "kcp-system", &name, |manifest| {
+            manifest["status"]["lastOperation"]["operation"]
+                == "waiting for module crs deletion: Thing.example.org default/mine (and 1 more)"
+        })
+        .await;
+    assert!(read(skr, "Thing", "default", "mine").await.is_some());
+    for object in [mine("Thing", "mine"), mine("Thing", "other")] {
+        let api = api_of(skr, &object).await.expect("a kind that is served");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        api.delete(name, &DeleteParams::default()).await.expect("a delete");
+    }
+    stage.until_gone(skr, "CustomResourceDefinition", "", "things.example.org").await;
+    stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &name).await;
+    assert!(read(skr, "CustomResourceDefinition", "", "boxes.example.org").await.is_some());
 }

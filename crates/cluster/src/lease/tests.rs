@@ -78,3 +78,23 @@ fn the_default_times_are_those_of_the_lease_that_we_share() {
     let timing = Timing::default();
     assert_eq!([timing.duration, timing.renew_deadline, timing.retry_period].map(|time| time.as_secs()), [180, 120, 3]);
 }
+
+#[test]
+fn what_the_leader_says_of_its_sources_is_an_annotation_that_the_next_one_replaces() {
+    let body = |annotations: Option<Value>| match annotations {
+        Some(annotations) => json!({"metadata": {"name": "a", "annotations": annotations}}),
+        None => json!({"metadata": {"name": "a"}}),
+    };
+    let ours = |text: &str| Some(json!({annotation::LOCAL_SOURCES: text}));
+    for (before, says, after) in [
+        (None, None, None),
+        (None, Some("[1]"), ours("[1]")),
+        (ours("[1]"), Some("[2]"), ours("[2]")),
+        (ours("[1]"), None, Some(json!({}))),
+        (Some(json!({"of": "others"})), None, Some(json!({"of": "others"}))),
+    ] {
+        let mut found = body(before);
+        annotate(&mut found, says);
+        assert_eq!(found, body(after), "{says:?}");
+    }
+}

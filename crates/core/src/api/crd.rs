@@ -27,13 +27,18 @@ pub mod pattern {
     /// The name of an OCM component.
     pub const OCM_COMPONENT_NAME: &str =
         "^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$";
-    /// `https` without user or password, which belong in a Secret; or an absolute local path.
-    pub const GIT_URL: &str = r"^(https://[^/@?#\s]+(/[^?#\s]*)?|file:///[^?#]+|/.+)$";
+    /// A rule: the forms of a URL. Other rules say what is wrong with forms that are often tried.
+    pub const GIT_URL_RULE: &str = r"self.matches('^(https?://[^/]|ssh://[^/]|file:///[^/]|/.|([^/@:]+@)?[^/@:]+:/?[^/])')
+        && (self.startsWith('/') || self.startsWith('file:') || !self.matches('\\s'))";
     /// A path in a repository: relative, no `..`, no empty part.
     pub const REPOSITORY_PATH: &str =
         r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";
     /// The name of a branch or tag, without characters that git forbids.
     pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
+    /// The full name of a reference.
+    pub const GIT_FULL_REF_NAME: &str = r"^refs/[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
+    /// A gitignore pattern that excludes nothing and is no comment.
+    pub const GUARDED_PATH: &str = r"^[^!#\s\\]([^\\\n\r]*[^\s\\])?$";
     /// A commit in full. Repositories with SHA-256 cannot be read.
     pub const COMMIT: &str = "^[0-9a-f]{40}$";
     /// A duration of whole hours, minutes and seconds.

@@ -30,12 +30,38 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSourceSpec {
-    /// `https://…`, or a local path if the daemon allows it.
-    #[schemars(regex(pattern = pattern::GIT_URL), length(min = 1, max = 2048))]
+    /// `https://…`, `ssh://…` or `user@host:path`; a local path if the daemon allows it.
+    #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
+        {
+            "rule": "!self.startsWith('http://')",
+            "message": "http:// is not encrypted: use https:// or ssh://",
+        },
+        {
+            "rule": "!self.matches('^https://[^/]*@')",
+            "message": "user name and password belong in a Secret: name it in spec.secretRef",
+        },
+        {
+            "rule": "!self.matches('^(ssh://[^/]*|[^/@:]+):[^/:]*@')",
+            "message": "an ssh URL must not contain a password: add the private key to a Secret as identity",
+        },
+        {
+            "rule": "!self.matches('^ssh://([^/@]*@)?[^/@:\\\\[]+:[^/@]*[^0-9/@][^/@]*(/|$)')",
+            "message": "an ssh:// URL has a slash after the host, and a colon only before a port: use \
+                        ssh://git@host/path, or git@host:path without a scheme",
+        },
+        {
+            "rule": "self.startsWith('/') || !self.matches('[?#]')",
+            "message": "a repository URL must not contain ? or #",
+        },
+        {
+            "rule": pattern::GIT_URL_RULE,
+            "message": "supported are https://host/path, ssh://user@host/path, user@host:path, and file:///path or \
+                        /path if the daemon allows it",
+        },
+    ]))]
     pub url: String,
-    /// The reference to follow. Default: the branch `main`.
+    /// The reference to follow. Default: the default branch of the repository.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = {"branch": "main"}))]
     pub reference: Option<GitRef>,
     /// Folders and files with definitions. Default: the whole repository.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,9 +95,17 @@ pub struct GitSourceSpec {
         )
     )]
     pub timeout: Option<String>,
-    /// Secret with `username` and `password`, or `bearerToken`, and `ca.crt`.
+    /// Secret with the credentials. For `https`: `username` and `password`, or `bearerToken`; `ca.crt`; `tls.crt` and
+    /// `tls.key`. For `ssh`: `identity`, its `password`, and `known_hosts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
+    /// Secret with the HTTP proxy for an `https` URL: `address`; `username` and `password`; `noProxy`. Default: the
+    /// proxy of the daemon's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<SecretRef>,
+    /// Which signatures a revision needs. A revision without them is not used, and the active one stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
     /// Folder of template overrides in this repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
@@ -103,21 +137,30 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"objects": 50, "percent": 10}))]
     pub prune_limit: Option<PruneLimit>,
+    /// From how many runtimes one commit may remove a module, or objects of a version that stays installed, without
+    /// confirmation. 0: none. Default: max(5, min(50, 10 %)) of the runtimes with the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub removal_limit: Option<i32>,
     /// What happens to the objects if the GitSource is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: Option<DeletionPolicy>,
+    /// Accepts deliveries of the git host at `/hooks/<namespace>/<name>`, so that a push is fetched at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<Receiver>,
     /// Suspends this source: no fetch, apply or prune.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
     pub suspend: bool,
 }
 
-/// The reference to follow: exactly one of the three.
+/// The reference to follow: at most one. Default: the default branch of the repository.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "[has(self.branch), has(self.tag), has(self.commit)].filter(given, given).size() == 1",
-    "message": "exactly one of branch, tag or commit must be set",
+    "rule": "[has(self.branch), has(self.tag), has(self.semver), has(self.name), has(self.commit)]\
+             .filter(given, given).size() <= 1",
+    "message": "at most one of branch, tag, semver, name and commit may be set",
 }]))]
 pub struct GitRef {
     /// Branch.
@@ -128,6 +171,15 @@ pub struct GitRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::GIT_REF_NAME), length(min = 1, max = 255))]
     pub tag: Option<String>,
+    /// Range of versions, for example `^1.2` or `>=1.0.0 <2.0.0`: the tag with the highest version in it. Versions with
+    /// a pre-release count if a bound has one, for example `>=1.0.0-0`. A tag may begin with `v`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub semver: Option<String>,
+    /// Any reference by its full name, for example `refs/pull/42/head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::GIT_FULL_REF_NAME), length(min = 6, max = 255))]
+    pub name: Option<String>,
     /// Commit, in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::COMMIT))]
@@ -140,6 +192,57 @@ pub struct SecretRef {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+}
+
+/// Where deliveries of the git host come in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Receiver {
+    /// Secret with `token`, which the git host knows as well, and `previousToken` while the token is rotated.
+    pub secret_ref: SecretRef,
+}
+
+/// Which signatures a revision needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verify {
+    /// What must be signed: the commit, the annotated tag of `ref.tag`, or both.
+    #[serde(default)]
+    pub mode: VerifyMode,
+    /// Secret with the trusted keys: armored OpenPGP public keys under any name, and `allowed_signers` of SSH.
+    pub secret_ref: SecretRef,
+    /// Who may sign changes of which files. Each commit since the active revision is checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 100),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"])
+    )]
+    pub paths: Vec<VerifyPath>,
+}
+
+/// What must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum VerifyMode {
+    /// The commit.
+    #[default]
+    Head,
+    /// The annotated tag that `ref.tag` names.
+    Tag,
+    /// Both. Also a value that this version does not know.
+    TagAndHead,
+}
+
+tolerant!(VerifyMode, TagAndHead, { "Head" => Head, "Tag" => Tag });
+
+/// Who may sign changes of some files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerifyPath {
+    /// The files, as a gitignore pattern, for example `landscapes/prod/**`.
+    #[schemars(regex(pattern = pattern::GUARDED_PATH), length(min = 1, max = 1024))]
+    pub path: String,
+    /// Who may sign: a name of the key (a mail address, a principal), or its fingerprint.
+    #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 256)))]
+    pub signers: Vec<String>,
 }
 
 /// What a source may declare. An empty list allows everything.
@@ -214,7 +317,7 @@ pub struct GitSourceStatus {
     /// Generation that the status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Fetched`, `Applied`.
+    /// `Ready`, `Fetched`, `Applied`; `Received` with a receiver, `Verified` with `verify`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
@@ -224,6 +327,9 @@ pub struct GitSourceStatus {
     /// The last commit without held back definitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<String>,
+    /// The last revision whose signatures were verified. Later commits are checked from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_revision: Option<String>,
     /// Last handled value of annotation `tidegate.dev/reconcile-requested-at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,

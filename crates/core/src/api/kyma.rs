@@ -24,10 +24,16 @@ use super::{
     status = "KymaStatus",
     printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
     printcolumn(
+        json_path = r#".status.conditions[?(@.type=="tidegate.dev/ModuleCount")].message"#,
+        name = "Modules",
+        type_ = "string"
+    ),
+    printcolumn(
         json_path = r#".status.conditions[?(@.type=="tidegate.dev/Watch")].reason"#,
         name = "Watch",
         type_ = "string"
     ),
+    printcolumn(json_path = r".metadata.annotations.tidegate\.dev/suspended", name = "Suspended", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

@@ -1,5 +1,7 @@
 //! Manifest: one module in one runtime.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,18 @@ use super::{
     namespaced,
     status = "ManifestStatus",
     printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
+    printcolumn(
+        json_path = r".metadata.labels.operator\.kyma-project\.io/module-name",
+        name = "Module",
+        type_ = "string"
+    ),
+    printcolumn(json_path = ".spec.version", name = "Version", type_ = "string"),
+    printcolumn(
+        json_path = r".metadata.labels.operator\.kyma-project\.io/channel",
+        name = "Channel",
+        type_ = "string"
+    ),
+    printcolumn(json_path = ".status.lastOperation.operation", name = "Message", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

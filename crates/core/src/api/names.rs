@@ -99,6 +99,11 @@ pub mod annotation {
     pub const MODULES_FROM: &str = "tidegate.dev/modules-from";
     /// Requests a reconcile now.
     pub const RECONCILE_REQUESTED_AT: &str = "tidegate.dev/reconcile-requested-at";
+    /// On the Lease of the leader: the state of its sources of the command line, which are no objects in KCP, as JSON.
+    pub const LOCAL_SOURCES: &str = "tidegate.dev/local-sources";
+    /// Who suspended a GitSource, a Kyma or a rollout, since when and why: `by <user> since <time>: <reason>`.
+    /// `tidegate suspend` sets it. It says, and suspends nothing.
+    pub const SUSPENDED: &str = "tidegate.dev/suspended";
     /// Confirms the prunes in the status, for one commit.
     pub const CONFIRM_PRUNE: &str = "tidegate.dev/confirm-prune";
     /// `true` on a CustomResourceDefinition of ours or a namespace that is being deleted: its deletion is meant, so the

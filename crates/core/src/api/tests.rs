@@ -92,7 +92,7 @@ fn git_sources_survive_the_types() {
             "timeout": "60s", "secretRef": {"name": "a"}, "templates": "templates", "ignore": ["**/testdata/**"],
             "allow": {"kinds": ["Kyma"], "namespaces": ["kcp-system"], "names": ["dev-*"]}, "onError": "RefuseRevision",
             "allowRewrite": true, "strict": true, "prune": false, "pruneLimit": {"objects": 1, "percent": 2},
-            "deletionPolicy": "Delete", "suspend": true},
+            "removalLimit": 3, "deletionPolicy": "Delete", "receiver": {"secretRef": {"name": "b"}}, "suspend": true},
         "status": {"observedGeneration": 1, "conditions": [condition()], "attemptedRevision": "a", "appliedRevision": "b",
             "lastHandledReconcileAt": "c", "counts": {"applied": 1, "withheld": 2, "toPrune": 3},
             "withheld": [{"kind": "Kyma", "namespace": "a", "name": "b", "path": "c", "line": 1, "message": "d"}],

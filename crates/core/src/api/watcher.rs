@@ -1,5 +1,7 @@
 //! Watcher: which changes in runtimes are reported to which service in KCP.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
@@ -20,6 +22,12 @@ use super::{
     plural = "watchers",
     namespaced,
     status = "WatcherStatus",
+    printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
+    printcolumn(
+        json_path = r#".status.conditions[?(@.type=="tidegate.dev/Route")].message"#,
+        name = "Reason",
+        type_ = "string"
+    ),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"

@@ -38,11 +38,33 @@ fn conditions_are_sorted_by_type() {
 }
 
 #[test]
-fn the_applied_digest_counts_only_while_it_is_true() {
+fn a_recorded_digest_is_in_the_reason_and_counts_only_while_it_is_true() {
+    let digest = Digest::of_bytes(b"a");
     let mut conditions = Vec::new();
-    assert_eq!(message(&conditions, APPLIED), None);
-    set(&mut conditions, APPLIED, Status::True, APPLIED_REASON, "abc", None, &at(1));
-    assert_eq!(message(&conditions, APPLIED), Some("abc"));
-    set(&mut conditions, APPLIED, Status::False, APPLIED_REASON, "abc", None, &at(1));
-    assert_eq!(message(&conditions, APPLIED), None);
+    assert_eq!(recorded(&conditions, APPLIED), None);
+    assert!(record(&mut conditions, APPLIED, &digest, "all is applied", None, &at(1)));
+    assert_eq!(conditions[0].message, "all is applied");
+    assert_eq!(recorded(&conditions, APPLIED), Some(digest.to_string().as_str()));
+    assert!(!record(&mut conditions, APPLIED, &digest, "all is applied", None, &at(2)));
+    conditions[0].status = "False".to_owned();
+    assert_eq!(recorded(&conditions, APPLIED), None);
+}
+
+#[test]
+fn what_an_earlier_version_recorded_in_a_message_stays_until_it_changes() {
+    let (digest, other) = (Digest::of_bytes(b"a"), Digest::of_bytes(b"b"));
+    for (tail, message, stays) in [
+        ("", "all is applied", true),
+        (" as admin", "all is applied as admin", true),
+        (" as admin", "all is applied as another", false),
+    ] {
+        let mut conditions = Vec::new();
+        let written = format!("{digest}{tail}");
+        set(&mut conditions, APPLIED, Status::True, APPLIED_REASON, &written, None, &at(1));
+        assert_eq!(recorded(&conditions, APPLIED), Some(digest.to_string().as_str()), "{tail}");
+        assert_eq!(record(&mut conditions, APPLIED, &digest, message, None, &at(2)), !stays, "{tail}");
+        assert_eq!(conditions[0].message, if stays { written.as_str() } else { message });
+        assert!(record(&mut conditions, APPLIED, &other, message, None, &at(3)));
+        assert_eq!((conditions[0].message.as_str(), &*conditions[0].reason), (message, &*format!("Applied:{other}")));
+    }
 }

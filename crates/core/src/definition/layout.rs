@@ -7,7 +7,7 @@ use super::{code, kinds::Found};
 use crate::{
     diagnostic::{Diagnostic, Place},
     snapshot::{File, Snapshot, is_below_any},
-    yaml::Node,
+    yaml::{self, Node},
 };
 
 /// The file that makes a folder a Helm chart.
@@ -62,8 +62,13 @@ pub(super) fn of_charts(charts: &BTreeSet<&str>) -> Vec<Diagnostic> {
     let is_outer = |chart: &&&str| chart.is_empty() || !is_below_any(&parent(chart), charts);
     let diagnostic = |chart: &&str| {
         let path = if chart.is_empty() { CHART.to_owned() } else { format!("{chart}/{CHART}") };
+        let folder = if chart.is_empty() { "." } else { chart };
         Diagnostic::error(code::CHART, "this folder is a Helm chart, and Tidegate renders no charts")
-            .hint("commit the output of `helm template`, or name the folder in `ignore`")
+            .hint(format!(
+                "name the folder in `ignore`, and commit its objects: `helm template NAME {} > objects.yaml`; a \
+                 pipeline can do it, see examples/ci/render-github.yaml",
+                yaml::short(folder)
+            ))
             .at(Place::file(&path))
     };
     charts.iter().filter(is_outer).map(diagnostic).collect()

@@ -262,8 +262,12 @@ impl Others {
 
 /// Reads the objects of a module from its YAML and JSON files, which must be in path order.
 ///
-/// Every document must be an object with `apiVersion`, `kind` and a name, or a list of such objects.
-/// Only kustomization files are skipped. Fails with the first error.
+/// Every document must be an object with `apiVersion`, `kind` and a name, or a list of such objects. Only kustomization
+/// files are skipped.
+///
+/// # Errors
+///
+/// Fails with the first error.
 pub fn module_objects<'a>(
     tree: Oid,
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
@@ -276,8 +280,12 @@ pub fn module_objects<'a>(
 
 /// Reads the objects of a module from the YAML of a layer, and replaces images in them.
 ///
-/// As [`module_objects`]. Fails with the first error, whose place is in a file `raw-manifest.yaml`, or if there is no
-/// object: a layer that lost its content must not look like a module without objects.
+/// As [`module_objects`].
+///
+/// # Errors
+///
+/// Fails with the first error, whose place is in a file `raw-manifest.yaml`, or if there is no object: a layer that
+/// lost its content must not look like a module without objects.
 pub fn layer_objects(
     layer: Layer,
     images: &[String],
@@ -376,7 +384,12 @@ fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
          as written",
         yaml::short(&entry.key)
     );
-    let hint = "commit the output of `kustomize build`";
+    let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    let hint = format!(
+        "move it out of the module path, name its folder in `ignore`, and commit its objects: `kustomize build {} > \
+         objects.yaml`; a pipeline can do it, see examples/ci/render-github.yaml",
+        yaml::short(folder)
+    );
     let place = Place::at(path, entry.key_line, entry.key_column);
     Some(Diagnostic::warning(code::KUSTOMIZATION, message).hint(hint).at(place))
 }

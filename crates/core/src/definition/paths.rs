@@ -5,7 +5,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::{Options, code};
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
-    snapshot::{Snapshot, is_below, is_definition_name},
+    snapshot::{Snapshot, is_below, is_definition_name, is_hidden},
     yaml,
 };
 
@@ -55,7 +55,10 @@ impl Selection {
     pub(super) fn covers(&self, path: &str) -> bool {
         let selected = self.paths.is_empty() || self.paths.iter().any(|folder| is_below(path, folder));
         let is_template = self.templates.as_deref().is_some_and(|folder| is_below(path, folder));
-        selected && !is_template && !self.ignore.matched_path_or_any_parents(path, false).is_ignore()
+        selected
+            && !is_template
+            && !is_hidden(path)
+            && !self.ignore.matched_path_or_any_parents(path, false).is_ignore()
     }
 
     /// Whether a file at this path is read for definitions.

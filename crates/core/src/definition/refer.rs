@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     api::{
+        ModuleReleaseMeta,
         names::{DEPLOYER, annotation},
         shared::Manager,
     },
@@ -583,6 +584,15 @@ impl Channels {
         let channels = release.pointer("/spec/channels").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let name = |entry: &Value| entry.get("channel").and_then(Value::as_str).map(str::to_owned);
         Channels::Known(channels.iter().filter_map(name).collect())
+    }
+}
+
+impl From<&ModuleReleaseMeta> for Channels {
+    fn from(release: &ModuleReleaseMeta) -> Channels {
+        match release.spec.mandatory {
+            Some(_) => Channels::Mandatory,
+            None => Channels::Known(release.spec.channels.iter().map(|channel| channel.channel.clone()).collect()),
+        }
     }
 }
 

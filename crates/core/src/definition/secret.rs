@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 use serde_json::Value;
 
 use super::{Kind, code};
-use crate::{api, diagnostic::Diagnostic, snapshot::Snapshot, yaml};
+use crate::{api, diagnostic::Diagnostic, secret, snapshot::Snapshot, yaml};
 
 /// Replaces what is hidden.
 const HIDDEN: &str = "…";
@@ -23,15 +23,40 @@ static FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     fields
 });
 
-/// Whether a text contains the word `secret`, in any case. Checks the text and not the parsed
-/// objects, because an invalid file has none. False positives are acceptable; false negatives are
-/// not.
+/// Whether a text may contain a Secret: it contains the word `secret` or the field `stringData`, in any case, or a
+/// document with `data` whose kind is missing or misspelt. Checks the text and not the parsed objects, because an
+/// invalid file has none. False positives are acceptable; false negatives are not.
 pub fn mentions_secret(text: &str) -> bool {
-    const WORD: &str = "secret";
     let text = text.to_ascii_lowercase();
-    text.match_indices(WORD).any(|(start, _)| {
+    let mut documents = text.split("\n---");
+    words(&text, "secret").next().is_some() || text.contains("stringdata") || documents.any(is_disguised)
+}
+
+/// Whether a document in lower case has `data`, and no kind that says what it is.
+fn is_disguised(document: &str) -> bool {
+    let api_versions = || fields(document, "apiversion");
+    let is_core = !api_versions().any(|version| version.contains('/'));
+    let api_version = if is_core { None } else { Some("/") };
+    let mut kinds = fields(document, "kind").peekable();
+    fields(document, "data").next().is_some()
+        && (kinds.peek().is_none() || kinds.any(|kind| secret::may_be_kind(api_version, Some(kind))))
+}
+
+/// The values of a field in a text that need not be YAML, each up to the end of its line or the next comma.
+fn fields<'a>(text: &'a str, field: &'a str) -> impl Iterator<Item = &'a str> {
+    words(text, field).filter_map(move |start| {
+        let rest = text[start + field.len()..].trim_start_matches(['"', '\'']).trim_start_matches([' ', '\t']);
+        let value = rest.strip_prefix(':')?;
+        let end = value.find(['\n', ',', '}', '#']).unwrap_or(value.len());
+        Some(value[..end].trim().trim_matches(['"', '\'']))
+    })
+}
+
+/// Where a text contains this word, as a word of its own.
+fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
+    text.match_indices(word).map(|(start, _)| start).filter(move |start| {
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-        !is_word(text[..start].chars().next_back()) && !is_word(text[start + WORD.len()..].chars().next())
+        !is_word(text[..*start].chars().next_back()) && !is_word(text[start + word.len()..].chars().next())
     })
 }
 
@@ -94,6 +119,28 @@ fn collect(value: &Value, fields: &mut BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_may_hold_a_secret_is_recognised() {
+        let rows = [
+            ("kind: Secret\n", true),
+            ("{\"kind\":\"secret\"}", true),
+            ("apiVersion: v1\nkind: Secert\ndata:\n  a: [\n", true),
+            ("apiVersion: example.org/v1\n\"kind\" : 'Secrte' # mine\ndata: {a: b}\n", true),
+            ("apiVersion: v1\ndata:\n  a: aHVudGVyMg==\n", true),
+            ("apiVersion: v1\nkind:\ndata:\n  a: aHVudGVyMg==\n", true),
+            ("apiVersion: v1\nkind: Credentials\ndata:\n  a: aHVudGVyMg==\n", true),
+            ("stringData: {a: b}\n", true),
+            ("kind: ConfigMap\ndata: {a: b}\n---\nkind: Sceret\ndata: {a: b}\n", true),
+            ("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", false),
+            ("apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nspec: {data: {a: b}}\n", false),
+            ("kind: Role\nrules: [{resources: [secretstores]}]\n", false),
+            ("a: [", false),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(mentions_secret(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn nothing_that_stands_in_the_file_is_quoted() {

@@ -22,11 +22,12 @@ use crate::{
     name::Key,
     object::{Digest, Object},
     revision::Oid,
+    secret,
     yaml::Positions,
 };
 
 /// The header of every stored cache. It changes with the format.
-const MAGIC: &[u8; 8] = b"tgdefs01";
+const MAGIC: &[u8; 8] = b"tgdefs02";
 /// Words that a text contains if it may belong to a Secret, however deeply nested.
 const SECRET: &str = "Secret";
 
@@ -139,6 +140,8 @@ fn mentions_secret(value: &Value) -> bool {
         Value::Object(map) => {
             let is_called = |kind: &str| kind.trim().eq_ignore_ascii_case(SECRET);
             map.get("kind").and_then(Value::as_str).is_some_and(is_called)
+                || secret::has_string_data(map)
+                || secret::is_disguised(map, false)
                 || map.iter().any(|(key, value)| key.contains(SECRET) || mentions_secret(value))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,

@@ -38,6 +38,8 @@ pub(super) enum Refusal {
     OwnedBy { owner: Key, read: bool },
     /// The object exists without Tidegate's ownership label.
     Foreign { managers: Vec<String> },
+    /// Its source no longer declares the object, but has applied other content. `None` if that source is gone.
+    OtherContent { owner: Option<Key> },
     /// Another tool manages the object.
     Tool(OtherTool),
 }
@@ -68,14 +70,14 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
         Some(label) if &**label == situation.label => ours(live, declared),
         Some(label) => match situation.others.get(&**label) {
             // The ownership label of a deleted GitSource no longer protects an object.
-            None => Claim::Apply(Why::Moved),
+            None => moved(live, declared, None),
             Some(Other { key, declares: None, .. }) => {
                 Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: false })
             }
             Some(Other { key, declares: Some(ids), .. }) if ids.contains(id) => {
                 Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: true })
             }
-            Some(_) => Claim::Apply(Why::Moved),
+            Some(Other { key, .. }) => moved(live, declared, Some(key)),
         },
         None => unmarked(live, declared),
     }
@@ -84,9 +86,20 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
 fn ours(live: &Live, declared: &Declared) -> Claim {
     let equal = live.digest.as_ref() == Some(&declared.digest);
     match (equal, live.drifted) {
+        (true, false) if live.displaced => Claim::Apply(Why::Displaced),
         (true, false) => Claim::Equal,
         (true, true) => Claim::Apply(Why::Drifted),
         (false, _) => Claim::Apply(Why::Changed),
+    }
+}
+
+/// An object that its source no longer declares. With other content, the change of its owner would change runtimes
+/// although neither commit shows that.
+fn moved(live: &Live, declared: &Declared, owner: Option<&Key>) -> Claim {
+    if live.same_content || declared.adopt {
+        Claim::Apply(Why::Moved)
+    } else {
+        Claim::Refused(Refusal::OtherContent { owner: owner.cloned() })
     }
 }
 
@@ -230,6 +243,20 @@ impl Refusal {
                     ),
                 )
                 .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))
+            }
+            Refusal::OtherContent { owner } => {
+                let owner = match owner {
+                    Some(owner) => format!("GitSource {owner}, which no longer declares it"),
+                    None => "a GitSource that no longer exists".to_owned(),
+                };
+                Diagnostic::error(
+                    code::OTHER_CONTENT,
+                    format!("{object} is owned by {owner}, and differs from this definition"),
+                )
+                .hint(format!(
+                    "to take it over with this content, annotate the definition with `{}: \"true\"`",
+                    annotation::ADOPT
+                ))
             }
             Refusal::Tool(tool) => Diagnostic::error(
                 tool.code(),

@@ -9,8 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{Decision, Id, OtherTool, Situation, code, text};
-use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
+use super::{Decision, Id, OtherTool, Policy, Situation, code, text};
+use crate::{
+    api::{names::annotation, shared::ObjectMeta},
+    definition::Kind,
+    diagnostic::Diagnostic,
+    name::Key,
+    plan,
+    revision::Oid,
+};
 
 /// A module in a runtime, according to its Manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +28,32 @@ pub struct Installed {
     pub module: String,
     /// Its version.
     pub version: String,
+    /// What it is to its runtime.
+    pub standing: Standing,
+}
+
+/// What an installed module is to its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// The Kyma selects it.
+    Selected,
+    /// Every runtime has it.
+    Mandatory,
+    /// It is being removed.
+    Leaving,
+}
+
+impl Standing {
+    /// What the module of a Manifest is to its runtime.
+    pub fn from_manifest(manifest: &ObjectMeta) -> Standing {
+        if manifest.deletion_timestamp.is_some() {
+            Standing::Leaving
+        } else if plan::is_mandatory(manifest) {
+            Standing::Mandatory
+        } else {
+            Standing::Selected
+        }
+    }
 }
 
 /// What a runtime loses by a prune.
@@ -63,7 +96,7 @@ pub enum Wait {
 /// A prune of fewer objects never exceeds the limit: a small source must be able to lose a file.
 const LIMIT_MIN: usize = 5;
 /// Maximum number of runtimes or objects that a diagnostic names. It only counts the rest.
-const NAMED_MAX: usize = 10;
+pub(super) const NAMED_MAX: usize = 10;
 
 /// Sorts the objects that the source no longer declares into `prune` and `waiting`.
 pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Decision) {
@@ -91,7 +124,7 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
         };
         decision.waiting.insert(id, wait);
     }
-    let limit = limit(situation, declared);
+    let limit = limit(situation.policy, declared);
     if limit < unasked.len() && !confirmed {
         let found = unasked.len();
         decision.waiting.extend(unasked.into_iter().map(|id| (id, Wait::Limit { found, limit })));
@@ -148,7 +181,7 @@ fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
 /// The losses of runtimes for each pruned object. Each installed module depends on three objects.
 fn losses(installed: &[Installed]) -> BTreeMap<Id, BTreeSet<Loss>> {
     let mut losses: BTreeMap<Id, BTreeSet<Loss>> = BTreeMap::new();
-    for Installed { runtime, module, version } in installed {
+    for Installed { runtime, module, version, .. } in installed {
         let template = format!("{module}-{version}");
         for id in [
             (Kind::Kyma, runtime.clone()),
@@ -163,14 +196,50 @@ fn losses(installed: &[Installed]) -> BTreeMap<Id, BTreeSet<Loss>> {
 }
 
 /// Maximum number of objects that are pruned without a confirmation.
-pub(super) fn limit(situation: &Situation<'_>, declared: usize) -> usize {
-    let share = declared * situation.policy.limit_percent / 100;
-    situation.policy.limit_objects.min(share).max(LIMIT_MIN)
+pub(super) fn limit(policy: &Policy, declared: usize) -> usize {
+    let share = declared * policy.limit_percent / 100;
+    policy.limit_objects.min(share).max(LIMIT_MIN)
+}
+
+/// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and
+/// the command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the last commit.
+pub fn unconfirmed_end(
+    source: &Key,
+    commit: Option<Oid>,
+    objects: &BTreeSet<Id>,
+    installed: &[Installed],
+    policy: &Policy,
+) -> Option<String> {
+    if confirms(policy, commit) {
+        return None;
+    }
+    let mut losses = losses(installed);
+    let losses_of = |id: &Id| (id.clone(), losses.remove(id).unwrap_or_default().into_iter().collect::<Vec<Loss>>());
+    let with_losses: Vec<(Id, Vec<Loss>)> = objects.iter().rev().map(losses_of).collect();
+    let dangerous: Vec<&(Id, Vec<Loss>)> =
+        with_losses.iter().filter(|(id, losses)| needs_confirmation(id.0, losses)).collect();
+    let limit = limit(policy, objects.len());
+    if dangerous.is_empty() && objects.len() <= limit {
+        return None;
+    }
+    let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
+    let commit = commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
+    let named: String = named.collect();
+    let command = confirm_command(source, &commit);
+    Some(format!(
+        "spec.deletionPolicy is Delete, and the deletion of {} objects needs a confirmation: {named}to delete them, run \
+         `{command}`; to keep them, set spec.deletionPolicy to Orphan",
+        objects.len()
+    ))
 }
 
 /// A confirmation is valid for one commit: removals by a later commit need a new one.
-fn is_confirmed(situation: &Situation<'_>) -> bool {
-    match (&situation.policy.confirmed, situation.commit) {
+pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
+    confirms(situation.policy, situation.commit)
+}
+
+fn confirms(policy: &Policy, commit: Option<Oid>) -> bool {
+    match (&policy.confirmed, commit) {
         (Some(text), Some(commit)) => {
             let commit = commit.to_string();
             *text == commit || text.strip_suffix(&commit).is_some_and(|name| name.ends_with("@sha1:"))
@@ -180,7 +249,7 @@ fn is_confirmed(situation: &Situation<'_>) -> bool {
     }
 }
 
-/// The command that confirms the waiting prunes.
+/// The command that confirms the prunes and removals that wait.
 pub fn confirm_command(source: &Key, commit: &str) -> String {
     format!(
         "kubectl annotate gitsource -n {} {} {}={commit} --overwrite",
@@ -192,8 +261,7 @@ pub fn confirm_command(source: &Key, commit: &str) -> String {
 
 /// One diagnostic for each object that a user must confirm, and one for each other reason to wait.
 fn report(situation: &Situation<'_>, decision: &mut Decision) {
-    let commit = situation.commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
-    let command = confirm_command(situation.source, &commit);
+    let command = confirm_command(situation.source, &situation.revision());
     let mut limited = None;
     let mut unread: BTreeMap<&Key, usize> = BTreeMap::new();
     let mut diagnostics = Vec::new();

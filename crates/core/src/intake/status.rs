@@ -1,14 +1,14 @@
 //! The status of a GitSource: computed once per pass from its findings.
 //!
-//! The conditions are `Ready`, `Fetched` and `Applied`. `Stalled` is added if only a new revision
-//! or a user can help, so that tools with kstatus rules distinguish waiting from failure. The
-//! status never contains text from a remote.
+//! The conditions are `Ready`, `Fetched` and `Applied`, and `Received` if the source has a receiver.
+//! `Stalled` is added if only a new revision or a user can help, so that tools with kstatus rules
+//! distinguish waiting from failure. The status never contains text from a remote.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Id, Wait, code, prune::confirm_command, text};
+use super::{Decision, HeldFor, Id, Wait, code, prune::confirm_command, text};
 use crate::{
     api::{
         GitSource,
@@ -17,6 +17,7 @@ use crate::{
     },
     conditions::{self, Status},
     diagnostic::{Diagnostic, Diagnostics, Severity},
+    landscape,
     name::Key,
     revision::Revision,
     status::seconds,
@@ -28,8 +29,14 @@ pub const READY: &str = "Ready";
 pub const FETCHED: &str = "Fetched";
 /// Whether all declared objects of the revision are in KCP.
 pub const APPLIED: &str = "Applied";
+/// Whether the signatures of the last read revision are those that the GitSource asks for.
+pub const VERIFIED: &str = "Verified";
 /// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
+/// Whether deliveries of the git host arrive. It takes no part in `Ready`: without them, polling finds each push.
+pub const RECEIVED: &str = "Received";
+/// Reason of [`READY`] of a suspended source.
+pub const SUSPENDED: &str = "Suspended";
 /// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
 /// when nothing is left to prune, so that a restart does not forget that a change needs a
 /// confirmation.
@@ -37,6 +44,10 @@ pub const SCOPE: &str = "tidegate.dev/Scope";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
+
+/// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and
+/// [`APPLIED`] have the whole message.
+pub const READY_CHARS_MAX: usize = 200;
 
 /// The result of the last attempt to read the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +65,59 @@ pub enum Fetched {
         /// A retry cannot help.
         stalled: bool,
     },
+    /// The revision was read, and is not used: its signatures are not those that the GitSource asks for. The last good
+    /// revision stays active.
+    Unverified {
+        /// The revision.
+        revision: Revision,
+        /// Static, PascalCase.
+        reason: &'static str,
+        /// One sentence.
+        message: String,
+    },
 }
+
+/// What is known of the signatures of the active revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust<'a> {
+    /// The GitSource asks for none.
+    #[default]
+    NotAsked,
+    /// This process has not verified a revision. What an earlier one has found stays in the status.
+    Unknown,
+    /// A revision is verified.
+    Verified {
+        /// The revision.
+        revision: &'a Revision,
+        /// Who signed it.
+        by: &'a str,
+    },
+}
+
+/// What a process knows of the deliveries of a source's git host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Receiving {
+    /// The source has no receiver.
+    #[default]
+    Off,
+    /// No delivery has named the source since this process began.
+    Waiting,
+    /// When the last delivery came that named the source.
+    Delivered(Timestamp),
+    /// No delivery announced this revision: polling found it.
+    Missed {
+        /// The revision.
+        revision: String,
+    },
+    /// The Secret of the receiver cannot be used, so every delivery is refused: one sentence.
+    Unusable(String),
+}
+
+/// Reason of [`RECEIVED`] if the Secret of the receiver cannot be used.
+const HOOK_SECRET: &str = "HookSecret";
+/// How long a time in [`RECEIVED`] stays if nothing else in the status changes: a storm of deliveries then costs one
+/// write a minute at most.
+const RECEIVED_WRITTEN: SignedDuration = SignedDuration::from_secs(60);
 
 /// What a source with overrides of templates holds up until this process has read it.
 pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templates (spec.templates) wait for it";
@@ -85,6 +148,8 @@ pub struct Withheld {
 pub struct Pass<'a> {
     /// The result of the read.
     pub fetched: &'a Fetched,
+    /// What is known of the signatures.
+    pub trust: Trust<'a>,
     /// The last read revision.
     pub attempted: Option<&'a Revision>,
     /// The active revision: the last read one, unless it is refused or could not be read.
@@ -99,10 +164,14 @@ pub struct Pass<'a> {
     pub withheld: &'a [Withheld],
     /// The diagnostics of the revision, without those of the decision.
     pub diagnostics: &'a Diagnostics,
+    /// Warnings about the source itself.
+    pub remarks: &'a Diagnostics,
     /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
     /// The value of the annotation with which a user requested the last fetch that ended.
     pub handled: Option<&'a str>,
+    /// The deliveries of the git host.
+    pub receiving: &'a Receiving,
     /// Digest of URL, ref and paths.
     pub scope: &'a str,
     /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
@@ -111,7 +180,17 @@ pub struct Pass<'a> {
 
 /// The status after a pass.
 pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
+    let mut status = without_deliveries(source, pass, now);
+    let is_written = source.status.as_ref() != Some(&status);
+    set_received(&mut status.conditions, source, pass.receiving, is_written, now);
+    status
+}
+
+/// The status after a pass, with the former condition about deliveries.
+fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
     let now = seconds(now);
+    let mut found = pass.diagnostics.clone();
+    found.extend(undelivered(source, pass.receiving));
     let before = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     let mut status = GitSourceStatus {
@@ -120,21 +199,42 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
         attempted_revision: pass.attempted.map(ToString::to_string).or(before.attempted_revision),
         ..GitSourceStatus::default()
     };
+    if let Fetched::Unverified { revision, .. } = pass.fetched {
+        status.attempted_revision = Some(revision.to_string());
+    }
+    status.verified_revision = match pass.trust {
+        Trust::NotAsked => None,
+        Trust::Unknown => before.verified_revision,
+        Trust::Verified { revision, .. } => Some(revision.to_string()),
+    };
     let fetched = fetched(source, pass);
+    let verified = verified(pass);
     let applied = applied(source, pass);
     let mut all = before.conditions;
+    if pass.trust == Trust::NotAsked {
+        conditions::remove(&mut all, VERIFIED);
+    }
     let mut set = |type_: &str, verdict: &Verdict| {
         let status = Status::from(verdict.holds);
         conditions::set(&mut all, type_, status, verdict.reason, &verdict.message, generation, &Time(now));
     };
     set(FETCHED, &fetched);
+    if let Some(verified) = &verified {
+        set(VERIFIED, verified);
+    }
     if let Some(applied) = &applied {
         set(APPLIED, applied);
     }
-    let ready = if fetched.holds { applied.as_ref().unwrap_or(&fetched) } else { &fetched };
-    set(READY, ready);
+    let verified = verified.as_ref().filter(|verified| !verified.holds);
+    let ready = match (fetched.holds, verified) {
+        (false, _) => &fetched,
+        (true, Some(verified)) => verified,
+        (true, None) => applied.as_ref().unwrap_or(&fetched),
+    };
+    let ready = Verdict { message: ready.brief(), ..ready.clone() };
+    set(READY, &ready);
     if ready.stalled {
-        set(STALLED, &Verdict { holds: true, ..ready.clone() });
+        set(STALLED, &Verdict { holds: true, ..ready });
     } else {
         conditions::remove(&mut all, STALLED);
     }
@@ -144,17 +244,18 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
     let Some(decision) = pass.decision else {
         status.applied_revision = before.applied_revision;
         status.counts = before.counts;
-        status.diagnostics = entries(pass.diagnostics.clone());
+        found.append(pass.remarks.clone());
+        status.diagnostics = entries(found);
         return status;
     };
     let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
     status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
     status.withheld = withheld(pass, decision);
-    let mut diagnostics = pass.diagnostics.clone();
-    diagnostics.append(decision.diagnostics.clone());
-    diagnostics.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
-    status.diagnostics = entries(diagnostics);
+    found.append(decision.diagnostics.clone());
+    found.append(pass.remarks.clone());
+    found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
+    status.diagnostics = entries(found);
     status
 }
 
@@ -165,13 +266,16 @@ pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSource
     let generation = source.metadata.generation;
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
-    let message = match &status.applied_revision {
-        Some(revision) => format!("the source is suspended; the objects of {revision} stay applied"),
-        None => "the source is suspended".to_owned(),
+    let objects = match &status.applied_revision {
+        Some(revision) => format!("; the objects of {revision} stay applied"),
+        None => String::new(),
     };
-    let message = format!("{message}{}", waiting_for_templates(source, is_read));
+    let rest = format!("{objects}{}", waiting_for_templates(source, is_read));
+    let suspension = landscape::suspension(&source.metadata);
+    let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
+    let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
     let now = Time(seconds(now));
-    conditions::set(&mut status.conditions, READY, Status::False, "Suspended", &message, generation, &now);
+    conditions::set(&mut status.conditions, READY, Status::False, SUSPENDED, &message, generation, &now);
     conditions::remove(&mut status.conditions, STALLED);
     status
 }
@@ -201,6 +305,11 @@ pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceSt
     status
 }
 
+/// Whether the signatures of the last read revision are those that the GitSource asks for.
+pub fn is_verified(status: &GitSourceStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
+}
+
 /// Whether nothing is left to prune after a change of URL, ref or paths, or after a rewrite of the
 /// branch.
 pub fn is_settled(status: &GitSourceStatus) -> bool {
@@ -227,32 +336,80 @@ struct Verdict {
     stalled: bool,
     reason: &'static str,
     message: String,
+    /// What a user runs, and what that does, if a command resolves it.
+    command: Option<(String, String)>,
 }
 
 impl Verdict {
+    fn yes(reason: &'static str, message: String) -> Verdict {
+        Verdict { holds: true, stalled: false, reason, message, command: None }
+    }
+
     fn no(reason: &'static str, message: String) -> Verdict {
-        Verdict { holds: false, stalled: false, reason, message }
+        Verdict { holds: false, ..Verdict::yes(reason, message) }
     }
 
     fn stalled(self) -> Verdict {
         Verdict { stalled: true, ..self }
     }
+
+    /// A problem that a command resolves. `does` continues a sentence that begins with it: `deletes 3 objects`.
+    fn resolved_by(self, command: &str, does: String) -> Verdict {
+        Verdict { command: Some((command.to_owned(), does)), ..self }
+    }
+
+    /// The message in at most [`READY_CHARS_MAX`] characters. A command comes first and is whole: a user copies it.
+    fn brief(&self) -> String {
+        let Some((command, does)) = &self.command else { return cut(&self.message) };
+        let command = format!("`{command}`");
+        if READY_CHARS_MAX < command.chars().count() {
+            return cut(&format!("the command in condition {APPLIED} {does}"));
+        }
+        cut(&format!("{command} {does}; condition {APPLIED} names them"))
+    }
+}
+
+/// At most [`READY_CHARS_MAX`] characters of a text.
+fn cut(text: &str) -> String {
+    cut_to(text, READY_CHARS_MAX)
+}
+
+/// At most `max` characters of a text.
+fn cut_to(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+    }
 }
 
 fn fetched(source: &GitSource, pass: &Pass<'_>) -> Verdict {
     match (pass.fetched, pass.attempted) {
-        (Fetched::Done, Some(revision)) => {
-            Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
-        }
+        (Fetched::Done, Some(revision)) => Verdict::yes("Fetched", format!("read {revision}")),
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
+        (Fetched::Unverified { revision, .. }, _) => Verdict::yes("Fetched", format!("read {revision}")),
         (Fetched::Failed { reason, message, said, stalled }, _) => {
             let in_force = match pass.in_force {
                 Some(revision) => format!("; {revision} stays active"),
                 None => waiting_for_templates(source, pass.is_read),
             };
             let said = said.as_ref().map(|said| format!("{QUOTATION}{said:?}")).unwrap_or_default();
-            Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}{said}") }
+            Verdict { stalled: *stalled, ..Verdict::no(reason, format!("{message}{in_force}{said}")) }
         }
+    }
+}
+
+/// What is known of the signatures; `None` if nothing new is.
+fn verified(pass: &Pass<'_>) -> Option<Verdict> {
+    match (pass.fetched, pass.trust) {
+        (_, Trust::NotAsked) => None,
+        (Fetched::Unverified { reason, message, .. }, _) => {
+            let in_force = pass.in_force.map(|revision| format!("; {revision} stays active")).unwrap_or_default();
+            Some(Verdict::no(reason, format!("{message}{in_force}")).stalled())
+        }
+        (Fetched::Done, Trust::Verified { revision, by }) => {
+            Some(Verdict::yes("Verified", format!("{revision}: {by}")))
+        }
+        (Fetched::Done, Trust::Unknown) | (Fetched::Failed { .. }, Trust::Unknown | Trust::Verified { .. }) => None,
     }
 }
 
@@ -276,17 +433,8 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let count = number(pass.failures.len(), "object");
         return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
     }
-    let broken = withheld(pass, decision);
-    let waiting_only = pass.withheld.is_empty() && decision.held.values().all(|held| held.terminating);
-    if let Some(first) = broken.first() {
-        let count = number(pass.withheld.len() + decision.held.len(), "definition");
-        let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
-        let message = format!("held back: {count}; {place}: {}", first.message);
-        return Some(if waiting_only {
-            Verdict::no("Terminating", message)
-        } else {
-            Verdict::no("Withheld", message).stalled()
-        });
+    if let Some(verdict) = broken(pass, decision) {
+        return Some(verdict);
     }
     if pass.diagnostics.has_errors() {
         let first = entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default();
@@ -298,13 +446,24 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     waiting(source, revision, decision).or_else(|| {
         let count = number(decision.equal + decision.apply.len(), "definition");
         let note = unread_note(decision);
-        Some(Verdict {
-            holds: true,
-            stalled: false,
-            reason: "Applied",
-            message: format!("applied {revision}: {count}{note}"),
-        })
+        Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))
     })
+}
+
+/// The definitions that are held back, except those that only wait for a confirmation.
+fn broken(pass: &Pass<'_>, decision: &Decision) -> Option<Verdict> {
+    let is_broken = |why: HeldFor| match why {
+        HeldFor::Problem | HeldFor::Terminating => true,
+        HeldFor::Removal => false,
+    };
+    let held = decision.held.values().filter(|held| is_broken(held.why));
+    let count = pass.withheld.len() + held.clone().count();
+    let all = all_withheld(pass, decision, is_broken);
+    let first = all.first()?;
+    let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
+    let message = format!("held back: {}; {place}: {}", number(count, "definition"), first.message);
+    let waiting_only = pass.withheld.is_empty() && held.clone().all(|held| held.why == HeldFor::Terminating);
+    Some(if waiting_only { Verdict::no("Terminating", message) } else { Verdict::no("Withheld", message).stalled() })
 }
 
 /// Which objects are not pruned before other sources have been read. Everything that git declares is applied, so this
@@ -336,7 +495,7 @@ fn unread_note(decision: &Decision) -> String {
     format!("; {count} removed from git and not pruned before these sources have been read: {}", names.join(", "))
 }
 
-/// The objects that are removed from git and still in KCP, if users should know.
+/// What is removed from git and still in KCP or in runtimes, if users should know.
 fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Option<Verdict> {
     let count = |matches: fn(&Wait) -> bool| decision.waiting.values().filter(|wait| matches(wait)).count();
     let key = Key::new(
@@ -349,6 +508,18 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
     let unreadable = decision.waiting.iter().filter(|(_, wait)| matches!(wait, Wait::Unreadable)).map(|(id, _)| id);
     let unreadable: Vec<String> = unreadable.map(text).collect();
+    if !decision.removals.is_empty() {
+        let mut message = format!("{} in runtimes; a user must confirm:", number(decision.removals.len(), "removal"));
+        for removal in decision.removals.iter().take(ENTRIES_MAX) {
+            let _ = write!(message, " {removal};");
+        }
+        if 0 < unconfirmed + limited {
+            let _ = write!(message, " {} removed from git;", number(unconfirmed + limited, "object"));
+        }
+        let _ = write!(message, " to remove all of it, run `{command}`");
+        let does = format!("confirms {} in runtimes", number(decision.removals.len(), "removal"));
+        return Some(Verdict::no("RemovalUnconfirmed", message).stalled().resolved_by(&command, does));
+    }
     if 0 < unconfirmed {
         let mut message =
             format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
@@ -358,14 +529,16 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             let _ = write!(message, " {};", diagnostic.message);
         }
         let _ = write!(message, " to prune them, run `{command}`");
-        return Some(Verdict::no("PruneUnconfirmed", message).stalled());
+        let does = format!("prunes {} removed from git", number(unconfirmed, "object"));
+        return Some(Verdict::no("PruneUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if 0 < limited {
         let message = format!(
             "{} removed from git, more than the prune limit; to prune them, run `{command}`",
             number(limited, "object")
         );
-        return Some(Verdict::no("PruneLimit", message).stalled());
+        let does = format!("prunes {} removed from git", number(limited, "object"));
+        return Some(Verdict::no("PruneLimit", message).stalled().resolved_by(&command, does));
     }
     if !unreadable.is_empty() {
         let count = number(unreadable.len(), "object");
@@ -398,6 +571,80 @@ fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Optio
     }
 }
 
+/// Records what is known of deliveries. `is_written` says whether the status is written anyway.
+fn set_received(
+    conditions: &mut Vec<Condition>,
+    source: &GitSource,
+    receiving: &Receiving,
+    is_written: bool,
+    now: Timestamp,
+) {
+    let before = conditions::find(conditions, RECEIVED);
+    let verdict = match receiving {
+        Receiving::Off => {
+            conditions::remove(conditions, RECEIVED);
+            return;
+        }
+        // An earlier process has said more. The Secret is usable by now.
+        Receiving::Waiting if before.is_some_and(|before| before.reason != HOOK_SECRET) => return,
+        Receiving::Waiting => {
+            Verdict::no("AwaitingDelivery", format!("no delivery has arrived yet; {}", webhook(source)))
+        }
+        Receiving::Delivered(at) => {
+            let message = format!("the last delivery arrived at {}", seconds(*at));
+            if !is_written && before.is_some_and(|before| is_recent(before, *at)) {
+                return;
+            }
+            Verdict::yes("Delivered", message)
+        }
+        Receiving::Missed { revision } => {
+            let message = format!("polling found {revision}: no delivery announced it; {}", webhook(source));
+            Verdict::no("NotDelivered", message)
+        }
+        Receiving::Unusable(why) => {
+            let message = format!("all deliveries are refused: {why}");
+            Verdict::no(HOOK_SECRET, message)
+        }
+    };
+    let is_known = *receiving != Receiving::Waiting;
+    let status = if is_known { Status::from(verdict.holds) } else { Status::Unknown };
+    let generation = source.metadata.generation;
+    let now = Time(seconds(now));
+    conditions::set(conditions, RECEIVED, status, verdict.reason, &verdict.message, generation, &now);
+}
+
+/// Whether a condition about deliveries has a time that needs no update for a delivery at `at`.
+fn is_recent(before: &Condition, at: Timestamp) -> bool {
+    let recorded = before.message.rsplit(' ').next().and_then(|time| time.parse::<Timestamp>().ok());
+    before.status == "True" && recorded.is_some_and(|recorded| at.duration_since(recorded) < RECEIVED_WRITTEN)
+}
+
+/// A warning about a push that no delivery announced. It stays when a new process begins.
+fn undelivered(source: &GitSource, receiving: &Receiving) -> Option<Diagnostic> {
+    match receiving {
+        Receiving::Missed { revision } => {
+            let message = format!("polling found {revision}, which no delivery of the git host announced");
+            Some(Diagnostic::warning(code::PUSH_NOT_DELIVERED, message).hint(webhook(source)))
+        }
+        Receiving::Waiting => {
+            let before = &source.status.as_ref()?.diagnostics;
+            let before = before.iter().find(|diagnostic| diagnostic.code == code::PUSH_NOT_DELIVERED)?;
+            Some(Diagnostic::warning(code::PUSH_NOT_DELIVERED, before.message.clone()))
+        }
+        Receiving::Off | Receiving::Delivered(_) | Receiving::Unusable(_) => None,
+    }
+}
+
+/// What to check at the git host.
+fn webhook(source: &GitSource) -> String {
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    format!(
+        "check the webhook of the repository: it sends pushes to the receiver's address with the path /hooks/{}/{}",
+        name(&source.metadata.namespace),
+        name(&source.metadata.name)
+    )
+}
+
 fn counts(pass: &Pass<'_>, decision: &Decision) -> Counts {
     let applied = (decision.equal + decision.apply.len()).saturating_sub(pass.failures.len());
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -408,8 +655,9 @@ fn counts(pass: &Pass<'_>, decision: &Decision) -> Counts {
     }
 }
 
-fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
-    let held = decision.held.iter().map(|(id, held)| Withheld {
+/// All definitions that are held back, of those of a decision the ones for these reasons.
+fn all_withheld(pass: &Pass<'_>, decision: &Decision, matches: impl Fn(HeldFor) -> bool) -> Vec<Withheld> {
+    let held = decision.held.iter().filter(|(_, held)| matches(held.why)).map(|(id, held)| Withheld {
         id: id.clone(),
         path: held.place.path.to_string(),
         line: held.place.line,
@@ -417,6 +665,10 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     });
     let mut all: Vec<Withheld> = pass.withheld.iter().cloned().chain(held).collect();
     all.sort();
+    all
+}
+
+fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     let entry = |withheld: Withheld| WithheldEntry {
         kind: withheld.id.0.to_string(),
         namespace: withheld.id.1.namespace().to_owned(),
@@ -425,7 +677,7 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
         line: i64::from(withheld.line),
         message: withheld.message,
     };
-    all.into_iter().take(ENTRIES_MAX).map(entry).collect()
+    all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
 }
 
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind

@@ -8,23 +8,51 @@ use super::Policy;
 use crate::{
     api::{
         GitSource,
-        git_source::{Allow, DeletionPolicy, GitSourceSpec, OnError},
+        git_source::{Allow, DeletionPolicy, GitRef, GitSourceSpec, OnError, VerifyMode, VerifyPath},
         names::annotation,
     },
-    object::Digest,
+    evidence::Guards,
+    object::{Digest, DisplayPath, PathPart},
     revision::Oid,
-    schema::duration_nanoseconds,
+    schema::{Violation, ViolationKind, duration_nanoseconds},
+    version_range::VersionRange,
 };
 
 /// The reference to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
+    /// The default branch of the repository.
+    Default,
     /// A branch.
     Branch(String),
     /// A tag.
     Tag(String),
+    /// The tag with the highest version in a range.
+    Versions(VersionRange),
+    /// A reference by its full name.
+    Name(String),
     /// A commit.
     Commit(Oid),
+}
+
+/// Which signatures a revision needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verify {
+    /// What must be signed.
+    pub mode: VerifyMode,
+    /// Name of the Secret with the keys, in the GitSource's namespace.
+    pub secret: String,
+    /// Who may sign changes of which files.
+    pub rules: Vec<SignerRule>,
+}
+
+/// Who may sign changes of some files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerRule {
+    /// The files, as a gitignore pattern.
+    pub path: String,
+    /// Names or fingerprints of keys.
+    pub signers: Vec<String>,
 }
 
 /// The settings of a GitSource.
@@ -42,6 +70,12 @@ pub struct Terms {
     pub timeout: Duration,
     /// Name of the Secret with credentials, in the GitSource's namespace.
     pub secret: Option<String>,
+    /// Name of the Secret with the tokens of the receiver, in the GitSource's namespace; `None` without a receiver.
+    pub receiver: Option<String>,
+    /// Name of the Secret with the proxy, in the GitSource's namespace.
+    pub proxy_secret: Option<String>,
+    /// Which signatures a revision needs.
+    pub verify: Option<Verify>,
     /// Folder of template overrides.
     pub templates: Option<String>,
     /// Ignored files, as gitignore patterns.
@@ -60,14 +94,33 @@ pub struct Terms {
     pub deletion: DeletionPolicy,
     /// Whether the source is suspended.
     pub suspend: bool,
+    /// The settings as written, for a comparison with the repository's own file.
+    pub spec: GitSourceSpec,
+}
+
+/// What is wrong with a field of a GitSource, in a message. Does not repeat a URL, which may contain a password.
+pub fn field_problem(violation: &Violation) -> String {
+    let field = DisplayPath(&violation.path);
+    let is_url =
+        matches!(&violation.path[..], [PathPart::Key(spec), PathPart::Key(url)] if spec == "spec" && url == "url");
+    match violation.kind {
+        ViolationKind::Pattern if is_url => format!(
+            "{field} must be an https:// URL without user name, password, `?` and `#`, or an absolute path; put \
+             credentials into the Secret that spec.secretRef names"
+        ),
+        _ => format!("{field}: {}", violation.message),
+    }
 }
 
 /// Why the settings of a GitSource are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// There are several references.
-    #[error("spec.ref contains more than one of branch, tag and commit")]
+    #[error("spec.ref contains more than one of branch, tag, semver, name and commit")]
     Reference,
+    /// The range of versions is invalid.
+    #[error("spec.ref.semver is not a range of versions: use a range such as ^1.2 or >=1.0.0 <2.0.0")]
+    Versions,
     /// The commit is invalid.
     #[error("spec.ref.commit is not a full commit id of 40 hexadecimal digits")]
     Commit,
@@ -86,9 +139,24 @@ pub enum TermsError {
         /// The field.
         field: &'static str,
     },
+    /// A tag is required, and none is followed.
+    #[error("spec.verify.mode is {mode:?}, which needs a tag: set spec.ref.tag or spec.ref.semver, or use Head")]
+    VerifyTag {
+        /// The mode.
+        mode: VerifyMode,
+    },
+    /// A pattern is invalid.
+    #[error("spec.verify.paths: {pattern:?} is not a valid gitignore pattern")]
+    VerifyPattern {
+        /// The pattern.
+        pattern: String,
+    },
     /// A limit is negative.
-    #[error("spec.pruneLimit must not be negative")]
-    PruneLimit,
+    #[error("spec.{field} must not be negative")]
+    Limit {
+        /// The field.
+        field: &'static str,
+    },
 }
 
 // === impl Terms ===
@@ -99,7 +167,11 @@ impl Terms {
     const INTERVAL: Duration = Duration::from_secs(60);
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Parses the spec of a GitSource. Fails with the first invalid field.
+    /// Parses the spec of a GitSource.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first invalid field.
     pub fn from_source(source: &GitSource) -> Result<Terms, TermsError> {
         let spec = &source.spec;
         let interval = duration(spec.interval.as_deref(), "interval", Terms::INTERVAL)?;
@@ -116,6 +188,9 @@ impl Terms {
             interval,
             timeout: timeout(spec)?,
             secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
+            receiver: spec.receiver.as_ref().map(|receiver| receiver.secret_ref.name.clone()),
+            proxy_secret: spec.proxy_secret_ref.as_ref().map(|secret| secret.name.clone()),
+            verify: verify(spec)?,
             templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
             ignore: spec.ignore.clone(),
             allow: spec.allow.clone().unwrap_or_default(),
@@ -125,6 +200,7 @@ impl Terms {
             policy: policy(spec, confirmed)?,
             deletion: spec.deletion_policy.unwrap_or_default(),
             suspend: spec.suspend,
+            spec: spec.clone(),
         })
     }
 
@@ -134,47 +210,92 @@ impl Terms {
         Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
     }
 
-    /// Digest of all settings that affect how a commit is read.
+    /// Digest of all settings that affect how a commit is read. The repository's own file is compared with all of
+    /// them, except those that only the control plane has.
     pub fn reading(&self) -> Digest {
-        let allow = json!([self.allow.kinds, self.allow.namespaces, self.allow.names]);
-        Digest::from_value(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
+        let compared = GitSourceSpec { url: String::new(), suspend: false, ..self.spec.clone() };
+        Digest::from_value(&json!(compared))
     }
 
     /// Digest of all settings that affect what is fetched.
     pub fn fetching(&self) -> Digest {
-        Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
+        let follow = format!("{:?}", self.follow);
+        let verify = self.verify.as_ref().map(Verify::digest);
+        Digest::from_value(&json!([self.url, follow, self.secret, self.proxy_secret, self.allow_rewrite, verify]))
     }
 }
 
+// === impl Verify ===
+
+impl Verify {
+    /// Digest of the settings. The keys are not part of it.
+    pub fn digest(&self) -> String {
+        Digest::from_value(&json!([format!("{self:?}")])).short()
+    }
+}
+
+/// The signatures that a GitSource asks for.
+///
+/// # Errors
+///
+/// Fails if it asks for a tag, and follows none.
+pub fn verify(spec: &GitSourceSpec) -> Result<Option<Verify>, TermsError> {
+    let Some(asked) = &spec.verify else { return Ok(None) };
+    let mode = asked.mode;
+    let names_tag = |reference: &GitRef| {
+        let name = reference.name.as_deref().unwrap_or_default();
+        reference.tag.is_some() || reference.semver.is_some() || name.starts_with("refs/tags/")
+    };
+    let is_tag = spec.reference.as_ref().is_some_and(names_tag);
+    match mode {
+        VerifyMode::Tag | VerifyMode::TagAndHead if !is_tag => return Err(TermsError::VerifyTag { mode }),
+        VerifyMode::Head | VerifyMode::Tag | VerifyMode::TagAndHead => {}
+    }
+    if let Some(rule) = asked.paths.iter().find(|rule| !Guards::check(&rule.path)) {
+        return Err(TermsError::VerifyPattern { pattern: rule.path.clone() });
+    }
+    let rule = |rule: &VerifyPath| SignerRule { path: rule.path.clone(), signers: rule.signers.clone() };
+    Ok(Some(Verify { mode, secret: asked.secret_ref.name.clone(), rules: asked.paths.iter().map(rule).collect() }))
+}
+
 fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
-    let reference = spec.reference.clone().unwrap_or_default();
-    match (reference.branch, reference.tag, reference.commit) {
-        (None, None, None) => Ok(Follow::Branch("main".to_owned())),
-        (Some(branch), None, None) => Ok(Follow::Branch(branch)),
-        (None, Some(tag), None) => Ok(Follow::Tag(tag)),
-        (None, None, Some(commit)) => commit.parse().map(Follow::Commit).map_err(|_| TermsError::Commit),
-        (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => Err(TermsError::Reference),
+    let GitRef { branch, tag, semver, name, commit } = spec.reference.clone().unwrap_or_default();
+    let versions = semver.map(|text| text.parse().map(Follow::Versions).map_err(|_| TermsError::Versions));
+    let commit = commit.map(|text| text.parse().map(Follow::Commit).map_err(|_| TermsError::Commit));
+    let (branch, tag, name) =
+        (branch.map(Follow::Branch).map(Ok), tag.map(Follow::Tag).map(Ok), name.map(Follow::Name).map(Ok));
+    let mut given = [branch, tag, versions, name, commit].into_iter().flatten();
+    match (given.next(), given.next()) {
+        (None, _) => Ok(Follow::Default),
+        (Some(one), None) => one,
+        (Some(_), Some(_)) => Err(TermsError::Reference),
     }
 }
 
 /// The prune settings of a GitSource. `confirmed` is the commit whose prunes a user confirmed.
+///
+/// # Errors
+///
 /// Fails if a limit is negative.
 pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
     let default = Policy::default();
     let limit = spec.prune_limit.clone().unwrap_or_default();
-    let number = |value: Option<i32>, default: usize| match value {
-        None => Ok(default),
-        Some(value) => usize::try_from(value).map_err(|_| TermsError::PruneLimit),
-    };
+    let number = |value: i32, field| usize::try_from(value).map_err(|_| TermsError::Limit { field });
+    let of_prune = |value: Option<i32>, default| value.map_or(Ok(default), |value| number(value, "pruneLimit"));
     Ok(Policy {
         prune: spec.prune.unwrap_or(default.prune),
-        limit_objects: number(limit.objects, default.limit_objects)?,
-        limit_percent: number(limit.percent, default.limit_percent)?,
+        limit_objects: of_prune(limit.objects, default.limit_objects)?,
+        limit_percent: of_prune(limit.percent, default.limit_percent)?,
+        removal_limit: spec.removal_limit.map(|value| number(value, "removalLimit")).transpose()?,
         confirmed,
     })
 }
 
-/// The timeout of a GitSource. Fails if the field is not a duration.
+/// The timeout of a GitSource.
+///
+/// # Errors
+///
+/// Fails if the field is not a duration.
 pub fn timeout(spec: &GitSourceSpec) -> Result<Duration, TermsError> {
     duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)
 }
@@ -225,10 +346,29 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_contract() {
         let terms = Terms::from_source(&GitSource::new("a", GitSourceSpec::default())).unwrap();
-        assert_eq!(terms.follow, Follow::Branch("main".to_owned()));
+        assert_eq!(terms.follow, Follow::Default);
         assert_eq!((terms.interval, terms.timeout), (Duration::from_secs(60), Duration::from_secs(60)));
         assert!(terms.policy.prune && !terms.suspend && terms.deletion == DeletionPolicy::Orphan);
         assert_eq!((terms.policy.limit_objects, terms.policy.limit_percent), (50, 10));
+    }
+
+    #[test]
+    fn signatures_of_tags_need_a_tag_and_patterns_must_be_valid() {
+        let check = |reference: serde_json::Value, mode: &str, path: &str| {
+            let rule = json!({"path": path, "signers": ["anna"]});
+            let verify = json!({"mode": mode, "secretRef": {"name": "keys"}, "paths": [rule]});
+            let spec = json!({"url": "https://git.example.com/a", "ref": reference, "verify": verify});
+            super::verify(&serde_json::from_value(spec).unwrap()).map(|found| found.unwrap().mode)
+        };
+        let (branch, tag) = (|| json!({"branch": "main"}), || json!({"tag": "v1"}));
+        assert_eq!(check(branch(), "Head", "a/**"), Ok(VerifyMode::Head));
+        assert_eq!(check(tag(), "Tag", "a/**"), Ok(VerifyMode::Tag));
+        assert_eq!(check(tag(), "Head", "a/**"), Ok(VerifyMode::Head));
+        // A mode that this version does not know asks for everything.
+        assert_eq!(check(tag(), "Other", "a/**"), Ok(VerifyMode::TagAndHead));
+        assert_eq!(check(branch(), "Tag", "a"), Err(TermsError::VerifyTag { mode: VerifyMode::Tag }));
+        let pattern = "a[z-a]".to_owned();
+        assert_eq!(check(branch(), "Head", "a[z-a]"), Err(TermsError::VerifyPattern { pattern }));
     }
 
     #[test]
@@ -236,10 +376,28 @@ mod tests {
         let reference = crate::api::git_source::GitRef {
             branch: Some("main".to_owned()),
             tag: Some("v1".to_owned()),
-            commit: None,
+            ..GitRef::default()
         };
         let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
         assert_eq!(Terms::from_source(&GitSource::new("a", spec)).unwrap_err(), TermsError::Reference);
+    }
+
+    #[test]
+    fn each_kind_of_reference_is_followed() {
+        let follow = |reference: GitRef| {
+            let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
+            Terms::from_source(&GitSource::new("a", spec)).map(|terms| terms.follow)
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(follow(GitRef::default()), Ok(Follow::Default));
+        assert_eq!(follow(GitRef { branch: text("main"), ..GitRef::default() }), Ok(Follow::Branch("main".to_owned())));
+        assert_eq!(follow(GitRef { tag: text("v1"), ..GitRef::default() }), Ok(Follow::Tag("v1".to_owned())));
+        let name = "refs/pull/42/head";
+        assert_eq!(follow(GitRef { name: text(name), ..GitRef::default() }), Ok(Follow::Name(name.to_owned())));
+        let range = Follow::Versions("^1.2".parse().unwrap());
+        assert_eq!(follow(GitRef { semver: text("^1.2"), ..GitRef::default() }), Ok(range));
+        assert_eq!(follow(GitRef { semver: text("newest"), ..GitRef::default() }), Err(TermsError::Versions));
+        assert_eq!(follow(GitRef { commit: text("abc"), ..GitRef::default() }), Err(TermsError::Commit));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
-use crate::intake::status::{Fetched, Pass, Withheld};
+use crate::intake::status::{Fetched, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
 
@@ -52,7 +52,59 @@ fn the_first_owner_keeps_an_object_that_it_still_declares() {
 #[test]
 fn an_object_moves_without_delete_once_its_owner_no_longer_declares_it() {
     let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
+    let world = world.with("Kyma/a", |live| live.same_content = true);
     assert_eq!(decide(&world.situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+}
+
+#[test]
+fn an_object_with_other_content_moves_only_where_the_definition_says_so() {
+    let moving = || World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
+    moving().check(&[
+        "hold Kyma/a: Kyma kcp-system/a is owned by GitSource kcp-system/other, which no longer declares it, and differs \
+         from this definition",
+    ]);
+    let hint = decide(&moving().situation()).diagnostics.sorted()[0].hint.clone().unwrap();
+    assert!(hint.ends_with("annotate the definition with `tidegate.dev/adopt: \"true\"`"), "{hint}");
+    assert_eq!(decide(&moving().adopts("Kyma/a").situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+    let gone = || World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a");
+    gone().check(&[
+        "hold Kyma/a: Kyma kcp-system/a is owned by a GitSource that no longer exists, and differs from this definition",
+    ]);
+    gone().adopts("Kyma/a").check(&["apply Kyma/a"]);
+}
+
+#[test]
+fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
+    let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<Id>>();
+    let watchers = |count: usize| (0..count).map(|number| id(&format!("Watcher/w{number}"))).collect::<BTreeSet<Id>>();
+    let world = World::new().installed("a", "m", "1.0.0");
+    let source = Key::new("kcp-system", "landscape");
+    let commit = COMMIT.parse().ok();
+    let asks =
+        |objects: &BTreeSet<Id>, policy: &Policy| unconfirmed_end(&source, commit, objects, &world.installed, policy);
+    let policy = Policy::default();
+    for (objects, expected) in [
+        (ids(&[]), false),
+        (watchers(5), false),
+        (watchers(6), true),
+        (ids(&["Kyma/b"]), true),
+        (ids(&["ModuleReleaseMeta/n"]), true),
+        (ids(&["ModuleTemplate/m-1.0.0"]), true),
+        (ids(&["ModuleTemplate/m-2.0.0"]), false),
+    ] {
+        assert_eq!(asks(&objects, &policy).is_some(), expected, "{objects:?}");
+        let confirmed = Policy { confirmed: Some(COMMIT.to_owned()), ..Policy::default() };
+        assert_eq!(asks(&objects, &confirmed), None);
+    }
+    let sentence = asks(&ids(&["Kyma/a", "Watcher/w"]), &policy).unwrap();
+    assert_eq!(
+        sentence,
+        format!(
+            "spec.deletionPolicy is Delete, and the deletion of 2 objects needs a confirmation: Kyma kcp-system/a: the \
+             runtime loses m 1.0.0; to delete them, run `kubectl annotate gitsource -n kcp-system landscape \
+             tidegate.dev/confirm-prune={COMMIT} --overwrite`; to keep them, set spec.deletionPolicy to Orphan"
+        )
+    );
 }
 
 #[test]
@@ -72,7 +124,8 @@ fn an_object_does_not_move_from_a_source_that_was_not_read() {
 
 #[test]
 fn the_mark_of_a_source_that_is_gone_holds_nothing() {
-    World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a").check(&["apply Kyma/a"]);
+    let world = World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a");
+    world.with("Kyma/a", |live| live.same_content = true).check(&["apply Kyma/a"]);
 }
 
 #[test]
@@ -403,6 +456,80 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
     assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays active"));
 }
 
+/// A pass over a source that could not be read, so that only the deliveries change its status.
+fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&Revision>, at: i64) -> GitSource {
+    let failed =
+        Fetched::Failed { reason: "Unreachable", message: "no connection".to_owned(), said: None, stalled: false };
+    let pass = Pass {
+        fetched: &failed,
+        trust: Trust::NotAsked,
+        attempted: revision,
+        in_force: None,
+        is_read: false,
+        refused: false,
+        decision: None,
+        withheld: &[],
+        diagnostics: &Diagnostics::default(),
+        remarks: &Diagnostics::default(),
+        failures: &[],
+        handled: None,
+        receiving: &receiving,
+        scope: "scope",
+        moved: false,
+    };
+    let status = status::after_pass(before, &pass, Timestamp::from_second(at).unwrap());
+    GitSource { status: Some(status), ..before.clone() }
+}
+
+#[test]
+fn the_condition_received_says_whether_deliveries_arrive_and_costs_a_write_a_minute() {
+    let received = |source: &GitSource| {
+        let conditions = &source.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|condition| condition.type_ == "Received");
+        found.map(|found| format!("{} {}: {}", found.status, found.reason, found.message))
+    };
+    let delivered = |at| Receiving::Delivered(Timestamp::from_second(at).unwrap());
+    let webhook = "check the webhook of the repository: it sends pushes to the receiver's address with the path \
+                   /hooks/kcp-system/landscape";
+    let began = after_deliveries(&source(), Receiving::Waiting, None, 0);
+    let awaiting = format!("Unknown AwaitingDelivery: no delivery has arrived yet; {webhook}");
+    assert_eq!(received(&began).as_deref(), Some(awaiting.as_str()));
+
+    let first = after_deliveries(&began, delivered(100), None, 101);
+    let at = |time: &str| format!("True Delivered: the last delivery arrived at 1970-01-01T00:{time}Z");
+    assert_eq!(received(&first), Some(at("01:40")));
+    // A storm writes nothing for a minute, unless something else is written.
+    assert_eq!(after_deliveries(&first, delivered(159), None, 159), first);
+    assert_eq!(received(&after_deliveries(&first, delivered(160), None, 160)), Some(at("02:40")));
+    let commit = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+    assert_eq!(received(&after_deliveries(&first, delivered(110), Some(&commit), 110)), Some(at("01:50")));
+    // The next process has seen no delivery, and keeps what the last one said.
+    assert_eq!(after_deliveries(&first, Receiving::Waiting, None, 500), first);
+
+    let missed = Receiving::Missed { revision: commit.to_string() };
+    let missed = after_deliveries(&first, missed, None, 200);
+    let found = format!("polling found main@sha1:{COMMIT}");
+    let expected = format!("False NotDelivered: {found}: no delivery announced it; {webhook}");
+    assert_eq!(received(&missed), Some(expected));
+    let diagnostics = &missed.status.as_ref().unwrap().diagnostics;
+    let texts: Vec<String> =
+        diagnostics.iter().map(|one| format!("{} {}: {}", one.severity, one.code, one.message)).collect();
+    let expected =
+        format!("warning push-not-delivered: {found}, which no delivery of the git host announced; {webhook}");
+    assert_eq!(texts, [expected]);
+    let again = Receiving::Missed { revision: commit.to_string() };
+    assert_eq!(after_deliveries(&missed, again, None, 900), missed);
+    assert!(after_deliveries(&missed, delivered(901), None, 901).status.unwrap().diagnostics.is_empty());
+    assert_eq!(after_deliveries(&missed, Receiving::Waiting, None, 900), missed);
+
+    let unusable = Receiving::Unusable("Secret kcp-system/hook does not exist".to_owned());
+    let expected = "False HookSecret: all deliveries are refused: Secret kcp-system/hook does not exist";
+    let unusable = after_deliveries(&first, unusable, None, 1_000);
+    assert_eq!(received(&unusable).as_deref(), Some(expected));
+    assert_eq!(received(&after_deliveries(&unusable, Receiving::Waiting, None, 1_100)), Some(awaiting));
+    assert_eq!(received(&after_deliveries(&first, Receiving::Off, None, 1_000)), None);
+}
+
 #[test]
 fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
     let failed =
@@ -410,6 +537,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
     let nothing = Diagnostics::default();
     let pass = |is_read| Pass {
         fetched: &failed,
+        trust: Trust::NotAsked,
         attempted: None,
         in_force: None,
         is_read,
@@ -417,8 +545,10 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         decision: None,
         withheld: &[],
         diagnostics: &nothing,
+        remarks: &nothing,
         failures: &[],
         handled: None,
+        receiving: &Receiving::Off,
         scope: "scope",
         moved: false,
     };
@@ -436,6 +566,75 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         let suspended = ready(status::suspended(&source, is_read, now));
         assert_eq!(suspended, format!("the source is suspended{note}"));
     }
+}
+
+#[test]
+fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one_is_remembered() {
+    let revision =
+        |digit: &str| Revision::Commit { name: "main".to_owned(), commit: digit.repeat(40).parse().unwrap() };
+    let (first, second) = (revision("1"), revision("2"));
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let decision = decide(&world.situation());
+    let nothing = Diagnostics::default();
+    let after = |source: &GitSource, fetched: &Fetched, trust: Trust<'_>| {
+        let pass = Pass {
+            fetched,
+            trust,
+            attempted: Some(&first),
+            in_force: Some(&first),
+            is_read: true,
+            refused: false,
+            decision: Some(&decision),
+            withheld: &[],
+            diagnostics: &nothing,
+            remarks: &nothing,
+            failures: &[],
+            handled: None,
+            receiving: &Receiving::Off,
+            scope: "scope",
+            moved: false,
+        };
+        status::after_pass(source, &pass, Timestamp::UNIX_EPOCH)
+    };
+    let mut source = source();
+    let verified = Trust::Verified { revision: &first, by: "the commit is signed by anna" };
+    let status = after(&source, &Fetched::Done, verified);
+    let all = ["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied", "Verified=True Verified"];
+    check_conditions(&status, &all);
+    assert_eq!(status.verified_revision, Some(first.to_string()));
+    assert!(status::is_verified(&status));
+    source.status = Some(status.clone());
+    assert_eq!(after(&source, &Fetched::Done, Trust::Unknown), status, "a new process changes nothing");
+
+    let message = "it is not signed".to_owned();
+    let unverified = Fetched::Unverified { revision: second.clone(), reason: "Unsigned", message };
+    let status = after(&source, &unverified, Trust::Unknown);
+    let refused = [
+        "Applied=True Applied",
+        "Fetched=True Fetched",
+        "Ready=False Unsigned",
+        "Stalled=True Unsigned",
+        "Verified=False Unsigned",
+    ];
+    check_conditions(&status, &refused);
+    let found = status.conditions.iter().find(|condition| condition.type_ == "Verified").unwrap();
+    assert_eq!(found.message, format!("it is not signed; {first} stays active"));
+    assert_eq!(status.attempted_revision, Some(second.to_string()));
+    assert_eq!(status.verified_revision, Some(first.to_string()));
+
+    source.status = Some(status);
+    let status = after(&source, &Fetched::Done, Trust::NotAsked);
+    check_conditions(&status, &all[..3]);
+    assert_eq!(status.verified_revision, None);
+}
+
+#[test]
+fn a_file_that_moved_is_written_only_if_a_user_asks() {
+    let displaced = |is_asked: bool| {
+        World::new().declares(["Kyma/a"]).ours(["Kyma/a"]).with("Kyma/a", |live| live.displaced = is_asked)
+    };
+    displaced(false).check(&[]);
+    assert_eq!(decide(&displaced(true).situation()).apply[0].1, Why::Displaced);
 }
 
 #[test]
@@ -460,6 +659,42 @@ fn an_unconfirmed_prune_stands_in_the_condition_with_its_command() {
     assert_eq!(applied.reason, "PruneUnconfirmed");
     assert!(applied.message.contains(&format!("tidegate.dev/confirm-prune={COMMIT}")), "{}", applied.message);
     assert_eq!(status.counts.unwrap().to_prune, 1);
+}
+
+#[test]
+fn the_message_of_ready_fits_into_a_table_and_begins_with_the_command_that_helps() {
+    let kymas: Vec<String> = (0..100).map(|number| format!("Kyma/runtime-{number:03}")).collect();
+    let mut live = vec!["Watcher/w"];
+    live.extend(kymas.iter().map(String::as_str));
+    let world = World::new().declares(["Watcher/w"]).ours(live);
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let message = |type_: &str| &status.conditions.iter().find(|found| found.type_ == type_).unwrap().message;
+    let command = prune::confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+    let expected = format!("`{command}` prunes 100 objects removed from git; condition Applied names them");
+    assert_eq!(*message("Ready"), expected);
+    assert!(expected.chars().count() <= status::READY_CHARS_MAX, "{}", expected.len());
+    assert!(1000 < message("Applied").len() && message("Applied").contains("runtime-099"), "{}", message("Applied"));
+
+    let long = Fetched::Failed { reason: "Unreachable", message: "x".repeat(500), said: None, stalled: false };
+    let status = world.status(&source(), &long, "scope");
+    let ready = status.conditions.iter().find(|found| found.type_ == "Ready").unwrap();
+    assert_eq!(ready.message.chars().count(), status::READY_CHARS_MAX);
+}
+
+#[test]
+fn a_suspended_source_says_who_suspended_it_and_why() {
+    let mut source = source();
+    let note = "by alice since 2026-01-01T00:00:00Z: upgrade of the network";
+    let annotations = [(crate::api::names::annotation::SUSPENDED.to_owned(), note.to_owned())];
+    source.metadata.annotations = Some(annotations.into());
+    let message = |source: &GitSource| {
+        let status = status::suspended(source, true, Timestamp::UNIX_EPOCH);
+        status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
+    };
+    assert_eq!(message(&source), format!("suspended {note}"));
+    source.status =
+        Some(GitSourceStatus { applied_revision: Some("main@sha1:a".to_owned()), ..GitSourceStatus::default() });
+    assert_eq!(message(&source), format!("suspended {note}; the objects of main@sha1:a stay applied"));
 }
 
 #[test]
@@ -592,6 +827,7 @@ impl World {
             runtime: Key::new("kcp-system", runtime),
             module: module.to_owned(),
             version: version.to_owned(),
+            standing: Standing::Selected,
         });
         self
     }
@@ -626,6 +862,7 @@ impl World {
             .collect();
         let pass = Pass {
             fetched,
+            trust: Trust::NotAsked,
             attempted: Some(&revision),
             in_force: Some(&revision),
             is_read: true,
@@ -633,8 +870,10 @@ impl World {
             decision: Some(&decision),
             withheld: &withheld,
             diagnostics: &Diagnostics::default(),
+            remarks: &Diagnostics::default(),
             failures: &[],
             handled: None,
+            receiving: &Receiving::Off,
             scope,
             moved: self.moved,
         };
@@ -655,7 +894,7 @@ impl World {
 }
 
 fn prune_limit(world: &World) -> usize {
-    prune::limit(&world.situation(), world.declared.len())
+    prune::limit(&world.policy, world.declared.len())
 }
 
 fn digest(name: &str) -> Arc<str> {

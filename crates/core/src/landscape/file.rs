@@ -1,26 +1,31 @@
 //! The landscape file: the Kymas of a control plane, for a pipeline without access to a cluster.
 //!
 //! `tidegate export --landscape` writes it and `tidegate diff --landscape` reads it. It contains
-//! identities, labels and the fields that select modules, but no value of a Secret. It contains its
-//! time of export, because a landscape changes. It is JSON with one Kyma a line, so that it reads
-//! well in a diff. YAML is read as well.
+//! identities, labels and the fields that select modules, and the catalog: ModuleTemplates and ModuleReleaseMetas, so
+//! that a repository whose Kymas use modules of another one can be checked. It contains no value of a Secret. It
+//! contains its time of export, because a landscape changes. It is JSON with one Kyma a line, so that it reads well in
+//! a diff. YAML is read as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    sync::Arc,
 };
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 
-use super::annotation;
+use super::{Landscape, SourceName, annotation, label};
 use crate::{
     api::{
-        Kyma,
+        Kyma, ModuleReleaseMeta, ModuleTemplate,
         kyma::{KymaSpec, KymaStatus, Module, ModuleStatus, Modules},
         names,
         shared::{CustomResourcePolicy, ObjectMeta, Time, is_default},
     },
+    definition::{Channels, Elsewhere, Kind},
     name::{Key, check_subdomain},
+    object::Object,
     yaml,
 };
 
@@ -29,6 +34,10 @@ pub const API_VERSION: &str = "tidegate.dev/v1alpha1";
 /// Kind of the file. No API server serves it.
 pub const KIND: &str = "Landscape";
 
+/// The names of Tidegate's labels and annotations begin with this.
+const OWN_PREFIX: &str = "tidegate.dev/";
+/// The names of Lifecycle Manager's labels begin with this.
+const KYMA_PREFIX: &str = "operator.kyma-project.io/";
 /// Annotations of a Kyma that affect its modules.
 const DECIDING: [&str; 2] = [names::annotation::MODULES_FROM, names::annotation::ALLOW_DOWNGRADE];
 
@@ -51,6 +60,21 @@ pub struct LandscapeFile {
     /// The Kymas, by namespace and name.
     #[serde(deserialize_with = "kymas")]
     pub kymas: Vec<KnownKyma>,
+    /// The ModuleTemplates, whoever declares them: with the digest of a module in git.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    templates: Vec<ModuleTemplate>,
+    /// The ModuleReleaseMetas, whoever declares them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    releases: Vec<ModuleReleaseMeta>,
+}
+
+/// Who declares a definition of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A GitSource.
+    Source(SourceName),
+    /// A user or another tool.
+    User,
 }
 
 /// The part of a Kyma that determines its modules.
@@ -159,6 +183,39 @@ fn subdomain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     }
 }
 
+/// The metadata that modules depend on: identity, ownership, and what annotations of Tidegate ask for.
+fn deciding(metadata: &ObjectMeta) -> ObjectMeta {
+    let kept = |all: &Option<BTreeMap<String, String>>, prefixes: &[&str]| {
+        let is_kept = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let all = all.iter().flatten().filter(|(name, _)| is_kept(name));
+        let kept: BTreeMap<String, String> = all.map(|(name, value)| (name.clone(), value.clone())).collect();
+        (!kept.is_empty()).then_some(kept)
+    };
+    ObjectMeta {
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        labels: kept(&metadata.labels, &[OWN_PREFIX, KYMA_PREFIX]),
+        annotations: kept(&metadata.annotations, &[OWN_PREFIX]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn is_other(metadata: &ObjectMeta, source: &SourceName) -> bool {
+    label(metadata, names::label::SOURCE) != Some(&source.label_value())
+}
+
+/// Adds a list with one item a line; nothing if it is empty.
+fn lines<T: Serialize>(text: &mut String, field: &str, items: &[T]) {
+    for (index, item) in items.iter().enumerate() {
+        let start = if index == 0 { format!(",\n\"{field}\": [") } else { ",".to_owned() };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{start}\n{}", json(item));
+    }
+    if !items.is_empty() {
+        text.push_str("\n]");
+    }
+}
+
 fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D::Error> {
     let mut kymas = Vec::<KnownKyma>::deserialize(deserializer)?;
     kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -176,7 +233,75 @@ impl LandscapeFile {
     pub fn new(written: Time, suspended: &BTreeSet<Key>, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
         kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let suspended = suspended.iter().map(Key::to_string).collect();
-        LandscapeFile { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), written, suspended, kymas }
+        LandscapeFile {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            written,
+            suspended,
+            kymas,
+            templates: Vec::new(),
+            releases: Vec::new(),
+        }
+    }
+
+    /// Adds the catalog. Of the metadata it keeps what modules depend on.
+    #[must_use]
+    pub fn with_catalog(mut self, templates: Vec<ModuleTemplate>, releases: Vec<ModuleReleaseMeta>) -> LandscapeFile {
+        self.templates = templates;
+        self.releases = releases;
+        self.templates.iter_mut().for_each(|template| template.metadata = deciding(&template.metadata));
+        self.releases.iter_mut().for_each(|release| release.metadata = deciding(&release.metadata));
+        self.templates.sort_by_key(|template| super::key(&template.metadata));
+        self.releases.sort_by_key(|release| super::key(&release.metadata));
+        self
+    }
+
+    /// What references of a source may resolve to: the catalog without the objects of that source.
+    pub fn elsewhere(&self, source: &SourceName) -> Elsewhere {
+        let templates = self.templates.iter().filter(|template| is_other(&template.metadata, source));
+        let releases = self.releases.iter().filter(|release| is_other(&release.metadata, source));
+        Elsewhere {
+            templates: templates.map(|template| super::key(&template.metadata)).collect(),
+            releases: releases.map(|release| (super::key(&release.metadata), Channels::from(release))).collect(),
+        }
+    }
+
+    /// Adds the catalog without the objects of a source to its definitions, which take precedence.
+    pub fn complete(&self, landscape: &mut Landscape, source: &SourceName) {
+        for template in self.templates.iter().filter(|template| is_other(&template.metadata, source)) {
+            let add = || Arc::new(template.clone());
+            landscape.templates.entry(super::key(&template.metadata)).or_insert_with(add);
+        }
+        for release in self.releases.iter().filter(|release| is_other(&release.metadata, source)) {
+            let add = || Arc::new(release.clone());
+            landscape.releases.entry(super::key(&release.metadata)).or_insert_with(add);
+        }
+    }
+
+    /// A definition of the catalog as it is in KCP, as far as the file knows it.
+    pub fn object(&self, kind: Kind, key: &Key) -> Option<Object> {
+        fn found<T: Serialize>(all: &[T], is_it: impl Fn(&T) -> bool) -> Option<Value> {
+            all.iter().find(|one| is_it(one)).and_then(|one| serde_json::to_value(one).ok())
+        }
+        let value = match kind {
+            Kind::ModuleTemplate => found(&self.templates, |one| super::key(&one.metadata) == *key),
+            Kind::ModuleReleaseMeta => found(&self.releases, |one| super::key(&one.metadata) == *key),
+            Kind::Watcher | Kind::Kyma => None,
+        };
+        Object::new(value?).ok()
+    }
+
+    /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
+    pub fn owner(&self, kind: Kind, key: &Key, source: &SourceName) -> Option<Owner> {
+        let metadata = match kind {
+            Kind::ModuleTemplate => self.templates.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key),
+            Kind::ModuleReleaseMeta => {
+                self.releases.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key)
+            }
+            Kind::Watcher | Kind::Kyma => None,
+        };
+        let metadata = metadata.filter(|metadata| is_other(metadata, source))?;
+        Some(SourceName::from_metadata(metadata).map_or(Owner::User, Owner::Source))
     }
 
     /// Whether a GitSource was suspended.
@@ -184,8 +309,11 @@ impl LandscapeFile {
         self.suspended.contains(&source.to_string())
     }
 
-    /// Reads JSON or YAML. Fails if the text is neither, has unknown fields, or contains a Kyma
-    /// twice.
+    /// Reads JSON or YAML.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is neither, has unknown fields, or contains a Kyma twice.
     pub fn parse(text: &str) -> Result<LandscapeFile, ReadError> {
         if text.trim_start().starts_with('{') {
             // JSON is several times faster to read, which matters for thousands of Kymas.
@@ -217,7 +345,10 @@ impl LandscapeFile {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}\n{}", json(kyma));
         }
-        text.push_str("\n]\n}\n");
+        text.push_str("\n]");
+        lines(&mut text, "templates", &self.templates);
+        lines(&mut text, "releases", &self.releases);
+        text.push_str("\n}\n");
         text
     }
 }
@@ -343,6 +474,48 @@ kymas:
         let file = LandscapeFile::parse(FILE).unwrap();
         let kyma = file.kymas[0].to_kyma();
         assert_eq!(KnownKyma::from_kyma(&kyma, &kyma.spec), file.kymas[0]);
+    }
+
+    /// An object of the catalog in KCP, with what the API server adds.
+    fn in_kcp<T: serde::de::DeserializeOwned>(kind: &str, name: &str, source: &str, spec: &str) -> T {
+        let text = format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: kcp-system\n  \
+             uid: 3f0e\n  labels: {{tidegate.dev/source: kcp-system.{source}, team: secret-project}}\n  annotations: \
+             {{tidegate.dev/source: kcp-system/{source}, note: x, tidegate.dev/module-tree: \
+             c15cab3d04ec92b416507419d7124ec912699dc9}}\nspec: {spec}\n"
+        );
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_catalog_of_others_completes_what_a_source_declares() {
+        let template = |name: &str, source: &str| {
+            in_kcp("ModuleTemplate", name, source, "{moduleName: keda, version: 1.0.0, descriptor: {}}")
+        };
+        let release =
+            "{moduleName: keda, ocmComponentName: example.org/keda, channels: [{channel: fast, version: 1.0.0}]}";
+        let file = LandscapeFile::parse(FILE).unwrap().with_catalog(
+            vec![template("keda-1.0.0", "modules"), template("own-1.0.0", "kymas")],
+            vec![in_kcp("ModuleReleaseMeta", "keda", "modules", release)],
+        );
+        let text = file.to_text();
+        assert!(!text.contains("secret-project") && !text.contains("3f0e") && !text.contains("note"), "{text}");
+        let read = LandscapeFile::parse(&text).unwrap();
+        assert_eq!((&read, read.to_text()), (&file, text));
+        let key = |name: &str| Key::new("kcp-system", name);
+        let source = SourceName::new(key("kymas"));
+        let channels = Channels::Known(BTreeSet::from(["fast".to_owned()]));
+        let elsewhere = file.elsewhere(&source);
+        assert_eq!(elsewhere.templates, BTreeSet::from([key("keda-1.0.0")]), "not what it declares itself");
+        assert_eq!(elsewhere.releases, BTreeMap::from([(key("keda"), channels)]));
+        let mut landscape = Landscape::default();
+        file.complete(&mut landscape, &source);
+        let digest = annotation(&landscape.templates[&key("keda-1.0.0")].metadata, names::annotation::MODULE_TREE);
+        assert_eq!(digest, Some("c15cab3d04ec92b416507419d7124ec912699dc9"));
+        assert_eq!((landscape.templates.len(), landscape.releases.len()), (1, 1));
+        let owner = |name: &str| file.owner(Kind::ModuleTemplate, &key(name), &source);
+        assert_eq!(owner("keda-1.0.0"), Some(Owner::Source(SourceName::new(key("modules")))));
+        assert_eq!((owner("own-1.0.0"), owner("absent")), (None, None));
     }
 
     #[track_caller]

@@ -81,7 +81,10 @@ fn a_stamped_kyma_says_where_it_comes_from_and_nothing_of_the_commit() {
     let mut object = stamp(&definition(Kind::Kyma, kyma(), None), &source);
     let digest = object.annotation(annotation::DIGEST).unwrap().to_owned();
     object.metadata_mut()["annotations"].as_object_mut().unwrap().shift_remove(annotation::DIGEST);
-    assert_eq!(digest, object.digest().to_string());
+    // Wherever its file is.
+    let mut bare = object.clone();
+    bare.set_annotation(annotation::PATH, "");
+    assert_eq!(digest, bare.digest().to_string());
     let expected = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
         "metadata": {
@@ -115,6 +118,21 @@ fn a_module_that_lives_in_git_is_stamped_with_its_tree() {
         SourceName::from_metadata(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()),
         Some(source)
     );
+}
+
+#[test]
+fn an_object_has_the_content_of_a_definition_whatever_its_source_and_file() {
+    let source = SourceName::new(Key::new("kcp-system", "one"));
+    let live: ObjectMeta =
+        serde_json::from_value(stamp(&definition(Kind::Kyma, kyma(), None), &source).value()["metadata"].clone())
+            .unwrap();
+    let elsewhere =
+        |value| Definition { place: Place::at(&"elsewhere.yaml".into(), 1, 1), ..definition(Kind::Kyma, value, None) };
+    assert!(has_content(&elsewhere(kyma()), &live));
+    let mut other = kyma();
+    other["spec"]["channel"] = json!("fast");
+    assert!(!has_content(&elsewhere(other), &live));
+    assert!(!has_content(&elsewhere(kyma()), &ObjectMeta::default()));
 }
 
 #[test]

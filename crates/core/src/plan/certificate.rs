@@ -139,7 +139,11 @@ const SUFFIX: &str = "-webhook-tls";
 /// The namespace in which Lifecycle Manager expects Kymas.
 const NAMESPACE_UPSTREAM: &str = crate::api::names::KCP_NAMESPACE;
 
-/// The desired certificate of a runtime. Fails if the Kyma lacks its runtime id or its domain.
+/// The desired certificate of a runtime.
+///
+/// # Errors
+///
+/// Fails if the Kyma lacks its runtime id or its domain.
 pub fn certificate(kyma: &Kyma, rules: &Rules) -> Result<Certificate, Refused> {
     let key = landscape::key(&kyma.metadata);
     let text = |value: Option<&str>| value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned);

@@ -88,7 +88,11 @@ pub enum Error {
     NoHosts(Key),
 }
 
-/// Parses a Watcher. Fails if it has no manager or an invalid port.
+/// Parses a Watcher.
+///
+/// # Errors
+///
+/// Fails if it has no manager or an invalid port.
 pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     let key = landscape::key(&watcher.metadata);
     let spec = &watcher.spec;
@@ -193,8 +197,11 @@ impl Error {
 // === impl Watch ===
 
 impl Watch {
-    /// The port of the service in KCP, which only the VirtualService needs. Fails if it is not from
-    /// 1 to 65535.
+    /// The port of the service in KCP, which only the VirtualService needs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is not from 1 to 65535.
     pub fn port(&self) -> Result<u16, Error> {
         let port = self.service.port;
         match u16::try_from(port) {
@@ -231,8 +238,11 @@ impl Gateway {
 // === impl Gateways ===
 
 impl Gateways {
-    /// The Gateways that the selector of a Watcher matches. Fails if there are none, or one of them
-    /// has no host.
+    /// The Gateways that the selector of a Watcher matches.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are none, or one of them has no host.
     pub fn from_matches(watcher: &Key, mut gateways: Vec<Gateway>) -> Result<Gateways, Error> {
         if gateways.is_empty() {
             return Err(Error::NoGateway(watcher.clone()));

@@ -154,6 +154,10 @@ pub struct Upgrade<'a> {
 pub const WAVES_MAX: usize = 32;
 
 /// The policy in the annotations of a ModuleReleaseMeta; `None` if it has none of them.
+///
+/// # Errors
+///
+/// Fails with the first annotation whose value is invalid.
 pub fn policy(metadata: &ObjectMeta) -> Result<Option<Policy>, ParsePolicyError> {
     let text = |name: &'static str| landscape::annotation(metadata, name).map(str::trim);
     let share = |name: &'static str, min: usize| {

@@ -26,7 +26,11 @@ fn has_fitting_values(requirement: &LabelSelectorRequirement) -> bool {
     }
 }
 
-/// Reads a selector in the syntax of kubectl. Fails with one sentence.
+/// Reads a selector in the syntax of kubectl.
+///
+/// # Errors
+///
+/// Fails with one sentence.
 pub fn read(text: &str) -> Result<Selector, String> {
     let requirements = split(text);
     let requirements = requirements.iter().map(|text| text.trim()).map(requirement).collect::<Result<Vec<_>, _>>()?;

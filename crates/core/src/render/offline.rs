@@ -13,7 +13,6 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::live::{self, Unknown};
 use crate::{
@@ -40,14 +39,17 @@ pub enum TargetName {
     Runtime(Key),
 }
 
-/// The objects of one target, in the order of apply.
+/// A piece of a rendering.
 #[derive(Clone, Debug)]
-pub struct Target {
-    /// The cluster.
-    pub name: TargetName,
-    /// The objects.
-    pub objects: Vec<Rendered>,
+pub enum Piece {
+    /// A target begins. Its objects follow.
+    Target(TargetName),
+    /// The next object of the target, in the order of apply.
+    Object(Rendered),
 }
+
+/// Receives the pieces of a rendering, one by one.
+pub type Take<'a, E> = dyn FnMut(Piece) -> Result<(), E> + 'a;
 
 /// One object and its origin.
 #[derive(Clone, Debug)]
@@ -101,13 +103,17 @@ pub struct Given<'a> {
 /// Renders what definitions produce for the targets that `wanted` selects: the control plane,
 /// then the runtimes by name.
 ///
-/// A failure is a diagnostic and affects no other object. Each target is passed to `take` before the next one is
-/// rendered, because thousands may not fit into memory. Fails with the first error of `take`.
+/// A failure is a diagnostic and affects no other object. Each object is passed to `take` before the next one is
+/// rendered, because hundreds of thousands may not fit into memory.
+///
+/// # Errors
+///
+/// Fails with the first error of `take`.
 pub fn render_each<E>(
     diagnostics: &mut Diagnostics,
     given: Given<'_>,
     wanted: &dyn Fn(&TargetName) -> bool,
-    take: &mut dyn FnMut(Target) -> Result<(), E>,
+    take: &mut Take<'_, E>,
 ) -> Result<(), E> {
     let Given { definitions, components, source, library, assumptions } = given;
     let landscape = Landscape::from_definitions(diagnostics, definitions, source);
@@ -116,13 +122,16 @@ pub fn render_each<E>(
         Inputs { definitions, landscape: &landscape, components, source, library, assumptions, settings: &settings };
     let outline = Outline::new(diagnostics, inputs);
     if wanted(&TargetName::Kcp) {
-        take(outline.control_plane(diagnostics))?;
+        outline.control_plane(diagnostics, take)?;
     }
     let mut modules = HashMap::new();
     for (key, kyma) in &landscape.kymas {
         let name = TargetName::Runtime(key.clone());
         if wanted(&name) {
-            take(outline.runtime(diagnostics, name, key, kyma, &mut modules))?;
+            take(Piece::Target(name))?;
+            for object in outline.runtime(diagnostics, key, kyma, &mut modules) {
+                take(Piece::Object(object))?;
+            }
         }
     }
     Ok(())
@@ -159,39 +168,22 @@ impl Assumptions {
     }
 }
 
-// === impl Target ===
-
-impl Target {
-    /// Every remaining placeholder.
-    pub fn unknown(&self) -> Vec<Unknown> {
-        let target = self.name.to_string();
-        // An object that is applied as written may contain any text.
-        let made = self.objects.iter().filter(|rendered| rendered.maker.is_some());
-        made.flat_map(|rendered| {
-            let object = rendered.object.id().to_string();
-            let target = target.clone();
-            live::placeholders(rendered.object.value()).into_iter().map(move |(path, value)| Unknown {
-                value,
-                target: target.clone(),
-                object: object.clone(),
-                path,
-            })
-        })
-        .collect()
-    }
-
-    /// The JSON of `tidegate render -o json`.
-    pub fn to_value(&self) -> Value {
-        let objects: Vec<&Value> = self.objects.iter().map(|rendered| rendered.object.value()).collect();
-        serde_json::json!({ "name": self.name.to_string(), "objects": objects })
-    }
-}
-
 // === impl Rendered ===
 
 impl Rendered {
     fn new(object: Object, places: Vec<Place>, maker: Option<&'static str>) -> Rendered {
         Rendered { object, places, maker }
+    }
+
+    /// Every remaining placeholder, in an object of this target.
+    pub fn unknown(&self, target: &TargetName) -> Vec<Unknown> {
+        // An object that is applied as written may contain any text.
+        if self.maker.is_none() {
+            return Vec::new();
+        }
+        let (target, object) = (target.to_string(), self.object.id().to_string());
+        let unknown = |(path, value)| Unknown { value, target: target.clone(), object: object.clone(), path };
+        live::placeholders(self.object.value()).into_iter().map(unknown).collect()
     }
 
     /// Its origin: `path:line (template)`.

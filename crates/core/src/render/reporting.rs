@@ -63,8 +63,11 @@ impl<'a> Reporting<'a> {
     }
 }
 
-/// The webhook configuration of a runtime: one webhook for each Watcher, by namespace and name, and
-/// the drift webhooks. Fails if the template fails.
+/// The webhook configuration of a runtime: one webhook for each Watcher, by namespace and name, and the drift webhooks.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Object, Error> {
     let mut sorted: Vec<&Watch> = reporting.watches.iter().collect();
     sorted.sort_by(|a, b| a.watcher.cmp(&b.watcher));
@@ -207,6 +210,9 @@ pub fn agent(templates: &Templates, agent: &Agent, address: &Address) -> Vec<Res
 }
 
 /// The agent's Deployment. `restart` changes with the certificate, for a program that must restart.
+///
+/// # Errors
+///
 /// Fails if the template fails.
 pub fn agent_deployment(
     templates: &Templates,
@@ -218,8 +224,11 @@ pub fn agent_deployment(
     object(templates, Template::AgentDeployment, names::SKR_NAMESPACE, names::SKR_WEBHOOK, &context)
 }
 
-/// The agent's Secret with its data, which the template must not contain. Fails if the template
-/// fails.
+/// The agent's Secret with its data, which the template must not contain.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn agent_secret<'a>(
     templates: &Templates,
     data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -231,8 +240,11 @@ pub fn agent_secret<'a>(
     Ok(with_data(secret, data))
 }
 
-/// The image pull Secret of a runtime: a copy of the control plane's type, labels and data. Fails
-/// if the template fails.
+/// The image pull Secret of a runtime: a copy of the control plane's type, labels and data.
+///
+/// # Errors
+///
+/// Fails if the template fails.
 pub fn agent_pull_secret<'a>(
     templates: &Templates,
     name: &str,

@@ -86,8 +86,11 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
 
 impl Expression {
     /// Compiles an expression. Functions of the API server that are not evaluated here are allowed:
-    /// [`Expression::foreign`] names them. Fails with one sentence if the text is too long, is not
-    /// valid CEL, or calls an unknown function.
+    /// [`Expression::foreign`] names them.
+    ///
+    /// # Errors
+    ///
+    /// Fails with one sentence if the text is too long, is not valid CEL, or calls an unknown function.
     pub fn compile(text: &str) -> Result<Expression, String> {
         let text = text.trim();
         if TEXT_LEN_MAX < text.len() {
@@ -131,13 +134,21 @@ impl Expression {
         self.foreign.as_deref()
     }
 
-    /// Evaluates the expression. Fails with one sentence if the evaluation fails.
+    /// Evaluates the expression.
+    ///
+    /// # Errors
+    ///
+    /// Fails with one sentence if the evaluation fails.
     pub fn evaluate(&self, variables: &Variables) -> Result<CelValue, String> {
         self.execute(variables).map_err(|problem| explain(&problem))
     }
 
-    /// Evaluates a condition. Fails if the result is not a boolean or the evaluation fails, in the
-    /// words of the API server where these are known.
+    /// Evaluates a condition.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the result is not a boolean or the evaluation fails, in the words of the API server where these are
+    /// known.
     pub fn decide(&self, variables: &Variables) -> Result<bool, String> {
         match self.execute(variables) {
             Ok(CelValue::Bool(holds)) => Ok(holds),

@@ -22,7 +22,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// The number of insertions, deletions, replacements and swaps of neighbours between two words.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     // Longer words are not typing errors, and the cost grows with the square of the length.
     const LEN_MAX: usize = 64;
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(LEN_MAX).collect(), b.chars().take(LEN_MAX).collect());

@@ -28,6 +28,27 @@ fn yaml_json_and_templates_matter() {
 }
 
 #[test]
+fn the_files_that_say_how_a_repository_is_read_matter_wherever_definitions_are() {
+    let whole = Filter::new(None);
+    let part = Filter::new(None).within(&["kymas".to_owned()], &["*".to_owned()]);
+    let below = Filter::new(None).within_folder("land", &[], &[]);
+    for (filter, root) in [(&whole, ""), (&part, ""), (&below, "land/")] {
+        for (path, expected) in [
+            (".tidegate/source.yaml", true),
+            (".tidegate/prod.yml", true),
+            (".tidegate/README.md", false),
+            (".tidegate/.hidden.yaml", false),
+            (".tidegate/deep/source.yaml", false),
+            ("kymas/.tidegate/source.yaml", false),
+        ] {
+            assert_eq!(filter.takes(&format!("{root}{path}")), expected, "{root}{path}");
+        }
+        assert!(filter.enters(&format!("{root}.tidegate")), "{root}");
+    }
+    assert!(!below.takes(".tidegate/source.yaml"), "that is another repository");
+}
+
+#[test]
 fn below_knows_folders_from_names_that_begin_alike() {
     let snapshot = snapshot(&["a-b/x.yaml", "a/x.yaml", "a/y/z.yaml", "a.yaml", "ab/x.yaml", "b.yaml"]);
     let below = |path: &str| snapshot.below(path).map(|(path, _)| path.to_string()).collect::<Vec<_>>();

@@ -190,6 +190,7 @@ fn what_a_manifest_said_of_an_earlier_specification_makes_no_module_ready() {
             applied: None,
             module_resource: None,
             requested: None,
+            waits_for: WaitFact::Unknown,
         };
         let mut ready = Manifest::clone(&ready);
         ready.metadata.generation = Some(observed);
@@ -264,6 +265,7 @@ fn a_manifest_says_how_it_fares() {
         applied: None,
         module_resource: Some(true),
         requested: Some("noon".to_owned()),
+        waits_for: WaitFact::Unknown,
     };
     let installed = "True Ready: installation is ready and resources can be used";
     let waits = "False Ready: installation is not ready";
@@ -347,4 +349,67 @@ fn the_condition_of_maintenance_windows_is_there_while_something_waits() {
         let expected = ("False".to_owned(), "Waiting".to_owned(), "on Saturday".to_owned());
         assert_eq!(find(&status), is_there.then_some(expected));
     }
+}
+
+#[test]
+fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma() {
+    let facts = |waits_for| ManifestFacts {
+        outcome: ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.to_owned()),
+        synced: vec![],
+        applied: None,
+        module_resource: None,
+        requested: None,
+        waits_for,
+    };
+    let what = "Deployment kyma-system/cache and 1 more: the image `a` of container main cannot be pulled";
+    let mut waiting = Manifest::clone(&manifest("Processing"));
+    waiting.status = Some(super::manifest(&waiting, &facts(WaitFact::For(what.to_owned())), at(5)));
+    let status = waiting.status.clone().unwrap();
+    assert_eq!(status.last_operation.as_ref().unwrap().operation, WAITING_FOR_RESOURCES, "Lifecycle Manager's text");
+    assert_eq!(conditions::message(&status.conditions, conditions::WAITS_FOR), Some(what));
+    assert_eq!(super::manifest(&waiting, &facts(WaitFact::Unknown), at(9)), status, "what is known stays");
+
+    let module = ModuleFact { manifest: Some(Arc::new(waiting.clone())), ..install("Processing") };
+    let kyma = check(&done(vec![module]), State::Processing, "waiting for all modules to become ready");
+    let hint = format!("module cache: waits since 1970-01-01T00:00:05Z for {what}");
+    assert_eq!(conditions::message(&kyma.conditions, conditions::HINTS), Some(hint.as_str()));
+
+    let ended = super::manifest(&waiting, &facts(WaitFact::Nothing), at(9));
+    assert!(conditions::find(&ended.conditions, conditions::WAITS_FOR).is_none());
+}
+
+#[test]
+fn the_modules_of_a_runtime_are_counted_for_its_column() {
+    let count = |modules: Vec<ModuleFact>| {
+        let status = kyma(&kyma_with(KymaStatus::default()), &done(modules), at(1));
+        conditions::message(&status.conditions, conditions::MODULE_COUNT).map(str::to_owned)
+    };
+    let mailer = |state: &str| ModuleFact { name: "mailer".into(), ..install(state) };
+    let leaving = ModuleFact { planned: Planned::Removing, ..mailer("Deleting") };
+    for (modules, expected) in [
+        (vec![], "0 of 0 modules are ready"),
+        (vec![install("Ready")], "1 of 1 module is ready"),
+        (vec![install("Ready"), mailer("Processing")], "1 of 2 modules are ready"),
+        (vec![install("Ready"), leaving], "1 of 1 module is ready"),
+    ] {
+        assert_eq!(count(modules).as_deref(), Some(expected));
+    }
+}
+
+/// Neither the count of modules nor the place of digests is a reason to write thousands of statuses at an upgrade.
+#[test]
+fn the_status_that_an_earlier_version_wrote_stays_until_something_else_changes() {
+    let digest = Digest::of_bytes(b"a");
+    let facts = Facts { applied: Some(digest), ..done(vec![install("Ready")]) };
+    let mut before = kyma(&kyma_with(KymaStatus::default()), &facts, at(1));
+    before.conditions.retain(|condition| condition.type_ != conditions::MODULE_COUNT);
+    let applied = before.conditions.iter_mut().find(|condition| condition.type_ == conditions::APPLIED).unwrap();
+    (applied.reason, applied.message) = (conditions::APPLIED_REASON.to_owned(), digest.to_string());
+    assert_eq!(kyma(&kyma_with(before.clone()), &facts, at(9)), before);
+
+    let other = Digest::of_bytes(b"b");
+    let next = kyma(&kyma_with(before), &Facts { applied: Some(other), ..facts }, at(9));
+    assert_eq!(conditions::message(&next.conditions, conditions::APPLIED), Some(KYMA_APPLIED));
+    assert_eq!(conditions::recorded(&next.conditions, conditions::APPLIED), Some(other.to_string().as_str()));
+    assert!(conditions::find(&next.conditions, conditions::MODULE_COUNT).is_some());
 }

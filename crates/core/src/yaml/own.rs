@@ -14,8 +14,11 @@ pub struct OwnError {
     pub message: String,
 }
 
-/// Reads one of our own configuration files. Empty text is an empty mapping. Fails if the text is
-/// not valid YAML or does not match the type.
+/// Reads one of our own configuration files. Empty text is an empty mapping.
+///
+/// # Errors
+///
+/// Fails if the text is not valid YAML or does not match the type.
 pub fn read_own<T: DeserializeOwned>(text: &str) -> Result<T, OwnError> {
     let blank = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     serde_yaml::from_str(if blank { "{}" } else { text }).map_err(|error| {

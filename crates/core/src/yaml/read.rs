@@ -9,8 +9,11 @@ mod tree;
 
 use super::{Limits, Node, ParseError, ParseErrorKind};
 
-/// Decodes UTF-8, with or without a byte order mark. Fails with the position of the first invalid
-/// byte.
+/// Decodes UTF-8, with or without a byte order mark.
+///
+/// # Errors
+///
+/// Fails with the position of the first invalid byte.
 pub fn decode(bytes: &[u8]) -> Result<&str, ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
@@ -28,7 +31,11 @@ pub fn decode(bytes: &[u8]) -> Result<&str, ParseError> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// All documents of a stream, without empty ones. Fails with the first error.
+/// All documents of a stream, without empty ones.
+///
+/// # Errors
+///
+/// Fails with the first error.
 pub fn parse(text: &str, limits: &Limits) -> Result<Vec<Node>, ParseError> {
     parse_each(text, limits).into_iter().collect()
 }

@@ -159,6 +159,9 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
         let changes = bucket.template_changes(comparison);
         let causes = bucket.causes(comparison);
         let contents = bucket.contents();
+        if !pair.is_unmanaged {
+            objects_elsewhere(comparison, seen, &bucket);
+        }
         let differing = Arc::clone(known.entry(contents).or_insert_with(|| Arc::new(differing(comparison, contents))));
         let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
         let edited = work.edited(&differing);
@@ -173,12 +176,30 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
     }
 }
 
-/// The differing objects, by id.
+/// Records that objects of a module are not known, because another source declares them, and may differ.
+fn objects_elsewhere(comparison: &Comparison<'_>, seen: &mut Seen, bucket: &Bucket) {
+    let (old, new, renamed) = bucket.contents();
+    if (old == new && !renamed) || is_known(comparison, (old, new)) {
+        return;
+    }
+    let installed = bucket.new.as_ref().or(bucket.old.as_ref());
+    let module = installed.map_or("", |has| &has.installation.module);
+    let what = format!("objects in another source, of module {module}");
+    seen.unknown.entry(what).or_default().extend(&bucket.runtimes);
+}
+
+/// Whether the objects of both sides are known.
+fn is_known(comparison: &Comparison<'_>, (old, new): (Option<ContentId>, Option<ContentId>)) -> bool {
+    old.is_none_or(|content| comparison.old.module(content).is_some())
+        && new.is_none_or(|content| comparison.new.module(content).is_some())
+}
+
+/// The differing objects, by id. None if those of a side are not known: all of them would seem to go or to come.
 fn differing(
     comparison: &Comparison<'_>,
     (old, new, renamed): Contents,
 ) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
-    if old == new && !renamed {
+    if (old == new && !renamed) || !is_known(comparison, (old, new)) {
         return Vec::new();
     }
     let objects = |module: Option<CompleteModule>| -> BTreeMap<ObjectId, SharedObject> {

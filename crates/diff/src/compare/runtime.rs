@@ -219,11 +219,15 @@ fn modules(
             refused: refused.remove(&name).unwrap_or_default(),
             manifests: Some(&manifests),
         };
-        // Only the prune of a ModuleReleaseMeta waits for a user, and with it the removal of its mandatory module.
-        let effect = match comparison.effect(&(Kind::ModuleReleaseMeta, Key::new(key.namespace(), &name))) {
-            Effect::NeedsConfirmation => Effect::NeedsConfirmation,
-            Effect::Applies | Effect::Held => effect,
-        };
+        // The prune of a ModuleReleaseMeta waits for a user, and with it the removal of its mandatory module; and so do
+        // objects that leave the version that is installed.
+        let definitions = [
+            Some((Kind::ModuleReleaseMeta, Key::new(key.namespace(), &name))),
+            installed_template(&outcomes).map(|template| (Kind::ModuleTemplate, template)),
+        ];
+        let is_unconfirmed = |id| comparison.effect(&id) == Effect::NeedsConfirmation;
+        let effect =
+            if definitions.into_iter().flatten().any(is_unconfirmed) { Effect::NeedsConfirmation } else { effect };
         let wait = waits.get(&name);
         let effect = if wait.is_some() { Effect::Held } else { effect };
         let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
@@ -232,6 +236,12 @@ fn modules(
         }
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
+}
+
+/// The ModuleTemplate of a module that keeps its version.
+fn installed_template((before, after): &(Option<ModuleOutcome>, Option<ModuleOutcome>)) -> Option<Key> {
+    let template = |outcome: &Option<ModuleOutcome>| Some(outcome.as_ref()?.installed()?.template.clone());
+    template(after).filter(|after| template(before).as_ref() == Some(after))
 }
 
 /// Whether the plan does not know where the objects of a module are.

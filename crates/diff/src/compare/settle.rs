@@ -8,10 +8,13 @@ use std::{
 };
 
 use tidegate_core::{
-    api::shared::ObjectMeta,
-    definition::{Definition, Definitions, Kind, Withheld},
-    intake::{self, Declared, Id, Installed, Live, Policy, Situation, Wait},
-    landscape::SourceName,
+    api::{names::annotation, shared::ObjectMeta},
+    definition::{Allow, Definition, Definitions, Kind, Withheld},
+    intake::{self, Decision, Declared, Id, Installed, Live, Other, Policy, Removals, Situation, Wait, removal},
+    landscape::{
+        self, SourceName,
+        file::{LandscapeFile, Owner},
+    },
     name::Key,
 };
 
@@ -27,18 +30,20 @@ pub(super) struct Settled {
     pub(super) held: Vec<Held>,
 }
 
+/// What is known besides the two sides.
+pub(super) struct Around<'a> {
+    /// Whether the new side has errors, so that nothing is pruned.
+    pub(super) errors: bool,
+    pub(super) source: &'a SourceName,
+    pub(super) policy: &'a Policy,
+    /// The catalog of other sources and of users.
+    pub(super) known: Option<&'a LandscapeFile>,
+    /// Returns the modules of runtimes on the old side. It is only called if something is deleted.
+    pub(super) installed: &'a dyn Fn() -> Vec<Installed>,
+}
+
 /// Decides about everything that either side declares.
-///
-/// `installed` returns the modules of runtimes on the old side. It is only called if something is
-/// deleted.
-pub(super) fn settle(
-    from: &Definitions,
-    to: &Definitions,
-    errors: bool,
-    source: &SourceName,
-    policy: &Policy,
-    installed: &dyn Fn() -> Vec<Installed>,
-) -> Settled {
+pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Settled {
     let mut good = to.good.clone();
     let mut modules = to.modules.clone();
     let mut held = Vec::new();
@@ -50,10 +55,16 @@ pub(super) fn settle(
     }
     let declared = to.declared();
     let gone: BTreeMap<&Id, &Arc<Definition>> = from.good.iter().filter(|(id, _)| !declared.contains(*id)).collect();
+    let claimed: BTreeMap<&Id, Owner> = to
+        .good
+        .keys()
+        .filter(|id| !from.good.contains_key(*id))
+        .filter_map(|id| Some((id, around.known?.owner(id.0, &id.1, around.source)?)))
+        .collect();
     let mut unconfirmed = BTreeSet::new();
-    if !gone.is_empty() {
-        let decision = decide(&gone, to, errors, source, policy, &installed());
-        for (id, wait) in &decision {
+    if !gone.is_empty() || !claimed.is_empty() {
+        let decision = decide(&gone, &claimed, (from, to), around);
+        for (id, wait) in &decision.waiting {
             let Some(definition) = gone.get(id) else { continue };
             match wait {
                 Wait::Unconfirmed(_) | Wait::Limit { .. } => {
@@ -71,6 +82,17 @@ pub(super) fn settle(
                 }
             }
         }
+        for (id, of) in &decision.held {
+            match from.good.get(id) {
+                Some(before) => good.insert(id.clone(), Arc::clone(before)),
+                None => good.remove(id),
+            };
+            held.push(of_another(id, of, &decision));
+        }
+    }
+    if let Some((ids, removals)) = removals(from, to, around) {
+        unconfirmed.extend(ids);
+        held.extend(removals);
     }
     // Kept objects may refer to objects that only the old side has.
     for (tree, objects) in &from.modules {
@@ -81,52 +103,145 @@ pub(super) fn settle(
     Settled { definitions, unconfirmed, held }
 }
 
-/// The waiting prunes, and their reasons. All other removed objects are pruned immediately.
+/// The waiting prunes and the refused definitions, with their reasons. All other removed objects are pruned
+/// immediately.
 fn decide(
     gone: &BTreeMap<&Id, &Arc<Definition>>,
-    to: &Definitions,
-    errors: bool,
-    source: &SourceName,
-    policy: &Policy,
-    installed: &[Installed],
-) -> BTreeMap<Id, Wait> {
-    let label = source.label_value();
+    claimed: &BTreeMap<&Id, Owner>,
+    (from, to): (&Definitions, &Definitions),
+    around: &Around<'_>,
+) -> Decision {
+    let label = around.source.label_value();
     let digest: Arc<str> = "".into();
     let declared: BTreeMap<Id, Declared> = to
         .good
         .iter()
         .map(|(id, definition)| {
-            let place = definition.place.clone();
-            (id.clone(), Declared { digest: Arc::clone(&digest), place, adopt: false, needs: Vec::new() })
+            let (place, needs) = (definition.place.clone(), intake::needs(definition));
+            let adopt = definition.object.annotation(annotation::ADOPT) == Some("true");
+            (id.clone(), Declared { digest: Arc::clone(&digest), place, adopt, needs })
         })
         .collect();
     let withheld: BTreeSet<Id> = to.withheld.iter().map(|one| (one.kind, one.key.clone())).collect();
-    let live: BTreeMap<Id, Live> = gone
-        .iter()
-        .map(|(id, definition)| {
-            let metadata: ObjectMeta = definition
-                .object
-                .field("metadata")
-                .and_then(|value| serde_json::from_value(value.clone()).ok())
-                .unwrap_or_default();
-            ((*id).clone(), Live { source: Some(label.as_str().into()), ..Live::from_metadata(&metadata, None) })
-        })
-        .collect();
-    let others = BTreeMap::new();
-    let decision = intake::decide(&Situation {
-        source: source.key(),
+    let metadata_of = |definition: &Definition| -> ObjectMeta {
+        let metadata = definition.object.field("metadata");
+        metadata.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
+    };
+    let ours = || Some(Arc::from(label.as_str()));
+    let mut live: BTreeMap<Id, Live> = BTreeMap::new();
+    for (id, definition) in gone {
+        live.insert((*id).clone(), Live { source: ours(), ..Live::from_metadata(&metadata_of(definition), None) });
+    }
+    // What does not change does not depend on what is refused.
+    for (id, definition) in &to.good {
+        let is_same =
+            |before: &Arc<Definition>| before.digest == definition.digest && before.module == definition.module;
+        if from.good.get(id).is_some_and(is_same) {
+            live.insert(id.clone(), Live { source: ours(), digest: Some(Arc::clone(&digest)), ..Live::default() });
+        }
+    }
+    let mut others: BTreeMap<String, Other> = BTreeMap::new();
+    for (id, owner) in claimed {
+        let (source, managers) = match owner {
+            Owner::Source(other) => {
+                let of = others.entry(other.label_value()).or_insert_with(|| Other {
+                    key: other.key().clone(),
+                    idle: false,
+                    declares: Some(Arc::default()),
+                    allow: Allow::default(),
+                });
+                Arc::make_mut(of.declares.get_or_insert_default()).insert((*id).clone());
+                (Some(Arc::from(other.label_value())), None)
+            }
+            Owner::User => (None, Some(Arc::from([]))),
+        };
+        live.insert((*id).clone(), Live { source, managers, ..Live::default() });
+    }
+    let installed = if gone.is_empty() { Vec::new() } else { (around.installed)() };
+    intake::decide(&Situation {
+        source: around.source.key(),
         label: &label,
         commit: None,
         declared: &declared,
         withheld: &withheld,
         live: &live,
         others: &others,
-        installed,
-        policy,
-        errors,
+        installed: &installed,
+        policy: around.policy,
+        errors: around.errors,
         moved: false,
-    });
-    decision.waiting
+    })
+}
+
+/// A definition that is not applied, because another source or a user has its object, or one that it needs.
+fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
+    let (kind, key) = id;
+    let hint = decision.diagnostics.iter().find(|one| one.message == held.message).and_then(|one| one.hint.clone());
+    Held {
+        why: Why::Conflict,
+        module: if *kind == Kind::Kyma { String::new() } else { key.name().to_owned() },
+        runtimes: if *kind == Kind::Kyma { [key.clone()].into() } else { Arc::default() },
+        message: held.message.clone(),
+        hint,
+        place: Some(held.place.clone()),
+    }
+}
+
+/// The definitions that take something from more runtimes than the limit, and what that is.
+fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Vec<Id>, Vec<Held>)> {
+    let is_changed = |id: &Id, definition: &Definition| {
+        let before = from.good.get(id);
+        before.is_some_and(|before| before.digest != definition.digest || before.module != definition.module)
+    };
+    let changed = to.good.iter().filter(|(id, definition)| is_changed(id, definition));
+    let apply = changed.map(|(id, _)| (id.clone(), intake::Why::Changed)).collect();
+    let mut decision = Decision { apply, ..Decision::default() };
+    removal::candidates(&decision).next()?;
+    let (source, installed) = (around.source, (around.installed)());
+    let mut taken = Removals::new();
+    for (id, why) in removal::candidates(&decision) {
+        let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
+        let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
+        let removals = match id.0 {
+            Kind::Kyma if removal::names_all(after.object.value(), of_runtime()) => continue,
+            Kind::Kyma => {
+                let typed = |definition| serde_json::from_value(landscape::stamp(definition, source).into_value());
+                let (Ok(after), before) = (typed(after), typed(before).ok()) else { continue };
+                removal::of_kyma(&after, before.as_ref(), why, of_runtime())
+            }
+            Kind::ModuleTemplate => {
+                let objects = |definitions: &Definitions, definition: &Definition| {
+                    definitions.modules.get(&definition.module.as_ref()?.tree.into()).cloned()
+                };
+                let Some(old) = objects(from, before) else { continue };
+                let leaving = removal::leaving(&old, objects(to, after).as_deref());
+                removal::of_template(&id.1, Some(&leaving), &installed)
+            }
+            Kind::ModuleReleaseMeta | Kind::Watcher => continue,
+        };
+        taken.insert(id.clone(), removals);
+    }
+    let digest: Arc<str> = "".into();
+    let declare = |(id, definition): (&Id, &Arc<Definition>)| {
+        let place = definition.place.clone();
+        (id.clone(), Declared { digest: Arc::clone(&digest), place, adopt: false, needs: Vec::new() })
+    };
+    let situation = Situation {
+        source: source.key(),
+        label: &source.label_value(),
+        commit: None,
+        declared: &to.good.iter().map(declare).collect(),
+        withheld: &to.withheld.iter().map(|one| (one.kind, one.key.clone())).collect(),
+        live: &BTreeMap::new(),
+        others: &BTreeMap::new(),
+        installed: &installed,
+        policy: around.policy,
+        errors: false,
+        moved: false,
+    };
+    removal::hold(&situation, &taken, &mut decision);
+    let ids = decision.held.into_keys().collect();
+    Some((ids, decision.removals.iter().map(|removal| Held::unconfirmed(source.key(), removal)).collect()))
 }
 
 fn held_back(withheld: &Withheld) -> Held {

@@ -540,6 +540,49 @@ fn deleting_a_runtime_waits_with_all_that_follows() {
     assert!(kinds.contains(&"Manifest") && kinds.contains(&"ConfigMap") && !kinds.contains(&"Namespace"), "{kinds:?}");
 }
 
+/// A landscape with `cache` and `mailer` in six runtimes, more than the removal limit.
+fn six() -> World {
+    let names = ["one", "two", "three", "four", "five", "six"];
+    let both = "channel: regular\n  modules: [{name: cache}, {name: mailer}]";
+    names.iter().fold(world().mailer("more"), |world, name| world.kyma(name, both))
+}
+
+#[test]
+fn a_module_that_leaves_more_runtimes_than_the_limit_waits_with_the_command() {
+    let dropped = |count: usize| {
+        let names = ["one", "two", "three", "four", "five", "six"];
+        let cache = "channel: regular\n  modules: [{name: cache}]";
+        names.iter().take(count).fold(six(), |world, name| world.kyma(name, cache))
+    };
+    let within = report(&six(), &dropped(5));
+    assert!(within.held.is_empty());
+    assert!(within.differences.iter().all(|one| one.effect == Effect::Applies), "{:?}", script(&within));
+    let found = report(&six(), &dropped(6));
+    check_held(&found, &[(Why::Unconfirmed, "mailer", 6)]);
+    let held = &found.held[0];
+    assert!(held.message.starts_with("module mailer is removed from 6 runtimes, more than the removal limit of 5: "));
+    assert!(held.hint.as_ref().unwrap().contains("tidegate.dev/confirm-prune=$(git rev-parse HEAD)"), "{held:?}");
+    let of_runtimes = found.differences.iter().filter(|one| &*one.id.kind == "ConfigMap").collect::<Vec<_>>();
+    assert_eq!(of_runtimes.len(), 2);
+    assert!(of_runtimes.iter().all(|one| (one.action, one.effect) == (Action::Delete, Effect::NeedsConfirmation)));
+}
+
+#[test]
+fn objects_that_leave_a_version_wait_and_with_a_new_version_they_do_not() {
+    let found = report(&six(), &six().without("modules/mailer/objects/b.yaml"));
+    check_held(&found, &[(Why::Unconfirmed, "mailer", 6)]);
+    assert!(
+        found.held[0].message.starts_with("ConfigMap cache/more of module mailer 2.0.0 is removed from 6 runtimes"),
+        "{}",
+        found.held[0].message
+    );
+    let gone = found.differences.iter().find(|one| one.action == Action::Delete).unwrap();
+    assert_eq!((&*gone.id.name, gone.effect), ("more", Effect::NeedsConfirmation));
+    let old = six().file("modules/cache/1.0.0/objects/b.yaml", &config("old", "1.0.0"));
+    let bumped = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    assert!(bumped.held.iter().all(|held| held.why != Why::Unconfirmed));
+}
+
 #[test]
 fn an_unused_template_goes_at_once() {
     let old = world().release("1.1.0", "1.1.0");

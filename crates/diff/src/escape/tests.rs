@@ -79,3 +79,15 @@ fn a_sentence_is_plain_unless_it_could_be_more() {
         assert_eq!(sentence(text), expected);
     }
 }
+
+#[test]
+fn ids_are_short() {
+    let id = "2b1e9d3c4f5a6978695a4b3c2d1e0f9e8d7c6b5a";
+    assert_eq!(short_ids(&format!("main@sha1:{id}")), "main@2b1e9d3c4f");
+    assert_eq!(short_ids(&format!("tree: {id}")), "tree: 2b1e9d3c4f");
+    let image = format!("a@sha256:{id}{}", &id[..24]);
+    assert_eq!(short_ids(&image), "a@sha256:2b1e9d3c4f");
+    for text in ["", "cafe", "no id: 1.0.0", "2b1e9d3c4f5a6978695a4b3c2d1e0f9e8d7c6b5"] {
+        assert_eq!(short_ids(text), text);
+    }
+}

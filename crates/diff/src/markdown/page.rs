@@ -42,17 +42,26 @@ impl Page {
 
     /// Appends a list with a title, as far as `end` characters remain. Omitted items are counted.
     pub(super) fn list(&mut self, title: &str, items: impl ExactSizeIterator<Item = String>, end: usize) {
+        let folded = OPEN_MAX < items.len();
+        self.titled(title, items, end, folded);
+    }
+
+    /// Appends a folded list, as far as there is room.
+    pub(super) fn folded(&mut self, title: &str, items: impl ExactSizeIterator<Item = String>) {
+        self.titled(title, items, 0, true);
+    }
+
+    fn titled(&mut self, title: &str, items: impl ExactSizeIterator<Item = String>, end: usize, folded: bool) {
         let count = items.len();
-        if count == 0 {
-            return;
-        }
-        let folded = count > OPEN_MAX;
         let title = format!("{title} ({})", thousands(count));
-        self.push(&if folded {
+        let title = if folded {
             format!("\n<details><summary><b>{title}</b></summary>\n\n")
         } else {
             format!("\n**{title}**\n\n")
-        });
+        };
+        if count == 0 || !self.try_push(&title, end + LIST_TAIL) {
+            return;
+        }
         let mut shown = 0;
         for item in items {
             if !self.try_push(&format!("- {item}\n"), end + LIST_TAIL) {
@@ -66,6 +75,30 @@ impl Page {
         if folded {
             self.push("\n</details>\n");
         }
+    }
+
+    /// Appends a block that hosts show with a severity, as far as `end` characters remain. Omitted items are counted.
+    pub(super) fn alert(&mut self, severity: &str, title: &str, items: &[String], end: usize) {
+        if items.is_empty() {
+            return;
+        }
+        self.push(&format!("\n> [!{severity}]\n> **{title}**\n>\n"));
+        let mut shown = 0;
+        for item in items {
+            let lines: Vec<&str> = item.lines().collect();
+            if !self.try_push(&format!("> - {}\n", lines.join("\n> ")), end + LIST_TAIL) {
+                break;
+            }
+            shown += 1;
+        }
+        if shown < items.len() {
+            self.push(&format!("> - and {} more\n", thousands(items.len() - shown)));
+        }
+    }
+
+    /// The text.
+    pub(super) fn into_text(self) -> String {
+        self.text
     }
 
     /// The text, with a note about what is omitted.

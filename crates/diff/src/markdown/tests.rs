@@ -62,6 +62,21 @@ fn it_keeps_its_budget() {
 }
 
 #[test]
+fn no_line_is_long() {
+    let mut long = fixture::report();
+    long.differences[0].hunks[0].lines.push(Line::New("<&".repeat(2_000)));
+    long.differences[0].id.name = "&".repeat(253).into();
+    for report in [fixture::report(), fixture::nasty(), many(Action::Delete, 3_000), many(Action::Delete, 9_000), long]
+    {
+        for budget in [BUDGET_MIN, BUDGET] {
+            let text = markdown(&report, &with(budget));
+            let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(longest.chars().count() <= LINE_MAX, "{}: {longest}", longest.chars().count());
+        }
+    }
+}
+
+#[test]
 fn deletions_are_shown_before_changes_give_way() {
     let mut report = many(Action::Delete, 10);
     report.differences.extend(many(Action::Change, 100).differences);
@@ -88,7 +103,8 @@ fn deletions_that_are_too_many_are_one_line_each() {
     let elsewhere = Some("artifact tidegate of this run".to_owned());
     let text = markdown(&many(Action::Delete, 9_000), &Options { elsewhere, ..Options::default() });
     let rest = thousands(9_000 - text.matches("object-").count());
-    assert!(text.contains(&format!("{rest} differences not shown at all (delete `Deployment`: {rest})")), "{text}");
+    assert!(text.contains(&format!("{rest} differences not shown at all")), "{text}");
+    assert!(text.contains(&format!("> - delete `Deployment`: {rest}")), "{text}");
     assert!(text.contains("All of it is in `artifact tidegate of this run`."), "{text}");
     assert!(text.chars().count() <= BUDGET);
 }
@@ -96,7 +112,7 @@ fn deletions_that_are_too_many_are_one_line_each() {
 #[test]
 fn what_does_not_fit_hides_nothing_that_does() {
     let mut report = many(Action::Create, 1);
-    report.differences[0].hunks[0].lines = vec![Line::New("x".repeat(100_000))];
+    report.differences[0].hunks[0].lines = vec![Line::New("x".repeat(400)); 250];
     report.differences.extend(many(Action::Create, 3).differences);
     assert_eq!(by_default(&report).matches("<b>create</b>").count(), 3);
 }
@@ -106,7 +122,7 @@ fn lists_are_cut_and_counted() {
     let mut report = fixture::report();
     report.diagnostics = vec![report.diagnostics[1].clone(); 5_000];
     let text = by_default(&report);
-    assert!(text.contains("Definitions and templates (5,000)") && text.contains(" more\n"), "{text}");
+    assert!(text.contains("; 5,000 errors; ") && text.contains("> - and 4,") && text.contains(" more\n"), "{text}");
     assert!(text.contains("<b>delete</b>"), "the differences have their room: {text}");
 }
 
@@ -135,6 +151,7 @@ fn outside_of_code(text: &str) -> String {
             outside.push('\n');
             continue;
         }
+        // Blocks with a severity are quotes.
         let mut rest = line;
         while let Some(start) = rest.find('`') {
             outside.push_str(&rest[..start]);

@@ -4,10 +4,13 @@
 //! so that no notation hides a Secret: escapes, tags, anchors, nested quotes. A string that cannot
 //! be parsed and mentions a Secret is masked as a whole. Field names and keys of `data` are not
 //! secret.
+//!
+//! An object whose kind is missing or misspelt is a Secret if its content looks like one, see
+//! [`tidegate_core::secret`].
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
-use tidegate_core::{schema::metadata::is_known, yaml};
+use tidegate_core::{schema::metadata::is_known, secret, yaml};
 
 /// Maps a clear value to its mask.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], Met) -> String + 'a;
@@ -19,6 +22,17 @@ pub(super) enum Met {
     Value,
     /// A value that is only near a secret one.
     Beside,
+}
+
+/// What a mapping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MapPlace {
+    /// A whole document.
+    Root,
+    /// The fields of a schema: a field `stringData` of it is the description of one.
+    Properties,
+    /// Any other mapping.
+    Within,
 }
 
 /// The fields of a Secret with its values.
@@ -37,7 +51,7 @@ const BASE64_HEAD: usize = 24;
 /// Masks in place. Returns whether there was anything to mask.
 pub(super) fn mask(value: &mut Value, sink: &mut Sink<'_>) -> bool {
     match value {
-        Value::Object(map) => map_at(map, DEPTH_MAX, true, sink),
+        Value::Object(map) => map_at(map, DEPTH_MAX, MapPlace::Root, sink),
         other => value_at(other, DEPTH_MAX, sink),
     }
 }
@@ -48,6 +62,8 @@ pub(super) fn may_hold(value: &Value) -> bool {
         Value::Object(map) => {
             let kind = map.get("kind").and_then(Value::as_str).map(str::trim);
             kind.is_some_and(|kind| is_called(kind, "Secret") || is_called(kind, "SecretList"))
+                || secret::has_string_data(map)
+                || secret::is_disguised(map, true)
                 || map.values().any(may_hold)
         }
         Value::Array(items) => items.iter().any(may_hold),
@@ -58,7 +74,7 @@ pub(super) fn may_hold(value: &Value) -> bool {
 
 fn value_at(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     match value {
-        Value::Object(map) => map_at(map, depth, false, sink),
+        Value::Object(map) => map_at(map, depth, MapPlace::Within, sink),
         Value::Array(items) => items.iter_mut().fold(false, |any, item| value_at(item, depth, sink) | any),
         Value::String(text) => match text_at(text, depth, sink) {
             Some(masked) => {
@@ -77,14 +93,18 @@ fn is_called(word: &str, name: &str) -> bool {
     word.eq_ignore_ascii_case(name)
 }
 
-fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut Sink<'_>) -> bool {
+fn map_at(map: &mut Map<String, Value>, depth: usize, place: MapPlace, sink: &mut Sink<'_>) -> bool {
     let is_kind = |map: &Map<_, _>, name| {
         map.get("kind").and_then(Value::as_str).is_some_and(|kind| is_called(kind.trim(), name))
     };
     // In any group: a kind of another group with this name most likely contains secrets as well.
-    let is_secret = is_kind(map, "Secret");
+    let is_named = is_kind(map, "Secret");
+    let is_root = place == MapPlace::Root;
+    let is_disguised = !is_named && place != MapPlace::Properties && secret::is_disguised(map, is_root);
+    let is_secret = is_named || is_disguised || (place != MapPlace::Properties && secret::has_string_data(map));
     // A reference to a Secret contains its kind as well.
-    let is_object = is_secret && (is_root || map.contains_key("apiVersion"));
+    let is_object = is_disguised || (is_named && (is_root || map.contains_key("apiVersion")));
+    let is_schema = map.get("type").is_some_and(|of| of == "object");
     if is_kind(map, "SecretList") {
         // The items of a typed list have no kind.
         let items = map.get_mut("items").and_then(Value::as_array_mut);
@@ -102,6 +122,10 @@ fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut 
             "immutable" if is_object && value.is_boolean() => false,
             "metadata" if is_object => metadata(value, depth, sink),
             _ if is_object => all(value, Met::Value, sink),
+            "properties" if is_schema => match value {
+                Value::Object(fields) => map_at(fields, depth, MapPlace::Properties, sink),
+                other => value_at(other, depth, sink),
+            },
             _ => value_at(value, depth, sink),
         };
     }
@@ -169,7 +193,7 @@ fn clear(value: &Value, encoded: bool) -> Vec<u8> {
     }
 }
 
-fn decoded(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
     let compact: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(compact).ok()
 }
@@ -234,7 +258,7 @@ fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
 }
 
 /// The documents of a text, and whether it is JSON; `None` if it cannot be parsed.
-fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
+pub(super) fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
     if text.trim_start().starts_with(['{', '[', '"'])
         && let Ok(value) = serde_json::from_str::<Value>(text)
     {
@@ -244,9 +268,15 @@ fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
     Some((documents.iter().map(yaml::Node::to_json).collect(), false))
 }
 
-/// Whether a text may contain a Secret: it contains both words, or characters that may encode them.
+/// Whether a text may contain a Secret: it contains both words, the fields of an object with data, or characters that
+/// may encode them.
 fn is_suspect(text: &str) -> bool {
-    let says = || text.contains("kind") && ["Secret", "secret", "SECRET"].iter().any(|word| text.contains(word));
+    let contains_any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let says = || {
+        (text.contains("kind") && contains_any(&["Secret", "secret", "SECRET"]))
+            || contains_any(&["stringData", "StringData", "stringdata"])
+            || (contains_any(&["apiVersion", "kind"]) && contains_any(&["data", "Data"]))
+    };
     let escapes = || text.contains('\\') && text.contains(':') && text.contains('"');
     text.len() >= TEXT_BYTES_MIN && (says() || escapes() || is_base64(text))
 }
@@ -258,24 +288,33 @@ fn is_base64(text: &str) -> bool {
 }
 
 /// The decoded text of base64.
-fn base64_text(text: &str) -> Option<String> {
+pub(super) fn base64_text(text: &str) -> Option<String> {
     let bytes = is_base64(text).then(|| decoded(text)).flatten()?;
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a text that cannot be parsed contains `kind: Secret`, in YAML's block or flow style,
-/// over several lines, with a tag or an anchor, in quotes or with escapes.
+/// Whether a text that cannot be parsed contains `stringData:` or `kind: Secret`, in YAML's block or flow style,
+/// over several lines, with a tag or an anchor, in quotes or with escapes. The kind may be misspelt.
 fn names_secret(text: &str) -> bool {
     /// Maximum total length of tags and anchors between `kind:` and `Secret`.
     const MARKS_MAX: usize = 64;
     let plain = unescaped(text);
     let compact: String = plain.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\')).collect();
-    compact.match_indices("kind:").any(|(at, found)| {
-        let rest = &compact[at + found.len()..];
-        rest.starts_with("Secret")
-            || (rest.starts_with(['!', '&', '>', '|'])
-                && rest.find("Secret").is_some_and(|at| at <= MARKS_MAX && !rest[..at].contains(['{', ':', ','])))
-    })
+    if compact.contains("stringData:") {
+        return true;
+    }
+    // White space ends a word, which the compact text no longer shows.
+    let mut words = plain.split("kind").filter_map(|rest| {
+        let rest = rest.trim_start_matches(['"', '\'', '\\', ' ']).strip_prefix(':')?;
+        rest.split(|c: char| !c.is_alphanumeric()).find(|word| !word.is_empty())
+    });
+    words.any(secret::is_near)
+        || compact.match_indices("kind:").any(|(at, found)| {
+            let rest = &compact[at + found.len()..];
+            rest.starts_with("Secret")
+                || (rest.starts_with(['!', '&', '>', '|'])
+                    && rest.find("Secret").is_some_and(|at| at <= MARKS_MAX && !rest[..at].contains(['{', ':', ','])))
+        })
 }
 
 /// A text with `\x53` and `\u0053` decoded.

@@ -27,7 +27,7 @@ pub struct FileError {
 }
 
 /// The variables that a rule sees.
-const VARIABLES: [&str; 6] = ["old", "new", "object", "runtime", "action", "catalog"];
+const VARIABLES: [&str; 7] = ["old", "new", "object", "runtime", "action", "catalog", "bookkeeping"];
 /// The names of types, which are CEL values.
 const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 /// Maximum number of rules in a file: each is evaluated for each difference.
@@ -36,8 +36,11 @@ const RULES_MAX: usize = 1_000;
 /// The error for a file without rules.
 const NO_RULES: &str = "the file has no rules: add one, or omit the option";
 
-/// Parses rules. Fails at the first error. A file without rules is an error, because it protects
-/// nothing.
+/// Parses rules. A file without rules is an error, because it protects nothing.
+///
+/// # Errors
+///
+/// Fails at the first error.
 pub fn parse(text: &str) -> Result<Policies, FileError> {
     let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|error| FileError {
         line: error.line,

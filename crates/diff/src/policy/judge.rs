@@ -1,11 +1,12 @@
 //! Checks differences against rules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use cel::Value as CelValue;
 
-use super::{FailOn, Labels, Match, Policies, Policy};
+use super::{Approvals, FailOn, Labels, Match, Policies, Policy};
 use tidegate_core::{
+    api::names::label,
     diagnostic::{Place, Severity},
     name::Key,
     object::Stage,
@@ -27,10 +28,35 @@ const SHARED: [&str; 2] = ["count", "target"];
 
 /// Checks the differences of a report against rules, and adds violations to [`Report::findings`].
 /// `masker` removes secrets from messages.
-pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels, masker: &Masker) {
+///
+/// A rule in `approvals` yields warnings instead of errors. Content that changes without a new version is a warning
+/// even without a rule.
+pub fn judge(
+    report: &mut Report,
+    (fail_on, approvals): (&[FailOn], &Approvals),
+    policies: &Policies,
+    labels: &Labels,
+    masker: &Masker,
+) {
     let mut findings = Vec::new();
+    let bookkeeping = report.bookkeeping();
     for rule in fail_on {
-        by_name(&mut findings, report, *rule);
+        let start = findings.len();
+        by_name(&mut findings, report, &bookkeeping, *rule);
+        if let Some(by) = approvals.by(*rule) {
+            for finding in &mut findings[start..] {
+                finding.severity = Severity::Warning;
+                finding.message = format!("{} (approved by {by})", finding.message);
+            }
+        }
+    }
+    if !fail_on.contains(&FailOn::SameVersion) {
+        let start = findings.len();
+        by_name(&mut findings, report, &bookkeeping, FailOn::SameVersion);
+        for finding in &mut findings[start..] {
+            finding.severity = Severity::Warning;
+            FailOn::SameVersion.name().clone_into(&mut finding.rule);
+        }
     }
     report.findings.extend(findings);
     judge_with(report, policies, labels, masker, EVALUATIONS_MAX);
@@ -53,7 +79,9 @@ pub(super) fn judge_with(
     let values: Vec<Values> = if policies.rules.is_empty() {
         Vec::new()
     } else {
-        report.differences.iter().map(Values::from_difference).collect()
+        let bookkeeping = report.bookkeeping();
+        let all = report.differences.iter().enumerate();
+        all.map(|(index, one)| Values::from_difference(one, bookkeeping.contains(&index))).collect()
     };
     for policy in &policies.rules {
         for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
@@ -113,7 +141,7 @@ fn name(rule: FailOn) -> String {
     format!("fail-on: {rule}")
 }
 
-fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
+fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<usize>, rule: FailOn) {
     let finding = |message: String, difference: Option<usize>, place: Option<&Place>| Finding {
         severity: Severity::Error,
         rule: name(rule),
@@ -122,16 +150,28 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
         place: place.cloned(),
     };
     let is_crd = |one: &Difference| one.id.stage() == Stage::Crd;
-    let violates = |one: &Difference| match rule {
-        FailOn::Delete => one.action == Action::Delete && !one.is_catalog_copy(),
-        FailOn::Recreate => one.action == Action::Recreate && !one.is_catalog_copy(),
+    let touched: BTreeSet<&Key> = match rule {
+        FailOn::SameVersion => report.in_runtimes().flat_map(|one| one.runtimes.iter()).collect(),
+        _ => BTreeSet::new(),
+    };
+    let violates = |index: usize, one: &Difference| match rule {
+        FailOn::Delete => one.action == Action::Delete && !bookkeeping.contains(&index),
+        FailOn::Recreate => one.action == Action::Recreate && !bookkeeping.contains(&index),
         FailOn::Refused => one.action == Action::Refuse,
         FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
+        FailOn::SameVersion => same_version(one).is_some() && one.runtimes.iter().any(|key| touched.contains(key)),
         FailOn::MassChange(_) => false,
     };
-    for (index, one) in report.differences.iter().enumerate().filter(|(_, one)| violates(one)) {
-        findings.push(finding(words::sentence(one), Some(index), one.places.first()));
+    for (index, one) in report.differences.iter().enumerate().filter(|(index, one)| violates(*index, one)) {
+        let message = match (rule, same_version(one)) {
+            (FailOn::SameVersion, Some((module, version))) => format!(
+                "the content of {module} {version} changes in {} without a new version",
+                counted(one.runtimes.len(), "runtime")
+            ),
+            _ => words::sentence(one),
+        };
+        findings.push(finding(message, Some(index), one.places.first()));
     }
     if let FailOn::MassChange(percent) = rule {
         let runtimes = report.runtimes;
@@ -141,6 +181,18 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
             findings.push(finding(format!("{touched} of {of} are affected, more than {percent} %"), None, None));
         }
     }
+}
+
+/// The module and version of a Manifest that gets other content under the same version.
+fn same_version(one: &Difference) -> Option<(&str, &str)> {
+    let (old, new) = (one.old.as_deref()?, one.new.as_deref()?);
+    let version = new["spec"]["version"].as_str().filter(|version| old["spec"]["version"] == **version)?;
+    let content = |manifest: &serde_json::Value| {
+        let source = &manifest["spec"]["install"]["source"];
+        ["tree", "ref"].map(|field| source[field].clone())
+    };
+    let module = new["metadata"]["labels"][label::MODULE_NAME].as_str().unwrap_or("a module");
+    (one.is_manifest() && content(old) != content(new)).then_some((module, version))
 }
 
 // === impl Match ===
@@ -174,7 +226,7 @@ impl Policy {
             let runtime = runtime(key, difference, around.labels);
             variables.set("runtime", runtime.clone());
             self.evaluate(&variables, around.masker, &|| {
-                let mut shown = Values::shown(difference, around.masker).variables(difference);
+                let mut shown = values.shown(difference, around.masker).variables(difference);
                 shown.set("runtime", runtime.clone());
                 shown
             })
@@ -243,17 +295,19 @@ impl Policy {
 struct Values {
     old: CelValue,
     new: CelValue,
+    is_bookkeeping: bool,
 }
 
 impl Values {
-    fn from_difference(difference: &Difference) -> Values {
+    fn from_difference(difference: &Difference, is_bookkeeping: bool) -> Values {
         let bind =
             |value: Option<&std::sync::Arc<serde_json::Value>>| value.map_or(CelValue::Null, |v| expression::bind(v));
-        Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+        let (old, new) = (bind(difference.old.as_ref()), bind(difference.new.as_ref()));
+        Values { old, new, is_bookkeeping }
     }
 
     /// The values as reports show them.
-    fn shown(difference: &Difference, masker: &Masker) -> Values {
+    fn shown(&self, difference: &Difference, masker: &Masker) -> Values {
         let bind = |value: Option<&std::sync::Arc<serde_json::Value>>| {
             value.map_or(CelValue::Null, |value| {
                 let mut value = serde_json::Value::clone(value);
@@ -261,7 +315,8 @@ impl Values {
                 expression::bind(&value)
             })
         };
-        Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+        let (old, new) = (bind(difference.old.as_ref()), bind(difference.new.as_ref()));
+        Values { old, new, is_bookkeeping: self.is_bookkeeping }
     }
 
     /// The variables of a rule without the runtime.
@@ -272,6 +327,7 @@ impl Values {
         }
         variables.set("action", CelValue::from(difference.action.as_str()));
         variables.set("catalog", CelValue::Bool(difference.is_catalog_copy()));
+        variables.set("bookkeeping", CelValue::Bool(self.is_bookkeeping));
         variables
     }
 

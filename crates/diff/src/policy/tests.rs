@@ -11,7 +11,7 @@ fn check(difference: Difference, rules: &str, expected: &[&str]) {
     let mut report = Report { differences: vec![difference], ..Report::default() };
     let labels =
         Labels::from([(Key::new("kcp-system", "skr-0002"), BTreeMap::from([("region".to_owned(), "eu".to_owned())]))]);
-    judge(&mut report, &[], &parse(rules).unwrap(), &labels, &masker());
+    judge(&mut report, (&[], &Approvals::default()), &parse(rules).unwrap(), &labels, &masker());
     let found: Vec<String> = report
         .findings
         .iter()
@@ -26,7 +26,7 @@ fn by_name(report: Report, rules: &str, expected: &[&str]) {
     let mut report = report;
     report.findings.clear();
     let rules: Vec<FailOn> = rules.split(',').map(|rule| rule.parse().unwrap()).collect();
-    judge(&mut report, &rules, &Policies::default(), &Labels::new(), &masker());
+    judge(&mut report, (&rules, &Approvals::default()), &Policies::default(), &Labels::new(), &masker());
     let found: Vec<String> =
         report.findings.iter().map(|finding| format!("{}: {}", finding.rule, finding.message)).collect();
     assert_eq!(found, expected);
@@ -170,7 +170,7 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
     );
     refused(
         "- name: a\n  rule: nwe.spec == 1\n",
-        "2:9: `rule` uses `nwe`, which does not exist in rules; use old, new, object, runtime, action, catalog",
+        "2:9: `rule` uses `nwe`, which does not exist in rules; use old, new, object, runtime, action, catalog, bookkeeping",
     );
     refused(
         "- name: a\n  rule: '[1].all(a, [1].all(b, [1].all(c, [1].all(d, true))))'\n",
@@ -236,7 +236,7 @@ fn rules_by_name_are_read() {
     let problem = |text: &str| text.parse::<FailOn>().unwrap_err().to_string();
     assert_eq!(
         problem("deletes"),
-        "unknown rule `deletes`: use delete, recreate, refused, crd, conflict or mass-change=N%"
+        "unknown rule `deletes`: use delete, recreate, refused, crd, conflict, same-version or mass-change=N%"
     );
     for text in ["mass-change", "mass-change=101%", "mass-change=10", "mass-change=%", "mass-change=-1%"] {
         assert!(problem(text).ends_with("use mass-change=N% with a whole number up to 100"), "{text}");
@@ -248,7 +248,7 @@ fn rules_by_name_are_read() {
 fn what_was_checked_is_named_whether_it_holds_or_not() {
     let mut report = Report::default();
     let policies = parse("- {name: b, rule: 'true'}\n- {name: a, rule: 'true'}\n").unwrap();
-    judge(&mut report, &[FailOn::Delete], &policies, &Labels::new(), &masker());
+    judge(&mut report, (&[FailOn::Delete], &Approvals::default()), &policies, &Labels::new(), &masker());
     assert_eq!(report.checked, ["a", "b", "fail-on: delete"]);
 }
 
@@ -265,7 +265,7 @@ fn the_example_is_read_and_does_what_it_says() {
     let mut gone = Difference { action: Action::Delete, runtimes: fixture::keys(501), ..fixture::difference() };
     gone.id = tidegate_core::object::ObjectId::new("", "Namespace", "", "a");
     let mut report = Report { differences: vec![changed, gone], ..Report::default() };
-    judge(&mut report, &[], &policies(), &Labels::new(), &masker());
+    judge(&mut report, (&[], &Approvals::default()), &policies(), &Labels::new(), &masker());
     let found: Vec<(&str, Severity)> = report.findings.iter().map(|one| (&*one.rule, one.severity)).collect();
     let expected = [
         ("namespaces-stay", Severity::Error),
@@ -297,10 +297,76 @@ fn copies_of_secrets_values_are_seen_by_rules_and_not_by_messages() {
     let rules = "- {name: one, rule: 'has(new.spec.replicas) && new.spec.replicas < 2', messageExpression: 'new.spec.map(k, k).join(\" \")'}\n\
                  - {name: two, rule: 'new.metadata.namespace != old.metadata.namespace', message: stays}\n\
                  - {name: zoo, rule: 'new.spec[new.spec.map(k, k)[0] + \"x\"] == 1'}\n";
-    judge(&mut report, &[], &parse(rules).unwrap(), &Labels::new(), &masker);
+    judge(&mut report, (&[], &Approvals::default()), &parse(rules).unwrap(), &Labels::new(), &masker);
     let messages: Vec<&str> = report.findings.iter().map(|finding| finding.message.as_str()).collect();
     assert_eq!(messages.len(), 3, "{messages:?}");
     assert!(messages[0].starts_with("(masked: Secret "), "{messages:?}");
     assert!(messages[1].starts_with("stays: "), "{messages:?}");
     assert!(!messages[2].contains("`replicasx`"), "{messages:?}");
+}
+
+/// A Manifest whose module gets the content `tree`, and the object that changes with it.
+fn content(version: &str, tree: &str) -> Report {
+    let manifest = |version: &str, tree: &str| {
+        std::sync::Arc::new(serde_json::json!({
+            "metadata": {"labels": {"operator.kyma-project.io/module-name": "cache"}},
+            "spec": {"version": version, "install": {"source": {"type": "git", "tree": tree}}},
+        }))
+    };
+    let mut one = fixture::difference();
+    one.target = Side::ControlPlane;
+    one.id =
+        tidegate_core::object::ObjectId::new("operator.kyma-project.io", "Manifest", "kcp-system", "skr-0001-cache");
+    (one.old, one.new) = (Some(manifest("1.0.0", "a")), Some(manifest(version, tree)));
+    Report { differences: vec![one, fixture::difference()], ..Report::default() }
+}
+
+#[test]
+fn content_that_changes_without_a_new_version_is_a_finding_with_and_without_a_rule() {
+    let found = |mut report: Report, fail_on: &[FailOn]| -> Vec<(Severity, String)> {
+        judge(&mut report, (fail_on, &Approvals::default()), &Policies::default(), &Labels::new(), &masker());
+        report.findings.into_iter().map(|finding| (finding.severity, finding.message)).collect()
+    };
+    let message = "the content of cache 1.0.0 changes in 3 runtimes without a new version".to_owned();
+    assert_eq!(found(content("1.0.0", "b"), &[]), [(Severity::Warning, message.clone())]);
+    assert_eq!(found(content("1.0.0", "b"), &[FailOn::SameVersion]), [(Severity::Error, message)]);
+    assert_eq!(found(content("1.1.0", "b"), &[FailOn::SameVersion]), []);
+    let mut comment = content("1.0.0", "b");
+    comment.differences.truncate(1);
+    assert_eq!(found(comment, &[FailOn::SameVersion]), [], "no object differs");
+}
+
+#[test]
+fn what_is_approved_is_a_warning_that_says_by_whom() {
+    let mut approvals = Approvals::default();
+    approvals.approve("delete", "commit 1234567").unwrap();
+    approvals.approve("delete", "a label").unwrap();
+    let unknown = approvals.approve("everything", "a label").unwrap_err();
+    let names = "delete, recreate, refused, crd, conflict, same-version, mass-change";
+    assert_eq!(unknown.to_string(), format!("`everything` is not a rule that can be approved: use {names}"));
+    let gone = Difference { action: Action::Delete, ..fixture::difference() };
+    let again = Difference { action: Action::Recreate, ..fixture::difference() };
+    let mut report = Report { differences: vec![gone, again], ..Report::default() };
+    let rules = (&[FailOn::Delete, FailOn::Recreate][..], &approvals);
+    judge(&mut report, rules, &Policies::default(), &Labels::new(), &masker());
+    let found: Vec<(Severity, bool)> = report
+        .findings
+        .iter()
+        .map(|one| (one.severity, one.message.ends_with("(approved by commit 1234567)")))
+        .collect();
+    assert_eq!(found, [(Severity::Error, false), (Severity::Warning, true)]);
+}
+
+/// What repeats other differences neither violates rules nor counts as affected.
+#[test]
+fn bookkeeping_is_not_counted() {
+    let mut report = content("1.1.0", "b");
+    report.differences[0].action = Action::Delete;
+    let mut digests = content("1.0.0", "b").differences.swap_remove(0);
+    digests.id.kind = "ModuleTemplate".into();
+    report.differences.push(Difference { runtimes: fixture::keys(900), ..digests });
+    report.runtimes.compared = 1_000;
+    report.count_runtimes();
+    assert_eq!((report.runtimes.touched, report.bookkeeping()), (3, [0, 2].into()));
+    by_name(report, "delete,mass-change=10%", &[]);
 }

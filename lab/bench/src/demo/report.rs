@@ -1,6 +1,7 @@
-//! What the demo prints: a heading for each step, a line for each action and each check, and the table at the end.
+//! What the demo prints: a heading for each step, a line for each action, each check and each longer wait, and the
+//! table at the end.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 use tidegate_process::say;
 
 use owo_colors::OwoColorize as _;
@@ -27,6 +28,9 @@ pub(super) enum Outcome {
     NotReached,
 }
 
+/// A longer wait says what it waits for after this time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The heading of a step.
 pub(super) fn heading(number: usize, title: &str) {
     say!("\n{} {}", format!("{number}.").bold(), title.bold());
@@ -40,6 +44,29 @@ pub(super) fn doing(text: &str) {
 /// A fact that was checked on the clusters.
 pub(super) fn seen(text: &str) {
     say!("   {} {text}", "✓".green());
+}
+
+/// Lines of a command's output.
+pub(super) fn quoted(text: &str) {
+    for line in text.lines() {
+        say!("     {} {line}", "|".dimmed());
+    }
+}
+
+/// What the demo waits for.
+pub(super) fn waiting(what: &str) {
+    say!("   {} waiting: {what}", "…".dimmed());
+}
+
+/// Waits, and says for what if it takes long.
+pub(super) async fn while_waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = tokio::time::sleep(PATIENCE) => waiting(what),
+    }
+    work.await
 }
 
 /// The whole tour, one line per step.

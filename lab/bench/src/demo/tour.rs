@@ -57,8 +57,8 @@ pub(super) enum Step {
     Registry,
     /// An upgrade waits for a maintenance window.
     Window,
-    /// A Kyma is deleted after a confirmation.
-    KymaDeleted,
+    /// The removal of a Kyma waits for a confirmation.
+    RemovalWaits,
 }
 
 /// What the steps work with.
@@ -72,6 +72,8 @@ pub(super) struct Tour<'a> {
     pub(super) registry: &'a Registry,
     /// The file with the policy of maintenance windows.
     pub(super) policy: &'a Path,
+    /// The administrator's kubeconfig of the KCP.
+    pub(super) kubeconfig: &'a Path,
     /// The commit that bumped a channel, to be reverted later.
     pub(super) bumped: OnceCell<String>,
 }
@@ -93,7 +95,7 @@ impl Step {
         Step::ModuleRemoved,
         Step::Registry,
         Step::Window,
-        Step::KymaDeleted,
+        Step::RemovalWaits,
     ];
 
     /// Its title, in the tour and in the table.
@@ -111,7 +113,7 @@ impl Step {
             Step::ModuleRemoved => "a module is removed",
             Step::Registry => "a module from an OCI registry",
             Step::Window => "an upgrade waits for its window",
-            Step::KymaDeleted => "a Kyma is deleted",
+            Step::RemovalWaits => "a removal waits",
         }
     }
 }
@@ -156,7 +158,7 @@ impl Tour<'_> {
             Step::ModuleRemoved => self.module_removed().await,
             Step::Registry => self.registered().await,
             Step::Window => self.in_window().await,
-            Step::KymaDeleted => self.kyma_deleted().await,
+            Step::RemovalWaits => self.removal_waits().await,
         }
     }
 }

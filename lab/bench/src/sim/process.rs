@@ -52,7 +52,7 @@ impl Daemon {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let log = folder.join("daemon.log");
         let state = folder.join("state");
-        let fixed: [&OsStr; 11] = [
+        let fixed: [&OsStr; 12] = [
             "run".as_ref(),
             "--kubeconfig".as_ref(),
             kubeconfig.as_os_str(),
@@ -63,6 +63,7 @@ impl Daemon {
             "--health-address=127.0.0.1:0".as_ref(),
             "--events-address=127.0.0.1:0".as_ref(),
             "--events-tls-address=127.0.0.1:0".as_ref(),
+            "--hooks-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
         // A given option replaces the default of the benchmark.

@@ -261,9 +261,10 @@ impl<'a> Comparer<'a> {
 
     fn shown(&self, mut value: Value) -> Arc<Value> {
         self.shared.mask(&mut value);
-        // This annotation repeats the differences of all other fields.
+        // The first repeats the differences of all other fields, the second follows with the next change.
         if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
             annotations.shift_remove(annotation::DIGEST);
+            annotations.shift_remove(annotation::PATH);
         }
         Arc::new(self.names.neutral(&value))
     }

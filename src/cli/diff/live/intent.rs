@@ -18,13 +18,17 @@ use super::{
 use tidegate_cluster::Error;
 use tidegate_core::{
     api::{
-        ModuleReleaseMeta,
+        Kyma, Manifest, ModuleReleaseMeta,
         names::{annotation, label},
     },
     changes,
     definition::{Allow, Channels, Definition, Elsewhere, Kind},
     diagnostic::Place,
-    intake::{self, Decision, Declared, Id, Installed, Live, Other, Situation, Terms, Wait},
+    intake::{
+        self, Decision, Declared, HeldFor, Id, Installed, Live, Other, Removals, Situation, Standing, Terms, Wait,
+        removal,
+    },
+    inventory::Inventory,
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, PathPart},
@@ -63,14 +67,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
             }
             Kind::ModuleReleaseMeta => {
                 let Some(release) = typed::<ModuleReleaseMeta>(object.value()) else { continue };
-                let channels = match release.spec.mandatory {
-                    Some(_) => Channels::Mandatory,
-                    None => {
-                        let names = release.spec.channels.iter().map(|channel| channel.channel.clone());
-                        Channels::Known(names.collect())
-                    }
-                };
-                elsewhere.releases.insert(key.clone(), channels);
+                elsewhere.releases.insert(key.clone(), Channels::from(&release));
             }
             Kind::Watcher | Kind::Kyma => {}
         }
@@ -116,6 +113,7 @@ pub(super) async fn intend(
         hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
         place: Some(withheld.place.clone()),
     }));
+    outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
     refused(inputs, world, comparer, &decision, outcome).await?;
     let gone = goes(world, comparer, &decision, outcome);
     gone.iter().for_each(|id| drop(after.remove(id)));
@@ -145,8 +143,10 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
             && inputs.definitions.good.get(id).is_some_and(|definition| {
-                !changes::covers(landscape::stamp(definition, source).value(), object.value())
+                !changes::covers(landscape::expected(definition, source).value(), object.value())
             });
+        one.same_content = !ours
+            && inputs.definitions.good.get(id).is_some_and(|definition| landscape::has_content(definition, &metadata));
         live.insert(id.clone(), one);
     }
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
@@ -165,7 +165,49 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         errors: inputs.invalid,
         moved: false,
     };
-    intake::decide(&situation)
+    let mut decision = intake::decide(&situation);
+    let taken = removals(inputs, world, &decision, situation.installed);
+    removal::hold(&situation, &taken, &mut decision);
+    decision
+}
+
+/// What each definition of a decision would take from runtimes.
+fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
+    let of_one = |id: &Id, why| {
+        let definition = inputs.definitions.good.get(id)?;
+        let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
+        Some(match id.0 {
+            Kind::Kyma => {
+                let stamped = landscape::stamp(definition, &inputs.source);
+                let live = world.objects.get(id).and_then(|live| typed::<Kyma>(live.value()));
+                removal::of_kyma(&typed(stamped.value())?, live.as_ref(), why, of_runtime())
+            }
+            Kind::ModuleTemplate => {
+                let new = definition.module.as_ref().map(|module| module.tree);
+                let live = world.objects.get(id)?.annotation(annotation::MODULE_TREE)?;
+                if new.is_some_and(|new| new.to_string() == live) {
+                    return None;
+                }
+                let new = new.and_then(|new| inputs.definitions.modules.get(&new.into()));
+                let leaving = removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new));
+                removal::of_template(&id.1, Some(&leaving), installed)
+            }
+            Kind::ModuleReleaseMeta | Kind::Watcher => return None,
+        })
+    };
+    removal::candidates(decision).filter_map(|(id, why)| Some((id.clone(), of_one(id, why)?))).collect()
+}
+
+/// Everything that runtimes have of a version of a module, according to their Manifests.
+fn inventory(world: &World, template: &Key) -> Inventory {
+    let of_version = |manifest: &&Manifest| {
+        let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
+        let name = format!("{module}-{}", manifest.spec.version.as_deref().unwrap_or_default());
+        template.name() == name && manifest.metadata.namespace.as_deref() == Some(template.namespace())
+    };
+    let manifests: Vec<Manifest> = world.manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
+    let statuses = manifests.iter().filter(of_version).filter_map(|manifest| manifest.status.as_ref());
+    statuses.fold(Inventory::default(), |all, status| all.union(&Inventory::from_status(&status.synced)))
 }
 
 fn declared(definition: &Definition, source: &SourceName) -> Declared {
@@ -210,6 +252,7 @@ fn installed(world: &World) -> Vec<Installed> {
             runtime: Key::new(manifest.namespace(), manifest.label(label::KYMA_NAME)?),
             module: manifest.label(label::MODULE_NAME)?.to_owned(),
             version: manifest.value().pointer("/spec/version").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            standing: Standing::from_manifest(&serde_json::from_value(manifest.value()["metadata"].clone()).ok()?),
         })
     };
     world.manifests.values().filter_map(installed).collect()
@@ -318,8 +361,20 @@ async fn refused(
             });
             continue;
         };
-        if held.terminating {
-            continue;
+        match held.why {
+            HeldFor::Problem => {}
+            HeldFor::Terminating => continue,
+            HeldFor::Removal => {
+                match apply(inputs, world, comparer, id).await {
+                    Ok(applied) => {
+                        let found = applied.and_then(|(found, _)| found);
+                        outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
+                    }
+                    Err(error) if concerns_all(&error) => return Err(error),
+                    Err(error) => outcome.problem("kcp", Some(&held.place), &error, comparer),
+                }
+                continue;
+            }
         }
         let wish = wish(definition, &inputs.source);
         match comparer.stranger(&wish, live, &managers(live)).await {

@@ -63,6 +63,7 @@ fn ready_manifest(inventory: &[&ObjectId]) -> Manifest {
         applied: Some(desired_digest(&objects(), &before)),
         module_resource: None,
         requested: None,
+        waits_for: WaitFact::Nothing,
     };
     Manifest { status: status_change(&before, &facts, NOW), ..before }
 }
@@ -391,7 +392,7 @@ fn the_inventory_shrinks_only_by_what_is_gone() {
     let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
         let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: &FoundResource::NotOurs };
-        ending_facts(&recorded, &observed, ManifestOutcome::Ready, None).synced.len()
+        ending_facts(&recorded, &observed, ManifestOutcome::Ready, None, WaitFact::Nothing).synced.len()
     };
     assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
     assert_eq!(facts(&PruneReport { kept: vec![left.clone()], ..PruneReport::default() }), 3);
@@ -425,9 +426,9 @@ fn a_status_is_written_only_if_it_differs() {
     let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: &FoundResource::NotOurs };
     let applied = Some(desired_digest(&objects(), &ready));
     let later = Timestamp::from_second(99).unwrap();
-    let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied);
+    let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied, WaitFact::Nothing);
     assert_eq!(status_change(&ready, &facts, later), None);
-    let facts = ending_facts(&ready, &observed, ManifestOutcome::Failed("no".to_owned()), applied);
+    let facts = ending_facts(&ready, &observed, ManifestOutcome::Failed("no".to_owned()), applied, WaitFact::Nothing);
     assert!(status_change(&ready, &facts, later).is_some());
 }
 
@@ -438,6 +439,13 @@ fn users_are_told_of_the_first_and_how_many_there_are() {
         ..PruneReport::default()
     };
     assert_eq!(kept_note(&kept(&[])), None);
+    assert_eq!(in_use_note(&BTreeMap::new()), None);
+    let in_use = [(id("CustomResourceDefinition", "a"), "Box default/mine (and 2 more)".to_owned())];
+    assert_eq!(
+        in_use_note(&in_use.into()).unwrap().text,
+        "CustomResourceDefinition kyma-system/a is no longer part of the module but stays, because users have custom \
+         resources: Box default/mine (and 2 more)"
+    );
     assert_eq!(conflict_note(&BTreeMap::new()), None);
     let note = kept_note(&kept(&["a", "b"])).unwrap();
     assert_eq!((note.reason, note.action), ("Kept", "Prune"));

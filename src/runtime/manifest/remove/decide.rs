@@ -11,7 +11,7 @@ use tidegate_core::{
     changes::{Desired, Prune},
     object::{Gvk, Object, ObjectId},
     render,
-    status::{self, ManifestFacts, ManifestOutcome},
+    status::{self, ManifestFacts, ManifestOutcome, WaitFact},
 };
 use tidegate_process::retry::{self, Class};
 
@@ -63,14 +63,17 @@ pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
 /// Those that Tidegate keeps in every runtime stay.
 pub(super) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
     let owned = recorded::inventory(manifest);
-    let is_definition =
-        |id: &&ObjectId| &*id.group == "apiextensions.k8s.io" && &*id.kind == "CustomResourceDefinition";
     owned
         .ids()
-        .filter(is_definition)
+        .filter(|id| is_definition(id))
         .filter(|id| !render::is_in_every_runtime(id))
         .map(|id| Arc::clone(&id.name))
         .collect()
+}
+
+/// Whether an object is a CustomResourceDefinition.
+pub(in crate::runtime::manifest) fn is_definition(id: &ObjectId) -> bool {
+    &*id.group == "apiextensions.k8s.io" && &*id.kind == "CustomResourceDefinition"
 }
 
 /// Those of `kinds` that are not the kind of the default custom resource, whose custom resources all hold the removal.
@@ -80,8 +83,18 @@ pub(super) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&
 }
 
 /// The message while users have custom resources of a kind that the module defines; none if `present` has none of
-/// theirs. The custom resources of the module itself, and those that a controller created, are not the users'.
+/// theirs.
 pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], present: &[Metadata]) -> Option<String> {
+    first_of_users(manifest, siblings, present).map(|first| waiting_for(&first))
+}
+
+/// The first custom resource of users, where it is, and how many more there are; none if `present` has none of theirs.
+/// The custom resources of the module itself, and those that a controller created, are not the users'.
+pub(in crate::runtime::manifest) fn first_of_users(
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+    present: &[Metadata],
+) -> Option<String> {
     let is_recorded = |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
     let is_of_users = |metadata: &&Metadata| {
         !metadata.is_owned
@@ -89,10 +102,17 @@ pub(super) fn users_resources(manifest: &Manifest, siblings: &[Arc<Manifest>], p
             && !recorded::inventory(manifest).contains(&metadata.id)
             && !is_recorded(&metadata.id)
     };
-    let mut of_users = present.iter().filter(is_of_users);
-    let first = of_users.next()?;
-    let more = more(1 + of_users.count());
-    Some(format!("{}: {}{more}", status::WAITING_FOR_MODULE_RESOURCES, first.id))
+    first_and_more(present.iter().filter(is_of_users))
+}
+
+/// The first of some custom resources, where it is, and how many more there are; none if there are none.
+fn first_and_more<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> Option<String> {
+    let first = resources.next()?;
+    Some(format!("{}{}", first.id, more(1 + resources.count())))
+}
+
+fn waiting_for(first: &str) -> String {
+    format!("{}: {first}", status::WAITING_FOR_MODULE_RESOURCES)
 }
 
 /// What to do about the custom resources that are `present` in the runtime. `default` is the one that Tidegate creates.
@@ -104,8 +124,8 @@ pub(super) fn module_resources<'a>(
     present: &'a [Metadata],
     is_shown_as_installed: bool,
 ) -> ModuleResources<'a> {
-    if present.iter().any(|metadata| Some(&metadata.id) != default) {
-        return ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
+    if let Some(first) = first_and_more(present.iter().filter(|metadata| Some(&metadata.id) != default)) {
+        return ModuleResources::Wait(waiting_for(&first));
     }
     match present.first() {
         None => ModuleResources::Gone,
@@ -118,6 +138,13 @@ pub(super) fn module_resources<'a>(
             None => ModuleResources::Delete(metadata),
         },
     }
+}
+
+/// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are.
+pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitFact {
+    let mut others = present.iter().filter(|metadata| Some(&metadata.id) != default);
+    let Some(first) = others.next() else { return WaitFact::Nothing };
+    WaitFact::For(format!("the deletion of {}{} by their users", first.id, more(1 + others.count())))
 }
 
 /// The message while the default custom resource is being deleted.
@@ -138,6 +165,7 @@ pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFa
         applied: None,
         module_resource: None,
         requested: recorded::requested(manifest),
+        waits_for: WaitFact::Unknown,
     }
 }
 
@@ -157,6 +185,7 @@ pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
         applied: None,
         module_resource: None,
         requested: None,
+        waits_for: WaitFact::Nothing,
     })
 }
 

@@ -111,7 +111,8 @@ fn what_failed_by_itself_is_reported_before_what_was_skipped_for_it() {
 
 #[test]
 fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
-    let unreachable = Error::Unreachable { cluster: "one".into(), cause: Unreachable::Connect, sent: false };
+    let (cluster, server) = ("one".into(), "one:443".into());
+    let unreachable = Error::Unreachable { cluster, server, cause: Unreachable::Connect, sent: false };
     for (error, expected) in [
         (unreachable, true),
         (Error::NotLeading, true),

@@ -247,7 +247,7 @@ fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
     let report = end(not_applied, Some(installable)).unwrap_err();
     assert_eq!((report.webhook, report.applied), (Part::Failed("a failed".to_owned()), None));
     let report = end(applied, None).unwrap_err();
-    assert_eq!((report.webhook, report.applied), (Part::Done, Some(total.to_string())));
+    assert_eq!((report.webhook, report.applied), (Part::Done, Some(user::record(&total, None))));
 
     let installed = end(applied, Some(installable)).unwrap();
     assert_eq!(installed.trusts, Some(Digest::of_bytes(&prerequisites.bundle)));

@@ -13,12 +13,13 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     let (source, now) = (source(&json!({})), Instant::now());
     let terms = Terms::from_source(&source).unwrap();
     let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome: ReadOutcome::Done };
-    let due = |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(last.clone()), triggers, now);
+    let due =
+        |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(Box::new(last.clone())), triggers, now);
     assert!(is_due(&source, &terms, &Fetching::Pending, only(Trigger::Changed), now));
     assert!(!due(&last, only(Trigger::Changed)));
     assert!(due(&LastFetch { next: now, ..last.clone() }, only(Trigger::Changed)));
     assert!(due(&LastFetch { settings: Digest::of_bytes(b"another url"), ..last.clone() }, only(Trigger::Changed)));
-    for trigger in [Trigger::Git, Trigger::Requested] {
+    for trigger in [Trigger::Git, Trigger::Push, Trigger::Requested] {
         assert!(due(&last, only(trigger)), "{trigger:?}");
     }
     // After a success a retry is for KCP, not for the git server.
@@ -26,7 +27,9 @@ fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     assert!(due(&LastFetch { outcome: failed(Remedy::Edit), ..last.clone() }, only(Trigger::Retry)));
     // While the git server asks to wait, only a user may hurry.
     let later = LastFetch { outcome: failed(Remedy::Later), ..last };
-    assert!(!due(&later, only(Trigger::Retry)) && !due(&later, only(Trigger::Git)));
+    for trigger in [Trigger::Retry, Trigger::Git, Trigger::Push] {
+        assert!(!due(&later, only(trigger)), "{trigger:?}");
+    }
     assert!(due(&later, only(Trigger::Requested)) && due(&LastFetch { next: now, ..later }, only(Trigger::Retry)));
 }
 
@@ -54,6 +57,12 @@ fn a_revision_is_read_once_and_a_rewrite_must_be_allowed() {
     let allowed = json!({ "ref": { "branch": "main" }, "allowRewrite": true });
     let refusing = json!({ "ref": { "branch": "main" }, "onError": "RefuseRevision" });
     let tag = json!({ "ref": { "tag": "v1" } });
+    let (range, name) = (json!({ "ref": { "semver": "^1" } }), json!({ "ref": { "name": "refs/pull/4/head" } }));
+    let head = json!({ "ref": { "name": "refs/heads/main" } });
+    check(&json!({}), false, Some(&other()), false, FetchedRevision::Rewritten("the default branch".to_owned()));
+    check(&range, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&name, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&head, false, Some(&other()), false, FetchedRevision::Rewritten("refs/heads/main".to_owned()));
     check(&main, true, None, false, FetchedRevision::Read);
     check(&main, true, Some(&found()), false, FetchedRevision::Active);
     check(&main, true, Some(&other()), false, FetchedRevision::Read);
@@ -84,12 +93,30 @@ fn only_access_that_is_stalled_waits_for_another_secret() {
 }
 
 #[test]
+fn other_keys_may_solve_a_revision_that_is_not_verified() {
+    let (source, now) = (source(&json!({"verify": {"secretRef": {"name": "signers"}}})), Instant::now());
+    let terms = Terms::from_source(&source).unwrap();
+    let seen = SeenSecret(Some("7".to_owned()));
+    let outcome = failed(Remedy::Keys(seen.clone()));
+    let last =
+        Fetching::Ended(Box::new(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 1, outcome }));
+    let namespace = source.metadata.namespace.as_deref().unwrap_or_default();
+    let expected = Start::FetchIfChanged(Key::new(namespace, "signers"), seen);
+    assert_eq!(start(&source, &terms, Some(key()), &last, only(Trigger::Changed), now), expected);
+}
+
+#[test]
 fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     let (source, now) = (source(&json!({})), Instant::now());
     let terms = Terms::from_source(&source).unwrap();
     let seen = SeenSecret(Some("7".to_owned()));
     let check = |outcome: ReadOutcome, secret: Option<Key>, expected: Start| {
-        let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome });
+        let last = Fetching::Ended(Box::new(LastFetch {
+            settings: terms.fetching(),
+            next: now + MINUTE,
+            failures: 0,
+            outcome,
+        }));
         assert_eq!(start(&source, &terms, secret, &last, only(Trigger::Changed), now), expected, "{last:?}");
     };
     check(ReadOutcome::Done, Some(key()), Start::Skip);
@@ -97,6 +124,7 @@ fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     check(failed(Remedy::Edit), Some(key()), Start::Skip);
     check(failed(Remedy::Secret(seen.clone())), Some(key()), Start::FetchIfChanged(key(), seen.clone()));
     check(failed(Remedy::Secret(seen)), None, Start::Skip);
+    check(failed(Remedy::Keys(SeenSecret(None))), Some(key()), Start::Skip);
     let first = start(&source, &terms, Some(key()), &Fetching::Pending, only(Trigger::Changed), now);
     assert_eq!(first, Start::Fetch);
 }
@@ -120,6 +148,7 @@ fn a_fetch_in_progress_is_replaced_only_for_other_settings_and_repeated_for_what
         (Trigger::Drift, false),
         (Trigger::Retry, false),
         (Trigger::Git, true),
+        (Trigger::Push, true),
         (Trigger::Requested, true),
     ] {
         let expected = RunningFetch { triggers: only(Trigger::Resync).with(trigger), again, ..fetch.clone() };
@@ -161,7 +190,7 @@ fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
         let known = KnownSource { fetch, running, ..KnownSource::default() };
         let found = match fetched_so_far(&known, &terms, progress) {
             Fetched::Done => "done".to_owned(),
-            Fetched::Failed { message, .. } => message,
+            Fetched::Failed { message, .. } | Fetched::Unverified { message, .. } => message,
         };
         assert!(found.starts_with(expected), "{found}");
     }
@@ -212,7 +241,7 @@ fn a_git_server_that_asks_for_no_wait_is_not_asked_at_once() {
             retry_after: Some(seconds(asked)),
         };
         let before = LastFetch { settings: terms.fetching(), next: now, failures, outcome: ReadOutcome::Done };
-        let found = ended(&terms, &Fetching::Ended(before), &Err(Problem::Git(error)), now, MINUTE, 0.0);
+        let found = ended(&terms, &Fetching::Ended(Box::new(before)), &Err(Problem::Git(error)), now, MINUTE, 0.0);
         let Fetching::Ended(last) = found else { unreachable!("it ended") };
         let expected = (Duration::from_millis(expected), failures + 1);
         assert_eq!((last.next - now, last.failures), expected, "{interval} {failures} {asked}");
@@ -230,12 +259,15 @@ fn a_local_path_needs_the_permission_of_the_daemon() {
     assert_eq!(reason("/srv/git/dev", true), "valid");
     assert_eq!(reason("/srv/git/dev", false), "LocalSourceRefused");
     assert_eq!(reason("ftp://git.example.org/dev.git", true), "InvalidURL");
+    assert_eq!(reason("git@git.example.org:dev.git", false), "valid");
+    let proxied = Terms { proxy_secret: Some("proxy".to_owned()), ..terms("git@git.example.org:dev.git") };
+    assert_eq!(super::url(&proxied, true).unwrap_err().failure().reason, "InvalidSpec");
 }
 
 #[test]
 fn the_cached_secret_is_used_until_a_user_may_have_changed_it() {
     let check = |secret: Option<Key>, trigger, expected: bool| {
-        let found = cached(Some(access("7")), secret.as_ref(), only(trigger));
+        let found = cached(Some(access("7")), secret.as_ref(), &url(), only(trigger));
         assert_eq!(found.is_some(), expected, "{secret:?} {trigger:?}");
     };
     check(Some(key()), Trigger::Resync, true);
@@ -244,7 +276,10 @@ fn the_cached_secret_is_used_until_a_user_may_have_changed_it() {
     check(Some(key()), Trigger::Changed, false);
     check(Some(Key::new("kcp-system", "another")), Trigger::Resync, false);
     check(None, Trigger::Resync, false);
-    assert_eq!(cached(None, Some(&key()), only(Trigger::Resync)), None);
+    assert_eq!(cached(None, Some(&key()), &url(), only(Trigger::Resync)), None);
+    // For ssh, other keys of the Secret are read.
+    let ssh = "git@git.example.org:dev.git".parse().unwrap();
+    assert_eq!(cached(Some(access("7")), Some(&key()), &ssh, only(Trigger::Resync)), None);
 }
 
 #[test]
@@ -270,7 +305,7 @@ fn what_the_api_server_answers_about_the_secret_decides_the_fetch() {
         (Ok(None), "end SecretNotFound, Secret(SeenSecret(None))"),
         (Err(lost), "end SecretNotReadable, Retry"),
     ] {
-        assert_eq!(text(&after_secret(&key(), answer)), expected);
+        assert_eq!(text(&after_secret(&url(), &key(), answer)), expected);
     }
 }
 
@@ -288,7 +323,7 @@ fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
         (cached(), Err(git::Error::Thread), "end StorageFailed, Retry"),
         (fresh(), Err(git::Error::Thread), "end StorageFailed, Retry"),
     ] {
-        let fetched = git::Fetched { revision: found(), fast_forward: true, received_bytes: 0 };
+        let fetched = git::Fetched { revision: found(), object: commit('b'), fast_forward: true, received_bytes: 0 };
         assert_eq!(text(&after_fetch(access, answer.map(|()| fetched))), expected);
     }
 }
@@ -299,9 +334,34 @@ fn a_request_carries_the_secret_and_the_reference() {
     let url: git::Url = terms.url.parse().unwrap();
     let request = remote(&terms, &url, &FetchAccess::Fresh(access("7")));
     assert_eq!(request.reference, Reference::Tag("v1".to_owned()));
-    assert_eq!((request.credentials, request.ca), (access("7").credentials, None));
+    let credentials = Some(git::Credentials::Bearer("token".to_owned()));
+    assert_eq!((request.credentials, request.ca), (credentials, None));
     let request = remote(&terms, &url, &FetchAccess::Anonymous);
     assert_eq!((request.credentials, request.ca, request.timeout), (None, None, terms.timeout));
+}
+
+#[test]
+fn a_request_over_ssh_carries_the_key_and_the_known_hosts() {
+    let terms = Terms::from_source(&source(&json!({ "ref": { "semver": "^1" } }))).unwrap();
+    let ssh = git::SshAccess { identity: Some("pem".to_owned()), ..git::SshAccess::default() };
+    let found = SourceAccess { content: Content::Ssh(ssh.clone()), ..access("7") };
+    let request = remote(&terms, &url(), &FetchAccess::Fresh(found));
+    assert_eq!((request.ssh, request.credentials), (Some(ssh), None));
+    assert_eq!(request.reference, Reference::Versions("^1".parse().unwrap()));
+}
+
+#[test]
+fn a_tag_that_was_moved_is_reported() {
+    let terms = |reference: Value| Terms::from_source(&source(&json!({ "ref": reference }))).unwrap();
+    let tag = terms(json!({ "tag": "main" }));
+    let message =
+        |terms: &Terms, last: Option<&Revision>| moved_tag(terms, last, &found()).map(|warning| warning.message);
+    assert_eq!(message(&tag, None), None);
+    assert_eq!(message(&tag, Some(&found())), None);
+    let moved = message(&tag, Some(&other())).unwrap();
+    assert!(moved.starts_with("the tag main was moved from "), "{moved}");
+    assert_eq!(message(&terms(json!({ "branch": "main" })), Some(&other())), None);
+    assert_eq!(message(&terms(json!({ "tag": "v2" })), Some(&other())), None);
 }
 
 #[test]
@@ -364,9 +424,14 @@ fn rejected() -> git::Error {
 }
 
 fn access(version: &str) -> SourceAccess {
-    let credentials = git::Credentials::Bearer("token".to_owned());
+    let credentials = Some(git::Credentials::Bearer("token".to_owned()));
     let seen = SeenSecret(Some(version.to_owned()));
-    SourceAccess { secret: key(), seen, credentials: Some(credentials), ca: None }
+    let content = Content::Https { credentials, ca: None, client: None };
+    SourceAccess { secret: key(), seen, content, unread: Vec::new() }
+}
+
+fn url() -> git::Url {
+    "https://git.example.org/dev.git".parse().unwrap()
 }
 
 fn key() -> Key {

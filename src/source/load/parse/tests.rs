@@ -88,6 +88,7 @@ pub(in crate::source) fn loaded(commit: char, module_template: &str, before: Opt
         snapshot: Arc::new(snapshot),
         options: options(&terms, &[KCP_NAMESPACE.to_owned()].into()),
         reading: terms.reading(),
+        spec: terms.spec.clone(),
         engine: Engine::Local,
         base: Templates::embedded(),
         before,

@@ -20,7 +20,10 @@ fn plain(server: &Server) -> Remote {
         url: server.url("repo").parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        client: None,
         ca: None,
+        proxy: None,
+        ssh: None,
         timeout: Duration::from_secs(60),
     }
 }

@@ -28,7 +28,10 @@ fn plain(server: &Server, repository: &str) -> Remote {
         url: server.url(repository).parse().unwrap(),
         reference: Reference::Branch("main".into()),
         credentials: None,
+        client: None,
         ca: None,
+        proxy: None,
+        ssh: None,
         timeout: Duration::from_secs(60),
     }
 }

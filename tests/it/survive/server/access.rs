@@ -93,8 +93,8 @@ async fn a_request_reaches_a_runtime_that_is_left_alone_and_its_result_is_the_ex
     stage.landscape.skrs[0].stop().await;
     let (code, text) = reconcile("kyma/one").await;
     assert_eq!(code, Some(5), "{text}");
-    let cause = "not as desired: Error: cluster skr/kcp-system/one cannot be reached: the connection failed";
-    assert!(text.contains(cause), "{text}");
+    let cause = "not as desired: Error: cluster skr/kcp-system/one (";
+    assert!(text.contains(cause) && text.contains(") cannot be reached: the connection failed"), "{text}");
 
     tokio::time::sleep(LONG).await;
     let mark = stage.landscape.skrs[0].mark();

@@ -83,8 +83,11 @@ pub enum Refusal {
     NoMoment,
 }
 
-/// The desired content of the gateway's Secret, from its current content and the current CA. Fails
-/// if the CA has expired, or if the Secret has a bundle without a valid timestamp.
+/// The desired content of the gateway's Secret, from its current content and the current CA.
+///
+/// # Errors
+///
+/// Fails if the CA has expired, or if the Secret has a bundle without a valid timestamp.
 pub fn gateway(
     held: Option<&Held>,
     root: &Authority,

@@ -139,8 +139,11 @@ impl Program {
 // === impl ListenerSettings ===
 
 impl ListenerSettings {
-    /// Determines the address from the current Gateways. Fails if the Gateway does not exist, or
-    /// does not have exactly one server with one host and a valid port.
+    /// Determines the address from the current Gateways.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the Gateway does not exist, or does not have exactly one server with one host and a valid port.
     pub fn resolve<'a>(&self, gateways: impl IntoIterator<Item = &'a Gateway>) -> Result<Address, AddressError> {
         if let Some(address) = &self.address {
             return Ok(address.clone());

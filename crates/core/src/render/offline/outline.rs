@@ -8,16 +8,16 @@ use std::{
 
 use super::{
     super::{CompleteModule, Mark, SharedObject, SharedObjects},
-    Assumptions, BUILT_IN, CODE_MODULE_OBJECTS, CODE_REFUSED, CODE_WATCHER, Rendered, Target, TargetName, live,
+    Assumptions, BUILT_IN, CODE_MODULE_OBJECTS, CODE_REFUSED, CODE_WATCHER, Piece, Rendered, Take, TargetName, live,
 };
 use crate::{
-    api::{Kyma, kyma::KymaSpec, shared::CustomResourcePolicy},
+    api::{KYMA_GROUP, Kyma, kyma::KymaSpec, shared::CustomResourcePolicy},
     content::ContentId,
     definition::{Definition, Definitions, Kind, SourceObject},
     diagnostic::{Diagnostic, Diagnostics, Place},
     landscape::{self, Landscape, SourceName},
     name::Key,
-    object::{Object, PathPart},
+    object::{Object, ObjectId, PathPart, Stage},
     plan::{
         self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, RuntimePlan, Settings, Windows,
         reporting::{Gateways, Watch},
@@ -70,6 +70,28 @@ pub struct Part {
 
 /// The objects of requested modules.
 pub(super) type Modules = HashMap<ContentId, CompleteModule>;
+
+/// A generated object of the control plane. Of Manifests there may be more than fit into memory, so each is rendered
+/// when it is its turn.
+enum Generated<'a> {
+    Manifest { kyma: &'a Key, name: String },
+    Other { id: ObjectId, rendered: Rendered },
+}
+
+// === impl Generated ===
+
+impl Generated<'_> {
+    /// The order of apply, as that of [`ObjectId`].
+    fn order(&self) -> (Stage, [&str; 4]) {
+        let (group, kind, namespace, name) = match self {
+            Generated::Manifest { kyma, name } => (KYMA_GROUP, "Manifest", kyma.namespace(), name.as_str()),
+            Generated::Other { id: ObjectId { group, kind, namespace, name }, .. } => {
+                (group.as_ref(), kind.as_ref(), namespace.as_ref(), name.as_ref())
+            }
+        };
+        (Stage::for_kind(group, kind), [group, kind, namespace, name])
+    }
+}
 
 // === impl Outline ===
 
@@ -137,13 +159,21 @@ impl<'a> Outline<'a> {
         self.base.iter().chain(self.catalogs.get(class).into_iter().flatten())
     }
 
-    /// Renders a Manifest. Fails if the template fails.
+    /// Renders a Manifest.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template fails.
     pub fn manifest(&self, kyma: &Kyma, installation: &Installation) -> Result<Object, Error> {
         let uid = self.inputs.assumptions.one(&live::uid("Kyma", &installation.kyma));
         render::manifest(self.templates(kyma), installation, &uid)
     }
 
-    /// Renders the Kyma of a runtime. Fails if the template fails.
+    /// Renders the Kyma of a runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template fails.
     pub fn runtime_kyma(&self, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
         render::runtime_kyma(self.templates(kyma), kyma, spec)
     }
@@ -186,48 +216,97 @@ impl<'a> Outline<'a> {
         Some(Place::at(&definition.place.path, line, column))
     }
 
-    /// All objects of the control plane.
-    pub(super) fn control_plane(&self, diagnostics: &mut Diagnostics) -> Target {
-        let stamped = self.inputs.definitions.good.values().map(|definition| {
-            Rendered::new(landscape::stamp(definition, self.inputs.source), vec![definition.place.clone()], None)
-        });
-        let mut objects: Vec<Rendered> = stamped.collect();
+    /// Passes on all objects of the control plane: definitions first, then what is generated, in the order of apply.
+    pub(super) fn control_plane<E>(&self, diagnostics: &mut Diagnostics, take: &mut Take<'_, E>) -> Result<(), E> {
+        take(Piece::Target(TargetName::Kcp))?;
+        for definition in self.inputs.definitions.good.values() {
+            let object = landscape::stamp(definition, self.inputs.source);
+            take(Piece::Object(Rendered::new(object, vec![definition.place.clone()], None)))?;
+        }
         let (mut generated, mut unknown) = (Vec::new(), BTreeSet::new());
         for (key, kyma) in &self.inputs.landscape.kymas {
             generated.extend(self.manifests(diagnostics, key, kyma, &mut unknown));
         }
-        generated.extend(self.virtual_services(diagnostics).into_iter().map(|(_, rendered)| rendered));
-        generated.sort_by(|a, b| a.object.id().apply_order().cmp(&b.object.id().apply_order()));
-        objects.extend(generated);
-        Target { name: TargetName::Kcp, objects }
+        let others = self.virtual_services(diagnostics).into_iter();
+        generated.extend(others.map(|(_, rendered)| Generated::Other { id: rendered.object.id(), rendered }));
+        generated.sort_by(|a, b| a.order().cmp(&b.order()));
+        // Manifests of one Kyma mostly follow each other, so its plan is made twice, and not once for each of them.
+        let mut planned = None;
+        for one in generated {
+            let rendered = match one {
+                Generated::Other { rendered, .. } => Some(rendered),
+                Generated::Manifest { kyma, name } => {
+                    let plan = match planned.take() {
+                        Some((of, plan)) if of == kyma => plan,
+                        Some(_) | None => self.first_plan(kyma),
+                    };
+                    let (_, plan) = planned.insert((kyma, plan));
+                    self.planned_manifest(diagnostics, kyma, plan.as_ref(), &name)
+                }
+            };
+            rendered.map_or(Ok(()), |rendered| take(Piece::Object(rendered)))?;
+        }
+        Ok(())
+    }
+
+    /// The plan of a Kyma that has no modules yet.
+    fn first_plan(&self, key: &Key) -> Option<RuntimePlan> {
+        let kyma = self.inputs.landscape.kymas.get(key)?;
+        Some(self.plan(kyma, &kyma.spec, &InstalledModules::default(), Windows::Unknown))
+    }
+
+    /// The Manifest of this name in a plan. A failure is a diagnostic.
+    fn planned_manifest(
+        &self,
+        diagnostics: &mut Diagnostics,
+        key: &Key,
+        plan: Option<&RuntimePlan>,
+        name: &str,
+    ) -> Option<Rendered> {
+        let kyma = self.inputs.landscape.kymas.get(key)?;
+        let (module, installation) = plan?.deciding().into_iter().find_map(|module| match &module.outcome {
+            ModuleOutcome::Install(installation) if installation.manifest_name == name => Some((module, installation)),
+            _ => None,
+        })?;
+        match self.manifest(kyma, installation) {
+            Ok(object) => {
+                let place = self.place_of_module(kyma, key, &module.name, &module.offer);
+                Some(Rendered::new(object, vec![place], Some(Template::Manifest.name())))
+            }
+            Err(error) => {
+                diagnostics.push(error.diagnostic());
+                None
+            }
+        }
+    }
+
+    /// The place that makes a module part of a Kyma: its entry in `spec.modules`, or its release.
+    fn place_of_module(&self, kyma: &Kyma, key: &Key, module: &str, offer: &Offer) -> Place {
+        match offer {
+            Offer::Channel(_) => self.wish(kyma, key, module).unwrap_or_else(|| Place::file("")),
+            Offer::Mandatory => self.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), module)),
+        }
     }
 
     /// The Manifests of a Kyma. `unknown` are the modules of which was said before that their objects are not known:
     /// that concerns many Kymas in the same way.
-    fn manifests(
+    fn manifests<'k>(
         &self,
         diagnostics: &mut Diagnostics,
-        key: &Key,
+        key: &'k Key,
         kyma: &Kyma,
         unknown: &mut BTreeSet<String>,
-    ) -> Vec<Rendered> {
+    ) -> Vec<Generated<'k>> {
         let mut manifests = Vec::new();
         let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default(), Windows::Unknown);
         // A module that is mandatory as well is refused to the Kyma, which its check says.
         for module in plan.deciding() {
-            let place = match &module.offer {
-                Offer::Channel(_) => self.wish(kyma, key, &module.name).unwrap_or_else(|| Place::file("")),
-                Offer::Mandatory => self.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), &module.name)),
-            };
             match &module.outcome {
                 // Nothing is known of windows here.
                 ModuleOutcome::Wait(_) => {}
-                ModuleOutcome::Install(installation) => match self.manifest(kyma, installation) {
-                    Ok(object) => {
-                        manifests.push(Rendered::new(object, vec![place], Some(Template::Manifest.name())));
-                    }
-                    Err(error) => diagnostics.push(error.diagnostic()),
-                },
+                ModuleOutcome::Install(installation) => {
+                    manifests.push(Generated::Manifest { kyma: key, name: installation.manifest_name.clone() });
+                }
                 ModuleOutcome::Refuse(refusal) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE => {
                     let message = format!("module {} is left out: {}", module.name, refusal.message);
                     if unknown.insert(message.clone()) {
@@ -239,6 +318,7 @@ impl<'a> Outline<'a> {
                 ModuleOutcome::Refuse(refusal) => {
                     let message =
                         format!("module {} of Kyma {key} cannot be installed: {}", module.name, refusal.message);
+                    let place = self.place_of_module(kyma, key, &module.name, &module.offer);
                     let warning = Diagnostic::warning(CODE_REFUSED, message).at(place);
                     diagnostics.push(match &refusal.hint {
                         Some(hint) => warning.hint(hint.as_str()),
@@ -289,11 +369,10 @@ impl<'a> Outline<'a> {
     pub(super) fn runtime(
         &self,
         diagnostics: &mut Diagnostics,
-        name: TargetName,
         key: &Key,
         kyma: &Kyma,
         modules: &mut Modules,
-    ) -> Target {
+    ) -> Vec<Rendered> {
         let place = self.place(Kind::Kyma, key);
         let plan = self.plan(kyma, &kyma.spec, &InstalledModules::default(), Windows::Unknown);
         let mut objects = Vec::new();
@@ -312,7 +391,7 @@ impl<'a> Outline<'a> {
             }
         }
         objects.sort_by(|a, b| a.object.id().apply_order().cmp(&b.object.id().apply_order()));
-        Target { name, objects }
+        objects
     }
 
     /// The objects of a module, and its default custom resource.

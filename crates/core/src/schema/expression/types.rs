@@ -99,7 +99,11 @@ const RESULTS: &[(&str, Type)] = &[
     ("upperAscii", Type::Text),
 ];
 
-/// The type of an expression. Fails with all errors in the server's words, with an excerpt.
+/// The type of an expression.
+///
+/// # Errors
+///
+/// Fails with all errors in the server's words, with an excerpt.
 pub fn check(text: &str, variables: &BTreeMap<&str, Type>) -> Result<Type, String> {
     let drawn = |mut problems: Vec<Problem>| {
         problems.sort();

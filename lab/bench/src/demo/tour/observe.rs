@@ -2,10 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
-use crate::{demo::world::DAEMON, servers};
+use crate::{
+    demo::{report, world::DAEMON},
+    servers,
+};
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
@@ -18,6 +22,7 @@ use tidegate_core::{
     api::{GitSource, Kyma, names, shared::State},
     conditions,
 };
+use tidegate_process::say;
 use tidegate_testbed as testbed;
 
 use super::{DEADLINE, Tour};
@@ -29,9 +34,9 @@ pub(in crate::demo) const SOURCE: &str = "landscape";
 pub(super) struct Mark(Vec<servers::Mark>);
 
 impl Tour<'_> {
-    /// Repeats `ask` until it succeeds; the error says what was expected.
+    /// Repeats `ask` until it succeeds; the error says what was expected. If it takes long, prints what is expected.
     pub(super) async fn until<T>(&self, what: &str, ask: impl AsyncFnMut() -> Result<T, String>) -> anyhow::Result<T> {
-        testbed::until(DEADLINE, ask).await.map_err(|late| anyhow!("{what}: {late}"))
+        report::while_waiting(what, testbed::until(DEADLINE, ask)).await.map_err(|late| anyhow!("{what}: {late}"))
     }
 
     /// Checks that a condition keeps holding.
@@ -41,6 +46,7 @@ impl Tour<'_> {
         duration: Duration,
         ask: impl AsyncFnMut() -> Result<(), String>,
     ) -> anyhow::Result<()> {
+        report::waiting(&format!("for {duration:?}: {what}"));
         let held = testbed::throughout(duration, ask).await;
         held.map_err(|(after, answer)| anyhow!("{what}: stopped being true after {after:.1?}: {answer}"))
     }
@@ -49,7 +55,8 @@ impl Tour<'_> {
     /// Lease.
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
         let (mut mark, mut since) = (self.mark(), Instant::now());
-        let seen = self.until("nothing is done while nothing changes", async || {
+        report::waiting(&format!("no request to a runtime and no write to the KCP for {duration:?}"));
+        let seen = testbed::until(DEADLINE, async || {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
             if kcp.writes() + skrs.requests() > 0 {
@@ -58,7 +65,23 @@ impl Tour<'_> {
             }
             if duration <= since.elapsed() { Ok(()) } else { Err(requests) }
         });
-        seen.await
+        seen.await.map_err(|late| anyhow!("nothing is done while nothing changes: {late}"))
+    }
+
+    /// Runs a command of this program in the repository, as the user would, and prints the command. Returns its exit
+    /// code and its output.
+    pub(super) async fn tidegate(&self, arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+        let shown = arguments.iter().map(say::word).collect::<Vec<_>>().join(" ");
+        report::doing(&format!("$ tidegate {shown}"));
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let mut command = tokio::process::Command::new(program);
+        command.args(arguments).current_dir(self.repository.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(DEADLINE, command.output());
+        let output = report::while_waiting("the command ends", output).await;
+        let output = output.with_context(|| format!("`tidegate {shown}` does not end"))?;
+        let output = output.with_context(|| format!("cannot run `tidegate {shown}`"))?;
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        Ok((output.status.code(), text))
     }
 
     /// The client of a Kyma's runtime.

@@ -11,10 +11,7 @@ use crate::demo::{
     report, windows,
 };
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret},
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
@@ -115,6 +112,13 @@ impl Tour<'_> {
     /// One line of a ModuleReleaseMeta.
     pub(super) async fn bump(&self) -> anyhow::Result<String> {
         self.repository.replace(CACHE_RELEASE, "regular\n      version: 1.0.0", "regular\n      version: 1.1.0")?;
+        report::doing(&format!("{CACHE_RELEASE} is edited: what would a commit change?"));
+        let (code, said) = self.tidegate(&["diff", "--from", "HEAD"]).await?;
+        // One line says it in a sentence; the others are the details.
+        match said.lines().find(|line| line.contains("cache 1.0.0 → 1.1.0")) {
+            Some(headline) if code == Some(1) => report::quoted(headline),
+            Some(_) | None => bail!("`tidegate diff` exits with {code:?} and prints {said}"),
+        }
         let commit = self.repository.commit("Promote cache 1.1.0 to regular")?;
         // Each step runs once.
         let _ = self.bumped.set(commit.clone());
@@ -189,6 +193,12 @@ impl Tour<'_> {
         }
         self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
         report::seen("the valid part of the commit is in both runtimes, mailer stays at 2.4.0, everything is Ready");
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let (code, said) = self.tidegate(&["status", "--kubeconfig", &kubeconfig]).await?;
+        if code != Some(1) || !said.contains(&format!("{MAILER_BROKEN}:{MAILER_BROKEN_LINE}")) {
+            bail!("`tidegate status` exits with {code:?} and prints {said}");
+        }
+        report::quoted(&said);
         let reverted = self.repository.revert(&commit)?;
         report::doing(&format!("{}: git revert", short(&reverted)));
         self.until("all is applied again", async || self.is_applied(&reverted).await).await?;
@@ -355,41 +365,31 @@ impl Tour<'_> {
         Ok("an upgrade that requires downtime waited until the window opened".to_owned())
     }
 
-    /// The deletion of a Kyma waits for a confirmation.
-    pub(super) async fn kyma_deleted(&self) -> anyhow::Result<String> {
+    /// The removal of a Kyma takes all modules from a runtime, so it waits. It is taken back, and both runtimes stay.
+    pub(super) async fn removal_waits(&self) -> anyhow::Result<String> {
         self.repository.remove(DEV_KYMA)?;
         let commit = self.repository.commit("dev is no longer needed")?;
         report::doing(&format!("{}: removes Kyma dev from git", short(&commit)));
-        self.until("status asks for a confirmation", async || {
-            let status = self.source().await?.status.ok_or("the GitSource has no status")?;
-            let asks = status.conditions.iter().any(|one| one.message.contains(names::annotation::CONFIRM_PRUNE));
-            if asks { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
-        })
-        .await?;
+        let message = self
+            .until("the GitSource asks for a confirmation", async || {
+                let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+                let asks = |text: &&str| text.contains(names::annotation::CONFIRM_PRUNE) && text.contains(&commit);
+                let said = status.conditions.iter().map(|condition| condition.message.as_str());
+                said.clone().find(asks).map(str::to_owned).ok_or_else(|| format!("{:?}", said.collect::<Vec<_>>()))
+            })
+            .await?;
+        report::seen("the GitSource says what would be lost, and the command that confirms it:");
+        report::quoted(&message);
         self.throughout("dev keeps its modules", QUIET / 2, async || self.operator_runs(DEV, "cache", "1.1.0").await)
             .await?;
-        report::seen("nothing is deleted; the GitSource names the annotation that confirms the deletion");
-        let confirm = json!({"metadata": {"annotations": {names::annotation::CONFIRM_PRUNE: commit}}});
-        self.patch_source(&confirm).await?;
-        report::doing("confirmed");
-        self.until("the Kyma is gone", async || {
-            let live = self.kyma_api().get_opt(DEV).await.map_err(|error| error.to_string())?;
-            match live.and_then(|kyma| kyma.status) {
-                None => Ok(()),
-                Some(status) => Err(format!("Kyma dev is {:?}", status.state)),
-            }
-        })
-        .await?;
-        let deployments: Api<Deployment> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
-        let left = deployments.list(&Default::default()).await.context("cannot list Deployments")?;
-        if !left.items.is_empty() {
-            bail!("{} Deployments are left in dev", left.items.len());
-        }
-        let secrets: Api<Secret> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
-        secrets.get("kubeconfig-dev").await.context("the daemon must not delete the access Secret")?;
-        self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
-        report::seen("the modules of dev are deleted, then the Kyma in the KCP; prod is unchanged");
-        Ok("after a confirmation the modules of dev are deleted, prod is unchanged".to_owned())
+        report::seen("nothing is deleted");
+        let reverted = self.repository.revert(&commit)?;
+        report::doing(&format!("{}: git revert", short(&reverted)));
+        self.until("the revert is applied", async || self.is_applied(&reverted).await).await?;
+        self.until("dev is Ready", async || self.is_ready(DEV, &with_scanner(SCANNER_SECOND)).await).await?;
+        self.until("prod is Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
+        report::seen("no confirmation is needed any more; dev and prod are Ready");
+        Ok("a removal waited for a confirmation and was reverted, both runtimes are Ready".to_owned())
     }
 }
 

@@ -61,16 +61,18 @@ fn an_unmanaged_manifest_leaves_its_objects() {
 fn the_default_custom_resource_goes_once_it_is_the_only_one() {
     let (ours, going, theirs) = (cache("default", false), cache("default", true), cache("mine", false));
     let default = ours.id.clone();
-    let of_users = || ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
+    let of_users =
+        |first: &str| ModuleResources::Wait(format!("waiting for module crs deletion: Cache kyma-system/{first}"));
     let of_default = "waiting for the default module CR Cache kyma-system/default to be deleted";
     for (default, present, expected) in [
         (Some(&default), vec![], ModuleResources::Gone),
         (Some(&default), vec![ours.clone()], ModuleResources::Delete(&ours)),
         (Some(&default), vec![going], ModuleResources::Wait(of_default.to_owned())),
-        (Some(&default), vec![ours.clone(), theirs.clone()], of_users()),
-        (Some(&default), vec![theirs], of_users()),
+        (Some(&default), vec![ours.clone(), theirs.clone()], of_users("mine")),
+        (Some(&default), vec![ours.clone(), theirs.clone(), cache("more", false)], of_users("mine (and 1 more)")),
+        (Some(&default), vec![theirs], of_users("mine")),
         // Where users make the default one as well, it is one of theirs.
-        (None, vec![ours.clone()], of_users()),
+        (None, vec![ours.clone()], of_users("default")),
         (None, vec![], ModuleResources::Gone),
     ] {
         assert_eq!(module_resources(default, &present, false), expected, "{default:?} of {present:?}");

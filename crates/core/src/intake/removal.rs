@@ -1,0 +1,327 @@
+//! Decides whether what a commit takes from runtimes waits for a confirmation.
+//!
+//! A commit can remove a module from Kymas, or objects from a version of a module that stays installed. Both reach
+//! every runtime within seconds, and no new version or rollout slows them down. So beyond a number of runtimes, the
+//! definitions that do it stay in KCP as they are until a user confirms the commit. Everything else of the commit is
+//! applied.
+//!
+//! Nothing is recorded: the objects in KCP are what runtimes have, and each pass compares them with git. So the wait
+//! also holds in a new process, and ends when the commit is confirmed or reverted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Decision, Held, HeldFor, Id, Installed, Situation, Standing, Why, code,
+    prune::{NAMED_MAX, confirm_command, is_confirmed},
+    text,
+};
+use crate::{
+    api::{Kyma, kyma::Module},
+    changes::{self, Purpose, Verdict},
+    definition::{Kind, ModuleObjects, SourceObject},
+    diagnostic::{Diagnostic, Place},
+    inventory::Inventory,
+    name::Key,
+    object::ObjectId,
+    plan::{self, ModulesFrom},
+};
+
+/// What a definition takes from runtimes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Namespace and name of the module.
+    pub module: Key,
+    /// What they lose.
+    pub loss: Removed,
+    /// Their Kymas.
+    pub runtimes: BTreeSet<Key>,
+}
+
+/// What leaves a runtime.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Removed {
+    /// The module.
+    Module,
+    /// Objects of a version that stays installed, sorted and not empty.
+    Objects {
+        /// The version.
+        version: String,
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
+    /// It is not known which objects of this version: those in KCP cannot be read any more.
+    Unknown {
+        /// The version.
+        version: String,
+    },
+}
+
+/// Removals by the definition that makes them.
+pub type Removals = BTreeMap<Id, Vec<Removal>>;
+
+/// A removal that waits for a confirmation, from all runtimes that lose the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingRemoval {
+    /// Namespace and name of the module.
+    pub module: Key,
+    /// What leaves.
+    pub loss: Removed,
+    /// The runtimes that lose it.
+    pub runtimes: BTreeSet<Key>,
+    /// How many runtimes may lose something of the module without a confirmation.
+    pub limit: usize,
+    /// The first definition that removes it.
+    pub place: Place,
+}
+
+/// A removal of fewer runtimes never exceeds the default limit.
+const LIMIT_MIN: usize = 5;
+/// A removal from more runtimes always exceeds the default limit.
+const LIMIT_RUNTIMES_MAX: usize = 50;
+/// Percentage of the runtimes with the module, for the default limit.
+const LIMIT_PERCENT: usize = 10;
+
+/// The definitions of a decision that may take something from runtimes: those that differ from what is in KCP. A field
+/// that another client changed in KCP is no removal by git.
+pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
+    decision.apply.iter().filter_map(|(id, why)| {
+        let is_kind = match id.0 {
+            Kind::Kyma | Kind::ModuleTemplate => true,
+            Kind::ModuleReleaseMeta | Kind::Watcher => false,
+        };
+        let is_change = match why {
+            Why::Changed | Why::Adopted | Why::Moved => true,
+            Why::Absent | Why::Drifted | Why::Displaced => false,
+        };
+        (is_kind && is_change).then_some((id, *why))
+    })
+}
+
+/// The modules that leave the runtime of a Kyma when its definition is applied over the live object, which is `None` if
+/// it cannot be read. `installed` are the modules of this runtime.
+pub fn of_kyma<'a>(
+    declared: &Kyma,
+    live: Option<&Kyma>,
+    why: Why,
+    installed: impl IntoIterator<Item = &'a Installed>,
+) -> Vec<Removal> {
+    let modules = |kyma: &Kyma| kyma.spec.modules.iter().cloned().collect::<Vec<Module>>();
+    let of_live = live.map(modules).unwrap_or_default();
+    let managed: BTreeSet<&str> =
+        of_live.iter().filter(|module| module.managed).map(|module| module.name.as_str()).collect();
+    let after = plan::modules_from(declared);
+    // Of an object that cannot be read, every module may be one of git.
+    let before = live.map_or(ModulesFrom::Runtime, plan::modules_from);
+    let mut wanted: BTreeSet<String> = modules(declared).into_iter().map(|module| module.name).collect();
+    if why == Why::Adopted {
+        // An apply over an object of others keeps their entries.
+        wanted.extend(of_live.iter().map(|module| module.name.clone()));
+    }
+    let is_lost = |module: &str| match (before, after) {
+        // The runtime decides, or keeps what it has added.
+        (_, ModulesFrom::Runtime) | (ModulesFrom::Runtime, ModulesFrom::Merge) => false,
+        (ModulesFrom::Runtime, ModulesFrom::Git) => !wanted.contains(module),
+        // What the Kyma in KCP no longer has is being removed already, or is the runtime's own.
+        (ModulesFrom::Git | ModulesFrom::Merge, ModulesFrom::Merge) | (ModulesFrom::Git, ModulesFrom::Git) => {
+            managed.contains(module) && !wanted.contains(module)
+        }
+        (ModulesFrom::Merge, ModulesFrom::Git) => !wanted.contains(module),
+    };
+    let lost = installed.into_iter().filter(|one| one.standing == Standing::Selected && is_lost(&one.module));
+    lost.map(|one| Removal { module: module_key(one), loss: Removed::Module, runtimes: [one.runtime.clone()].into() })
+        .collect()
+}
+
+/// Whether the definition of a Kyma names all modules that its runtime has, which needs no further comparison.
+pub fn names_all<'a>(declared: &serde_json::Value, installed: impl IntoIterator<Item = &'a Installed>) -> bool {
+    let modules = declared["spec"]["modules"].as_array().map(Vec::as_slice).unwrap_or_default();
+    installed.into_iter().all(|one| modules.iter().any(|module| module["name"] == one.module.as_str()))
+}
+
+/// What runtimes lose when a ModuleTemplate is applied over the live object, of the same version. `objects` are those
+/// of [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes.
+pub fn of_template<'a>(
+    template: &Key,
+    objects: Option<&[ObjectId]>,
+    installed: impl IntoIterator<Item = &'a Installed>,
+) -> Vec<Removal> {
+    if objects.is_some_and(<[ObjectId]>::is_empty) {
+        return Vec::new();
+    }
+    let mut removals: BTreeMap<(Key, String), BTreeSet<Key>> = BTreeMap::new();
+    for one in installed.into_iter().filter(|one| has_template(one, template) && one.standing != Standing::Leaving) {
+        removals.entry((module_key(one), one.version.clone())).or_default().insert(one.runtime.clone());
+    }
+    let removal = |((module, version), runtimes)| {
+        let loss = match objects {
+            Some(objects) => Removed::Objects { version, objects: objects.to_vec() },
+            None => Removed::Unknown { version },
+        };
+        Removal { module, loss, runtimes }
+    };
+    removals.into_iter().map(removal).collect()
+}
+
+/// Whether a runtime has the version of a ModuleTemplate.
+pub fn has_template(installed: &Installed, template: &Key) -> bool {
+    let name = template.name().strip_prefix(installed.module.as_str()).and_then(|rest| rest.strip_prefix('-'));
+    name == Some(installed.version.as_str()) && installed.runtime.namespace() == template.namespace()
+}
+
+/// The objects of a module that would be deleted in runtimes because they are no longer part of it, sorted. `new` is
+/// `None` if no objects are in git any more.
+pub fn leaving(old: &ModuleObjects, new: Option<&ModuleObjects>) -> Vec<ObjectId> {
+    let stays = ids(new);
+    let gone = old.objects().iter().filter(|object| !stays.contains(object.id()));
+    let is_deleted =
+        |object: &&SourceObject| is_deleted(object.id(), changes::prune_annotation(object.object().value()));
+    let mut leaving: Vec<ObjectId> = gone.filter(is_deleted).map(|object| object.id().clone()).collect();
+    leaving.sort();
+    leaving
+}
+
+/// As [`leaving`], from what a runtime has according to its Manifest.
+pub fn leaving_inventory(inventory: &Inventory, new: Option<&ModuleObjects>) -> Vec<ObjectId> {
+    let stays = ids(new);
+    inventory.ids().filter(|id| !stays.contains(id) && is_deleted(id, None)).cloned().collect()
+}
+
+fn ids(module: Option<&ModuleObjects>) -> BTreeSet<&ObjectId> {
+    module.into_iter().flat_map(ModuleObjects::objects).map(SourceObject::id).collect()
+}
+
+/// Whether an object is deleted once its module no longer has it.
+fn is_deleted(id: &ObjectId, prune: Option<&str>) -> bool {
+    let live = changes::Live { marked: true, deleting: false, prune };
+    changes::forecast(id, Purpose::Install, &live) == Some(Verdict::Delete)
+}
+
+fn module_key(installed: &Installed) -> Key {
+    Key::new(installed.runtime.namespace(), &installed.module)
+}
+
+/// Holds back the definitions of a decision whose removals exceed the limit of their module and are not confirmed.
+pub fn hold(situation: &Situation<'_>, removals: &Removals, decision: &mut Decision) {
+    if removals.values().all(Vec::is_empty) || is_confirmed(situation) {
+        return;
+    }
+    let modules: BTreeSet<&Key> = removals.values().flatten().map(|removal| &removal.module).collect();
+    for module in modules {
+        let own = || removals.values().flatten().filter(|removal| removal.module == *module);
+        let losing: BTreeSet<&Key> = own().flat_map(|removal| &removal.runtimes).collect();
+        let has_it = |one: &&Installed| one.module == module.name() && one.runtime.namespace() == module.namespace();
+        let having: BTreeSet<&Key> = situation.installed.iter().filter(has_it).map(|one| &one.runtime).collect();
+        // A definition that cannot be read may remove the module as well, once it can.
+        let is_unknown = |runtime: &&&Key| situation.withheld.contains(&(Kind::Kyma, Key::clone(runtime)));
+        let unknown: BTreeSet<&Key> = having.iter().filter(is_unknown).copied().collect();
+        let limit = limit(situation.policy.removal_limit, having.len());
+        if limit < losing.union(&unknown).count() {
+            let exceeding = removals.iter().filter(|(_, all)| all.iter().any(|removal| removal.module == *module));
+            exceeding.for_each(|(id, all)| wait(situation, id, all, decision));
+            decision.removals.extend(merged(situation, removals, module, limit));
+        }
+    }
+    decision.apply.retain(|(id, _)| !decision.held.contains_key(id));
+    report(situation, decision);
+}
+
+/// How many of the runtimes with a module may lose something of it without a confirmation.
+fn limit(given: Option<usize>, runtimes: usize) -> usize {
+    given.unwrap_or_else(|| (runtimes * LIMIT_PERCENT / 100).clamp(LIMIT_MIN, LIMIT_RUNTIMES_MAX))
+}
+
+/// Holds back one definition.
+fn wait(situation: &Situation<'_>, id: &Id, removals: &[Removal], decision: &mut Decision) {
+    let Some(declared) = situation.declared.get(id) else { return };
+    let what: Vec<String> = removals.iter().map(|removal| removal.loss.of(removal.module.name())).collect();
+    let message = format!("{} removes {} and waits for a confirmation", text(id), what.join(", "));
+    decision.held.insert(id.clone(), Held { place: declared.place.clone(), message, why: HeldFor::Removal });
+}
+
+/// The removals of a module, one for each loss.
+fn merged(situation: &Situation<'_>, removals: &Removals, module: &Key, limit: usize) -> Vec<WaitingRemoval> {
+    let mut by_loss: BTreeMap<&Removed, WaitingRemoval> = BTreeMap::new();
+    for (id, removal) in removals.iter().flat_map(|(id, all)| all.iter().map(move |removal| (id, removal))) {
+        let Some(declared) = situation.declared.get(id).filter(|_| removal.module == *module) else { continue };
+        let waiting = by_loss.entry(&removal.loss).or_insert_with(|| WaitingRemoval {
+            module: module.clone(),
+            loss: removal.loss.clone(),
+            runtimes: BTreeSet::new(),
+            limit,
+            place: declared.place.clone(),
+        });
+        waiting.runtimes.extend(removal.runtimes.iter().cloned());
+    }
+    by_loss.into_values().collect()
+}
+
+/// One diagnostic for each removal that waits.
+fn report(situation: &Situation<'_>, decision: &mut Decision) {
+    let hint = format!("to remove it, run `{}`", confirm_command(situation.source, &situation.revision()));
+    let diagnostics = decision.removals.iter().map(|removal| {
+        Diagnostic::warning(code::REMOVAL_UNCONFIRMED, removal.to_string()).hint(hint.clone()).at(removal.place.clone())
+    });
+    let diagnostics: Vec<Diagnostic> = diagnostics.collect();
+    decision.diagnostics.extend(diagnostics);
+}
+
+// === impl Removed ===
+
+impl Removed {
+    /// What it is, as the object of a sentence about a module.
+    fn of(&self, module: &str) -> String {
+        match self {
+            Removed::Module => format!("module {module}"),
+            Removed::Objects { version, objects } => format!("{} of module {module} {version}", first_of(objects)),
+            Removed::Unknown { version } => {
+                format!("objects of module {module} {version}, which cannot be compared with the last ones,")
+            }
+        }
+    }
+}
+
+/// The first of several objects, and how many more there are.
+fn first_of(objects: &[ObjectId]) -> String {
+    match objects {
+        [] => "nothing".to_owned(),
+        [one] => one.to_string(),
+        [first, more @ ..] => format!("{first} and {} more", more.len()),
+    }
+}
+
+// === impl WaitingRemoval ===
+
+impl std::fmt::Display for WaitingRemoval {
+    /// One sentence: what leaves how many runtimes, which, and the limit.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.runtimes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = match self.runtimes.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let runtimes = if self.runtimes.len() == 1 { "runtime" } else { "runtimes" };
+        write!(
+            f,
+            "{} is removed from {} {runtimes}, more than the removal limit of {}: {}{more}",
+            self.loss.of(self.module.name()),
+            self.runtimes.len(),
+            self.limit,
+            names.join(", ")
+        )
+    }
+}
+
+impl WaitingRemoval {
+    /// The sentence for the status of a runtime that would lose it. `revision` is the commit, or `worktree`.
+    pub fn notice(&self, source: &Key, revision: &str) -> String {
+        format!(
+            "{revision} of GitSource {source} removes {} from {} runtimes, this one included; to allow it, run `{}`",
+            self.loss.of(self.module.name()),
+            self.runtimes.len(),
+            confirm_command(source, revision)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

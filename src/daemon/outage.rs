@@ -1,0 +1,155 @@
+//! Outages of the control plane: while it cannot be reached, or denies a request that it allowed before.
+//!
+//! All passes and watches fail for the same reason then. So this task says it for all of them, once and then once a
+//! minute; asks often whether it is over, with one request; and then retries everything that waits, instead of leaving
+//! each to its own back-off, which may have become minutes.
+
+use std::{sync::Arc, time::Duration};
+
+use tidegate_process::retry::Class;
+use tokio::time::Instant;
+
+use crate::controller::Context;
+
+/// How often to look. What waits is retried within two of them after the control plane is back.
+const TICK: Duration = Duration::from_secs(1);
+/// How often to ask a control plane that cannot be reached.
+const PROBE: Duration = Duration::from_secs(2);
+/// How often the log repeats that something still is so.
+const REPEAT: Duration = Duration::from_secs(60);
+
+/// Something that the log says once, and then once a minute.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    said: Option<(String, Instant)>,
+}
+
+// === impl Repeated ===
+
+impl Repeated {
+    /// Whether to say this now.
+    pub(super) fn admits(&mut self, what: &str, now: Instant) -> bool {
+        let is_said =
+            self.said.as_ref().is_some_and(|(said, at)| said == what && now.saturating_duration_since(*at) < REPEAT);
+        if !is_said {
+            self.said = Some((what.to_owned(), now));
+        }
+        !is_said
+    }
+
+    /// It is no longer so. Returns whether it was said.
+    pub(super) fn ends(&mut self) -> bool {
+        self.said.take().is_some()
+    }
+}
+
+/// Follows the connection to the control plane. Never ends.
+pub(super) async fn follow(context: Arc<Context>) {
+    let (mut unreachable, mut denied) = (Follower::default(), Follower::default());
+    loop {
+        tokio::time::sleep(TICK).await;
+        let now = Instant::now();
+        match context.kcp.outage() {
+            Some(outage) => {
+                let cause = outage.cause.to_string();
+                let seconds = now.saturating_duration_since(outage.since).as_secs();
+                // Causes and permissions alternate, and another one is no other outage.
+                if unreachable.said.admits("", now) {
+                    tracing::warn!(cause, seconds, "the control plane cannot be reached; nothing is reconciled");
+                }
+                if unreachable.asks(now) {
+                    context.kcp.probe_now();
+                    // Its answer ends the outage; what it says does not matter.
+                    let _ = context.kcp.version().await;
+                }
+                continue;
+            }
+            None if unreachable.said.ends() => {
+                tracing::info!("the control plane answers again");
+                context.queue.hurry(&[Class::Transient]);
+            }
+            None => {}
+        }
+        match context.kcp.denial() {
+            Some(denial) => {
+                let permission = denial.to_string();
+                if denied.said.admits("", now) {
+                    tracing::warn!(permission, "the control plane denies a permission; what needs it waits");
+                }
+                if denied.asks(now) && context.kcp.is_granted(&denial).await.is_ok_and(|granted| granted) {
+                    denied.answered();
+                    tracing::info!(permission, "the control plane grants the permission");
+                    context.queue.hurry(&[Class::Stalled, Class::Transient]);
+                }
+            }
+            None => denied.ends(now),
+        }
+    }
+}
+
+/// What this task knows of one kind of outage.
+struct Follower {
+    said: Repeated,
+    asked: Option<Instant>,
+    /// Until it asks again.
+    pause: Duration,
+}
+
+impl Default for Follower {
+    fn default() -> Follower {
+        Follower { said: Repeated::default(), asked: None, pause: PROBE }
+    }
+}
+
+impl Follower {
+    /// Whether to ask now if it is over.
+    fn asks(&mut self, now: Instant) -> bool {
+        let is_due = self.asked.is_none_or(|asked| self.pause <= now.saturating_duration_since(asked));
+        if is_due {
+            self.asked = Some(now);
+        }
+        is_due
+    }
+
+    /// It was over when this task asked last. If it is not, the next question waits longer.
+    fn answered(&mut self) {
+        self.pause = (self.pause * 2).min(REPEAT);
+    }
+
+    /// It is over.
+    fn ends(&mut self, now: Instant) {
+        self.said.ends();
+        if self.asked.is_some_and(|asked| REPEAT <= now.saturating_duration_since(asked)) {
+            *self = Follower::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_so_is_said_once_and_then_once_a_minute() {
+        let (mut said, start) = (Repeated::default(), Instant::now());
+        let mut admits = |what: &str, seconds| said.admits(what, start + Duration::from_secs(seconds));
+        let expected = [(0, true), (1, false), (59, false), (60, true), (61, false), (119, false), (120, true)];
+        for (seconds, is_said) in expected {
+            assert_eq!(admits("refused", seconds), is_said, "{seconds}");
+        }
+        assert!(admits("timeout", 121), "another cause is news");
+        assert!(said.ends() && !said.ends());
+    }
+
+    #[test]
+    fn whether_an_outage_is_over_is_asked_every_two_seconds() {
+        let (mut follower, start) = (Follower::default(), Instant::now());
+        let asked = (0..6).filter(|second| follower.asks(start + Duration::from_secs(*second)));
+        assert_eq!(asked.collect::<Vec<u64>>(), [0, 2, 4]);
+        follower.answered();
+        let asked = (6..14).filter(|second| follower.asks(start + Duration::from_secs(*second)));
+        assert_eq!(asked.collect::<Vec<u64>>(), [8, 12], "it was not over");
+        follower.ends(start + Duration::from_secs(90));
+        assert!(follower.asks(start + Duration::from_secs(90)) && follower.asks(start + Duration::from_secs(92)));
+    }
+}

@@ -1,0 +1,160 @@
+//! What users are told of the modules of a runtime: installed, upgraded, removed, held. Pure.
+//!
+//! One Event names all modules that became ready in one pass, because a rollout touches thousands of runtimes. A module
+//! that is ready again in the same version is no news.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::{
+    api::{
+        kyma::{KymaStatus, ModuleStatus},
+        shared::State,
+    },
+    conditions,
+};
+
+use crate::controller::events::reason;
+
+/// The modules of a runtime that users know to be installed.
+#[derive(Debug, Default)]
+pub(super) struct KnownProgress {
+    /// The version of each module that was ready; `None` before the first status of this process.
+    ready: Option<BTreeMap<String, String>>,
+}
+
+/// News about the modules of a runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Reason of the Event.
+    pub(super) reason: &'static str,
+    /// One sentence.
+    pub(super) note: String,
+}
+
+// === impl KnownProgress ===
+
+impl KnownProgress {
+    /// The news in a status that follows another one.
+    pub(super) fn news(&mut self, before: &KymaStatus, next: &KymaStatus) -> Vec<Progress> {
+        let ready = self.ready.get_or_insert_with(|| before.modules.iter().filter_map(ready_version).collect());
+        let (mut installed, mut upgraded, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, version) in next.modules.iter().filter_map(ready_version) {
+            match ready.insert(name.clone(), version.clone()) {
+                None => installed.push(format!("{name} {version}")),
+                Some(former) if former != version => upgraded.push(format!("{name} from {former} to {version}")),
+                Some(_) => {}
+            }
+        }
+        ready.retain(|name, version| {
+            let stays = next.modules.iter().any(|module| module.name == *name);
+            if !stays {
+                removed.push(format!("{name} {version}"));
+            }
+            stays
+        });
+        let lists = [
+            (reason::MODULE_INSTALLED, "installed", installed),
+            (reason::MODULE_UPGRADED, "upgraded", upgraded),
+            (reason::MODULE_REMOVED, "removed", removed),
+        ];
+        let changed = lists.into_iter().filter(|(.., modules)| !modules.is_empty());
+        let changed =
+            changed.map(|(reason, what, modules)| Progress { reason, note: format!("{what} {}", modules.join(", ")) });
+        changed.chain(held(before, next)).collect()
+    }
+}
+
+/// A module that works, and its version.
+fn ready_version(module: &ModuleStatus) -> Option<(String, String)> {
+    let works = matches!(module.state, State::Ready | State::Warning);
+    module.version.clone().filter(|_| works).map(|version| (module.name.clone(), version))
+}
+
+/// New versions that wait since this status, or for another reason.
+fn held(before: &KymaStatus, next: &KymaStatus) -> Vec<Progress> {
+    let news = |type_: &&str| {
+        let found = conditions::find(&next.conditions, type_)?;
+        let is_known = conditions::find(&before.conditions, type_).is_some_and(|known| known.reason == found.reason);
+        (!is_known).then(|| Progress { reason: reason::MODULE_HELD, note: found.message.clone() })
+    };
+    [conditions::MAINTENANCE_WINDOW, conditions::ROLLOUT].iter().filter_map(news).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{api::shared::Time, conditions::Status};
+
+    use super::*;
+
+    fn status(modules: &[(&str, &str, State)]) -> KymaStatus {
+        let module = |&(name, version, state): &(&str, &str, State)| ModuleStatus {
+            name: name.to_owned(),
+            version: Some(version.to_owned()),
+            state,
+            ..ModuleStatus::default()
+        };
+        KymaStatus { modules: modules.iter().map(module).collect(), ..KymaStatus::default() }
+    }
+
+    /// The news of each status, which follows the one before it.
+    fn check(start: &KymaStatus, steps: &[(KymaStatus, &[&str])]) {
+        let (mut known, mut before) = (KnownProgress::default(), start.clone());
+        for (next, expected) in steps {
+            let found = known.news(&before, next);
+            let texts: Vec<String> = found.iter().map(|one| format!("{}: {}", one.reason, one.note)).collect();
+            assert_eq!(texts, *expected, "{next:?}");
+            before = next.clone();
+        }
+    }
+
+    #[test]
+    fn a_module_is_installed_upgraded_and_removed_once() {
+        use State::{Deleting, Error, Processing, Ready};
+        check(
+            &status(&[]),
+            &[
+                (status(&[("cache", "1.0.0", Processing), ("mailer", "2.0.0", Processing)]), &[]),
+                (
+                    status(&[("cache", "1.0.0", Ready), ("mailer", "2.0.0", Ready)]),
+                    &["ModuleInstalled: installed cache 1.0.0, mailer 2.0.0"],
+                ),
+                (status(&[("cache", "1.0.0", Error), ("mailer", "2.0.0", Ready)]), &[]),
+                (status(&[("cache", "1.0.0", Ready), ("mailer", "2.0.0", Ready)]), &[]),
+                (status(&[("cache", "1.1.0", Processing), ("mailer", "2.0.0", Deleting)]), &[]),
+                (
+                    status(&[("cache", "1.1.0", Ready)]),
+                    &["ModuleUpgraded: upgraded cache from 1.0.0 to 1.1.0", "ModuleRemoved: removed mailer 2.0.0"],
+                ),
+                (status(&[("cache", "1.1.0", Ready)]), &[]),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_new_process_repeats_nothing() {
+        let installed = status(&[("cache", "1.0.0", State::Ready)]);
+        let other = status(&[("cache", "1.1.0", State::Ready)]);
+        let upgraded: &[&str] = &["ModuleUpgraded: upgraded cache from 1.0.0 to 1.1.0"];
+        check(&installed, &[(installed.clone(), &[]), (other, upgraded)]);
+    }
+
+    #[test]
+    fn what_holds_a_version_back_is_news_until_its_reason_is_known() {
+        let held = |reason: &str, message: &str| {
+            let mut status = KymaStatus::default();
+            let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+            let (type_, status_) = (conditions::ROLLOUT, Status::False);
+            conditions::set(&mut status.conditions, type_, status_, reason, message, None, &now);
+            status
+        };
+        check(
+            &KymaStatus::default(),
+            &[
+                (held("EarlierWave", "cache 1.1.0 waits"), &["ModuleHeld: cache 1.1.0 waits"]),
+                (held("EarlierWave", "cache 1.1.0 still waits"), &[]),
+                (held("Paused", "it is paused"), &["ModuleHeld: it is paused"]),
+                (KymaStatus::default(), &[]),
+            ],
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! What the log says of definitions that are held back and of prunes that wait: one warning for each cause, once. Pure.
+//!
+//! The status of a GitSource has the same, but users see it only if they look, and a source of the command line has no
+//! status in the control plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_core::{
+    diagnostic::{Diagnostics, Severity},
+    intake::{Decision, HeldFor, Wait, status::Withheld, text},
+    name::Key,
+};
+
+/// Most warnings about one source at once. The status has the number of all definitions.
+const WARNINGS_MAX: usize = 20;
+
+/// Why something of a revision does not happen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// A definition or a template is invalid, or refers to an invalid definition.
+    Error {
+        /// Its file.
+        path: String,
+        /// The line of the problem, from 1.
+        line: u32,
+        /// The problem.
+        message: String,
+        /// The number of definitions that are held back for it.
+        held_back: usize,
+    },
+    /// Objects were removed from git, and their prune waits.
+    Waits {
+        /// For what.
+        reason: &'static str,
+        /// The first of them.
+        object: String,
+        /// Their number.
+        count: usize,
+    },
+    /// What a commit takes from runtimes waits for a confirmation.
+    Removal {
+        /// The file of the first definition that takes it.
+        path: String,
+        /// Its line, from 1.
+        line: u32,
+        /// The number of runtimes.
+        runtimes: usize,
+        /// What leaves, and from which runtimes.
+        message: String,
+    },
+}
+
+/// The causes that the log has already.
+#[derive(Debug, Default)]
+pub(super) struct Said(BTreeSet<Cause>);
+
+// === impl Said ===
+
+impl Said {
+    /// The causes that are new. They are then said.
+    pub(super) fn news(&mut self, causes: BTreeSet<Cause>) -> Vec<Cause> {
+        let news = causes.difference(&self.0).take(WARNINGS_MAX).cloned().collect();
+        self.0 = causes;
+        news
+    }
+}
+
+// === impl Cause ===
+
+impl Cause {
+    /// Writes it into the log.
+    pub(super) fn warn(&self, source: &Key) {
+        match self {
+            Cause::Error { path, line, message, held_back } => {
+                tracing::warn!(%source, path, line, problem = message, held_back, "the revision has an error");
+            }
+            Cause::Waits { reason, object, count } => {
+                tracing::warn!(%source, reason, object, count, "objects that git no longer has are not pruned");
+            }
+            Cause::Removal { path, line, runtimes, message } => {
+                tracing::warn!(%source, path, line, runtimes, removal = message, "a removal waits for a confirmation");
+            }
+        }
+    }
+}
+
+/// Why something of a revision does not happen. `diagnostics` are those of the revision, and `withheld` its definitions
+/// that are invalid or refer to invalid ones.
+pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision: &Decision) -> BTreeSet<Cause> {
+    let mut errors: BTreeMap<(&str, u32), (&str, usize)> = BTreeMap::new();
+    for found in diagnostics.iter().filter(|found| found.severity == Severity::Error) {
+        let place = found.place.as_ref().map_or(("", 0), |place| (&*place.path, place.line));
+        errors.entry(place).or_insert((&found.message, 0));
+    }
+    for found in withheld {
+        errors.entry((&found.path, found.line)).or_insert((&found.message, 0)).1 += 1;
+    }
+    // What is only being deleted comes by itself, and what a commit takes from runtimes is a cause of its own.
+    for found in decision.held.values().filter(|found| found.why == HeldFor::Problem) {
+        errors.entry((&found.place.path, found.place.line)).or_insert((&found.message, 0)).1 += 1;
+    }
+    let mut waits: BTreeMap<&'static str, (String, usize)> = BTreeMap::new();
+    for (id, wait) in &decision.waiting {
+        if let Some(reason) = reason(wait) {
+            waits.entry(reason).or_insert_with(|| (text(id), 0)).1 += 1;
+        }
+    }
+    let errors = errors.into_iter().map(|((path, line), (message, held_back))| Cause::Error {
+        path: path.to_owned(),
+        line,
+        message: message.to_owned(),
+        held_back,
+    });
+    let waits = waits.into_iter().map(|(reason, (object, count))| Cause::Waits { reason, object, count });
+    let removals = decision.removals.iter().map(|removal| Cause::Removal {
+        path: removal.place.path.to_string(),
+        line: removal.place.line,
+        runtimes: removal.runtimes.len(),
+        message: removal.to_string(),
+    });
+    errors.chain(waits).chain(removals).collect()
+}
+
+/// What a prune waits for, if a user should know: one sentence fragment.
+fn reason(wait: &Wait) -> Option<&'static str> {
+    match wait {
+        Wait::Errors => Some("the revision has errors"),
+        Wait::Unread(_) => Some("other sources have not been read and may declare them"),
+        Wait::Unreadable => Some("they do not match their types"),
+        Wait::Tool(_) => Some("another tool manages them"),
+        Wait::Unconfirmed(_) => Some("a user must confirm it with tidegate.dev/confirm-prune"),
+        Wait::Limit { .. } => Some("they exceed spec.pruneLimit; confirm it with tidegate.dev/confirm-prune"),
+        // A user wants it so, or it is under way.
+        Wait::Off | Wait::Kept | Wait::Terminating => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_core::{
+        definition::Kind,
+        diagnostic::{Diagnostic, Place},
+        intake::{Held, Id},
+    };
+
+    use super::*;
+
+    fn id(kind: Kind, name: &str) -> Id {
+        (kind, Key::new("kcp-system", name))
+    }
+
+    fn withheld(name: &str, path: &str, line: u32, message: &str) -> Withheld {
+        Withheld { id: id(Kind::Kyma, name), path: path.to_owned(), line, message: message.to_owned() }
+    }
+
+    #[test]
+    fn definitions_with_one_cause_are_one_warning_with_their_number() {
+        let broken = [
+            withheld("a", "kymas.yaml", 3, "no channel"),
+            withheld("b", "kymas.yaml", 3, "no channel"),
+            withheld("c", "other.yaml", 1, "no channel"),
+        ];
+        let place = |path: &str, line| Place { path: Arc::from(path), line, column: 1 };
+        let mut decision = Decision::default();
+        let held = |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why };
+        decision.held.insert(id(Kind::Kyma, "d"), held(HeldFor::Problem));
+        decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
+        diagnostics.push(Diagnostic::error("template", "`channel` is missing").at(place("other.yaml", 1)));
+        diagnostics.push(Diagnostic::warning("no-effect", "nothing uses it").at(place("w.yaml", 1)));
+        let cause = |path: &str, line, message: &str, held_back| Cause::Error {
+            path: path.to_owned(),
+            line,
+            message: message.to_owned(),
+            held_back,
+        };
+        let expected = [
+            cause("d.yaml", 7, "it depends on another", 1),
+            cause("kymas.yaml", 3, "no channel", 2),
+            cause("other.yaml", 1, "`channel` is missing", 1),
+            cause("t.yaml", 9, "no such variable", 0),
+        ];
+        assert_eq!(causes(&diagnostics, &broken, &decision), expected.into());
+    }
+
+    #[test]
+    fn prunes_that_wait_for_one_reason_are_one_warning_and_those_that_are_kept_on_purpose_none() {
+        let mut decision = Decision::default();
+        for (name, wait) in [
+            ("a", Wait::Unconfirmed(Vec::new())),
+            ("b", Wait::Unconfirmed(Vec::new())),
+            ("c", Wait::Kept),
+            ("d", Wait::Off),
+            ("e", Wait::Limit { found: 9, limit: 5 }),
+        ] {
+            decision.waiting.insert(id(Kind::Kyma, name), wait);
+        }
+        let found: Vec<(String, usize)> = causes(&Diagnostics::default(), &[], &decision)
+            .into_iter()
+            .map(|cause| match cause {
+                Cause::Waits { object, count, .. } => (object, count),
+                Cause::Error { .. } | Cause::Removal { .. } => unreachable!("prunes alone wait"),
+            })
+            .collect();
+        assert_eq!(found, [("Kyma kcp-system/a".to_owned(), 2), ("Kyma kcp-system/e".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_cause_is_said_once_and_again_after_it_was_gone() {
+        let broken = [withheld("a", "a.yaml", 1, "broken")];
+        let one = || causes(&Diagnostics::default(), &broken, &Decision::default());
+        let mut said = Said::default();
+        assert_eq!(said.news(one()).len(), 1);
+        assert_eq!(said.news(one()), []);
+        assert_eq!(said.news(BTreeSet::new()), []);
+        assert_eq!(said.news(one()).len(), 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! What is said while the control plane cannot be reached, or denies a permission, and how soon its end has an effect.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidegate_testbed::Extent;
+
+use crate::{
+    deploy,
+    harness::{self, SOON, apply, eventually, holds},
+    stage::{self, Stage},
+};
+
+/// The Lease outlives the outage, as with the default timing.
+const LEASE: [&str; 3] = ["--lease-duration=180s", "--lease-renew-deadline=120s", "--lease-retry-period=1s"];
+/// What waits is applied this soon after the end of an outage.
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// The warnings and errors in the daemon's log.
+fn problems(stage: &Stage) -> Vec<Value> {
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_problem = |line: &Value| {
+        let level = line["level"].as_str().unwrap_or_default().to_lowercase();
+        level.starts_with("warn") || level.starts_with("err")
+    };
+    lines.filter(is_problem).collect()
+}
+
+fn files() -> Vec<(String, String)> {
+    stage::files(1)
+}
+
+/// Waits until the runtime lacks the module that the last commit takes from it, and returns how long it took.
+async fn until_applied(stage: &Stage, channel: &str) -> Duration {
+    let start = Instant::now();
+    let follows = |kyma: &Value| kyma["spec"]["channel"] == channel;
+    stage.until("the commit is applied", &stage.kcp, "Kyma", "kcp-system", "one", follows).await;
+    start.elapsed()
+}
+
+fn kyma_on(channel: &str) -> String {
+    stage::kyma("one", &["cache"]).replace("channel: regular", &format!("channel: {channel}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_one_warning_and_its_end_is_noticed_within_seconds() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::with(1, Extent::Controllers, &files, &LEASE).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let before = problems(&stage).len();
+
+    stage.landscape.kcp.stop().await;
+    let outage = "the control plane cannot be reached; nothing is reconciled";
+    eventually("the outage is said", SOON, async || {
+        let said = problems(&stage).into_iter().skip(before).any(|line| line["msg"] == outage);
+        if said { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    match stage.ask("health", "/readyz").await {
+        Ok((503, text)) => assert!(text.contains("the control plane cannot be reached since"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    // A commit and passes over everything meanwhile add no line.
+    stage.commit("kymas/one.yaml", &kyma_on("fast"));
+    holds("nothing else is said", Duration::from_secs(15), async || {
+        let said: Vec<Value> = problems(&stage).into_iter().skip(before).collect();
+        if said.len() == 1 { Ok(()) } else { Err(format!("{said:#?}")) }
+    })
+    .await;
+
+    stage.landscape.kcp.start_again().await;
+    let took = until_applied(&stage, "fast").await;
+    assert!(took < SECONDS, "{took:?} after the control plane was back");
+    eventually("it is ready again", SOON, async || match stage.ask("health", "/readyz").await {
+        Ok((200, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+/// Without its RoleBinding, the daemon may do nothing in its namespace. No watch tells it that it may again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_missing_permission_held_up_is_applied_seconds_after_it_is_granted() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &LEASE).await;
+    let is_right = |object: &&Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("Role") || kind.ends_with("RoleBinding") || kind == "ServiceAccount"
+    };
+    for object in deploy::objects("base").iter().filter(is_right) {
+        apply(&stage.kcp, object).await;
+    }
+    let daemon = stage.landscape.kcp.kubeconfig_of("system:serviceaccount:kcp-system:tidegate", None);
+    stage.start_as(&daemon);
+    stage.kyma_in("one", "Ready").await;
+
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "tidegate", "namespace": "kcp-system"}});
+    let api = harness::api_of(&stage.kcp, &binding).await.expect("a kind that is served");
+    let granted = api.get("tidegate").await.expect("it is there");
+    api.delete("tidegate", &Default::default()).await.expect("a delete");
+    stage.commit("kymas/one.yaml", &kyma_on("fast"));
+    let denied = "the control plane denies a permission; what needs it waits";
+    eventually("the missing permission is said", SOON, async || {
+        let said = problems(&stage).into_iter().any(|line| {
+            let permission = line["context"]["permission"].as_str().unwrap_or_default();
+            line["msg"] == denied && permission.contains("in namespace kcp-system")
+        });
+        if said { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+
+    let mut granted = serde_json::to_value(granted).expect("JSON");
+    granted["metadata"] = binding["metadata"].clone();
+    apply(&stage.kcp, &granted).await;
+    let took = until_applied(&stage, "fast").await;
+    assert!(took < SECONDS, "{took:?} after the permission was granted");
+}

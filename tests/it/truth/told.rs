@@ -1,0 +1,172 @@
+//! What users are told without asking: Events about the modules of a runtime and about suspensions, lines of the log
+//! about what of a revision does not happen, and columns of `kubectl get`.
+
+use http::{Request, header::ACCEPT};
+use serde_json::{Value, json};
+use tidegate_core::api;
+
+use crate::{
+    harness::{self, SOON, eventually},
+    stage::{self, Stage, read, scenarios},
+};
+
+scenarios! {
+    what_happens_to_modules_is_an_event_about_their_kyma,
+    a_suspended_runtime_says_who_suspended_it_and_why,
+}
+
+/// Waits until an Event about an object has this reason and this text.
+async fn told(stage: &Stage, about: (&str, &str), reason: &str, text: &str) {
+    let sample = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": "kcp-system"}});
+    let api = harness::api_of(&stage.kcp, &sample).await.expect("a kind that is served");
+    eventually(&format!("{reason}: {text}"), SOON, async || {
+        let events = api.list(&Default::default()).await.map_err(|error| error.to_string())?.items;
+        let line = |event: &kube::core::DynamicObject| {
+            let field = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
+            let regarding = &event.data["regarding"];
+            let is_about = regarding["kind"] == about.0 && regarding["name"] == about.1;
+            is_about.then(|| format!("{}: {}", field("reason"), field("note")))
+        };
+        let lines: Vec<String> = events.iter().filter_map(line).collect();
+        let is_it = |line: &String| line.starts_with(&format!("{reason}: ")) && line.contains(text);
+        if lines.iter().any(is_it) { Ok(()) } else { Err(format!("{lines:#?}")) }
+    })
+    .await;
+}
+
+async fn what_happens_to_modules_is_an_event_about_their_kyma() {
+    let stage = stage::ready(1).await;
+    let kyma = ("Kyma", "one");
+    told(&stage, kyma, "ModuleInstalled", "cache 1.0.0").await;
+    told(&stage, kyma, "ModuleInstalled", "mailer 2.0.0").await;
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    told(&stage, kyma, "ModuleUpgraded", "upgraded cache from 1.0.0 to 1.1.0").await;
+    // The downgrade guard of Lifecycle Manager.
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")]));
+    told(&stage, kyma, "ModuleRefused", "module cache: ").await;
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    stage.kyma_in("one", "Ready").await;
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache"]));
+    told(&stage, kyma, "ModuleRemoved", "removed mailer 2.0.0").await;
+}
+
+async fn a_suspended_runtime_says_who_suspended_it_and_why() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let done = stage.command(&["suspend", "kyma/one", "--reason=upgrade of the network"]).await;
+    assert!(done.status.success(), "{done:?}");
+    told(&stage, ("Kyma", "one"), "Suspended", ": upgrade of the network; Tidegate does not change the runtime").await;
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+    let note = kyma["metadata"]["annotations"]["tidegate.dev/suspended"].as_str().unwrap_or_default();
+    assert!(note.starts_with("by ") && note.ends_with(": upgrade of the network"), "{note}");
+    let status = stage.command(&["status", "kyma/one"]).await;
+    let text = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(text.contains(&format!("suspended {note}")), "{text}");
+    let done = stage.command(&["resume", "kyma/one"]).await;
+    assert!(done.status.success(), "{done:?}");
+    told(&stage, ("Kyma", "one"), "Resumed", "").await;
+
+    let done = stage.command(&["suspend", "gitsource/landscape", "--reason=an audit"]).await;
+    assert!(done.status.success(), "{done:?}");
+    told(&stage, ("GitSource", "landscape"), "Suspended", ": an audit").await;
+    let suspended = |source: &Value| source["status"].to_string().contains(": an audit");
+    stage.until("the status says why", &stage.kcp, "GitSource", "kcp-system", "landscape", suspended).await;
+}
+
+/// The messages of warnings in the daemon's log, with some of their fields.
+fn warnings(stage: &Stage) -> Vec<String> {
+    let log = std::fs::read_to_string(stage.log()).unwrap_or_default();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_warning = |line: &Value| line["level"].as_str().is_some_and(|level| level.eq_ignore_ascii_case("warn"));
+    let text = |line: Value| {
+        let field = |name: &str| line["context"][name].to_string().trim_matches('"').to_owned();
+        let [path, number, held, count] = ["path", "line", "held_back", "count"].map(field);
+        format!("{} {path}:{number} held_back={held} count={count}", line["msg"].as_str().unwrap_or_default())
+    };
+    lines.filter(is_warning).map(text).collect()
+}
+
+/// A source of the command line is no object, so only the log, the Lease and `tidegate status` can say it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_of_a_revision_does_not_happen_is_in_the_log_and_in_the_status_of_a_local_source() {
+    let stage = stage::ready(1).await;
+    let path = "modules/mailer/release.yaml";
+    let broken = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n";
+    stage.commit(path, broken);
+    let line = "the revision has an error modules/mailer/release.yaml:";
+    eventually("the definition that is held back is a warning", SOON, async || {
+        let found = warnings(&stage);
+        if found.iter().any(|found| found.starts_with(line)) { Ok(()) } else { Err(format!("{found:#?}")) }
+    })
+    .await;
+    let said = warnings(&stage).iter().filter(|found| found.starts_with(line)).count();
+    assert_eq!(said, 1, "one warning for one cause: {:#?}", warnings(&stage));
+
+    let repository = stage.repository.path().display().to_string();
+    stage.kill().await;
+    stage.start_with(&[&format!("--source={repository}")]);
+    eventually("the source of the command line is shown with its problem", SOON, async || {
+        let output = stage.command(&["status"]).await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let sources = text.lines().filter(|line| line.trim_start().starts_with("source ")).count();
+        if 1 < sources && text.matches(path).count() == 2 { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+/// `kubectl get` asks for a table, and the API server fills its columns.
+#[tokio::test]
+async fn kubectl_get_shows_what_one_wants_to_know_first() {
+    let crds: Vec<Value> = api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
+    let client = harness::kcp().await.client().expect("a client");
+    harness::install_crds(&client, &crds).await;
+    let namespace = harness::namespace(&client, "columns").await;
+    let now = "2026-01-01T00:00:00Z";
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now});
+    let kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+    "metadata": {"name": "one", "namespace": namespace, "annotations": {"tidegate.dev/suspended": "by alice: audit"}},
+    "spec": {"channel": "regular"},
+    "status": {"state": "Ready", "conditions": [
+        condition("tidegate.dev/ModuleCount", "True", "Counted", "1 of 2 modules are ready"),
+        condition("tidegate.dev/Watch", "True", "Heard", "well"),
+    ]}});
+    let manifest = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": "two", "namespace": namespace, "labels": {
+            "operator.kyma-project.io/module-name": "cache", "operator.kyma-project.io/channel": "fast"}},
+        "spec": {"remote": true, "version": "1.1.0", "install": {"name": "raw-manifest", "source": {}}},
+        "status": {"state": "Processing", "lastOperation": {"operation": "waiting for resources to become ready"}}});
+    let watcher = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+    "metadata": {"name": "three", "namespace": namespace},
+    "spec": {"serviceInfo": {"name": "a", "namespace": "b", "port": 1}, "field": "spec",
+        "resourceToWatch": {"group": "g", "version": "v1", "resource": "r"}, "gateway": {"selector": {}}},
+    "status": {"state": "Error", "conditions": [
+        condition("tidegate.dev/Route", "False", "NotConfigured", "there is no Gateway"),
+    ]}});
+    for (object, plural, expected) in [
+        (&kyma, "kymas", "Name=one State=Ready Modules=1 of 2 modules are ready Watch=Heard Suspended=by alice: audit"),
+        (
+            &manifest,
+            "manifests",
+            "Name=two State=Processing Module=cache Version=1.1.0 Channel=fast \
+             Message=waiting for resources to become ready",
+        ),
+        (&watcher, "watchers", "Name=three State=Error Reason=there is no Gateway"),
+    ] {
+        harness::apply(&client, object).await;
+        let api = harness::api_of(&client, object).await.expect("a kind that is served");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let status = kube::api::Patch::Merge(json!({"status": object["status"]}));
+        api.patch_status(name, &Default::default(), &status).await.expect("a status");
+        let path = format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{namespace}/{plural}");
+        let request = Request::get(path).header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io");
+        let table: Value = client.request(request.body(Vec::new()).expect("a request")).await.expect("a table");
+        let columns = table["columnDefinitions"].as_array().expect("columns").iter();
+        let cells = table["rows"][0]["cells"].as_array().expect("a row");
+        let shown: Vec<String> = columns
+            .zip(cells)
+            .filter(|(column, _)| column["name"] != "Age")
+            .map(|(column, cell)| format!("{}={}", column["name"].as_str().unwrap(), cell.as_str().unwrap_or("-")))
+            .collect();
+        assert_eq!(shown.join(" "), expected);
+    }
+}
