@@ -137,8 +137,6 @@ pub mod annotation {
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";
-    /// The cluster with the Deployment of a resource of a kcp landscape.
-    pub const CLUSTER: &str = "tidegate.dev/cluster";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
 }

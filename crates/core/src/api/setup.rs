@@ -11,7 +11,7 @@ mod shard;
 mod shared;
 mod virtual_workspace;
 
-use std::sync::LazyLock;
+use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::CustomResourceExt as _;
@@ -38,21 +38,72 @@ pub const SETUP_GROUP: &str = "operator.kcp.io";
 /// Their version.
 pub const SETUP_VERSION: &str = "v1alpha1";
 
-/// The CustomResourceDefinitions of the kinds of kcp landscapes, by name. Generated once per process.
-pub fn crds() -> &'static [CustomResourceDefinition] {
-    static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
-        [
-            CacheServer::crd(),
-            FrontProxy::crd(),
-            Kubeconfig::crd(),
-            RootShard::crd(),
-            Shard::crd(),
-            VirtualWorkspace::crd(),
-        ]
-        .map(|crd| crd::with_core_types(crd::with_optional_spec(crd::finish(crd))))
-        .to_vec()
-    });
-    &CRDS
+/// The kinds of kcp landscapes, in the order of apply. Deletion uses the reverse order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The cache that shards share.
+    CacheServer,
+    /// The first shard.
+    RootShard,
+    /// The entrance of users.
+    FrontProxy,
+    /// One more shard.
+    Shard,
+    /// A server of virtual workspaces.
+    VirtualWorkspace,
+    /// Credentials.
+    Kubeconfig,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// All of them, in the order of apply.
+    pub const ALL: [Kind; 6] =
+        [Kind::CacheServer, Kind::RootShard, Kind::FrontProxy, Kind::Shard, Kind::VirtualWorkspace, Kind::Kubeconfig];
+
+    /// The value of `kind`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::CacheServer => "CacheServer",
+            Kind::RootShard => "RootShard",
+            Kind::FrontProxy => "FrontProxy",
+            Kind::Shard => "Shard",
+            Kind::VirtualWorkspace => "VirtualWorkspace",
+            Kind::Kubeconfig => "Kubeconfig",
+        }
+    }
+
+    /// Its name in URLs.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Kind::CacheServer => "cacheservers",
+            Kind::RootShard => "rootshards",
+            Kind::FrontProxy => "frontproxies",
+            Kind::Shard => "shards",
+            Kind::VirtualWorkspace => "virtualworkspaces",
+            Kind::Kubeconfig => "kubeconfigs",
+        }
+    }
+
+    /// Its CustomResourceDefinition. Generated at each call: it is large, and most processes need none.
+    pub fn crd(self) -> CustomResourceDefinition {
+        let crd = match self {
+            Kind::CacheServer => CacheServer::crd(),
+            Kind::RootShard => RootShard::crd(),
+            Kind::FrontProxy => FrontProxy::crd(),
+            Kind::Shard => Shard::crd(),
+            Kind::VirtualWorkspace => VirtualWorkspace::crd(),
+            Kind::Kubeconfig => Kubeconfig::crd(),
+        };
+        crd::with_core_types(crd::with_optional_spec(crd::finish(crd)))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 #[cfg(test)]

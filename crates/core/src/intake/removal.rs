@@ -87,7 +87,7 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
     decision.apply.iter().filter_map(|(id, why)| {
         let is_kind = match id.0 {
             Kind::Kyma | Kind::ModuleTemplate => true,
-            Kind::ModuleReleaseMeta | Kind::Watcher => false,
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => false,
         };
         let is_change = match why {
             Why::Changed | Why::Adopted | Why::Moved => true,

@@ -16,6 +16,7 @@ use crate::{
         shared::{Condition, Time},
     },
     conditions::{self, Status},
+    definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
     landscape,
     name::Key,
@@ -41,6 +42,11 @@ pub const SUSPENDED: &str = "Suspended";
 /// when nothing is left to prune, so that a restart does not forget that a change needs a
 /// confirmation.
 pub const SCOPE: &str = "tidegate.dev/Scope";
+
+/// False if the source declares kcp landscapes, which Tidegate does not reconcile. It takes no part in `Ready`.
+pub const KCP_LANDSCAPES: &str = "tidegate.dev/KcpLandscapes";
+/// Reason of [`KCP_LANDSCAPES`].
+const NOT_RECONCILED: &str = "NotReconciled";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
@@ -239,6 +245,18 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
         conditions::remove(&mut all, STALLED);
     }
     set_scope(&mut all, pass, generation, now);
+    let ignored = pass.diagnostics.iter().find(|found| found.code == definition::code::NOT_RECONCILED);
+    match ignored {
+        Some(found) => {
+            let hint = found.hint.as_deref().unwrap_or_default();
+            let place = found.place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
+            let message = format!("{place}{}; {hint}", found.message);
+            conditions::set(&mut all, KCP_LANDSCAPES, Status::False, NOT_RECONCILED, &message, generation, &Time(now));
+        }
+        None => {
+            conditions::remove(&mut all, KCP_LANDSCAPES);
+        }
+    }
     status.conditions = all;
 
     let Some(decision) = pass.decision else {

@@ -8,8 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::setup::{CacheServer, CommonShardSpec, FrontProxy, Kubeconfig, LocalRef, RootShard, Shard, VirtualWorkspace},
+    api::setup::{CommonShardSpec, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    diagnostic::Severity,
+    landscape::setup::Resources,
     name::Key,
+    yaml::short,
 };
 
 mod certificate;
@@ -30,40 +33,6 @@ pub use self::{
     workload::{Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
 };
 
-/// The kinds of kcp landscapes, in the order of apply. Deletion uses the reverse order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// The cache that shards share.
-    CacheServer,
-    /// The first shard.
-    RootShard,
-    /// The entrance of users.
-    FrontProxy,
-    /// One more shard.
-    Shard,
-    /// A server of virtual workspaces.
-    VirtualWorkspace,
-    /// Credentials.
-    Kubeconfig,
-}
-
-/// The resources of kcp landscapes by key.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    /// RootShards.
-    pub root_shards: BTreeMap<Key, RootShard>,
-    /// Shards.
-    pub shards: BTreeMap<Key, Shard>,
-    /// FrontProxies.
-    pub front_proxies: BTreeMap<Key, FrontProxy>,
-    /// CacheServers.
-    pub cache_servers: BTreeMap<Key, CacheServer>,
-    /// VirtualWorkspaces.
-    pub virtual_workspaces: BTreeMap<Key, VirtualWorkspace>,
-    /// Kubeconfigs.
-    pub kubeconfigs: BTreeMap<Key, Kubeconfig>,
-}
-
 /// What only a cluster knows, as far as it changes which objects exist or what they name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
@@ -79,9 +48,6 @@ pub struct Plan {
     pub kind: Kind,
     /// Its namespace and name.
     pub key: Key,
-    /// The name of the cluster with its Deployment, from annotation `tidegate.dev/cluster`; `None` for the control
-    /// plane.
-    pub cluster: Option<String>,
     /// Issuers.
     pub issuers: Vec<Issuer>,
     /// Certificates, CAs first.
@@ -141,9 +107,11 @@ pub struct Config {
 /// Labels or annotations.
 pub type Labels = BTreeMap<String, String>;
 
-/// Why a resource has no plan. One sentence, the field, and what to do next.
+/// A rule that a resource violates, or why it has no plan. One sentence, the field, and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Whether the resource may be applied all the same.
+    pub severity: Severity,
     /// The kind of the resource.
     pub kind: Kind,
     /// The resource.
@@ -154,32 +122,8 @@ pub struct Problem {
     pub message: String,
     /// What to do next.
     pub hint: String,
-}
-
-// === impl Kind ===
-
-impl Kind {
-    /// All of them, in the order of apply.
-    pub const ALL: [Kind; 6] =
-        [Kind::CacheServer, Kind::RootShard, Kind::FrontProxy, Kind::Shard, Kind::VirtualWorkspace, Kind::Kubeconfig];
-
-    /// The value of `kind`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::CacheServer => "CacheServer",
-            Kind::RootShard => "RootShard",
-            Kind::FrontProxy => "FrontProxy",
-            Kind::Shard => "Shard",
-            Kind::VirtualWorkspace => "VirtualWorkspace",
-            Kind::Kubeconfig => "Kubeconfig",
-        }
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
+    /// The resource that does not exist, if that is the problem.
+    pub missing: Option<(Kind, Key)>,
 }
 
 // === impl Resources ===
@@ -187,16 +131,19 @@ impl std::fmt::Display for Kind {
 impl Resources {
     /// The Shards of a RootShard, by name.
     pub fn shards_of<'a>(&'a self, root: &'a Key) -> impl Iterator<Item = (&'a Key, &'a Shard)> {
-        self.shards.iter().filter(|(key, shard)| {
+        let shards = self.shards.iter().map(|(key, shard)| (key, &**shard));
+        shards.filter(|(key, shard)| {
             key.namespace() == root.namespace() && named(shard.spec.root_shard.reference.as_ref()) == Some(root.name())
         })
     }
 
-    /// The plans of all resources, in the order of apply, and why some have none.
+    /// The plans of all resources, in the order of apply, and why some have none. A problem of one resource may leave
+    /// those that depend on it without a plan; it is one problem.
     pub fn plans(&self, known: &Known) -> (Vec<Plan>, Vec<Problem>) {
         let (mut plans, mut problems) = (Vec::new(), Vec::new());
         let mut take = |plan: Result<Plan, Problem>| match plan {
             Ok(plan) => plans.push(plan),
+            Err(problem) if problems.contains(&problem) => {}
             Err(problem) => problems.push(problem),
         };
         let planner = Planner { resources: self, known };
@@ -229,7 +176,9 @@ impl<'a> Planner<'a> {
         const FIELD: &str = "spec.rootShard.ref.name";
         let Some(name) = named(reference) else {
             let message = format!("{kind} {key} names no RootShard");
-            return Err(Problem { kind, key: key.clone(), field: FIELD, message, hint: "name one".to_owned() });
+            let (key, hint) = (key.clone(), "name one".to_owned());
+            let severity = Severity::Error;
+            return Err(Problem { severity, kind, key, field: FIELD, message, hint, missing: None });
         };
         self.root_named(kind, key, name, FIELD)
     }
@@ -238,7 +187,7 @@ impl<'a> Planner<'a> {
         let wanted = Key::new(key.namespace(), name);
         match self.resources.root_shards.get_key_value(&wanted) {
             Some((key, shard)) => Ok(Root { key, shard }),
-            None => Err(missing(kind, key, field, "RootShard", &wanted)),
+            None => Err(missing(kind, key, field, Kind::RootShard, &wanted)),
         }
     }
 
@@ -253,7 +202,7 @@ impl<'a> Planner<'a> {
         let wanted = Key::new(key.namespace(), name);
         match self.resources.virtual_workspaces.get(&wanted) {
             Some(found) => Ok(Some(found)),
-            None => Err(missing(kind, key, "spec.kcpVirtualWorkspace.name", "VirtualWorkspace", &wanted)),
+            None => Err(missing(kind, key, "spec.kcpVirtualWorkspace.name", Kind::VirtualWorkspace, &wanted)),
         }
     }
 
@@ -299,25 +248,22 @@ impl Secret {
     }
 }
 
-fn missing(kind: Kind, key: &Key, field: &'static str, what: &str, wanted: &Key) -> Problem {
+fn missing(kind: Kind, key: &Key, field: &'static str, what: Kind, wanted: &Key) -> Problem {
+    let (namespace, name) = (wanted.namespace(), short(wanted.name()));
     Problem {
+        severity: Severity::Error,
         kind,
         key: key.clone(),
         field,
-        message: format!("{what} {wanted}, which {kind} {key} names, does not exist"),
-        hint: format!("declare {what} `{}` in namespace `{}`, or correct the name", wanted.name(), wanted.namespace()),
+        message: format!("{what} {namespace}/{name}, which {kind} {key} names, does not exist"),
+        hint: format!("declare {what} `{name}` in namespace `{namespace}`, or correct the name"),
+        missing: Some((what, wanted.clone())),
     }
 }
 
 /// The name of a reference; `None` if it is empty.
 fn named(reference: Option<&LocalRef>) -> Option<&str> {
     reference.map(|reference| reference.name.as_str()).filter(|name| !name.is_empty())
-}
-
-/// The value of an annotation of a resource; `None` if it is empty.
-fn cluster(metadata: &crate::api::shared::ObjectMeta) -> Option<String> {
-    let value = metadata.annotations.as_ref()?.get(crate::api::names::annotation::CLUSTER)?;
-    Some(value.clone()).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

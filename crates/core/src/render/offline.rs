@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::live::{self, Unknown};
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
 mod outline;
 
 pub use outline::default_resource;
-pub use outline::{Inputs, Outline, Part};
+pub use outline::{Inputs, Outline, Part, SetupPart};
 
 /// A target cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +62,8 @@ pub struct Rendered {
     /// Its origin: the name of a template, or `built in`; `None` for an object that is applied as
     /// written.
     pub maker: Option<&'static str>,
+    /// What must exist or be ready before it is applied, as `tidegate render -o json` prints it.
+    pub waits_for: Vec<Value>,
 }
 
 /// Values that replace placeholders, by the name in the placeholder.
@@ -172,7 +175,7 @@ impl Assumptions {
 
 impl Rendered {
     fn new(object: Object, places: Vec<Place>, maker: Option<&'static str>) -> Rendered {
-        Rendered { object, places, maker }
+        Rendered { object, places, maker, waits_for: Vec::new() }
     }
 
     /// Every remaining placeholder, in an object of this target.

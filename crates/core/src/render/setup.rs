@@ -49,21 +49,13 @@ pub fn setup(
     issuers.chain(certificates).chain(secrets).chain(configs).chain(deployments).chain(services).collect()
 }
 
-/// What each Deployment of a resource waits for, as `tidegate render -o json` prints it.
-pub fn setup_gates(plan: &Plan) -> Vec<Value> {
+/// What a Deployment waits for, as `tidegate render -o json` prints it.
+pub fn setup_gates(deployment: &Deployment) -> Vec<Value> {
     let gate = |gate: &Gate| match gate {
         Gate::Certificate(name) => json!({ "kind": "Certificate", "name": name, "condition": "Ready" }),
         Gate::Key(mounted) => json!({ "kind": mounted.kind, "name": mounted.name, "keys": mounted.keys }),
     };
-    let deployments = plan.deployments.iter();
-    deployments
-        .map(|deployment| {
-            json!({
-                "deployment": Key::new(plan.key.namespace(), &deployment.name).to_string(),
-                "waitsFor": deployment.gates.iter().map(gate).collect::<Vec<_>>(),
-            })
-        })
-        .collect()
+    deployment.gates.iter().map(gate).collect()
 }
 
 impl Rendering<'_> {

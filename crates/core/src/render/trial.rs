@@ -80,7 +80,7 @@ impl Trial<'_> {
         let mut wishes = BTreeSet::new();
         let mut is_new = |((kind, key), definition): &(&(Kind, Key), &Arc<Definition>)| match kind {
             Kind::Kyma => wishes.insert(self.wish(key, definition)),
-            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => true,
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => true,
         };
         let good = self.definitions.good.iter().filter(&mut is_new).map(|(id, found)| (id.clone(), Arc::clone(found)));
         let definitions = Definitions { good: good.collect(), ..Definitions::default() };

@@ -28,6 +28,7 @@ impl Uses {
                 Kind::Watcher => uses.watchers += 1,
                 Kind::ModuleTemplate => uses.templates += 1,
                 Kind::ModuleReleaseMeta => uses.releases += 1,
+                Kind::Setup(_) => uses.setup += 1,
             }
         }
         let kymas = definitions.good.iter().filter(|((kind, _), _)| *kind == Kind::Kyma);

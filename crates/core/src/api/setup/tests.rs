@@ -8,7 +8,8 @@ use crate::{
 };
 
 fn schema(kind: &str) -> Schema {
-    let crd = crds().iter().find(|crd| crd.spec.names.kind == kind).expect("one of the six kinds");
+    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind).expect("one of the six kinds");
+    let crd = kind.crd();
     let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
     Schema::compile(schema).unwrap()
 }

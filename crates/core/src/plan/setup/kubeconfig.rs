@@ -1,8 +1,9 @@
 //! Kubeconfigs: those that name files, whose text is known offline, and those of users.
 
-use super::{Content, Kind, Plan, Planner, Problem, Root, Secret, Trust, certificate, cluster, name, named};
+use super::{Content, Kind, Plan, Planner, Problem, Root, Secret, Trust, certificate, name, named};
 use crate::{
     api::setup::{FrontProxy, Kubeconfig},
+    diagnostic::Severity,
     name::Key,
 };
 
@@ -122,12 +123,7 @@ impl Planner<'_> {
             labels: std::collections::BTreeMap::new(),
             content: Content::Credentials(credentials),
         };
-        Ok(Plan {
-            cluster: cluster(&kubeconfig.metadata),
-            certificates: vec![certificate],
-            secrets: vec![secret],
-            ..Plan::new(Kind::Kubeconfig, key)
-        })
+        Ok(Plan { certificates: vec![certificate], secrets: vec![secret], ..Plan::new(Kind::Kubeconfig, key) })
     }
 
     fn target(&self, key: &Key, kubeconfig: &Kubeconfig) -> Result<Found<'_>, Problem> {
@@ -146,7 +142,7 @@ impl Planner<'_> {
             let wanted = Key::new(key.namespace(), name);
             let field = "spec.target.shardRef.name";
             let shard = self.resources.shards.get(&wanted);
-            let shard = shard.ok_or_else(|| super::missing(kind, key, field, "Shard", &wanted))?;
+            let shard = shard.ok_or_else(|| super::missing(kind, key, field, Kind::Shard, &wanted))?;
             let root = self.root(Kind::Shard, &wanted, shard.spec.root_shard.reference.as_ref())?;
             let trusts = with(root, named(shard.spec.common.ca_bundle_secret_ref.as_ref()));
             return Ok(Found { root, url: name::shard_url(&wanted, shard), is_proxy: false, trusts });
@@ -155,14 +151,15 @@ impl Planner<'_> {
             let wanted = Key::new(key.namespace(), name);
             let field = "spec.target.frontProxyRef.name";
             let proxy = self.resources.front_proxies.get(&wanted);
-            let proxy = proxy.ok_or_else(|| super::missing(kind, key, field, "FrontProxy", &wanted))?;
+            let proxy = proxy.ok_or_else(|| super::missing(kind, key, field, Kind::FrontProxy, &wanted))?;
             let root = self.root(Kind::FrontProxy, &wanted, proxy.spec.root_shard.reference.as_ref())?;
             let trusts = with(root, named(proxy.spec.ca_bundle_secret_ref.as_ref()));
             return Ok(Found { root, url: proxy_url(proxy, root), is_proxy: true, trusts });
         }
         let message = format!("Kubeconfig {key} has no target");
         let hint = "set exactly one of `rootShardRef`, `shardRef` and `frontProxyRef`".to_owned();
-        Err(Problem { kind, key: key.clone(), field: "spec.target", message, hint })
+        let severity = Severity::Error;
+        Err(Problem { severity, kind, key: key.clone(), field: "spec.target", message, hint, missing: None })
     }
 }
 

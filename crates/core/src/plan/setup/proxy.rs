@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ResourceRequirements, Volume as UserVolume, VolumeMount};
 
 use super::{
-    Config, Content, Kind, Labels, Plan, Planner, Problem, Root, Secret, Trust, certificate, cluster,
+    Config, Content, Kind, Labels, Plan, Planner, Problem, Root, Secret, Trust, certificate,
     kubeconfig::FileKubeconfig,
     name, named,
     version::{self, Feature, KcpVersion},
@@ -106,7 +106,7 @@ impl Planner<'_> {
             logging: spec.logging.as_ref(),
             peers: self.peers(Kind::FrontProxy, key, root, spec.image.as_ref())?,
         };
-        let plan = Plan { cluster: cluster(&proxy.metadata), ..Plan::new(Kind::FrontProxy, key) };
+        let plan = Plan::new(Kind::FrontProxy, key);
         Ok(self.proxy(plan, built).with_gates())
     }
 

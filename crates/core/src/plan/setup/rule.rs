@@ -7,16 +7,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Kind, Plan, Problem, Resources, Volume, VolumeSource, named, workload::Container};
 use crate::{
     api::setup::{
-        CertificateTemplates, Certificates, CommonShardSpec, Etcd, External, FrontProxySpec, KubeconfigSpec,
-        RootShardSpec, ServiceTemplate,
+        Auth, CertificateTemplates, Certificates, CommonShardSpec, Etcd, External, FrontProxySpec, KubeconfigSpec,
+        PathMapping, RootShardSpec, ServiceTemplate,
     },
+    definition::near,
+    diagnostic::Severity,
     name::Key,
     schema::duration_nanoseconds,
+    yaml::short,
 };
 
 /// Identities with which parts of kcp speak to each other. A kubeconfig with one of them could assert any user.
 const RESERVED_USERS: [&str; 4] =
     ["kcp-front-proxy", "kcp-root-shard-proxy", "kcp-mounts-proxy", "system:kcp-operator"];
+/// The certificates of each kind, by the names that templates use.
+const ROOT_SHARD_CERTIFICATES: [&str; 12] = [
+    "server",
+    "virtual-workspaces",
+    "service-account",
+    "logical-cluster-admin",
+    "external-logical-cluster-admin",
+    "client",
+    "kcp-operator",
+    "root-ca",
+    "server-ca",
+    "client-ca",
+    "requestheader-client-ca",
+    "service-account-ca",
+];
+const SHARD_CERTIFICATES: [&str; 7] = [
+    "server",
+    "virtual-workspaces",
+    "service-account",
+    "client",
+    "mounts-proxy",
+    "logical-cluster-admin",
+    "external-logical-cluster-admin",
+];
+const PROXY_CERTIFICATES: [&str; 3] = ["server", "kubeconfig", "requestheader"];
 /// The name of the root shard in kcp.
 const ROOT: &str = "root";
 /// The types of Services that select pods.
@@ -42,9 +70,9 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
         let mut of = Of { kind: Kind::CacheServer, key, out: &mut out };
         of.root_ca(&cache.spec.certificates);
         cache.spec.etcd.iter().for_each(|etcd| of.etcd(etcd));
-        of.replicas(cache.spec.replicas);
-        of.service(cache.spec.service_template.as_ref());
-        of.templates(&cache.spec.certificate_templates);
+        of.replicas("spec.replicas", cache.spec.replicas);
+        of.service("spec.serviceTemplate.spec.type", cache.spec.service_template.as_ref());
+        of.templates("spec.certificateTemplates", &cache.spec.certificate_templates, &["root-ca", "server", "client"]);
     }
     for (key, root) in &resources.root_shards {
         Of { kind: Kind::RootShard, key, out: &mut out }.root_shard(&root.spec);
@@ -56,21 +84,27 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
             of.problem("metadata.name", message, "rename it");
         }
         of.shard(&shard.spec.common);
+        of.templates("spec.certificateTemplates", &shard.spec.common.certificate_templates, &SHARD_CERTIFICATES);
     }
     for (key, proxy) in &resources.front_proxies {
-        Of { kind: Kind::FrontProxy, key, out: &mut out }.front_proxy(&proxy.spec);
+        let mut of = Of { kind: Kind::FrontProxy, key, out: &mut out };
+        of.front_proxy(&proxy.spec);
+        let plan = plans.iter().find(|plan| plan.kind == Kind::FrontProxy && plan.key == *key);
+        plan.into_iter().for_each(|plan| of.path_mappings(&proxy.spec.additional_path_mappings, plan));
     }
     for (key, server) in &resources.virtual_workspaces {
         let mut of = Of { kind: Kind::VirtualWorkspace, key, out: &mut out };
         of.external(&server.spec.external);
-        of.replicas(server.spec.replicas);
-        of.service(server.spec.service_template.as_ref());
-        of.templates(&server.spec.certificate_templates);
+        of.replicas("spec.replicas", server.spec.replicas);
+        of.service("spec.serviceTemplate.spec.type", server.spec.service_template.as_ref());
+        of.templates("spec.certificateTemplates", &server.spec.certificate_templates, &["server", "client"]);
     }
     for (key, kubeconfig) in &resources.kubeconfigs {
         Of { kind: Kind::Kubeconfig, key, out: &mut out }.kubeconfig(&kubeconfig.spec);
     }
     virtual_workspaces(resources, &mut out);
+    service_accounts(resources, &mut out);
+    entrances(resources, &mut out);
     plans.iter().for_each(|plan| Of { kind: plan.kind, key: &plan.key, out: &mut out }.plan(plan));
     collisions(plans, &mut out);
     out
@@ -78,25 +112,35 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
 
 impl Of<'_> {
     fn problem(&mut self, field: &'static str, message: String, hint: &str) {
-        self.out.push(Problem { kind: self.kind, key: self.key.clone(), field, message, hint: hint.to_owned() });
+        self.push(Severity::Error, field, message, hint.to_owned());
+    }
+
+    fn warning(&mut self, field: &'static str, message: String, hint: impl Into<String>) {
+        self.push(Severity::Warning, field, message, hint.into());
+    }
+
+    fn push(&mut self, severity: Severity, field: &'static str, message: String, hint: String) {
+        let (kind, key) = (self.kind, self.key.clone());
+        self.out.push(Problem { severity, kind, key, field, message, hint, missing: None });
     }
 
     fn root_shard(&mut self, spec: &RootShardSpec) {
         self.external(&spec.external);
         self.root_ca(&spec.certificates);
         self.shard(&spec.common);
+        self.templates("spec.certificateTemplates", &spec.common.certificate_templates, &ROOT_SHARD_CERTIFICATES);
         if let Some(proxy) = &spec.proxy {
-            self.replicas(proxy.replicas);
-            self.service(proxy.service_template.as_ref());
-            self.templates(&proxy.certificate_templates);
+            self.replicas("spec.proxy.replicas", proxy.replicas);
+            self.service("spec.proxy.serviceTemplate.spec.type", proxy.service_template.as_ref());
+            let templates = &proxy.certificate_templates;
+            self.templates("spec.proxy.certificateTemplates", templates, &PROXY_CERTIFICATES);
         }
     }
 
     fn shard(&mut self, common: &CommonShardSpec) {
         self.etcd(&common.etcd);
-        self.replicas(common.replicas);
-        self.service(common.service_template.as_ref());
-        self.templates(&common.certificate_templates);
+        self.replicas("spec.replicas", common.replicas);
+        self.service("spec.serviceTemplate.spec.type", common.service_template.as_ref());
         let audit = common.audit.as_ref().and_then(|audit| audit.webhook.as_ref());
         let audit = audit.map(|webhook| [&webhook.batch_max_wait, &webhook.initial_backoff]);
         self.durations("spec.audit.webhook", audit.into_iter().flatten());
@@ -111,9 +155,9 @@ impl Of<'_> {
         if let Some(external) = spec.external.as_ref().filter(|external| !external.hostname.is_empty()) {
             self.external(external);
         }
-        self.replicas(spec.replicas);
-        self.service(spec.service_template.as_ref());
-        self.templates(&spec.certificate_templates);
+        self.replicas("spec.replicas", spec.replicas);
+        self.service("spec.serviceTemplate.spec.type", spec.service_template.as_ref());
+        self.templates("spec.certificateTemplates", &spec.certificate_templates, &PROXY_CERTIFICATES);
         let webhook = spec.auth.as_ref().and_then(|auth| auth.webhook.as_ref());
         self.durations("spec.auth.webhook", webhook.map(|webhook| &webhook.cache_authentication_ttl));
     }
@@ -129,6 +173,11 @@ impl Of<'_> {
         if RESERVED_USERS.contains(&spec.username.as_str()) {
             let message = format!("the user `{}` is reserved for parts of kcp", spec.username);
             self.problem("spec.username", message, "choose another name");
+        }
+        if let Some(group) = spec.groups.iter().find(|group| is_powerful(group)) {
+            let message = format!("the group `{}` has rights in every workspace", short(group));
+            let hint = "use a group of your own, and grant it what it needs with `spec.authorization`";
+            self.warning("spec.groups", message, hint);
         }
         match duration_nanoseconds(&spec.validity) {
             None => self.duration("spec.validity"),
@@ -153,6 +202,33 @@ impl Of<'_> {
         }
         if roles.iter().collect::<BTreeSet<_>>().len() < roles.len() {
             self.problem(field, "a ClusterRole is listed twice".to_owned(), "remove one of the two entries");
+        }
+    }
+
+    /// The files of path mappings must be in the container.
+    fn path_mappings(&mut self, mappings: &[PathMapping], plan: &Plan) {
+        const FIELD: &str = "spec.additionalPathMappings";
+        const HINT: &str = "mount it with `extraVolumes` and `extraVolumeMounts`, or correct the path";
+        let mounts = plan.deployments.iter().flat_map(|deployment| &deployment.container.mounts);
+        let folders: Vec<&str> = mounts.filter_map(|mount| mount["mountPath"].as_str()).collect();
+        let is_absent = |file: &str| {
+            let is_below = |folder: &&str| {
+                let rest = file.strip_prefix(folder.trim_end_matches('/'));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            !file.is_empty() && !folders.iter().any(is_below)
+        };
+        let message = |path: &str, file: &str| {
+            format!("the path mapping `{}` needs the file `{}`, and no volume has it", short(path), short(file))
+        };
+        for PathMapping { path, backend_server_ca, proxy_client_cert, proxy_client_key, .. } in mappings {
+            for file in [proxy_client_cert, proxy_client_key].into_iter().filter(|file| is_absent(file)) {
+                self.problem(FIELD, message(path, file), HINT);
+            }
+            if is_absent(backend_server_ca) {
+                // The image may have it, as the CAs of the system.
+                self.warning(FIELD, message(path, backend_server_ca), HINT);
+            }
         }
     }
 
@@ -187,18 +263,18 @@ impl Of<'_> {
         }
     }
 
-    fn replicas(&mut self, replicas: Option<i32>) {
+    fn replicas(&mut self, field: &'static str, replicas: Option<i32>) {
         if let Some(replicas) = replicas.filter(|&replicas| replicas < 0) {
-            self.problem("spec.replicas", format!("{replicas} is not a number of pods"), "use 0 or more");
+            self.problem(field, format!("{replicas} is not a number of pods"), "use 0 or more");
         }
     }
 
-    fn service(&mut self, template: Option<&ServiceTemplate>) {
+    fn service(&mut self, field: &'static str, template: Option<&ServiceTemplate>) {
         let spec = template.and_then(|template| template.spec.as_ref());
         let found = spec.map(|spec| spec.service_type.as_str()).filter(|found| !found.is_empty());
         if let Some(found) = found.filter(|found| !SERVICE_TYPES.contains(found)) {
-            let message = format!("`{}` is not a type of Service that selects pods", crate::yaml::short(found));
-            self.problem("spec.serviceTemplate.spec.type", message, "use ClusterIP, NodePort or LoadBalancer");
+            let message = format!("`{}` is not a type of Service that selects pods", short(found));
+            self.problem(field, message, "use ClusterIP, NodePort or LoadBalancer");
         }
     }
 
@@ -212,8 +288,15 @@ impl Of<'_> {
         }
     }
 
-    fn templates(&mut self, templates: &CertificateTemplates) {
-        self.template("spec.certificateTemplates", templates.values());
+    /// Checks templates of certificates. `known` are the certificates that the resource has.
+    fn templates(&mut self, field: &'static str, templates: &CertificateTemplates, known: &[&'static str]) {
+        self.template(field, templates.values());
+        for name in templates.keys().filter(|name| !known.contains(&name.as_str())) {
+            let message =
+                format!("a {} has no certificate `{}`, so this template has no effect", self.kind, short(name));
+            let hint = near::did_you_mean(name, known.iter().copied());
+            self.warning(field, message, hint.unwrap_or_else(|| format!("its certificates are {}", known.join(", "))));
+        }
     }
 
     fn template<'t>(
@@ -233,7 +316,7 @@ impl Of<'_> {
             if COMMON_NAME_LEN_MAX < name.len() {
                 let message = format!(
                     "the common name `{}` of a certificate has {} bytes, and at most {COMMON_NAME_LEN_MAX} are possible",
-                    crate::yaml::short(name),
+                    short(name),
                     name.len()
                 );
                 self.problem("metadata.name", message, "use a shorter name");
@@ -250,7 +333,7 @@ impl Of<'_> {
             let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             let starts_well = service.name.starts_with(|c: char| c.is_ascii_lowercase());
             if !starts_well || !service.name.chars().all(is_allowed) || NAME_LEN_MAX < service.name.len() {
-                let message = format!("`{}` cannot be the name of a Service", crate::yaml::short(&service.name));
+                let message = format!("`{}` cannot be the name of a Service", short(&service.name));
                 let hint = "use a shorter name of lower-case letters, digits and `-` that begins with a letter";
                 self.problem("metadata.name", message, hint);
             }
@@ -293,6 +376,58 @@ impl Of<'_> {
     }
 }
 
+/// Groups that kcp gives rights everywhere.
+fn is_powerful(group: &str) -> bool {
+    group == "system:masters" || group.starts_with("system:kcp:")
+}
+
+/// The proxies of a RootShard.
+fn proxies_of<'a>(resources: &'a Resources, root: &'a Key) -> impl Iterator<Item = (&'a Key, &'a FrontProxySpec)> {
+    let proxies = resources.front_proxies.iter().map(|(key, proxy)| (key, &proxy.spec));
+    proxies.filter(|(key, spec)| {
+        key.namespace() == root.namespace() && named(spec.root_shard.reference.as_ref()) == Some(root.name())
+    })
+}
+
+/// A token of a service account is valid everywhere only if every shard and proxy accepts it.
+fn service_accounts(resources: &Resources, out: &mut Vec<Problem>) {
+    let accepts = |auth: Option<&Auth>| {
+        auth.and_then(|auth| auth.service_account.as_ref()).is_some_and(|accounts| accounts.enabled)
+    };
+    for (root_key, root) in &resources.root_shards {
+        let shards = resources.shards_of(root_key);
+        let shards = shards.map(|(key, shard)| (Kind::Shard, key, accepts(shard.spec.common.auth.as_ref())));
+        let proxies = proxies_of(resources, root_key);
+        let proxies = proxies.map(|(key, spec)| (Kind::FrontProxy, key, accepts(spec.auth.as_ref())));
+        let own = (Kind::RootShard, root_key, accepts(root.spec.common.auth.as_ref()));
+        let all: Vec<_> = [own].into_iter().chain(shards).chain(proxies).collect();
+        let Some((with, other, _)) = all.iter().find(|(_, _, accepts)| *accepts) else { continue };
+        for (kind, key, _) in all.iter().filter(|(_, _, accepts)| !*accepts) {
+            let message = format!("{kind} {key} refuses tokens of service accounts, and {with} {other} accepts them");
+            let hint = "set `auth.serviceAccount.enabled: true` on all shards and proxies of a root shard, or on none";
+            Of { kind: *kind, key, out: &mut *out }.warning("spec.auth", message, hint);
+        }
+    }
+}
+
+/// The external name of a RootShard must lead to one of its proxies.
+fn entrances(resources: &Resources, out: &mut Vec<Problem>) {
+    for (key, root) in &resources.root_shards {
+        let hostname = root.spec.external.hostname.as_str();
+        let serves = |spec: &FrontProxySpec| match &spec.external {
+            Some(external) if !external.hostname.is_empty() => external.hostname == hostname,
+            // It may have a port.
+            _ => spec.external_hostname.is_empty() || spec.external_hostname.split(':').next() == Some(hostname),
+        };
+        if hostname.is_empty() || proxies_of(resources, key).any(|(_, spec)| serves(spec)) {
+            continue;
+        }
+        let message = format!("no FrontProxy serves `{}`, to which users of RootShard {key} are sent", short(hostname));
+        let hint = "declare one with this `external.hostname`, unless something else serves the name";
+        Of { kind: Kind::RootShard, key, out: &mut *out }.warning("spec.external.hostname", message, hint);
+    }
+}
+
 /// A shard and the VirtualWorkspace that serves it must name each other.
 fn virtual_workspaces(resources: &Resources, out: &mut Vec<Problem>) {
     let roots = resources.root_shards.iter().map(|(key, root)| (Kind::RootShard, key, &root.spec.common));
@@ -306,7 +441,15 @@ fn virtual_workspaces(resources: &Resources, out: &mut Vec<Problem>) {
             let message = format!("VirtualWorkspace `{name}` does not serve {kind} `{}`", key.name());
             let hint = format!("set its `spec.target` to {kind} `{}`, or name another VirtualWorkspace", key.name());
             let field = "spec.kcpVirtualWorkspace.name";
-            out.push(Problem { kind, key: key.clone(), field, message, hint });
+            out.push(Problem {
+                severity: Severity::Error,
+                kind,
+                key: key.clone(),
+                field,
+                message,
+                hint,
+                missing: None,
+            });
         }
     }
 }
@@ -329,7 +472,7 @@ fn collisions(plans: &[Plan], out: &mut Vec<Problem>) {
                 let message = format!("{} {} and {kind} {key} would both write {what} `{name}`", plan.kind, plan.key);
                 let field = if plan.kind == Kind::Kubeconfig { "spec.secretRef.name" } else { "metadata.name" };
                 let hint = "rename one of the two".to_owned();
-                out.push(Problem { kind: plan.kind, key: plan.key.clone(), field, message, hint });
+                Of { kind: plan.kind, key: &plan.key, out: &mut *out }.push(Severity::Error, field, message, hint);
             }
         }
     }

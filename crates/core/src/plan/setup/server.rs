@@ -1,7 +1,7 @@
 //! The objects of cache servers, shards and servers of virtual workspaces.
 
 use super::{
-    Content, Issuer, Kind, Labels, Plan, Planner, Problem, Root, Secret, Trust, certificate, cluster,
+    Content, Issuer, Kind, Labels, Plan, Planner, Problem, Root, Secret, Trust, certificate,
     kubeconfig::FileKubeconfig,
     name, named,
     version::{self, Feature, KcpVersion},
@@ -80,7 +80,7 @@ impl Planner<'_> {
             server_names: vec!["localhost".to_owned(), host.clone()],
             virtual_names: Vec::new(),
         };
-        let mut plan = Plan { cluster: cluster(&cache.metadata), ..Plan::new(kind, key) };
+        let mut plan = Plan::new(kind, key);
         plan.issuers.push(Issuer { name: ca.clone(), secret: given.unwrap_or(&ca).to_owned(), labels: labels.clone() });
         plan.certificates
             .extend(spec.certificates.issuer_ref.as_ref().map(|issuer| of.ca("ca", "root-ca", Ok(issuer))));
@@ -135,7 +135,7 @@ impl Planner<'_> {
             server_names: sorted(names),
             virtual_names: vec![spec.external.hostname.clone()],
         };
-        let mut plan = Plan { cluster: cluster(&shard.metadata), ..Plan::new(Kind::RootShard, key) };
+        let mut plan = Plan::new(Kind::RootShard, key);
         authorities(&mut plan, root, &of);
         plan.certificates.extend(of.table(root, certificate::ROOT_SHARD));
         if self.is_chained(root) {
@@ -198,7 +198,7 @@ impl Planner<'_> {
             server_names: sorted(names),
             virtual_names: vec![host],
         };
-        let mut plan = Plan { cluster: cluster(&shard.metadata), ..Plan::new(Kind::Shard, key) };
+        let mut plan = Plan::new(Kind::Shard, key);
         plan.certificates.extend(of.table(root, certificate::SHARD));
         self.shard_bundles(&mut plan, &of_shard);
         plan.secrets.extend(shard_kubeconfigs(&of_shard, shard));
@@ -247,7 +247,7 @@ impl Planner<'_> {
         if self.resources.cache_servers.contains_key(&wanted) {
             return Ok(Some(name));
         }
-        Err(super::missing(kind, key, "spec.cache.ref.name", "CacheServer", &wanted))
+        Err(super::missing(kind, key, "spec.cache.ref.name", Kind::CacheServer, &wanted))
     }
 
     /// The Deployment of a shard. The pod has the arguments of its kind.
@@ -381,7 +381,7 @@ impl Planner<'_> {
             server_names: names,
             virtual_names: Vec::new(),
         };
-        let mut plan = Plan { cluster: cluster(&server.metadata), ..Plan::new(kind, key) };
+        let mut plan = Plan::new(kind, key);
         plan.certificates.extend(of.table(root, certificate::VIRTUAL_WORKSPACE));
         if let Some(client) = plan.certificates.get_mut(1) {
             // As upstream: this certificate alone has the labels of its resource.
@@ -419,7 +419,7 @@ impl Planner<'_> {
         let field = "spec.target.shardRef.name";
         let wanted = Key::new(key.namespace(), named(target.shard_ref.as_ref()).unwrap_or_default());
         let shard = self.resources.shards.get(&wanted);
-        let shard = shard.ok_or_else(|| super::missing(kind, key, field, "Shard", &wanted))?;
+        let shard = shard.ok_or_else(|| super::missing(kind, key, field, Kind::Shard, &wanted))?;
         let root = self.root(Kind::Shard, &wanted, shard.spec.root_shard.reference.as_ref())?;
         let cache = shard.spec.cache.as_ref().and_then(|cache| cache.reference.as_ref());
         Ok((root, wanted.name().to_owned(), cache.filter(|cache| !cache.name.is_empty())))

@@ -6,20 +6,11 @@ const NAMESPACE: &str = "kcp-system";
 
 /// The resources of a landscape, from their specifications.
 fn resources(documents: &[Value]) -> Resources {
-    fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
-        serde_json::from_value(value.clone()).expect("a valid resource")
-    }
     let mut resources = Resources::default();
     for value in documents {
         let key = Key::new(NAMESPACE, value["metadata"]["name"].as_str().expect("a name"));
-        match value["kind"].as_str().expect("a kind") {
-            "RootShard" => drop(resources.root_shards.insert(key, read(value))),
-            "Shard" => drop(resources.shards.insert(key, read(value))),
-            "FrontProxy" => drop(resources.front_proxies.insert(key, read(value))),
-            "CacheServer" => drop(resources.cache_servers.insert(key, read(value))),
-            "VirtualWorkspace" => drop(resources.virtual_workspaces.insert(key, read(value))),
-            _ => drop(resources.kubeconfigs.insert(key, read(value))),
-        }
+        let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str()).expect("a kind");
+        resources.insert(kind, &key, value.clone()).expect("a valid resource");
     }
     resources
 }
@@ -429,12 +420,73 @@ fn a_number_of_pods_that_git_does_not_say_is_nobodys_after_creation() {
     assert_eq!(replicas(json!({"replicas": 0})), Replicas::Fixed(0));
 }
 
-/// What is wrong with the resources, in order.
-fn wrong(documents: &[Value]) -> Vec<String> {
+/// The problems of this severity, each with its field.
+fn found(documents: &[Value], severity: Severity) -> Vec<String> {
     let resources = resources(documents);
     let (plans, mut problems) = resources.plans(&Known::default());
     problems.extend(rule::problems(&resources, &plans));
-    problems.into_iter().map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+    let problems = problems.into_iter().filter(|problem| problem.severity == severity);
+    problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+}
+
+fn wrong(documents: &[Value]) -> Vec<String> {
+    found(documents, Severity::Error)
+}
+
+#[test]
+fn what_is_possible_but_hardly_meant_is_a_warning() {
+    #[track_caller]
+    fn check(documents: &[Value], expected: &[&str]) {
+        assert_eq!(found(documents, Severity::Warning), expected);
+        assert_eq!(wrong(documents), Vec::<String>::new());
+    }
+    let alone = "spec.external.hostname: no FrontProxy serves `kcp.example.com`, to which users of RootShard \
+                 kcp-system/main are sent";
+    check(&[root(json!({})), proxy(json!({}))], &[]);
+    check(&[root(json!({}))], &[alone]);
+    let other = |hostname: &str| proxy(json!({"external": {"hostname": hostname, "port": 443}}));
+    check(&[root(json!({})), other("other.example.com")], &[alone]);
+    check(&[root(json!({})), other("kcp.example.com")], &[]);
+    check(&[root(json!({})), proxy(json!({"externalHostname": "kcp.example.com:8443"}))], &[]);
+
+    let accounts = json!({"auth": {"serviceAccount": {"enabled": true}}});
+    check(
+        &[root(accounts.clone()), shard("eu", accounts.clone()), proxy(json!({}))],
+        &["spec.auth: FrontProxy kcp-system/public refuses tokens of service accounts, and RootShard kcp-system/main \
+           accepts them"],
+    );
+    check(&[root(accounts.clone()), shard("eu", accounts.clone()), proxy(accounts)], &[]);
+
+    let template = json!({"certificateTemplates": {"server": {}, "sever": {}}});
+    let unknown = |kind: &str| {
+        format!("spec.certificateTemplates: a {kind} has no certificate `sever`, so this template has no effect")
+    };
+    check(&[root(template.clone()), proxy(template)], &[&unknown("RootShard"), &unknown("FrontProxy")]);
+
+    let kubeconfig = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+        "secretRef": {"name": "out"}, "groups": ["mine", "system:kcp:admin"]});
+    check(
+        &[root(json!({})), proxy(json!({})), resource("Kubeconfig", "admin", kubeconfig)],
+        &["spec.groups: the group `system:kcp:admin` has rights in every workspace"],
+    );
+}
+
+#[test]
+fn files_of_path_mappings_must_be_in_the_container() {
+    let mapping = |ca: &str, key: &str| {
+        json!({"additionalPathMappings": [{"path": "/a/", "backend": "https://a", "backend_server_ca": ca,
+            "proxy_client_cert": "/etc/kcp-front-proxy/requestheader-client/tls.crt", "proxy_client_key": key}]})
+    };
+    let key = "/etc/kcp-front-proxy/requestheader-client/tls.key";
+    let documents = |ca: &str, key: &str| [root(json!({})), proxy(mapping(ca, key))];
+    // Upstream's samples name another folder of the root CA.
+    let good = documents("/etc/kcp/tls/ca/tls.crt", key);
+    assert_eq!((wrong(&good), found(&good, Severity::Warning)), (Vec::new(), Vec::new()));
+    let mounted = |file: &str| {
+        format!("spec.additionalPathMappings: the path mapping `/a/` needs the file `{file}`, and no volume has it")
+    };
+    assert_eq!(wrong(&documents("/etc/kcp/tls/ca/tls.crt", "/absent/tls.key")), [mounted("/absent/tls.key")]);
+    assert_eq!(found(&documents("/etc/ssl/certs/ca.pem", key), Severity::Warning), [mounted("/etc/ssl/certs/ca.pem")]);
 }
 
 #[test]

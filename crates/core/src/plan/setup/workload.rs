@@ -171,7 +171,6 @@ impl Plan {
         Plan {
             kind,
             key: key.clone(),
-            cluster: None,
             issuers: Vec::new(),
             certificates: Vec::new(),
             secrets: Vec::new(),
