@@ -166,6 +166,15 @@ pub(super) const VIRTUAL_WORKSPACE: &[Row] =
 /// The sub CAs of a RootShard.
 pub(super) const SUB_CAS: [&str; 4] = ["server", "requestheader-client", "client", "service-account"];
 
+/// The names of the CAs of a RootShard in `certificateTemplates`.
+pub(super) const CA_TEMPLATES: [&str; 5] =
+    ["root-ca", "server-ca", "requestheader-client-ca", "client-ca", "service-account-ca"];
+
+/// The names that `certificateTemplates` may have for the certificates of a table and these others.
+pub(super) fn template_names(rows: &[Row], others: &[&'static str]) -> Vec<&'static str> {
+    rows.iter().map(|row| row.suffix).chain(others.iter().copied()).collect()
+}
+
 /// What the certificates of one resource have in common.
 pub(super) struct Of<'a> {
     /// The resource.

@@ -4,7 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Plan, Problem, Resources, Volume, VolumeSource, named, workload::Container};
+use super::{
+    Kind, Plan, Problem, Resources, Volume, VolumeSource,
+    certificate::{self, template_names},
+    named,
+    workload::Container,
+};
 use crate::{
     api::setup::{
         Auth, CertificateTemplates, Certificates, CommonShardSpec, Etcd, External, FrontProxySpec, KubeconfigSpec,
@@ -20,31 +25,6 @@ use crate::{
 /// Identities with which parts of kcp speak to each other. A kubeconfig with one of them could assert any user.
 const RESERVED_USERS: [&str; 4] =
     ["kcp-front-proxy", "kcp-root-shard-proxy", "kcp-mounts-proxy", "system:kcp-operator"];
-/// The certificates of each kind, by the names that templates use.
-const ROOT_SHARD_CERTIFICATES: [&str; 12] = [
-    "server",
-    "virtual-workspaces",
-    "service-account",
-    "logical-cluster-admin",
-    "external-logical-cluster-admin",
-    "client",
-    "kcp-operator",
-    "root-ca",
-    "server-ca",
-    "client-ca",
-    "requestheader-client-ca",
-    "service-account-ca",
-];
-const SHARD_CERTIFICATES: [&str; 7] = [
-    "server",
-    "virtual-workspaces",
-    "service-account",
-    "client",
-    "mounts-proxy",
-    "logical-cluster-admin",
-    "external-logical-cluster-admin",
-];
-const PROXY_CERTIFICATES: [&str; 3] = ["server", "kubeconfig", "requestheader"];
 /// The name of the root shard in kcp.
 const ROOT: &str = "root";
 /// The types of Services that select pods.
@@ -72,7 +52,11 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
         cache.spec.etcd.iter().for_each(|etcd| of.etcd(etcd));
         of.replicas("spec.replicas", cache.spec.replicas);
         of.service("spec.serviceTemplate.spec.type", cache.spec.service_template.as_ref());
-        of.templates("spec.certificateTemplates", &cache.spec.certificate_templates, &["root-ca", "server", "client"]);
+        of.templates(
+            "spec.certificateTemplates",
+            &cache.spec.certificate_templates,
+            &template_names(&[], &["root-ca", "server", "client"]),
+        );
     }
     for (key, root) in &resources.root_shards {
         Of { kind: Kind::RootShard, key, out: &mut out }.root_shard(&root.spec);
@@ -84,7 +68,11 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
             of.problem("metadata.name", message, "rename it");
         }
         of.shard(&shard.spec.common);
-        of.templates("spec.certificateTemplates", &shard.spec.common.certificate_templates, &SHARD_CERTIFICATES);
+        of.templates(
+            "spec.certificateTemplates",
+            &shard.spec.common.certificate_templates,
+            &template_names(certificate::SHARD, &[]),
+        );
     }
     for (key, proxy) in &resources.front_proxies {
         let mut of = Of { kind: Kind::FrontProxy, key, out: &mut out };
@@ -97,7 +85,11 @@ pub fn problems(resources: &Resources, plans: &[Plan]) -> Vec<Problem> {
         of.external(&server.spec.external);
         of.replicas("spec.replicas", server.spec.replicas);
         of.service("spec.serviceTemplate.spec.type", server.spec.service_template.as_ref());
-        of.templates("spec.certificateTemplates", &server.spec.certificate_templates, &["server", "client"]);
+        of.templates(
+            "spec.certificateTemplates",
+            &server.spec.certificate_templates,
+            &template_names(certificate::VIRTUAL_WORKSPACE, &[]),
+        );
     }
     for (key, kubeconfig) in &resources.kubeconfigs {
         Of { kind: Kind::Kubeconfig, key, out: &mut out }.kubeconfig(&kubeconfig.spec);
@@ -128,12 +120,20 @@ impl Of<'_> {
         self.external(&spec.external);
         self.root_ca(&spec.certificates);
         self.shard(&spec.common);
-        self.templates("spec.certificateTemplates", &spec.common.certificate_templates, &ROOT_SHARD_CERTIFICATES);
+        self.templates(
+            "spec.certificateTemplates",
+            &spec.common.certificate_templates,
+            &template_names(certificate::ROOT_SHARD, &certificate::CA_TEMPLATES),
+        );
         if let Some(proxy) = &spec.proxy {
             self.replicas("spec.proxy.replicas", proxy.replicas);
             self.service("spec.proxy.serviceTemplate.spec.type", proxy.service_template.as_ref());
             let templates = &proxy.certificate_templates;
-            self.templates("spec.proxy.certificateTemplates", templates, &PROXY_CERTIFICATES);
+            self.templates(
+                "spec.proxy.certificateTemplates",
+                templates,
+                &template_names(certificate::FRONT_PROXY, &[]),
+            );
         }
     }
 
@@ -157,7 +157,11 @@ impl Of<'_> {
         }
         self.replicas("spec.replicas", spec.replicas);
         self.service("spec.serviceTemplate.spec.type", spec.service_template.as_ref());
-        self.templates("spec.certificateTemplates", &spec.certificate_templates, &PROXY_CERTIFICATES);
+        self.templates(
+            "spec.certificateTemplates",
+            &spec.certificate_templates,
+            &template_names(certificate::FRONT_PROXY, &[]),
+        );
         let webhook = spec.auth.as_ref().and_then(|auth| auth.webhook.as_ref());
         self.durations("spec.auth.webhook", webhook.map(|webhook| &webhook.cache_authentication_ttl));
     }
