@@ -68,7 +68,7 @@ fn an_unknown_field_is_an_error_with_its_path() {
 }
 
 #[test]
-fn two_host_names_of_a_front_proxy_are_refused_only_if_both_are_set() {
+fn d22_two_host_names_of_a_front_proxy_are_refused_only_if_both_are_set() {
     let proxy = |more: Value| {
         let mut spec = json!({"rootShard": {"ref": {"name": "main"}}});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -135,3 +135,34 @@ fn a_container_never_runs_with_more_rights_than_upstream() {
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{}", object.id());
     }
 }
+
+#[test]
+fn d09_ports_of_services_have_no_node_port() {
+    let objects = objects("v0.32.3");
+    let services: Vec<_> = objects.iter().filter(|object| object.gvk().kind.as_ref() == "Service").collect();
+    assert!(services.iter().any(|service| service.value()["spec"]["type"] == "LoadBalancer"));
+    for service in services {
+        let ports = service.value()["spec"]["ports"].as_array().expect("ports");
+        assert!(!ports.is_empty() && ports.iter().all(|port| port.get("nodePort").is_none()), "{}", service.id());
+    }
+}
+
+#[test]
+fn d29_the_root_ca_is_where_the_documentation_says() {
+    let documented = include_str!("../../../../../docs/kcp.md")
+        .split_once("that needs the root CA is `")
+        .and_then(|(_, rest)| rest.split_once('`'))
+        .map(|(path, _)| path)
+        .expect("the path in the documentation");
+    let (folder, file) = documented.rsplit_once('/').expect("a folder");
+    let objects = objects("v0.32.3");
+    let proxy = objects
+        .iter()
+        .find(|object| object.name() == "public-front-proxy" && object.gvk().kind.as_ref() == "Deployment");
+    let pod = &proxy.expect("a FrontProxy").value()["spec"]["template"]["spec"];
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+    let mount = mounts.iter().find(|mount| mount["mountPath"] == folder).expect("a mount at this path");
+    let volume = pod["volumes"].as_array().and_then(|all| all.iter().find(|volume| volume["name"] == mount["name"]));
+    let secret = &volume.expect("its volume")["secret"];
+    assert_eq!((&secret["secretName"], &secret["items"][0]["path"]), (&json!("main-ca"), &json!(file)));
+}
