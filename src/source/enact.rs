@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use self::decide::{AppliedObject, PruneStep, PrunedObject, Wanted};
 use super::{SourcePass, known_objects::KnownObjects, survey::served};
-use tidegate_cluster::{self as cluster, Cause, OnConflict, Outcome, Propagation, Task};
+use tidegate_cluster::{self as cluster, Cause, Deleted, OnConflict, Outcome, Propagation, Task};
 use tidegate_core::{
     definition::Kind,
     intake::{Decision, Id, text},
@@ -37,7 +37,7 @@ pub(super) struct Enacted {
     pub(super) applied: usize,
     /// The pruned objects.
     pub(super) pruned: Vec<Id>,
-    /// Whether the next pass is due soon: a watch is behind, or an object changed while it was to be pruned.
+    /// Whether the next pass is due soon, because a watch is behind.
     pub(super) again: bool,
 }
 
@@ -45,6 +45,8 @@ pub(super) struct Enacted {
 const CHUNK_MAX: usize = 1000;
 /// Maximum number of deletes at the same time; prunes are rare and need not be fast.
 const PRUNES_MAX: usize = 16;
+/// Maximum number of deletes of an object in a pass. Another one is sent only if the object has changed meanwhile.
+const PRUNE_TRIES_MAX: usize = 3;
 
 /// What all requests of a pass use.
 #[derive(Clone, Copy)]
@@ -179,16 +181,22 @@ impl Enactment<'_> {
         }
     }
 
-    /// Deletes an object, if it is still the object of the decision.
+    /// Deletes an object, if it is still the object of the decision. A pass of its runtime may write its status just
+    /// before the delete: then it is read again.
     async fn prune_one(&self, id: &Id, uid: &str) -> Result<PrunedObject, cluster::Error> {
         let (kcp, kind) = (self.pass.ctx.kcp, served(id.0));
-        let found = kcp.get_metadata(&kind, &id.1).await?;
-        match decide::prune_step(found, &self.name.label_value(), uid) {
-            PruneStep::Gone => Ok(PrunedObject::Gone),
-            PruneStep::Leave => Ok(PrunedObject::Changed),
-            PruneStep::Delete(live) => {
-                kcp.delete(self.cause, &kind, &live, Propagation::Background).await.map(decide::pruned)
+        for _ in 0..PRUNE_TRIES_MAX {
+            let found = kcp.get_metadata(&kind, &id.1).await?;
+            let live = match decide::prune_step(found, &self.name.label_value(), uid) {
+                PruneStep::Gone => return Ok(PrunedObject::Gone),
+                PruneStep::Leave => return Ok(PrunedObject::Changed),
+                PruneStep::Delete(live) => live,
+            };
+            match kcp.delete(self.cause, &kind, &live, Propagation::Background).await? {
+                Deleted::Gone | Deleted::Terminating => return Ok(PrunedObject::Gone),
+                Deleted::Changed => {}
             }
         }
+        Ok(PrunedObject::Changed)
     }
 }

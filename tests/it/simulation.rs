@@ -140,6 +140,9 @@ type Counts = Mutex<BTreeMap<String, u64>>;
 const FAILURES_MAX: usize = 3;
 /// Seeds at a time: a seed is one thread.
 const THREADS: usize = 2;
+/// Stack of such a thread, in bytes. The simulator runs on the stack of the pass that asks it, and unoptimised frames
+/// of both together need up to 2 MiB, the usual stack of a thread.
+const STACK: usize = 16 << 20;
 
 /// A number in the environment.
 fn number(name: &str) -> Option<u64> {
@@ -166,7 +169,8 @@ fn landscapes_converge_whatever_happens() {
     let failures: Vec<String> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|_| {
-                scope.spawn(|| {
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                let spawned = thread.spawn_scoped(scope, || {
                     let mut failures = Vec::new();
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +183,8 @@ fn landscapes_converge_whatever_happens() {
                             failures.push(format!("seed {seed}"));
                         }
                     }
-                })
+                });
+                spawned.expect("a thread starts")
             })
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("a thread ends")).collect()

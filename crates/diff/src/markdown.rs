@@ -62,6 +62,12 @@ pub const BUDGET_MIN: usize = 6_000;
 const LINE_MAX: usize = 500;
 /// Maximum length of a text in a line: a message or a name. A line has at most two that are so long.
 const TEXT_MAX: usize = 200;
+/// Maximum length of a short text in a line: the name of a rule, a module, a channel or a version.
+const PART_MAX: usize = 60;
+/// Maximum length of a file with its line, behind a text.
+const PLACE_LEN_MAX: usize = 100;
+/// Maximum length of what is held, before the reason.
+const HELD_LEN_MAX: usize = 120;
 /// Maximum length of the name of a side or of the source.
 const SUBJECT_LEN_MAX: usize = 80;
 /// Maximum length of a name that has characters that HTML escapes.
@@ -168,17 +174,17 @@ fn confirmation(report: &Report) -> Option<String> {
 }
 
 fn finding(one: &Finding) -> String {
-    format!("{}: {}{}", short(&one.rule), short(&one.message), at(one.place.as_ref()))
+    format!("{}: {}{}", cut_code(&one.rule, PART_MAX), short(&one.message), at(one.place.as_ref()))
 }
 
 fn diagnostic(one: &Diagnostic) -> String {
-    let said =
-        format!("{} {}: {}{}", severity(one.severity), short(one.code), short(&one.message), at(one.place.as_ref()));
+    let (code, message) = (cut_code(one.code, PART_MAX), short(&one.message));
+    let said = format!("{} {code}: {message}{}", severity(one.severity), at(one.place.as_ref()));
     with_hint(said, one.hint.as_deref())
 }
 
 fn held(one: &Held) -> String {
-    let (label, what) = (summary::label(one.why), short(&summary::held(one)));
+    let (label, what) = (summary::label(one.why), cut_code(&summary::held(one), HELD_LEN_MAX));
     with_hint(format!("{label} {what}: {}{}", short(&one.message), at(one.place.as_ref())), one.hint.as_deref())
 }
 
@@ -199,9 +205,10 @@ fn lists(page: &mut Page, report: &Report) {
     let waiting: Vec<_> = report.held.iter().filter(|one| !is_blocked(one.why)).collect();
     page.list("Held", waiting.into_iter().map(held), end);
     let items = report.moves.iter().map(|one| {
-        let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| short(version));
+        let part = |text: &str| cut_code(text, PART_MAX);
+        let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| part(version));
         let (from, to) = (version(one.from.as_ref()), version(one.to.as_ref()));
-        let (module, channel) = (short(&one.module.to_string()), short(&one.channel));
+        let (module, channel) = (part(&one.module.to_string()), part(&one.channel));
         let runtimes = counted(one.runtimes, "runtime");
         format!("{module} {channel}: {from} → {to} in {runtimes}{}", at(one.place.as_ref()))
     });
@@ -248,11 +255,16 @@ fn severity(severity: Severity) -> &'static str {
 }
 
 fn at(place: Option<&Place>) -> String {
-    place.map(|place| format!(", {}", short(&place.to_string()))).unwrap_or_default()
+    place.map(|place| format!(", {}", cut_code(&place.to_string(), PLACE_LEN_MAX))).unwrap_or_default()
 }
 
 fn short(text: &str) -> String {
-    code(&cut(&short_ids(&line(text)), TEXT_MAX))
+    cut_code(text, TEXT_MAX)
+}
+
+/// The text as code in a line, of at most so many characters.
+fn cut_code(text: &str, chars_max: usize) -> String {
+    code(&cut(&short_ids(&line(text)), chars_max))
 }
 
 /// What does not fit into the budget.

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use tidegate_cluster::{self as cluster, Deleted, Effect, Metadata, OnConflict, Outcome, Task};
+use tidegate_cluster::{self as cluster, Effect, Metadata, OnConflict, Outcome, Task};
 use tidegate_core::{
     api::names::FIELD_MANAGER,
     definition::Kind,
@@ -190,14 +190,6 @@ pub(super) fn prune_step(found: Option<Metadata>, label_value: &str, uid: &str) 
     }
 }
 
-/// What the answer to a delete means.
-pub(super) fn pruned(deleted: Deleted) -> PrunedObject {
-    match deleted {
-        Deleted::Gone | Deleted::Terminating => PrunedObject::Gone,
-        Deleted::Changed => PrunedObject::Changed,
-    }
-}
-
 fn depends_on(needed: &str) -> String {
     format!("it depends on {needed}, which was not applied")
 }
@@ -234,7 +226,10 @@ impl Enacted {
     pub(super) fn prune(&mut self, id: Id, result: Result<PrunedObject, cluster::Error>) {
         match result {
             Ok(PrunedObject::Gone) => self.pruned.push(id),
-            Ok(PrunedObject::Changed) => self.again = true,
+            Ok(PrunedObject::Changed) => {
+                let message = "it changed a moment ago; the next pass decides whether to delete it";
+                self.fail(id, Class::Waiting, message.to_owned());
+            }
             Err(error) => self.fail(id, error.class(), controller::chain(&error)),
         }
     }
