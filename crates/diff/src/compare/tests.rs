@@ -826,10 +826,10 @@ fn kcp(from: &str, to: &str) -> World {
 fn a_kcp_landscape_differs_in_its_definition_and_in_what_follows_from_it() {
     let old = kcp("", "");
     check(&old, &old, &[]);
-    check(&old, &kcp("replicas: 3", "replicas: 4"), &[]);
-    // The proxies and shards trust the keys of all shards.
-    let removed = kcp("  clusterRoles: [cluster-admin]", "  clusterRoles: [cluster-admin, viewer]");
-    check(&old, &removed, &[]);
+    let expected = ["kcp change Deployment ×1 kcp.yaml:47", "kcp change Shard ×1 kcp.yaml:47"];
+    check(&old, &kcp("replicas: 3", "replicas: 4"), &expected);
+    let roles = kcp("clusterRoles: [cluster-admin]", "clusterRoles: [cluster-admin, viewer]");
+    check(&old, &roles, &["kcp change Kubeconfig ×1 kcp.yaml:107"]);
 }
 
 #[test]
@@ -838,11 +838,24 @@ fn a_kcp_landscape_that_goes_waits_for_a_confirmation_where_it_holds_workspaces(
     let (shard, _) = shard.split_once("---\n").unwrap();
     let without = KCP.replace(shard, "").replace("---\napiVersion: operator.kcp.io/v1alpha1\nkind: Shard\n", "");
     assert!(!without.contains("kind: Shard"));
-    check(
-        &kcp("", ""),
-        &world().file("kcp.yaml", &without.replace("shardRef: {name: eu}", "rootShardRef: {name: main}")),
-        &[],
+    let new = world().file("kcp.yaml", &without.replace("shardRef: {name: eu}", "rootShardRef: {name: main}"));
+    let found = script(&report(&kcp("", ""), &new));
+    let found = found.iter().map(String::as_str);
+    let (gone, changed): (Vec<&str>, Vec<&str>) = found.partition(|line| line.contains("delete"));
+    // The pods of the root shard and of the proxy trust the keys of its service accounts, and the virtual workspaces
+    // serve another shard.
+    assert_eq!(
+        changed,
+        [
+            "kcp change Deployment ×1 kcp.yaml:45",
+            "kcp change Deployment ×1 kcp.yaml:17",
+            "kcp change Deployment ×1 kcp.yaml:49",
+            "kcp change VirtualWorkspace ×1 kcp.yaml:45",
+        ]
     );
+    assert!(gone.contains(&"kcp delete? Shard ×1 kcp.yaml:39"), "{gone:?}");
+    assert!(gone.contains(&"kcp delete? Deployment ×1 kcp.yaml:39"), "{gone:?}");
+    assert!(gone.len() > 10 && gone.iter().all(|line| line.starts_with("kcp delete? ")), "{gone:?}");
 }
 
 #[test]
