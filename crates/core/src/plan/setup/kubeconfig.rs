@@ -88,7 +88,7 @@ impl Planner<'_> {
         let spec = &kubeconfig.spec;
         let target = self.target(key, kubeconfig)?;
         let name = format!("kubeconfig-cert-{}", key.name());
-        let labels = kubeconfig.metadata.labels.clone().unwrap_or_default();
+        let labels = name::labels_of(&kubeconfig.metadata);
         let of = certificate::Of {
             kind: Kind::Kubeconfig,
             key,

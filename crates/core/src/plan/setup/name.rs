@@ -2,13 +2,18 @@
 
 use super::{Kind, Labels};
 use crate::{
-    api::setup::{External, RootShard, Shard},
+    api::{
+        setup::{External, RootShard, Shard},
+        shared::ObjectMeta,
+    },
     name::Key,
     object::Digest,
 };
 
 /// Maximum length of a label value.
 const LABEL_LEN_MAX: usize = 63;
+/// The names of Tidegate's labels begin with this.
+const OWN_PREFIX: &str = "tidegate.dev/";
 /// The domain of clusters that name none.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 /// The port on which every part of kcp listens.
@@ -113,4 +118,12 @@ pub(super) fn url_host(url: &str) -> Option<String> {
 /// The text, or another one if it is empty.
 pub(super) fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
+}
+
+/// The labels of a resource, for an object that upstream gives the same ones. Those of Tidegate stay: they say who owns
+/// the resource itself.
+pub(super) fn labels_of(metadata: &ObjectMeta) -> Labels {
+    let labels = metadata.labels.iter().flatten();
+    let own = labels.filter(|(name, _)| !name.starts_with(OWN_PREFIX));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -385,7 +385,7 @@ impl Planner<'_> {
         plan.certificates.extend(of.table(root, certificate::VIRTUAL_WORKSPACE));
         if let Some(client) = plan.certificates.get_mut(1) {
             // As upstream: this certificate alone has the labels of its resource.
-            client.labels = server.metadata.labels.clone().unwrap_or_default();
+            client.labels = name::labels_of(&server.metadata);
         }
         let bundles = [root.shard.spec.common.client_ca_bundle_ref.as_ref(), spec.client_ca_bundle_ref.as_ref()];
         let merged = format!("{name}-merged-client-ca");

@@ -618,3 +618,14 @@ fn a_cache_in_its_pod_exists_once_and_one_with_an_etcd_as_often_as_git_says() {
     assert_eq!(replicas(json!({"etcd": etcd})), Replicas::Fixed(2));
     assert_eq!(replicas(json!({"etcd": etcd, "replicas": 3})), Replicas::Fixed(3));
 }
+
+#[test]
+fn a_certificate_has_the_labels_of_its_kubeconfig_but_not_who_owns_that() {
+    let spec = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+        "secretRef": {"name": "out"}});
+    let mut kubeconfig = resource("Kubeconfig", "admin", spec);
+    kubeconfig["metadata"]["labels"] = json!({"team": "a", "tidegate.dev/source": "kcp-system.landscape"});
+    let plan = plan(&[root(json!({})), kubeconfig], Kind::Kubeconfig, "admin");
+    let labels: Vec<&str> = certificate(&plan, "kubeconfig-cert-admin").labels.keys().map(String::as_str).collect();
+    assert_eq!(labels, ["team"]);
+}
