@@ -484,7 +484,9 @@ fn what_the_crds_accept_the_types_can_read() {
     for case in cases(&crds) {
         let mut object = case.object.clone();
         let kind = kind(&case.object);
-        if matches!(case.expected, Verdict::Refuse(..)) {
+        // A kcp landscape's resource without `spec` is an error in git, and no type of ours reads it.
+        let is_empty = object.get("spec").is_none() && setup::Kind::ALL.iter().any(|known| known.as_str() == kind);
+        if is_empty || matches!(case.expected, Verdict::Refuse(..)) {
             continue;
         }
         schemas[kind].default(&mut object);

@@ -557,6 +557,7 @@ impl<'a> Work<'a> {
         if definitions.is_empty() || self.options.budget.is_over() {
             return;
         }
+        let is_incomplete = self.withheld.keys().any(|(kind, _)| matches!(kind, Kind::Setup(_)));
         let (plans, mut problems) = resources.plans(&Known::default());
         problems.extend(setup::problems(&resources, &plans));
         for Problem { severity, kind, key, field, message, hint, missing } in problems {
@@ -570,6 +571,10 @@ impl<'a> Work<'a> {
                 None => (code::SETUP_RULE, hint),
             };
             let Some(definition) = definitions.get(&id) else { continue };
+            // What is missing may be only held back.
+            if severity == Severity::Warning && (self.is_partial || is_incomplete) {
+                continue;
+            }
             let path: Vec<PathPart> = field.split('.').map(PathPart::from).collect();
             let diagnostic = Diagnostic { severity, ..Diagnostic::error(code, yaml::printable(&message)) };
             let diagnostic = diagnostic.hint(yaml::printable(&hint)).at(at(definition, &path));

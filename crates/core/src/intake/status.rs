@@ -45,8 +45,6 @@ pub const SCOPE: &str = "tidegate.dev/Scope";
 
 /// False if the source declares kcp landscapes, which Tidegate does not reconcile. It takes no part in `Ready`.
 pub const KCP_LANDSCAPES: &str = "tidegate.dev/KcpLandscapes";
-/// Reason of [`KCP_LANDSCAPES`].
-const NOT_RECONCILED: &str = "NotReconciled";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
@@ -251,7 +249,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
             let hint = found.hint.as_deref().unwrap_or_default();
             let place = found.place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
             let message = format!("{place}{}; {hint}", found.message);
-            conditions::set(&mut all, KCP_LANDSCAPES, Status::False, NOT_RECONCILED, &message, generation, &Time(now));
+            conditions::set(&mut all, KCP_LANDSCAPES, Status::False, "NotReconciled", &message, generation, &Time(now));
         }
         None => {
             conditions::remove(&mut all, KCP_LANDSCAPES);
