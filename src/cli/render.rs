@@ -86,6 +86,16 @@ struct Json<W> {
     /// Objects of this target.
     objects: usize,
     unknown: Vec<Unknown>,
+    gates: Vec<Waiting>,
+}
+
+/// An object that waits for others.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting {
+    target: String,
+    object: String,
+    waits_for: Vec<Value>,
 }
 
 /// Masks values of Secrets and their copies.
@@ -116,7 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let mut writer: Box<dyn Writer> = match arguments.output {
         Output::Yaml => Box::new(Yaml(out)),
-        Output::Json => Box::new(Json { out, targets: 0, objects: 0, unknown: Vec::new() }),
+        Output::Json => Box::new(Json { out, targets: 0, objects: 0, unknown: Vec::new(), gates: Vec::new() }),
     };
     let mut target = TargetName::Kcp;
     let mut write = |piece: Piece| match piece {
@@ -202,6 +212,10 @@ impl<W: io::Write> Writer for Json<W> {
         write_indented(&mut self.out, value, "        ")?;
         self.objects += 1;
         self.unknown.extend(rendered.unknown(target));
+        if !rendered.waits_for.is_empty() {
+            let (target, object) = (target.to_string(), rendered.object.id().to_string());
+            self.gates.push(Waiting { target, object, waits_for: rendered.waits_for.clone() });
+        }
         Ok(())
     }
 
@@ -211,6 +225,8 @@ impl<W: io::Write> Writer for Json<W> {
         self.out.write_all(before)?;
         self.out.write_all(b",\n  \"unknown\": ")?;
         write_indented(&mut self.out, &self.unknown, "  ")?;
+        self.out.write_all(b",\n  \"gates\": ")?;
+        write_indented(&mut self.out, &self.gates, "  ")?;
         self.out.write_all(b"\n}\n")?;
         self.out.flush()
     }

@@ -48,7 +48,7 @@ pub(super) async fn find(
         let removals = match id.0 {
             Kind::Kyma => of_kyma(pass, definition, why, by_runtime.get(&id.1).map_or(&[], Vec::as_slice)),
             Kind::ModuleTemplate => of_template(pass, loaded, definition, installed, (former, &mut used)).await,
-            Kind::ModuleReleaseMeta | Kind::Watcher => Vec::new(),
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => Vec::new(),
         };
         if !removals.is_empty() {
             found.insert(id.clone(), removals);

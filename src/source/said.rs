@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::{
+    definition::code,
     diagnostic::{Diagnostics, Severity},
     intake::{Decision, HeldFor, Wait, status::Withheld, text},
     name::Key,
@@ -36,6 +37,15 @@ pub(super) enum Cause {
         object: String,
         /// Their number.
         count: usize,
+    },
+    /// Definitions are of kinds that the daemon does not reconcile.
+    NotReconciled {
+        /// The file of the first.
+        path: String,
+        /// Its line, from 1.
+        line: u32,
+        /// How many there are, in a sentence.
+        message: String,
     },
     /// What a commit takes from runtimes waits for a confirmation.
     Removal {
@@ -76,6 +86,9 @@ impl Cause {
             }
             Cause::Waits { reason, object, count } => {
                 tracing::warn!(%source, reason, object, count, "objects that git no longer has are not pruned");
+            }
+            Cause::NotReconciled { path, line, message } => {
+                tracing::warn!(%source, path, line, message, "kcp landscapes are not reconciled yet");
             }
             Cause::Removal { path, line, runtimes, message } => {
                 tracing::warn!(%source, path, line, runtimes, removal = message, "a removal waits for a confirmation");
@@ -118,7 +131,14 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
         runtimes: removal.runtimes.len(),
         message: removal.to_string(),
     });
-    errors.chain(waits).chain(removals).collect()
+    let ignored = diagnostics.iter().filter(|found| found.code == code::NOT_RECONCILED);
+    let ignored = ignored.filter_map(|found| Some((found.place.as_ref()?, &found.message)));
+    let ignored = ignored.map(|(place, message)| Cause::NotReconciled {
+        path: place.path.to_string(),
+        line: place.line,
+        message: message.clone(),
+    });
+    errors.chain(waits).chain(removals).chain(ignored).collect()
 }
 
 /// What a prune waits for, if a user should know: one sentence fragment.
@@ -202,10 +222,22 @@ mod tests {
             .into_iter()
             .map(|cause| match cause {
                 Cause::Waits { object, count, .. } => (object, count),
-                Cause::Error { .. } | Cause::Removal { .. } => unreachable!("prunes alone wait"),
+                Cause::Error { .. } | Cause::Removal { .. } | Cause::NotReconciled { .. } => {
+                    unreachable!("prunes alone wait")
+                }
             })
             .collect();
         assert_eq!(found, [("Kyma kcp-system/a".to_owned(), 2), ("Kyma kcp-system/e".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn kcp_landscapes_that_are_not_reconciled_are_one_warning() {
+        let mut diagnostics = Diagnostics::default();
+        let place = Place { path: Arc::from("kcp.yaml"), line: 3, column: 1 };
+        diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, "not applied").at(place));
+        let (path, message) = ("kcp.yaml".to_owned(), "not applied".to_owned());
+        let expected = [Cause::NotReconciled { path, line: 3, message }];
+        assert_eq!(causes(&diagnostics, &[], &Decision::default()), expected.into());
     }
 
     #[test]

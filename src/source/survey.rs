@@ -23,6 +23,7 @@ use tidegate_core::{
     intake::{Id, Live},
     landscape::{self, SourceName},
     name::Key,
+    object::Gvk,
 };
 
 use crate::{source::registry::Loaded, stores::Table};
@@ -112,6 +113,10 @@ pub(super) fn served(kind: Kind) -> cluster::Kind {
         Kind::ModuleReleaseMeta => cluster::Kind::namespaced::<ModuleReleaseMeta>(),
         Kind::Watcher => cluster::Kind::namespaced::<Watcher>(),
         Kind::Kyma => cluster::Kind::namespaced::<Kyma>(),
+        Kind::Setup(setup) => {
+            let (group, version) = kind.api();
+            cluster::Kind::new(Gvk::new(group, version, kind.as_str()), setup.plural(), true)
+        }
     }
 }
 
@@ -143,7 +148,7 @@ pub(super) async fn look_up(
     ids: &BTreeSet<Id>,
     known: &mut KnownObjects,
 ) -> Result<(), cluster::Error> {
-    for kind in Kind::ALL {
+    for kind in Kind::RECONCILED {
         let wanted: Vec<&Id> = ids.iter().filter(|id| id.0 == kind).collect();
         let found = if wanted.len() <= LOOK_UPS_MAX {
             one_by_one(ctx.kcp, kind, &wanted).await?

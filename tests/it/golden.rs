@@ -63,6 +63,48 @@ fn the_production_landscape_renders_as_recorded() {
     check_golden("prod.yaml", &landscape("prod"));
 }
 
+const KCP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/kcp");
+
+/// The objects of a kcp landscape are those that are recorded beside their templates.
+#[test]
+fn the_kcp_landscape_renders_as_recorded() {
+    let all = text(&["render", KCP, "--show-secrets"]);
+    let documents: Vec<&str> = all.split("---\n").filter(|document| !document.is_empty()).collect();
+    let (generated, written): (Vec<&str>, Vec<&str>) =
+        documents.iter().partition(|document| document.contains(" (setup/"));
+    assert_eq!(written.len(), 6, "the definitions themselves");
+    let body = |document: &&str| {
+        let lines = document.split_inclusive('\n').filter(|line| !line.starts_with("# "));
+        format!("---\n{}", lines.collect::<String>())
+    };
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/core/src/render/setup/golden/v0.32.yaml");
+    assert!(generated.iter().map(body).collect::<String>() == fs::read_to_string(recorded).unwrap());
+    assert!(generated[0].starts_with("# target: kcp\n# from: examples/kcp/landscape.yaml:3 (setup/issuer.yaml)"));
+}
+
+#[test]
+fn json_says_what_each_deployment_of_a_kcp_landscape_waits_for() {
+    let value: Value = serde_json::from_str(&text(&["render", KCP, "-o", "json"])).unwrap();
+    let gates = value["gates"].as_array().unwrap();
+    let of = |name: &str| {
+        let object = format!("Deployment.apps kcp-system/{name}");
+        let found = gates.iter().find(|gate| gate["object"] == object.as_str());
+        found.unwrap_or_else(|| panic!("no {object} in {gates:?}"))["waitsFor"].as_array().unwrap()
+    };
+    assert_eq!(gates.len(), 6, "one for each Deployment: {gates:?}");
+    assert!(gates.iter().all(|gate| gate["target"] == "kcp"));
+    let root = of("main-kcp");
+    assert_eq!(root[0], json!({"kind": "Certificate", "name": "main-ca", "condition": "Ready"}));
+    assert!(
+        root.contains(&json!({"kind": "Secret", "name": "etcd-main-client", "keys": ["tls.crt", "tls.key", "ca.crt"]})),
+        "{root:?}"
+    );
+    assert!(root.contains(&json!({"kind": "ConfigMap", "name": "audit", "keys": ["policy.yaml"]})), "{root:?}");
+    assert!(
+        of("eu-shard-kcp").contains(&json!({"kind": "Secret", "name": "cache-kubeconfig", "keys": ["kubeconfig"]}))
+    );
+}
+
 #[test]
 fn the_same_bytes_come_out_wherever_the_repository_lies_and_whatever_is_read() {
     let (_folder, repository) = repository();

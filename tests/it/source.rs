@@ -87,6 +87,7 @@ scenarios! {
     a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it,
     a_panic_is_in_the_status_until_a_pass_ends_by_itself,
     a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree,
+    a_kcp_landscape_is_checked_and_said_not_to_be_reconciled_and_the_rest_goes_on,
 }
 
 async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
@@ -242,6 +243,51 @@ async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned(
     world.settled("landscape", &commit).await;
     assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "fast");
     world.gone::<ModuleTemplate>("mail-2.0.0").await;
+}
+
+async fn a_kcp_landscape_is_checked_and_said_not_to_be_reconciled_and_the_rest_goes_on() {
+    let mut world = World::new("setup").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let landscape = include_str!("../../examples/kcp/landscape.yaml");
+    let landscape = landscape.replace("namespace: kcp-system", &format!("namespace: {}", world.namespace));
+    world.repository.write("kcp.yaml", &landscape).unwrap();
+    world.begin(json!({})).await;
+
+    assert_eq!(
+        world.writes(),
+        ["gitsources landscape", "kymas a", "modulereleasemetas mail", "moduletemplates mail-1.0.0"]
+    );
+    let source = world.source("landscape").await;
+    let found = condition(&source, "tidegate.dev/KcpLandscapes");
+    assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "NotReconciled"));
+    assert!(found.message.starts_with("kcp.yaml:3:1: 6 definitions of kcp landscapes"), "{}", found.message);
+    let status = source.status.unwrap();
+    let of_kcp = |one: &&tidegate_core::api::git_source::DiagnosticEntry| one.path.as_deref() == Some("kcp.yaml");
+    let told: Vec<&str> = status.diagnostics.iter().filter(of_kcp).map(|found| found.code.as_str()).collect();
+    assert_eq!(told, ["kcp-not-reconciled"]);
+    assert_eq!(status.counts.unwrap().applied, 3);
+
+    // A mistake in it is an error, and nothing is pruned while it stands.
+    world.mark();
+    world.repository.write("kcp.yaml", &landscape.replace("port: 443", "port: 0")).unwrap();
+    world.repository.remove("a.yaml").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let source = world.source("landscape").await;
+    let errors: Vec<_> = source.status.unwrap().diagnostics.into_iter().filter(|one| one.severity == "error").collect();
+    assert!(errors.iter().all(|one| one.code == "kcp-rule" && one.path.as_deref() == Some("kcp.yaml")), "{errors:?}");
+    assert_eq!(errors.len(), 3, "the port of a RootShard, of a FrontProxy and of a VirtualWorkspace: {errors:?}");
+    assert!(world.api::<Kyma>().get("a").await.is_ok(), "nothing is pruned");
+    assert_eq!(world.writes(), [""; 0]);
+
+    // Without kcp landscapes the condition goes.
+    world.repository.remove("kcp.yaml").unwrap();
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    let conditions = world.source("landscape").await.status.unwrap().conditions;
+    assert!(conditions.iter().all(|found| found.type_ != "tidegate.dev/KcpLandscapes"), "{conditions:?}");
 }
 
 async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree() {

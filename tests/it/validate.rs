@@ -193,6 +193,10 @@ metadata: {name: c, namespace: b}
 spec: {size: 1}
 ";
 
+/// A kcp landscape with all kinds.
+const KCP: &str = include_str!("../../examples/kcp/landscape.yaml");
+const KCP_FILE: &str = "kcp/landscape.yaml";
+
 impl Folder {
     fn good() -> Folder {
         let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
@@ -301,6 +305,11 @@ fn good() -> Folder {
     Folder::good()
 }
 
+/// The good repository and a good kcp landscape.
+fn kcp() -> Folder {
+    Folder::good().file(KCP_FILE, KCP)
+}
+
 cases! {
     // what Kubernetes knows
     kubernetes_kinds => good().edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}apiVersion: v1\n"));
@@ -319,6 +328,31 @@ cases! {
         .file("modules/store/module-template.yaml", GOOD[0].1.replace("modules/cache/1.0.0", "modules/store").replace("cache", "store"))
         .file("modules/store/objects/crd.yaml", CRD)
         .with(&["--strict"]);
+
+    // kcp landscapes
+    good_kcp => kcp();
+    kcp_unknown_field => kcp().edit(KCP_FILE, "  targetWorkspace: root:company\n", "  targetWorkspac: root:company\n");
+    kcp_rule_of_the_schema => kcp().edit(KCP_FILE, "    serviceAccount: {enabled: true}\n    dropGroups", "    dropGroups");
+    kcp_reference_missing => kcp().edit(KCP_FILE, "kcpVirtualWorkspace: {name: eu-workspaces}", "kcpVirtualWorkspace: {name: eu}");
+    kcp_reference_empty => kcp().edit(KCP_FILE, "  rootShard: {ref: {name: main}}\n  image: {tag: v0.32.3}\n  replicas", "  rootShard: {}\n  image: {tag: v0.32.3}\n  replicas");
+    kcp_reference_held_back => kcp().edit(KCP_FILE, "hostname: kcp.example.com, port: 443}\n  cache", "hostname: kcp.example.com, port: 0}\n  cache");
+    kcp_origins_of_a_ca => kcp().edit(KCP_FILE, "name: selfsigned}\n  image: {tag: v0.32.3}\n  replicas", "name: selfsigned}\n    caSecretRef: {name: ca}\n  image: {tag: v0.32.3}\n  replicas");
+    kcp_rules => kcp()
+        .edit(KCP_FILE, "username: admin@example.com", "username: system:kcp-operator")
+        .edit(KCP_FILE, "validity: 8766h", "validity: 10m")
+        .edit(KCP_FILE, "spec: {type: LoadBalancer}", "spec: {type: ExternalName}")
+        .edit(KCP_FILE, "  replicas: 3\n", "  replicas: -1\n");
+    kcp_name_of_a_shard => kcp()
+        .edit(KCP_FILE, "kind: Shard\nmetadata:\n  name: eu\n", "kind: Shard\nmetadata:\n  name: root\n")
+        .edit(KCP_FILE, "shardRef: {name: eu}", "shardRef: {name: root}");
+    kcp_collision => kcp().edit(KCP_FILE, "secretRef: {name: admin-kubeconfig}", "secretRef: {name: main-server}");
+    kcp_annotation => kcp().edit(KCP_FILE, "  name: public\n", "  name: public\n  annotations: {tidegate.dev/cluster: eu}\n");
+    kcp_no_effect => kcp().edit(KCP_FILE, "cache: {ref: {name: cache}}", "cache: {ref: {name: cache}, embedded: {enabled: true}}");
+    kcp_version => kcp().edit(KCP_FILE, "apiVersion: operator.kcp.io/v1alpha1\nkind: RootShard", "apiVersion: operator.kcp.io/v1\nkind: RootShard");
+    kcp_kind_misspelt => kcp().edit(KCP_FILE, "kind: FrontProxy", "kind: FrontProxi");
+    kcp_kind_missing => kcp().edit(KCP_FILE, "kind: FrontProxy\n", "");
+    kcp_bundle => kcp().file("kcp/bundle.yaml", "apiVersion: operator.kcp.io/v1alpha1\nkind: Bundle\nmetadata: {name: a, namespace: kcp-system}\n");
+    kcp_kinds_of_kcp_itself => kcp().file("kcp/shard.yaml", "apiVersion: core.kcp.io/v1alpha1\nkind: Shard\nmetadata: {name: a}\n");
 
     // what is fine
     good_repository => good();

@@ -12,6 +12,7 @@ pub mod manifest;
 pub mod module_release_meta;
 pub mod module_template;
 pub mod names;
+pub mod setup;
 pub mod shared;
 pub mod watcher;
 

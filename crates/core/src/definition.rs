@@ -39,6 +39,7 @@ mod secret;
 mod stored;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
     str::FromStr,
@@ -51,8 +52,10 @@ pub use self::{
     module::{ModuleObjects, ModuleSource, SourceObject, layer_objects, module_objects},
     secret::mentions_secret,
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
 use crate::{
-    api::git_source,
+    api::{self, KYMA_GROUP, KYMA_VERSION, git_source, setup},
     budget::{Budget, Room},
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place},
@@ -74,6 +77,8 @@ pub enum Kind {
     Watcher,
     /// A runtime.
     Kyma,
+    /// A part of a kcp landscape.
+    Setup(setup::Kind),
 }
 
 /// What a source may declare. An empty list allows everything.
@@ -234,16 +239,56 @@ pub struct Definitions {
 
 impl Kind {
     /// All of them, in the order of apply.
-    pub const ALL: [Kind; 4] = [Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher, Kind::Kyma];
+    pub const ALL: [Kind; 10] = [
+        Kind::ModuleTemplate,
+        Kind::ModuleReleaseMeta,
+        Kind::Watcher,
+        Kind::Kyma,
+        Kind::Setup(setup::Kind::CacheServer),
+        Kind::Setup(setup::Kind::RootShard),
+        Kind::Setup(setup::Kind::FrontProxy),
+        Kind::Setup(setup::Kind::Shard),
+        Kind::Setup(setup::Kind::VirtualWorkspace),
+        Kind::Setup(setup::Kind::Kubeconfig),
+    ];
+
+    /// Those that the daemon applies to the control plane and reconciles. The others are only checked, rendered and
+    /// compared.
+    pub const RECONCILED: [Kind; 4] = [Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher, Kind::Kyma];
 
     /// The value of `kind`.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Kind::ModuleTemplate => "ModuleTemplate",
             Kind::ModuleReleaseMeta => "ModuleReleaseMeta",
             Kind::Watcher => "Watcher",
             Kind::Kyma => "Kyma",
+            Kind::Setup(kind) => kind.as_str(),
         }
+    }
+
+    /// The API group and the version that definitions have.
+    pub const fn api(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => (KYMA_GROUP, KYMA_VERSION),
+            Kind::Setup(_) => (setup::SETUP_GROUP, setup::SETUP_VERSION),
+        }
+    }
+
+    /// Its CustomResourceDefinition.
+    pub fn crd(self) -> Cow<'static, CustomResourceDefinition> {
+        match self {
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => {
+                let crd = api::crd(self.as_str());
+                Cow::Borrowed(crd.expect("every Kyma kind that git declares has a CustomResourceDefinition"))
+            }
+            Kind::Setup(kind) => Cow::Owned(kind.crd()),
+        }
+    }
+
+    /// Its place in [`Kind::ALL`].
+    fn index(self) -> usize {
+        Kind::ALL.iter().position(|kind| *kind == self).expect("the list has all kinds")
     }
 }
 
@@ -321,6 +366,25 @@ impl Definitions {
     pub fn declared(&self) -> BTreeSet<(Kind, Key)> {
         let good = self.good.keys().cloned();
         good.chain(self.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone()))).collect()
+    }
+
+    /// Removes the definitions of kinds that the daemon does not reconcile, with one warning. Nothing of them is
+    /// applied, held back or pruned.
+    pub fn retain_reconciled(&mut self, diagnostics: &mut Diagnostics) {
+        let is_reconciled = |kind: Kind| Kind::RECONCILED.contains(&kind);
+        let places = self.good.values().map(|definition| (definition.kind, &definition.place));
+        let places = places.chain(self.withheld.iter().map(|withheld| (withheld.kind, &withheld.place)));
+        let mut places: Vec<_> = places.filter(|(kind, _)| !is_reconciled(*kind)).map(|(_, place)| place).collect();
+        places.sort();
+        let Some(first) = places.first() else { return };
+        let message = match places.len() {
+            1 => "this definition of a kcp landscape is checked, but not applied".to_owned(),
+            many => format!("{many} definitions of kcp landscapes are checked, but not applied; this is the first"),
+        };
+        let hint = "keep kcp-operator and apply them with kubectl: the daemon does not reconcile kcp landscapes yet";
+        diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, message).hint(hint).at((*first).clone()));
+        self.good.retain(|(kind, _), _| is_reconciled(*kind));
+        self.withheld.retain(|withheld| is_reconciled(withheld.kind));
     }
 }
 

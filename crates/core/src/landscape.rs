@@ -22,6 +22,7 @@ use crate::{
 };
 
 pub mod file;
+pub mod setup;
 
 /// Definitions by key. Iteration is in key order, so it is reproducible.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +35,8 @@ pub struct Landscape {
     pub releases: BTreeMap<Key, Arc<ModuleReleaseMeta>>,
     /// Objects to watch in runtimes.
     pub watchers: BTreeMap<Key, Arc<Watcher>>,
+    /// kcp landscapes.
+    pub setup: setup::Resources,
 }
 
 /// The GitSource that declares an object: `<namespace>/<name>`.
@@ -102,7 +105,7 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
         }
         // Set here, so that the controller need not write the Watcher a second time.
         Kind::Watcher => add_finalizer(&mut object, finalizer::WATCHER),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta => {}
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Setup(_) => {}
     }
     let digest = object.digest().to_string();
     object.set_annotation(annotation::DIGEST, &digest);
@@ -182,6 +185,7 @@ impl Landscape {
                     let known = known.map(|known| &known.kymas);
                     insert(&mut landscape.kymas, known, key, definition, source)
                 }
+                Kind::Setup(kind) => landscape.setup.insert(*kind, key, stamp(definition, source).into_value()),
             };
             if let Err(error) = inserted {
                 // The schema accepts it and our types reject it, which should be impossible.

@@ -35,6 +35,7 @@ mod module;
 pub mod reporting;
 pub mod rollout;
 pub mod selector;
+pub mod setup;
 pub mod window;
 
 pub use catalog::{Catalog, Class, Release, catalog};

@@ -34,6 +34,7 @@ pub mod offline;
 mod platform;
 mod reporting;
 mod scope;
+mod setup;
 mod shared;
 mod trial;
 
@@ -45,6 +46,7 @@ pub use reporting::{
     Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
 };
 pub use scope::built_in_scope;
+pub use setup::{setup, setup_gates};
 pub use shared::{CompleteModule, DataSource, Mark, SharedObject, SharedObjects};
 pub use trial::{Trial, sample_agents};
 

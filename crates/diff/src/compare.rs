@@ -52,9 +52,9 @@ use tidegate_core::{
         file::{KnownKyma, LandscapeFile},
     },
     name::Key,
-    object::Object,
+    object::{Object, ObjectId},
     plan::{self, Class, Components, InstalledModules, ModuleOutcome, Offer, PolicyAt, Settings, Windows},
-    render::offline::{Assumptions, Inputs, Outline, TargetName},
+    render::offline::{Assumptions, Inputs, Outline, Rendered, SetupPart, TargetName},
     snapshot::Snapshot,
     template::{Library, Template},
 };
@@ -356,8 +356,8 @@ impl<'a> Comparison<'a> {
         Draft::new(report, masker, self.request.numbers)
     }
 
-    /// Compares the objects of the control plane that do not depend on runtimes: definitions and
-    /// VirtualServices. Returns the latter.
+    /// Compares the objects of the control plane that do not depend on runtimes: definitions, VirtualServices, and
+    /// what kcp landscapes consist of. Returns those that are generated.
     fn control_plane(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         let ids: BTreeSet<&Id> = from.keys().chain(to.keys()).collect();
@@ -372,7 +372,11 @@ impl<'a> Comparison<'a> {
         }
         match self.request.target {
             Some(TargetName::Runtime(_)) => Vec::new(),
-            Some(TargetName::Kcp) | None => self.virtual_services(seen, diagnostics),
+            Some(TargetName::Kcp) | None => {
+                let mut shown = self.virtual_services(seen, diagnostics);
+                shown.extend(self.setup(seen, diagnostics));
+                shown
+            }
         }
     }
 
@@ -448,6 +452,41 @@ impl<'a> Comparison<'a> {
             );
         }
         new.into_values().map(|rendered| rendered.object).collect()
+    }
+
+    /// Compares what kcp landscapes consist of.
+    fn setup(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
+        let (old, new) = (self.old.setup(&mut Diagnostics::default()), self.new.setup(diagnostics));
+        let complete: BTreeSet<&Id> = new.iter().filter(|part| part.is_complete).map(|part| &part.id).collect();
+        let (before, after) = (by_id(&old), by_id(&new));
+        let ids: BTreeSet<&ObjectId> = before.keys().chain(after.keys()).collect();
+        for object in ids {
+            let (old, new) = (before.get(object), after.get(object));
+            let Some((id, rendered)) = new.or(old) else { continue };
+            // An object of a declared resource that cannot be rendered stays as it is.
+            let is_declared = self.prepared.settled.definitions.good.contains_key(id);
+            if new.is_none() && is_declared && !complete.contains(id) {
+                continue;
+            }
+            let maker = rendered.maker;
+            let place = self.place_of(id).or_else(|| self.template_place(Template::named(maker?)?));
+            seen.found.add(
+                Hit {
+                    side: Side::ControlPlane,
+                    effect: self.effect(id),
+                    old: old.map(|(_, rendered)| rendered.object.clone()),
+                    new: new.map(|(_, rendered)| rendered.object.clone()),
+                    // Another resource of the landscape may be the cause.
+                    places: place.map_or_else(|| rendered.places.clone(), |place| vec![place]),
+                    maker,
+                    own: Names::default(),
+                    owner: None,
+                    moves: false,
+                },
+                &[],
+            );
+        }
+        new.into_iter().flat_map(|part| part.objects).map(|rendered| rendered.object).collect()
     }
 
     /// The place where a definition differs; `None` if it does not.
@@ -552,6 +591,12 @@ impl<'a> Comparison<'a> {
         });
         held
     }
+}
+
+/// Objects of kcp landscapes by id, with the resource that each belongs to.
+fn by_id(parts: &[SetupPart]) -> BTreeMap<ObjectId, (&Id, &Rendered)> {
+    let all = parts.iter().flat_map(|part| part.objects.iter().map(move |rendered| (&part.id, rendered)));
+    all.map(|(id, rendered)| (rendered.object.id(), (id, rendered))).collect()
 }
 
 /// Modules with a different release or version.

@@ -20,6 +20,7 @@ use std::fmt;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tidegate_core::render::live;
 
 use self::scrub::Forms;
 
@@ -78,9 +79,9 @@ impl MaskKey {
 
     /// The mask of a value: `(masked: Secret 1f0c42a9b7d3)`.
     pub fn mask(&self, value: &[u8]) -> String {
-        // A mask stays as it is, so that repeated masking keeps equal values equal.
-        if let Some(masked) = std::str::from_utf8(value).ok().filter(|text| is_mask(text)) {
-            return masked.to_owned();
+        // A mask stays as it is, so that repeated masking keeps equal values equal. A placeholder has no value.
+        if let Some(shown) = std::str::from_utf8(value).ok().filter(|text| is_mask(text) || is_placeholder(text)) {
+            return shown.to_owned();
         }
         let digest = self.hmac(value);
         let hex: String = digest[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -101,6 +102,13 @@ impl fmt::Debug for MaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MaskKey")
     }
+}
+
+/// Whether a text is the placeholder of a Secret's data, which only a cluster knows.
+fn is_placeholder(text: &str) -> bool {
+    let name = text.strip_prefix("((live: data of Secret ").and_then(|rest| rest.strip_suffix("))"));
+    let key = name.and_then(|name| name.parse().ok());
+    key.is_some_and(|key| live::placeholder(&live::data(&key)) == text)
 }
 
 fn is_mask(text: &str) -> bool {

@@ -244,6 +244,7 @@ fn read(
     loaded.options.elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
     let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
+    definitions.retain_reconciled(&mut diagnostics);
     loaded.complete()?;
     let catalog = world.catalog();
     let installed = world.installed();

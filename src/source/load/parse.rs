@@ -57,7 +57,8 @@ impl Parse {
     /// Reads and checks the files. `cache` has the files of earlier revisions.
     pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
         let mut diagnostics = Diagnostics::default();
-        let definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
+        let mut definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
+        definitions.retain_reconciled(&mut diagnostics);
         diagnostics.extend(self.differences());
         let is_over = self.options.budget.is_over();
         let overrides = self.options.templates.as_deref().filter(|_| !is_over).map(|folder| self.overrides(folder));

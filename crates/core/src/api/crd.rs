@@ -47,6 +47,8 @@ pub mod pattern {
     pub const DURATION: &str = "^([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
     /// Names of objects, with `*` for any characters.
     pub const NAME_GLOB: &str = r"^[a-z0-9*]([-a-z0-9.*]*[a-z0-9*])?$";
+    /// A quantity.
+    pub const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
     /// The name of a namespace.
     pub const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 }
@@ -256,5 +258,53 @@ fn drop_derived_nulls(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(others)) = &mut schema.additional_properties {
         drop_derived_nulls(others);
+    }
+}
+
+/// Corrects the schemas of Kubernetes' own types in a definition whose only values with two types are quantities.
+///
+/// The names of references may be missing, quantities have a pattern, and a claim is listed once: what the generator
+/// of the upstream definitions writes.
+pub(super) fn with_core_types(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            correct_core_types(schema);
+        }
+    }
+    crd
+}
+
+fn correct_core_types(schema: &mut JSONSchemaProps) {
+    if schema.x_kubernetes_int_or_string == Some(true) {
+        let of_type = |name: &str| JSONSchemaProps { type_: Some(name.to_owned()), ..JSONSchemaProps::default() };
+        *schema = JSONSchemaProps {
+            any_of: Some(vec![of_type("integer"), of_type("string")]),
+            pattern: Some(pattern::QUANTITY.to_owned()),
+            x_kubernetes_int_or_string: Some(true),
+            description: Some("A number with an optional unit, for example `500m` or `2Gi`.".to_owned()),
+            ..JSONSchemaProps::default()
+        };
+        return;
+    }
+    let properties = schema.properties.get_or_insert_default();
+    if let Some(name) = properties.get_mut("name")
+        && name.description.as_deref().is_some_and(|text| text.contains("is effectively required"))
+    {
+        name.default = Some(JSON("".into()));
+        schema.required.iter_mut().for_each(|required| required.retain(|field| field != "name"));
+        schema.required.take_if(|required| required.is_empty());
+        schema.x_kubernetes_map_type = Some("atomic".to_owned());
+    }
+    if let Some(claims) = properties.get_mut("claims") {
+        claims.x_kubernetes_list_type = Some("map".to_owned());
+        claims.x_kubernetes_list_map_keys = Some(vec!["name".to_owned()]);
+    }
+    properties.values_mut().for_each(correct_core_types);
+    schema.properties.take_if(|properties| properties.is_empty());
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        correct_core_types(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(others)) = &mut schema.additional_properties {
+        correct_core_types(others);
     }
 }

@@ -46,6 +46,9 @@ pub mod label {
     /// The GitSource of an object in KCP: `<namespace>.<name>`. Beyond 63 characters it is cut and
     /// hashed.
     pub const SOURCE: &str = "tidegate.dev/source";
+    /// The resource of a kcp landscape that an object belongs to: `<kind>.<name>`. Beyond 63 characters it is cut and
+    /// hashed.
+    pub const SETUP: &str = "tidegate.dev/setup";
 }
 
 /// Annotations.
@@ -134,6 +137,8 @@ pub mod annotation {
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";
+    /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
+    pub const MOUNTS: &str = "tidegate.dev/mounts";
 }
 
 /// Finalizers.

@@ -6,8 +6,8 @@ mod kind;
 mod metadata;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, LazyLock},
+    collections::{BTreeSet, HashSet},
+    sync::{Arc, OnceLock},
 };
 
 use serde_json::{Value, json};
@@ -16,27 +16,26 @@ use super::{Definition, Kind, Options, code, file::Candidate, kinds, layout};
 use crate::{
     api::{self, names},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
+    landscape::setup::Resources,
     name::Key,
     object::{DisplayPath, Object, PathPart},
     schema::{Schema, Violation, ViolationKind},
     yaml::{self, Node, NodeValue},
 };
 
-/// The compiled schemas of the kinds that git declares.
-static SCHEMAS: LazyLock<BTreeMap<Kind, Schema>> = LazyLock::new(|| {
-    Kind::ALL
-        .into_iter()
-        .map(|kind| {
-            let crd = api::crd(kind.as_str()).expect("every kind that git declares has a CustomResourceDefinition");
-            let version = crd.spec.versions.iter().find(|version| version.name == api::KYMA_VERSION);
-            let schema = version
-                .and_then(|version| version.schema.as_ref())
-                .and_then(|schema| schema.open_api_v3_schema.as_ref())
-                .expect("the version that is served has a schema");
-            (kind, Schema::compile(schema).expect("our own schemas compile: a test applies them to an API server"))
-        })
-        .collect()
-});
+/// The schema of a kind. Compiled once, when the first definition of the kind is checked: some are large.
+fn schema(kind: Kind) -> &'static Schema {
+    static SCHEMAS: [OnceLock<Schema>; Kind::ALL.len()] = [const { OnceLock::new() }; Kind::ALL.len()];
+    SCHEMAS[kind.index()].get_or_init(|| {
+        let (crd, (_, served)) = (kind.crd(), kind.api());
+        let version = crd.spec.versions.iter().find(|version| version.name == served);
+        let schema = version
+            .and_then(|version| version.schema.as_ref())
+            .and_then(|schema| schema.open_api_v3_schema.as_ref())
+            .expect("the version that is served has a schema");
+        Schema::compile(schema).expect("our own schemas compile: a test applies them to an API server")
+    })
+}
 
 /// The context in which a document is checked, and the sink for its problems.
 struct Check<'a> {
@@ -106,7 +105,7 @@ impl Check<'_> {
         let namespace = self.namespace(&mut value);
         let module_path = match kind {
             Kind::ModuleTemplate => self.module_path(&value),
-            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma | Kind::Setup(_) => None,
         };
         let has_path =
             value.pointer("/metadata/annotations").is_some_and(|all| all.get(names::annotation::MODULE_PATH).is_some());
@@ -192,8 +191,7 @@ impl Check<'_> {
     }
 
     fn schema(&mut self, kind: Kind, value: &Value) {
-        let Some(schema) = SCHEMAS.get(&kind) else { return };
-        let (violations, more) = schema.check_some(value, LISTED_IN_FILE_MAX, &self.options.budget);
+        let (violations, more) = schema(kind).check_some(value, LISTED_IN_FILE_MAX, &self.options.budget);
         self.more += more;
         // One message is enough for a misspelt required field.
         let misspelt: Vec<Vec<PathPart>> = violations
@@ -273,6 +271,7 @@ impl Check<'_> {
             Kind::ModuleReleaseMeta => serde_json::from_value::<api::ModuleReleaseMeta>(value.clone()).err(),
             Kind::Watcher => serde_json::from_value::<api::Watcher>(value.clone()).err(),
             Kind::Kyma => serde_json::from_value::<api::Kyma>(value.clone()).err(),
+            Kind::Setup(kind) => Resources::default().insert(kind, &Key::new("", ""), value.clone()).err(),
         };
         let Some(problem) = problem else { return };
         if let Some((path, number)) = too_large(self.node, &mut Vec::new()) {

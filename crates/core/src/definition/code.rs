@@ -107,6 +107,13 @@ pub const SELECTOR: &str = "selector";
 /// An invalid port.
 pub const PORT: &str = "port";
 
+/// A rule of kcp landscapes that the schema cannot express.
+pub const SETUP_RULE: &str = "kcp-rule";
+/// A resource of a kcp landscape refers to one that is not declared.
+pub const SETUP_REFERENCE: &str = "kcp-reference";
+/// Definitions of kinds that the daemon does not reconcile.
+pub const NOT_RECONCILED: &str = "kcp-not-reconciled";
+
 /// Two places declare the same object.
 pub const DUPLICATE_DEFINITION: &str = "duplicate-definition";
 /// A channel's version has no ModuleTemplate.

@@ -2,7 +2,7 @@
 
 use super::{Kind, code, layout, near};
 use crate::{
-    api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
+    api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP, setup},
     diagnostic::Diagnostic,
     yaml::{Entry, Node, NodeValue, short},
 };
@@ -12,14 +12,14 @@ use crate::{
 pub(super) enum Found {
     /// One of our kinds, in our version.
     Ours(Kind),
-    /// One of our kinds with an unsupported `apiVersion`.
-    WrongVersion { kind: String, api_version: String },
-    /// A kind of our group that only controllers write.
-    Refused { kind: String },
+    /// One of our kinds with an unsupported `apiVersion`, and the group that it has.
+    WrongVersion { kind: String, api_version: String, group: &'static Group },
+    /// A kind of our groups that must not be in git.
+    Refused(&'static Refused),
     /// A GitSource.
     GitSource,
-    /// An unknown kind of our group, and the known kind that it resembles.
-    Misspelt { kind: String, meant: Option<&'static str> },
+    /// An unknown kind of one of our groups, and the known kind that it resembles.
+    Misspelt { kind: String, group: &'static Group, meant: Option<&'static str> },
     /// A list of objects. Contains its kind.
     List { kind: String },
     /// The document is not a mapping.
@@ -30,17 +30,79 @@ pub(super) enum Found {
     Kustomization,
     /// `apiVersion` and `kind` are both missing.
     Untyped,
-    /// One of the two is missing.
-    HalfTyped(&'static str),
+    /// One of the two is missing. Contains the group that the other one suggests.
+    HalfTyped(&'static str, &'static Group),
     /// One of the two is not a string.
     NoText(&'static str),
 }
 
-/// Every kind of our group that a user may write.
-const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
+/// An API group with kinds that users write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    name: &'static str,
+    version: &'static str,
+    /// Part of the names of groups whose objects are meant for this one, if they have one of its kinds.
+    resembles: Option<&'static str>,
+    rows: &'static [Row],
+}
 
-/// The kinds among them that no other group has.
-const ONLY_OURS: [&str; 3] = ["ModuleTemplate", "ModuleReleaseMeta", "Kyma"];
+/// A kind of a group.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    kind: &'static str,
+    role: Role,
+    /// Whether no other group has a kind of this name.
+    is_unique: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Role {
+    Declared(Kind),
+    Refused(Refused),
+}
+
+/// A kind that must not be in git.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    kind: &'static str,
+    reason: &'static str,
+    hint: &'static str,
+}
+
+const KYMA: Group = Group {
+    name: KYMA_GROUP,
+    version: KYMA_VERSION,
+    resembles: Some("kyma"),
+    rows: &[
+        Row::unique(Kind::ModuleTemplate),
+        Row::unique(Kind::ModuleReleaseMeta),
+        Row::common(Kind::Watcher),
+        Row::unique(Kind::Kyma),
+        Row::refused(Refused {
+            kind: "Manifest",
+            reason: "Tidegate creates one for each module of a Kyma",
+            hint: "add the module to `spec.modules` of a Kyma instead",
+        }),
+    ],
+};
+
+/// kcp itself has a kind Shard, in another group.
+const SETUP: Group = Group {
+    name: setup::SETUP_GROUP,
+    version: setup::SETUP_VERSION,
+    resembles: None,
+    rows: &[
+        Row::common(Kind::Setup(setup::Kind::CacheServer)),
+        Row::unique(Kind::Setup(setup::Kind::RootShard)),
+        Row::unique(Kind::Setup(setup::Kind::FrontProxy)),
+        Row::common(Kind::Setup(setup::Kind::Shard)),
+        Row::common(Kind::Setup(setup::Kind::VirtualWorkspace)),
+        Row::common(Kind::Setup(setup::Kind::Kubeconfig)),
+        Row::refused(Refused { kind: "Bundle", reason: "kcp-operator has no such kind any more", hint: "remove it" }),
+    ],
+};
+
+static GROUPS: [Group; 2] = [KYMA, SETUP];
 
 /// Classifies a document.
 pub(super) fn find(node: &Node) -> Found {
@@ -49,8 +111,11 @@ pub(super) fn find(node: &Node) -> Found {
     }
     let (api_version, kind) = match (node.get("apiVersion"), node.get("kind")) {
         (None, None) => return Found::Untyped,
-        (None, Some(_)) => return Found::HalfTyped("apiVersion"),
-        (Some(_), None) => return Found::HalfTyped("kind"),
+        (None, Some(kind)) => return Found::HalfTyped("apiVersion", suggested(kind, |group, text| group.has(text))),
+        (Some(version), None) => {
+            let is_of = |group: &Group, text: &str| text.split('/').next() == Some(group.name);
+            return Found::HalfTyped("kind", suggested(version, is_of));
+        }
         (Some(api_version), Some(kind)) => match (api_version.as_str(), kind.as_str()) {
             (None | Some(""), _) => return Found::NoText("apiVersion"),
             (_, None | Some("")) => return Found::NoText("kind"),
@@ -63,31 +128,73 @@ pub(super) fn find(node: &Node) -> Found {
         return Found::Kustomization;
     }
     let is_list = kind == "List" && group.is_empty();
-    if is_list || group == KYMA_GROUP && kind.ends_with("List") || ONLY_OURS.iter().any(|ours| is_list_of(kind, ours)) {
+    let own = GROUPS.iter().find(|own| own.name == group);
+    let mut rows = GROUPS.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)));
+    let is_list_of_ours = kind
+        .strip_suffix("List")
+        .is_some_and(|item| own.is_some() || rows.clone().any(|(_, row)| row.is_unique && row.kind == item));
+    if is_list || is_list_of_ours {
         return Found::List { kind: kind.to_owned() };
     }
     if group == TIDEGATE_GROUP && kind == "GitSource" {
         return Found::GitSource;
     }
-    if KNOWN.contains(&kind) {
-        if group == KYMA_GROUP && version == KYMA_VERSION {
-            return kind.parse().map_or_else(|_| Found::Refused { kind: kind.to_owned() }, Found::Ours);
+    if let Some((of, row)) = rows.find(|(_, row)| row.kind == kind) {
+        if group == of.name && version == of.version {
+            return match &row.role {
+                Role::Declared(kind) => Found::Ours(*kind),
+                Role::Refused(refused) => Found::Refused(refused),
+            };
         }
         // Other groups have kinds of these names as well. Only an object meant for our group is an error.
-        if group.is_empty() || group.contains("kyma") || ONLY_OURS.contains(&kind) {
+        let resembles = of.resembles.is_some_and(|part| group.contains(part));
+        if group.is_empty() || group == of.name || resembles || row.is_unique {
             let (api_version, kind) = owned();
-            return Found::WrongVersion { kind, api_version };
+            return Found::WrongVersion { kind, api_version, group: of };
         }
     }
-    if group == KYMA_GROUP {
-        return Found::Misspelt { kind: kind.to_owned(), meant: near::nearest(kind, KNOWN.into_iter()) };
+    if let Some(group) = own {
+        let meant = near::nearest(kind, group.rows.iter().map(|row| row.kind));
+        return Found::Misspelt { kind: kind.to_owned(), group, meant };
     }
     let (api_version, kind) = owned();
     Found::Foreign { api_version, kind }
 }
 
-fn is_list_of(kind: &str, item: &str) -> bool {
-    kind.strip_suffix("List") == Some(item)
+/// The group that a text suggests; the one of Kyma if none.
+fn suggested(node: &Node, is_of: impl Fn(&Group, &str) -> bool) -> &'static Group {
+    let text = node.as_str().unwrap_or_default();
+    GROUPS.iter().find(|group| is_of(group, text)).unwrap_or(&GROUPS[0])
+}
+
+// === impl Group ===
+
+impl Group {
+    fn has(&self, kind: &str) -> bool {
+        self.rows.iter().any(|row| row.kind == kind)
+    }
+
+    /// The kinds that git declares, for example `Kyma`, `Watcher` or `Manifest`.
+    fn declared(&self) -> Vec<&'static str> {
+        let declared = |row: &Row| matches!(row.role, Role::Declared(_)).then_some(row.kind);
+        self.rows.iter().filter_map(declared).collect()
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    const fn unique(kind: Kind) -> Row {
+        Row { is_unique: true, ..Row::common(kind) }
+    }
+
+    const fn common(kind: Kind) -> Row {
+        Row { kind: kind.as_str(), role: Role::Declared(kind), is_unique: false }
+    }
+
+    const fn refused(refused: Refused) -> Row {
+        Row { kind: refused.kind, role: Role::Refused(refused), is_unique: false }
+    }
 }
 
 /// The items of a list of objects, such as a `List` or a `RoleList`; otherwise the document. As for kubectl, an item
@@ -133,7 +240,8 @@ fn complete(node: &mut Node, api_version: &str, kind: &str) {
 /// likely a wrongly indented definition.
 pub(super) fn within(node: &Node) -> Option<&Node> {
     let ours = |node: &Node| {
-        node.get("apiVersion").and_then(Node::as_str).is_some_and(|version| version.starts_with(KYMA_GROUP))
+        let version = node.get("apiVersion").and_then(Node::as_str);
+        version.is_some_and(|version| GROUPS.iter().any(|group| version.starts_with(group.name)))
     };
     match &node.value {
         NodeValue::Seq(items) => items.iter().find_map(|item| if ours(item) { Some(item) } else { within(item) }),
@@ -151,10 +259,10 @@ pub(super) fn is_kustomization_name(path: &str) -> bool {
 }
 
 /// Reports that `apiVersion` or `kind` is missing.
-pub(super) fn half_typed(field: &str) -> Diagnostic {
+pub(super) fn half_typed(field: &str, group: &Group) -> Diagnostic {
     let hint = match field {
-        "kind" => "definitions have `kind: ModuleTemplate`, `ModuleReleaseMeta`, `Watcher` or `Kyma`".to_owned(),
-        _ => format!("definitions have `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`"),
+        "kind" => format!("definitions have `kind: {}`", either(&group.declared(), "`, `", "` or `")),
+        _ => format!("definitions have `apiVersion: {}/{}`", group.name, group.version),
     };
     Diagnostic::error(code::TYPE_MISSING, format!("this object has no `{field}`")).hint(hint)
 }
@@ -185,19 +293,27 @@ pub(super) fn no_mapping(node: &Node) -> Diagnostic {
         .hint(format!("{hint}; name the file in `ignore` if it contains no definitions"))
 }
 
+/// Joins names, the last one with its own separator.
+fn either(names: &[&str], separator: &str, last: &str) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., end] => format!("{}{last}{end}", first.join(separator)),
+    }
+}
+
 /// The diagnostic for an object that is not one of ours. Its place is that of `apiVersion` or
 /// `kind`.
 pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'static str)> {
     match found {
-        Found::WrongVersion { kind, api_version } => {
+        Found::WrongVersion { kind, api_version, group } => {
             let message = format!("{kind} does not exist in `{}`", short(api_version));
-            let hint = format!("write `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`");
+            let hint = format!("write `apiVersion: {}/{}`", group.name, group.version);
             Some((Diagnostic::error(code::API_VERSION, message).hint(hint), "apiVersion"))
         }
-        Found::Refused { kind } => {
-            let message = format!("a {kind} must not be in git: Tidegate creates one for each module of a Kyma");
-            let hint = "add the module to `spec.modules` of a Kyma instead";
-            Some((Diagnostic::error(code::REFUSED_KIND, message).hint(hint), "kind"))
+        Found::Refused(Refused { kind, reason, hint }) => {
+            let message = format!("a {kind} must not be in git: {reason}");
+            Some((Diagnostic::error(code::REFUSED_KIND, message).hint(*hint), "kind"))
         }
         Found::GitSource => {
             let message = "Tidegate does not apply a GitSource from git: it defines what git may change, so git must \
@@ -205,11 +321,11 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             let hint = "apply it with kubectl, and name the file in `ignore`";
             Some((Diagnostic::warning(code::GIT_SOURCE, message).hint(hint), "kind"))
         }
-        Found::Misspelt { kind, meant } => {
-            let message = format!("`{}` is not a kind of {KYMA_GROUP} that Tidegate knows", short(kind));
+        Found::Misspelt { kind, group, meant } => {
+            let message = format!("`{}` is not a kind of {} that Tidegate knows", short(kind), group.name);
             let hint = match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => "definitions are of kind ModuleTemplate, ModuleReleaseMeta, Watcher or Kyma".to_owned(),
+                None => format!("definitions are of kind {}", either(&group.declared(), ", ", " or ")),
             };
             Some((Diagnostic::error(code::UNKNOWN_KIND, message).hint(hint), "kind"))
         }
@@ -228,7 +344,7 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             Some((diagnostic.hint(hint), "kind"))
         }
         Found::List { kind } => Some((list(kind), "kind")),
-        Found::HalfTyped(field) => Some((half_typed(field), "")),
+        Found::HalfTyped(field, group) => Some((half_typed(field, group), "")),
         Found::NoText(field) => Some((no_text(field), field)),
         Found::Ours(_) | Found::Kustomization | Found::Untyped | Found::NoMapping => None,
     }

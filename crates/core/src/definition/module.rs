@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Options, code,
+    Kind, Options, code,
     file::{self, Cache, ModuleRead},
     kinds::{self, Found},
     layout, paths,
@@ -409,9 +409,9 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
             let hint = "every document below a module path must be an object; move other files elsewhere";
             return error("this object has neither `apiVersion` nor `kind`", hint, here);
         }
-        Found::HalfTyped(missing) => {
+        Found::HalfTyped(missing, group) => {
             let hint = format!("add `{missing}`; every document below a module path must be an object");
-            return Err(kinds::half_typed(missing).hint(hint).at(here));
+            return Err(kinds::half_typed(missing, group).hint(hint).at(here));
         }
         Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
         Found::List { kind } => {
@@ -419,6 +419,8 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
             let hint = "write the objects below `items`, or each as a separate document";
             return Err(Diagnostic::error(code::LIST, message).hint(hint).at(here));
         }
+        // Runtimes may have kcp landscapes of their own.
+        Found::Ours(Kind::Setup(_)) => {}
         Found::Ours(kind) => {
             let message =
                 format!("a {kind} must not be among a module's objects, because these are installed in runtimes");

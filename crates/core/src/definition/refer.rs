@@ -25,8 +25,10 @@ use crate::{
     },
     content::ContentId,
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
+    landscape::setup::Resources,
     name::Key,
     object::{Object, ObjectId, PathPart},
+    plan::setup::{self, Known, Problem},
     render,
     snapshot::Snapshot,
     yaml,
@@ -103,6 +105,7 @@ pub(super) fn resolve(
     let modules = modules.objects;
     work.releases();
     work.kymas();
+    work.setup();
     diagnostics.append(work.diagnostics);
     let withheld = work.withheld.into_values().collect();
     Definitions { good: work.good, withheld, modules, unfit: work.unfit, outside: work.outside, files: 0 }
@@ -538,6 +541,46 @@ impl<'a> Work<'a> {
                     Some(diagnostic) => self.diagnostics.push(diagnostic),
                     None => {}
                 }
+            }
+        }
+    }
+
+    /// Checks the rules of kcp landscapes, most of which are about what is planned for all of their resources.
+    fn setup(&mut self) {
+        let (mut resources, mut definitions) = (Resources::default(), BTreeMap::new());
+        for (id, definition) in &self.good {
+            let Kind::Setup(kind) = id.0 else { continue };
+            // What cannot be read was reported before.
+            drop(resources.insert(kind, &id.1, definition.object.value().clone()));
+            definitions.insert(id.clone(), Arc::clone(definition));
+        }
+        if definitions.is_empty() || self.options.budget.is_over() {
+            return;
+        }
+        let is_incomplete = self.withheld.keys().any(|(kind, _)| matches!(kind, Kind::Setup(_)));
+        let (plans, mut problems) = resources.plans(&Known::default());
+        problems.extend(setup::problems(&resources, &plans));
+        for Problem { severity, kind, key, field, message, hint, missing } in problems {
+            let id = (Kind::Setup(kind), key);
+            let missing = missing.map(|(kind, key)| (Kind::Setup(kind), key));
+            let (code, hint) = match missing {
+                // What is wrong with it was reported, or it is none of this source's.
+                Some(missing) if self.declared.contains_key(&missing) || self.is_elsewhere(missing.0) => continue,
+                Some(_) if self.is_partial => (code::SETUP_REFERENCE, PARTIAL_HINT.to_owned()),
+                Some(_) => (code::SETUP_REFERENCE, hint),
+                None => (code::SETUP_RULE, hint),
+            };
+            let Some(definition) = definitions.get(&id) else { continue };
+            // What is missing may be only held back.
+            if severity == Severity::Warning && (self.is_partial || is_incomplete) {
+                continue;
+            }
+            let path: Vec<PathPart> = field.split('.').map(PathPart::from).collect();
+            let diagnostic = Diagnostic { severity, ..Diagnostic::error(code, yaml::printable(&message)) };
+            let diagnostic = diagnostic.hint(yaml::printable(&hint)).at(at(definition, &path));
+            match severity {
+                Severity::Error => self.refuse(&id, diagnostic),
+                Severity::Warning => self.diagnostics.push(diagnostic),
             }
         }
     }

@@ -3,23 +3,34 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Kind, code};
-use crate::{api, diagnostic::Diagnostic, secret, snapshot::Snapshot, yaml};
+use crate::{
+    api::{self, setup},
+    diagnostic::Diagnostic,
+    secret,
+    snapshot::Snapshot,
+    yaml,
+};
 
 /// Replaces what is hidden.
 const HIDDEN: &str = "…";
 
-/// Words that are safe to show: the field names of our kinds and of every object.
+/// Words that are safe to show: the field names of the Kyma kinds and of every object.
 static FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let own =
         ["apiVersion", "kind", "metadata", "name", "namespace", "labels", "annotations", "data", "stringData", "type"];
     let mut fields: BTreeSet<String> = own.map(str::to_owned).into();
     fields.extend([api::KYMA_GROUP, api::KYMA_VERSION].join("/").split('.').map(str::to_owned));
-    for crd in Kind::ALL.into_iter().filter_map(|kind| api::crd(kind.as_str())) {
-        collect(&serde_json::to_value(crd).unwrap_or_default(), &mut fields);
-    }
+    Kind::RECONCILED.into_iter().for_each(|kind| collect(&json!(*kind.crd()), &mut fields));
+    fields
+});
+/// The field names of the kinds of kcp landscapes. There are many, and few files need them.
+static SETUP_FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let mut fields: BTreeSet<String> =
+        setup::SETUP_GROUP.split('.').chain([setup::SETUP_VERSION]).map(str::to_owned).collect();
+    setup::Kind::ALL.into_iter().for_each(|kind| collect(&json!(kind.crd()), &mut fields));
     fields
 });
 
@@ -98,7 +109,9 @@ fn is_known(quoted: &str, text: &str) -> bool {
     const INDEX_LEN_MAX: usize = 3;
     let is_index = |word: &str| word.len() <= INDEX_LEN_MAX && word.bytes().all(|byte| byte.is_ascii_digit());
     let words = quoted.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_' && c != '/');
-    words.filter(|word| !word.is_empty()).all(|word| FIELDS.contains(word) || is_index(word) || !text.contains(word))
+    let is_setup = text.contains(setup::SETUP_GROUP);
+    let is_field = |word: &str| FIELDS.contains(word) || is_setup && SETUP_FIELDS.contains(word);
+    words.filter(|word| !word.is_empty()).all(|word| is_field(word) || is_index(word) || !text.contains(word))
 }
 
 fn collect(value: &Value, fields: &mut BTreeSet<String>) {

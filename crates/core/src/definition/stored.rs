@@ -17,7 +17,6 @@ use super::{
     module::object::Kinds,
 };
 use crate::{
-    api,
     diagnostic::{Diagnostics, Place},
     name::Key,
     object::{Digest, Object},
@@ -93,11 +92,12 @@ impl Cache {
     }
 }
 
-/// A digest of the schemas of the kinds that git declares.
+/// A digest of the schemas of the kinds that are stored. Those of kcp landscapes are large and their definitions are few,
+/// so they are checked again.
 static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
-    let crds = Kind::ALL.iter().filter_map(|kind| api::crd(kind.as_str()));
-    crds.for_each(|crd| serde_json::to_string(crd).unwrap_or_default().hash(&mut hasher));
+    let crds = Kind::RECONCILED.into_iter().map(Kind::crd);
+    crds.for_each(|crd| serde_json::to_string(&*crd).unwrap_or_default().hash(&mut hasher));
     hasher.finish()
 });
 
@@ -120,6 +120,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 fn may_store(read: &FileRead) -> bool {
     let good = |candidate: &Candidate| {
         candidate.problem.is_none()
+            && Kind::RECONCILED.contains(&candidate.kind)
             && candidate.definition.as_ref().is_some_and(|definition| !mentions_secret(definition.object.value()))
     };
     read.diagnostics.is_empty() && read.candidates.iter().all(good)

@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{Declared, Id, Live, Other, Situation, Why, code, text};
-use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
+use crate::{
+    api::{names::annotation, setup},
+    definition::Kind,
+    diagnostic::Diagnostic,
+    name::Key,
+};
 
 /// Another GitOps tool that manages an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,6 +210,12 @@ pub(super) fn resource(kind: Kind) -> &'static str {
         Kind::ModuleReleaseMeta => "modulereleasemeta",
         Kind::Watcher => "watcher",
         Kind::Kyma => "kyma",
+        Kind::Setup(setup::Kind::CacheServer) => "cacheserver",
+        Kind::Setup(setup::Kind::RootShard) => "rootshard",
+        Kind::Setup(setup::Kind::FrontProxy) => "frontproxy",
+        Kind::Setup(setup::Kind::Shard) => "shards.operator.kcp.io",
+        Kind::Setup(setup::Kind::VirtualWorkspace) => "virtualworkspace",
+        Kind::Setup(setup::Kind::Kubeconfig) => "kubeconfigs.operator.kcp.io",
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{Decision, Id, OtherTool, Policy, Situation, code, text};
 use crate::{
-    api::{names::annotation, shared::ObjectMeta},
+    api::{names::annotation, setup, shared::ObjectMeta},
     definition::Kind,
     diagnostic::Diagnostic,
     name::Key,
@@ -174,7 +174,10 @@ fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
         // install it.
         Kind::Kyma | Kind::ModuleReleaseMeta => true,
         Kind::ModuleTemplate => !losses.is_empty(),
-        Kind::Watcher => false,
+        // Its etcd has users' workspaces, and without it nothing leads to them.
+        Kind::Setup(setup::Kind::RootShard | setup::Kind::Shard | setup::Kind::CacheServer) => true,
+        Kind::Watcher
+        | Kind::Setup(setup::Kind::FrontProxy | setup::Kind::VirtualWorkspace | setup::Kind::Kubeconfig) => false,
     }
 }
 
@@ -318,7 +321,7 @@ fn lost(kind: Kind, losses: &[Loss]) -> String {
         .take(NAMED_MAX)
         .map(|loss| match kind {
             Kind::Kyma => loss.module.clone(),
-            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => {
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
                 format!("{} in runtime {}", loss.module, loss.runtime)
             }
         })

@@ -90,7 +90,7 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
     decision.apply.iter().filter_map(|(id, why)| {
         let is_kind = match id.0 {
             Kind::Kyma | Kind::ModuleTemplate | Kind::ModuleReleaseMeta => true,
-            Kind::Watcher => false,
+            Kind::Watcher | Kind::Setup(_) => false,
         };
         let is_change = match why {
             Why::Changed | Why::Adopted | Why::Moved => true,

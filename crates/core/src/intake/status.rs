@@ -16,6 +16,7 @@ use crate::{
         shared::{Condition, Time},
     },
     conditions::{self, Status},
+    definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
     landscape,
     name::Key,
@@ -45,6 +46,9 @@ pub const SCOPE: &str = "tidegate.dev/Scope";
 const SETTLED: &str = "Settled";
 /// Reason of [`SCOPE`], before the digest, while objects to prune remain.
 const CHANGED: &str = "Changed";
+
+/// False if the source declares kcp landscapes, which Tidegate does not reconcile. It takes no part in `Ready`.
+pub const KCP_LANDSCAPES: &str = "tidegate.dev/KcpLandscapes";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
@@ -243,6 +247,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
         conditions::remove(&mut all, STALLED);
     }
     set_scope(&mut all, source, pass, now);
+    set_kcp_landscapes(&mut all, pass, generation, now);
     status.conditions = all;
 
     let Some(decision) = pass.decision else {
@@ -571,6 +576,23 @@ fn set_scope(conditions: &mut Vec<Condition>, source: &GitSource, pass: &Pass<'_
             record_scope(conditions, old, false, generation, now);
         }
         (true, false) | (false, _) => record_scope(conditions, pass.scope, true, generation, now),
+    }
+}
+
+/// Says that the source declares kcp landscapes, which are not reconciled. `now` is in seconds.
+fn set_kcp_landscapes(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Option<i64>, now: Timestamp) {
+    let ignored = pass.diagnostics.iter().find(|found| found.code == definition::code::NOT_RECONCILED);
+    match ignored {
+        Some(found) => {
+            let hint = found.hint.as_deref().unwrap_or_default();
+            let place = found.place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
+            let message = format!("{place}{}; {hint}", found.message);
+            let (reason, now) = ("NotReconciled", Time(now));
+            conditions::set(conditions, KCP_LANDSCAPES, Status::False, reason, &message, generation, &now);
+        }
+        None => {
+            conditions::remove(conditions, KCP_LANDSCAPES);
+        }
     }
 }
 

@@ -286,7 +286,7 @@ impl LandscapeFile {
         let value = match kind {
             Kind::ModuleTemplate => found(&self.templates, |one| super::key(&one.metadata) == *key),
             Kind::ModuleReleaseMeta => found(&self.releases, |one| super::key(&one.metadata) == *key),
-            Kind::Watcher | Kind::Kyma => None,
+            Kind::Watcher | Kind::Kyma | Kind::Setup(_) => None,
         };
         Object::new(value?).ok()
     }
@@ -298,7 +298,7 @@ impl LandscapeFile {
             Kind::ModuleReleaseMeta => {
                 self.releases.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key)
             }
-            Kind::Watcher | Kind::Kyma => None,
+            Kind::Watcher | Kind::Kyma | Kind::Setup(_) => None,
         };
         let metadata = metadata.filter(|metadata| is_other(metadata, source))?;
         Some(SourceName::from_metadata(metadata).map_or(Owner::User, Owner::Source))

@@ -26,6 +26,11 @@ pub const CA_BUNDLE: &str = "CA bundle";
 /// Prefix of the names of uids; see [`uid`].
 pub const UID_OF: &str = "uid of ";
 
+/// Prefix of the names of data; see [`data`].
+pub const DATA_OF: &str = "data of ";
+/// Prefix of the names of digests of mounted keys; see [`mounts`].
+pub const MOUNTS_OF: &str = "mounts of ";
+
 const OPEN: &str = "((live: ";
 const CLOSE: &str = "))";
 
@@ -37,6 +42,16 @@ pub fn placeholder(value: &str) -> String {
 /// The name of the uid of an object.
 pub fn uid(kind: &str, key: &crate::name::Key) -> String {
     format!("{UID_OF}{kind} {key}")
+}
+
+/// The name of the data that Tidegate adds to a Secret: one value in base64.
+pub fn data(key: &crate::name::Key) -> String {
+    format!("{DATA_OF}Secret {key}")
+}
+
+/// The name of the digest of the keys that the pods of a Deployment mount.
+pub fn mounts(key: &crate::name::Key) -> String {
+    format!("{MOUNTS_OF}Deployment {key}")
 }
 
 /// Every placeholder in a value, with its path.

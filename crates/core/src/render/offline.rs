@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::live::{self, Unknown};
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
 mod outline;
 
 pub use outline::default_resource;
-pub use outline::{Inputs, Outline, Part};
+pub use outline::{Inputs, Outline, Part, SetupPart};
 
 /// A target cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +62,8 @@ pub struct Rendered {
     /// Its origin: the name of a template, or `built in`; `None` for an object that is applied as
     /// written.
     pub maker: Option<&'static str>,
+    /// What must exist or be ready before it is applied, as `tidegate render -o json` prints it.
+    pub waits_for: Vec<Value>,
 }
 
 /// Values that replace placeholders, by the name in the placeholder.
@@ -144,7 +147,7 @@ impl Assumptions {
     pub fn unknown_key(&self) -> Option<&str> {
         let known = |key: &&String| {
             let fixed = [live::GATEWAYS, live::GATEWAY_HOSTS, live::CA_BUNDLE].contains(&key.as_str());
-            fixed || key.starts_with(live::UID_OF)
+            fixed || [live::UID_OF, live::DATA_OF, live::MOUNTS_OF].iter().any(|prefix| key.starts_with(prefix))
         };
         self.0.keys().find(|key| !known(key)).map(String::as_str)
     }
@@ -172,7 +175,7 @@ impl Assumptions {
 
 impl Rendered {
     fn new(object: Object, places: Vec<Place>, maker: Option<&'static str>) -> Rendered {
-        Rendered { object, places, maker }
+        Rendered { object, places, maker, waits_for: Vec::new() }
     }
 
     /// Every remaining placeholder, in an object of this target.

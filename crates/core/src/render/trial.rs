@@ -27,7 +27,9 @@ use crate::{
     name::Key,
     plan::{
         self, Components, Installation, InstalledModules, ModuleOutcome, Release, Settings, Windows, reporting::Agent,
+        setup,
     },
+    render::live,
     template::{Error, Library, Template, Templates},
 };
 
@@ -73,6 +75,7 @@ impl Trial<'_> {
         run.render_kymas(diagnostics, self.installed);
         run.render_watchers(diagnostics);
         run.render_shared(diagnostics);
+        run.render_setup(diagnostics);
     }
 
     /// The definitions with those in the control plane. Of Kymas that want the same, there is one.
@@ -80,7 +83,7 @@ impl Trial<'_> {
         let mut wishes = BTreeSet::new();
         let mut is_new = |((kind, key), definition): &(&(Kind, Key), &Arc<Definition>)| match kind {
             Kind::Kyma => wishes.insert(self.wish(key, definition)),
-            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => true,
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => true,
         };
         let good = self.definitions.good.iter().filter(&mut is_new).map(|(id, found)| (id.clone(), Arc::clone(found)));
         let definitions = Definitions { good: good.collect(), ..Definitions::default() };
@@ -162,6 +165,21 @@ impl Run<'_> {
                     let result = super::manifest(self.templates, &installation, "0");
                     self.note(diagnostics, Template::Manifest, result);
                 }
+            }
+        }
+    }
+
+    /// Renders what kcp landscapes consist of.
+    fn render_setup(&mut self, diagnostics: &mut Diagnostics) {
+        let is_overridden = |template: Template| self.templates.overridden_by(template).is_some();
+        if !Template::ALL.into_iter().any(|template| template.name().starts_with("setup/") && is_overridden(template)) {
+            return;
+        }
+        // Why a resource has no plan was reported before.
+        let (plans, _) = self.landscape.setup.plans(&setup::Known::default());
+        for plan in plans.iter().take(SAMPLES_MAX) {
+            for (template, result) in super::setup(self.templates, plan, &|name| live::placeholder(name)) {
+                self.note(diagnostics, template, result);
             }
         }
     }

@@ -12,6 +12,18 @@ pub enum Template {
     Manifest,
     /// The route of a Watcher's events in the control plane.
     VirtualService,
+    /// A certificate of a kcp landscape, if cert-manager issues it.
+    SetupCertificate,
+    /// A Deployment of a kcp landscape.
+    SetupDeployment,
+    /// The issuer of a CA of a kcp landscape.
+    SetupIssuer,
+    /// The paths of a proxy of a kcp landscape.
+    SetupPathMapping,
+    /// A kubeconfig or CA certificates of a kcp landscape, without their data.
+    SetupSecret,
+    /// The Service of a Deployment of a kcp landscape.
+    SetupService,
     /// The agent in a runtime.
     AgentDeployment,
     /// The endpoint of the agent's metrics.
@@ -61,11 +73,17 @@ const KYMA: &[&str] = &["operator.kyma-project.io/v1beta2"];
 
 impl Template {
     /// All of them, by name.
-    pub const ALL: [Template; 19] = [
+    pub const ALL: [Template; 25] = [
         Template::Certificate,
         Template::GardenerCertificate,
         Template::Manifest,
         Template::VirtualService,
+        Template::SetupCertificate,
+        Template::SetupDeployment,
+        Template::SetupIssuer,
+        Template::SetupPathMapping,
+        Template::SetupSecret,
+        Template::SetupService,
         Template::AgentDeployment,
         Template::AgentMetricsService,
         Template::AgentPolicyFromApiServer,
@@ -95,6 +113,12 @@ impl Template {
             Template::GardenerCertificate => "kcp/gardener-certificate.yaml",
             Template::Manifest => "kcp/manifest.yaml",
             Template::VirtualService => "kcp/virtual-service.yaml",
+            Template::SetupCertificate => "setup/certificate.yaml",
+            Template::SetupDeployment => "setup/deployment.yaml",
+            Template::SetupIssuer => "setup/issuer.yaml",
+            Template::SetupPathMapping => "setup/path-mapping.yaml",
+            Template::SetupSecret => "setup/secret.yaml",
+            Template::SetupService => "setup/service.yaml",
             Template::AgentDeployment => "skr/agent/deployment.yaml",
             Template::AgentMetricsService => "skr/agent/metrics-service.yaml",
             Template::AgentPolicyFromApiServer => "skr/agent/policy-from-api-server.yaml",
@@ -124,6 +148,12 @@ impl Template {
                 "VirtualService",
                 "control plane",
             ),
+            Template::SetupCertificate => (&["cert-manager.io/v1"][..], "Certificate", "control plane"),
+            Template::SetupDeployment => (&["apps/v1"][..], "Deployment", "control plane"),
+            Template::SetupIssuer => (&["cert-manager.io/v1"][..], "Issuer", "control plane"),
+            Template::SetupPathMapping => (&["v1"][..], "ConfigMap", "control plane"),
+            Template::SetupSecret => (&["v1"][..], "Secret", "control plane"),
+            Template::SetupService => (&["v1"][..], "Service", "control plane"),
             Template::AgentDeployment => (&["apps/v1"][..], "Deployment", "runtime"),
             Template::AgentMetricsService | Template::AgentService => (&["v1"][..], "Service", "runtime"),
             Template::AgentPolicyFromApiServer
@@ -150,6 +180,12 @@ impl Template {
             Template::GardenerCertificate => include_str!("../../../../templates/kcp/gardener-certificate.yaml"),
             Template::Manifest => include_str!("../../../../templates/kcp/manifest.yaml"),
             Template::VirtualService => include_str!("../../../../templates/kcp/virtual-service.yaml"),
+            Template::SetupCertificate => include_str!("../../../../templates/setup/certificate.yaml"),
+            Template::SetupDeployment => include_str!("../../../../templates/setup/deployment.yaml"),
+            Template::SetupIssuer => include_str!("../../../../templates/setup/issuer.yaml"),
+            Template::SetupPathMapping => include_str!("../../../../templates/setup/path-mapping.yaml"),
+            Template::SetupSecret => include_str!("../../../../templates/setup/secret.yaml"),
+            Template::SetupService => include_str!("../../../../templates/setup/service.yaml"),
             Template::AgentDeployment => include_str!("../../../../templates/skr/agent/deployment.yaml"),
             Template::AgentMetricsService => include_str!("../../../../templates/skr/agent/metrics-service.yaml"),
             Template::AgentPolicyFromApiServer => {
@@ -181,6 +217,12 @@ impl Template {
             }
             Template::Manifest => include_str!("../../../../templates/kcp/manifest.context.yaml"),
             Template::VirtualService => include_str!("../../../../templates/kcp/virtual-service.context.yaml"),
+            Template::SetupCertificate => include_str!("../../../../templates/setup/certificate.context.yaml"),
+            Template::SetupDeployment => include_str!("../../../../templates/setup/deployment.context.yaml"),
+            Template::SetupIssuer => include_str!("../../../../templates/setup/issuer.context.yaml"),
+            Template::SetupPathMapping => include_str!("../../../../templates/setup/path-mapping.context.yaml"),
+            Template::SetupSecret => include_str!("../../../../templates/setup/secret.context.yaml"),
+            Template::SetupService => include_str!("../../../../templates/setup/service.context.yaml"),
             Template::AgentDeployment => include_str!("../../../../templates/skr/agent/deployment.context.yaml"),
             Template::AgentMetricsService => {
                 include_str!("../../../../templates/skr/agent/metrics-service.context.yaml")

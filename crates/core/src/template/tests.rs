@@ -50,6 +50,13 @@ fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
         "kcp/manifest.yaml kyma",
         "kcp/manifest.yaml name",
         "kcp/virtual-service.yaml manager",
+        "setup/certificate.yaml resource",
+        "setup/deployment.yaml resource",
+        "setup/issuer.yaml resource",
+        "setup/path-mapping.yaml resource",
+        "setup/secret.yaml key",
+        "setup/secret.yaml resource",
+        "setup/service.yaml resource",
     ];
     let unused_names = [
         "skr/kyma.yaml kyma",

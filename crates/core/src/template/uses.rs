@@ -12,6 +12,8 @@ pub struct Uses {
     watchers: usize,
     templates: usize,
     releases: usize,
+    /// Resources of kcp landscapes. Each has at least one object of most templates.
+    setup: usize,
 }
 
 // === impl Uses ===
@@ -26,6 +28,7 @@ impl Uses {
                 Kind::Watcher => uses.watchers += 1,
                 Kind::ModuleTemplate => uses.templates += 1,
                 Kind::ModuleReleaseMeta => uses.releases += 1,
+                Kind::Setup(_) => uses.setup += 1,
             }
         }
         let kymas = definitions.good.iter().filter(|((kind, _), _)| *kind == Kind::Kyma);
@@ -41,6 +44,12 @@ impl Uses {
             Template::VirtualService => self.watchers,
             Template::ModuleTemplate => self.templates,
             Template::ModuleReleaseMeta => self.releases,
+            Template::SetupCertificate
+            | Template::SetupDeployment
+            | Template::SetupIssuer
+            | Template::SetupPathMapping
+            | Template::SetupSecret
+            | Template::SetupService => self.setup,
             // Each runtime has one.
             Template::Certificate
             | Template::GardenerCertificate

@@ -229,7 +229,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
                 let leaving = removal::leaving(&old, objects(to, after).as_deref());
                 removal::of_template(&id.1, Some(&leaving), &installed)
             }
-            Kind::ModuleReleaseMeta | Kind::Watcher => continue,
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => continue,
         };
         taken.insert(id.clone(), removals);
     }
@@ -273,7 +273,7 @@ fn may_change_access(decision: &Decision, to: &Definitions, known: &Landscape, a
 fn held_back(withheld: &Withheld) -> Held {
     let (module, runtimes): (String, Arc<[Key]>) = match withheld.kind {
         Kind::Kyma => (String::new(), [withheld.key.clone()].into()),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => {
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
             (withheld.key.name().to_owned(), Arc::default())
         }
     };
@@ -300,7 +300,9 @@ fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
     let (kind, key) = id;
     let (module, runtimes): (String, Arc<[Key]>) = match kind {
         Kind::Kyma => (String::new(), [key.clone()].into()),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher => (key.name().to_owned(), Arc::default()),
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
+            (key.name().to_owned(), Arc::default())
+        }
     };
     Held {
         why: Why::Kept,

@@ -813,3 +813,63 @@ fn conflicts_with_a_module_that_is_not_known_are_not_known() {
     let found = said(&report(&alone(old.clone()), &old));
     assert_eq!(found, [("objects that are not in git, of module mailer".to_owned(), 1, true)]);
 }
+
+const KCP: &str = include_str!("../../../../examples/kcp/landscape.yaml");
+
+/// A world with a kcp landscape, in which `from` is replaced.
+fn kcp(from: &str, to: &str) -> World {
+    assert!(KCP.contains(from), "{from}");
+    world().file("kcp.yaml", &KCP.replace(from, to))
+}
+
+#[test]
+fn a_kcp_landscape_differs_in_its_definition_and_in_what_follows_from_it() {
+    let old = kcp("", "");
+    check(&old, &old, &[]);
+    let expected = ["kcp change Deployment ×1 kcp.yaml:47", "kcp change Shard ×1 kcp.yaml:47"];
+    check(&old, &kcp("replicas: 3", "replicas: 4"), &expected);
+    let roles = kcp("clusterRoles: [cluster-admin]", "clusterRoles: [cluster-admin, viewer]");
+    check(&old, &roles, &["kcp change Kubeconfig ×1 kcp.yaml:107"]);
+}
+
+#[test]
+fn a_kcp_landscape_that_goes_waits_for_a_confirmation_where_it_holds_workspaces() {
+    let (_, shard) = KCP.split_once("---\napiVersion: operator.kcp.io/v1alpha1\nkind: Shard\n").unwrap();
+    let (shard, _) = shard.split_once("---\n").unwrap();
+    let without = KCP.replace(shard, "").replace("---\napiVersion: operator.kcp.io/v1alpha1\nkind: Shard\n", "");
+    assert!(!without.contains("kind: Shard"));
+    let new = world().file("kcp.yaml", &without.replace("shardRef: {name: eu}", "rootShardRef: {name: main}"));
+    let found = script(&report(&kcp("", ""), &new));
+    let found = found.iter().map(String::as_str);
+    let (gone, changed): (Vec<&str>, Vec<&str>) = found.partition(|line| line.contains("delete"));
+    // The pods of the root shard and of the proxy trust the keys of its service accounts, and the virtual workspaces
+    // serve another shard.
+    assert_eq!(
+        changed,
+        [
+            "kcp change Deployment ×1 kcp.yaml:45",
+            "kcp change Deployment ×1 kcp.yaml:17",
+            "kcp change Deployment ×1 kcp.yaml:49",
+            "kcp change VirtualWorkspace ×1 kcp.yaml:45",
+        ]
+    );
+    assert!(gone.contains(&"kcp delete? Shard ×1 kcp.yaml:39"), "{gone:?}");
+    assert!(gone.contains(&"kcp delete? Deployment ×1 kcp.yaml:39"), "{gone:?}");
+    assert!(gone.len() > 10 && gone.iter().all(|line| line.starts_with("kcp delete? ")), "{gone:?}");
+}
+
+#[test]
+fn a_resource_of_a_kcp_landscape_that_is_held_back_keeps_its_objects() {
+    let old = kcp("", "");
+    let report = report(&old, &kcp("port: 443}\n  cache", "port: 0}\n  cache"));
+    assert_eq!(script(&report), [""; 0]);
+    check_held(&report, &[(Why::Withheld, "main", 0)]);
+}
+
+#[test]
+fn a_template_of_kcp_landscapes_that_fails_is_no_delete() {
+    let mut new = kcp("", "");
+    new.templates.push(("setup/service.yaml", "apiVersion: v1\nkind: Service\nspec: {type: {{ nothing }}}\n"));
+    let report = report(&kcp("", ""), &new);
+    assert_eq!(script(&report), [""; 0]);
+}

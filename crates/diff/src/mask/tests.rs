@@ -275,3 +275,13 @@ fn copies_that_are_written_otherwise_do_not_look_equal_and_no_key_is_lost() {
     assert_eq!(numbered["data"].as_object().map(serde_json::Map::len), Some(7), "{numbered}");
     assert!(numbered.to_string().contains("(masked: Secret 1, in capitals)"), "{numbered}");
 }
+
+#[test]
+fn a_placeholder_is_no_value_and_what_looks_like_one_is() {
+    let secret = |text: &str| json!({"apiVersion": "v1", "kind": "Secret", "data": {"kubeconfig": text}});
+    let placeholder = secret("((live: data of Secret kcp-system/admin))");
+    assert_eq!(super::masked(&placeholder, &key()), placeholder);
+    for text in ["((live: data of Secret hunter2))", "((live: data of Secret a/b)) hunter2", "((live: hunter2))"] {
+        check(secret(text), &["hunter2"]);
+    }
+}

@@ -83,7 +83,7 @@ impl Kinds {
     pub fn from_definitions(sides: &[&Definitions]) -> Kinds {
         let mut kinds = Kinds::default();
         for kind in Kind::ALL {
-            kinds.add(kind.as_str(), tidegate_core::api::KYMA_GROUP);
+            kinds.add(kind.as_str(), kind.api().0);
         }
         for produced in Template::ALL.map(Template::produces) {
             let group = produced.api_versions.first().and_then(|version| version.split_once('/'));

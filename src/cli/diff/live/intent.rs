@@ -69,7 +69,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
                 let Some(release) = typed::<ModuleReleaseMeta>(object.value()) else { continue };
                 elsewhere.releases.insert(key.clone(), Channels::from(&release));
             }
-            Kind::Watcher | Kind::Kyma => {}
+            Kind::Watcher | Kind::Kyma | Kind::Setup(_) => {}
         }
     }
     elsewhere
@@ -193,7 +193,7 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
                 let leaving = removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new));
                 removal::of_template(&id.1, Some(&leaving), installed)
             }
-            Kind::ModuleReleaseMeta | Kind::Watcher => return None,
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => return None,
         })
     };
     removal::candidates(decision).filter_map(|(id, why)| Some((id.clone(), of_one(id, why)?))).collect()
@@ -278,6 +278,7 @@ fn landscape_of(objects: &BTreeMap<Id, Value>) -> Landscape {
             Kind::ModuleReleaseMeta => insert(&mut landscape.releases, key, value),
             Kind::Watcher => insert(&mut landscape.watchers, key, value),
             Kind::Kyma => insert(&mut landscape.kymas, key, value),
+            Kind::Setup(kind) => drop(landscape.setup.insert(*kind, key, value.clone())),
         }
     }
     landscape

@@ -63,6 +63,10 @@ pub(super) fn served(kind: definition::Kind) -> Kind {
         definition::Kind::ModuleReleaseMeta => Kind::namespaced::<ModuleReleaseMeta>(),
         definition::Kind::Watcher => Kind::namespaced::<Watcher>(),
         definition::Kind::Kyma => Kind::namespaced::<Kyma>(),
+        definition::Kind::Setup(setup) => {
+            let (group, version) = kind.api();
+            Kind::new(Gvk::new(group, version, kind.as_str()), setup.plural(), true)
+        }
     }
 }
 
@@ -85,7 +89,7 @@ impl World {
         };
         let definitions = async {
             let mut objects = BTreeMap::new();
-            for kind in definition::Kind::ALL {
+            for kind in definition::Kind::RECONCILED {
                 let listed: Vec<Object> = lists(served(kind)).await?;
                 objects.extend(listed.into_iter().map(|object| ((kind, key(&object)), object)));
             }
@@ -148,7 +152,7 @@ impl World {
                 definition::Kind::Watcher => {
                     landscape.watchers.extend(typed(value).map(|watcher| (key, Arc::new(watcher))));
                 }
-                definition::Kind::Kyma => {}
+                definition::Kind::Kyma | definition::Kind::Setup(_) => {}
             }
         }
         landscape

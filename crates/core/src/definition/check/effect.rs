@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Check;
 use crate::{
+    api::setup,
     definition::{Kind, code},
     object::{DisplayPath, PathPart},
     yaml::short,
@@ -73,12 +74,36 @@ const WATCHER: [Row; 6] = [
     ("gateway", Effect::Decides),
 ];
 
+/// Why the client secret of an OIDC provider does nothing.
+const NO_CLIENT_SECRET: Effect = Effect::None("remove it; kcp only checks tokens, and needs no secret for that");
+/// Why the groups of a shard do nothing.
+const PROXIES_DECIDE: Effect = Effect::None("remove it, and set it on the FrontProxies: theirs decide");
+
+const ROOT_SHARD: [Row; 4] = [
+    ("cache.embedded", Effect::None("remove it; without `ref` the root shard has a cache of its own")),
+    ("auth.oidc.clientSecret", NO_CLIENT_SECRET),
+    ("auth.dropGroups", PROXIES_DECIDE),
+    ("auth.passOnGroups", PROXIES_DECIDE),
+];
+
+const SHARD: [Row; 3] = [
+    ("auth.oidc.clientSecret", NO_CLIENT_SECRET),
+    ("auth.dropGroups", PROXIES_DECIDE),
+    ("auth.passOnGroups", PROXIES_DECIDE),
+];
+
+const FRONT_PROXY: [Row; 1] = [("auth.oidc.clientSecret", NO_CLIENT_SECRET)];
+
 fn rows(kind: Kind) -> &'static [Row] {
     match kind {
         Kind::Kyma => &KYMA,
         Kind::ModuleTemplate => &MODULE_TEMPLATE,
         Kind::ModuleReleaseMeta => &MODULE_RELEASE_META,
         Kind::Watcher => &WATCHER,
+        Kind::Setup(setup::Kind::RootShard) => &ROOT_SHARD,
+        Kind::Setup(setup::Kind::Shard) => &SHARD,
+        Kind::Setup(setup::Kind::FrontProxy) => &FRONT_PROXY,
+        Kind::Setup(setup::Kind::CacheServer | setup::Kind::VirtualWorkspace | setup::Kind::Kubeconfig) => &[],
     }
 }
 

@@ -24,6 +24,8 @@ impl Check<'_> {
             Kind::ModuleReleaseMeta => self.release(value),
             Kind::Watcher => self.watcher(value),
             Kind::Kyma => self.kyma(value),
+            // Those of kcp landscapes are about what is planned: `refer` checks them.
+            Kind::Setup(_) => {}
         }
     }
 
@@ -146,7 +148,7 @@ pub(super) fn meant(kind: Kind, value: &Value) -> Option<String> {
     match kind {
         Kind::ModuleTemplate if !module.is_empty() && !version.is_empty() => Some(format!("{module}-{version}")),
         Kind::ModuleReleaseMeta if !module.is_empty() => Some(module.to_owned()),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma | Kind::Setup(_) => None,
     }
 }
 

@@ -43,6 +43,9 @@ const ANNOTATIONS: [(&str, &[&str]); 12] = [
     (annotation::ROLLOUT_PAUSED, &["true", "false"]),
     (annotation::ROLLOUT_RESUMED, &[]),
 ];
+/// Those of kcp landscapes.
+const SETUP_ANNOTATIONS: [(&str, &[&str]); 2] =
+    [(annotation::PRUNE, &["disabled", "enabled"]), (annotation::ADOPT, &["true", "false"])];
 /// The annotations that say how the versions of a module spread.
 const ROLLOUT: [&str; 5] = [
     annotation::ROLLOUT_MAX_UNAVAILABLE,
@@ -129,11 +132,24 @@ impl Check<'_> {
                 self.error(self.at_key(&path), code::RESERVED_MARK, message, "remove it");
                 continue;
             }
-            let Some((_, allowed)) = ANNOTATIONS.iter().find(|(known, _)| known == key) else {
-                let known = ANNOTATIONS.iter().map(|(known, _)| *known);
+            let annotations: &[(&str, &[&str])] = match kind {
+                Kind::Setup(_) => &SETUP_ANNOTATIONS,
+                Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => &ANNOTATIONS,
+            };
+            let Some((_, allowed)) = annotations.iter().find(|(known, _)| known == key) else {
+                let known = annotations.iter().map(|(known, _)| *known);
                 let hint = near::did_you_mean(key, known).unwrap_or_else(|| "remove it".to_owned());
-                let message = format!("Tidegate has no annotation `{}`", yaml::short(key));
-                self.warning(self.at_key(&path), code::ANNOTATION, message, hint);
+                match kind {
+                    // A word of a later version says what is to be done otherwise: it must not be passed over.
+                    Kind::Setup(_) => {
+                        let message = format!("Tidegate has no annotation `{}` for a {kind}", yaml::short(key));
+                        self.error(self.at_key(&path), code::ANNOTATION, message, hint);
+                    }
+                    Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => {
+                        let message = format!("Tidegate has no annotation `{}`", yaml::short(key));
+                        self.warning(self.at_key(&path), code::ANNOTATION, message, hint);
+                    }
+                }
                 continue;
             };
             if let Some(text) = value.as_str()
@@ -146,6 +162,10 @@ impl Check<'_> {
                     .unwrap_or_else(|| format!("write one of {}", allowed.join(", ")));
                 self.error(self.at(&path), code::ANNOTATION, message, hint);
             }
+        }
+        if let Kind::Setup(_) = kind {
+            // Those of modules are none of a kcp landscape, and were reported.
+            return;
         }
         self.rollout(kind, &entries("annotations"));
         if kind != Kind::ModuleTemplate && entries("annotations").contains_key(annotation::MODULE_PATH) {

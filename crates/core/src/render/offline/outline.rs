@@ -21,6 +21,7 @@ use crate::{
     plan::{
         self, Class, Components, Installation, InstalledModules, ModuleOutcome, Offer, RuntimePlan, Settings, Windows,
         reporting::{Gateways, Watch},
+        setup::{self, Known},
     },
     render::{self, Reporting},
     template::{Error, Library, Template, Templates},
@@ -66,6 +67,17 @@ pub struct Part {
     pub places: Vec<Place>,
     /// The name of a template, or [`BUILT_IN`].
     pub maker: &'static str,
+}
+
+/// The objects of one resource of a kcp landscape.
+#[derive(Clone, Debug)]
+pub struct SetupPart {
+    /// The resource.
+    pub id: (Kind, Key),
+    /// Its objects, in the order of apply.
+    pub objects: Vec<Rendered>,
+    /// Whether all of its objects could be rendered.
+    pub is_complete: bool,
 }
 
 /// The objects of requested modules.
@@ -246,7 +258,40 @@ impl<'a> Outline<'a> {
             };
             rendered.map_or(Ok(()), |rendered| take(Piece::Object(rendered)))?;
         }
-        Ok(())
+        // The order of apply of a kcp landscape is that of its resources.
+        let setup = self.setup(diagnostics).into_iter().flat_map(|part| part.objects);
+        setup.into_iter().try_for_each(|rendered| take(Piece::Object(rendered)))
+    }
+
+    /// The objects of kcp landscapes, in the order of apply. A failure is a diagnostic. Why a resource has no plan was
+    /// reported with its definition.
+    pub fn setup(&self, diagnostics: &mut Diagnostics) -> Vec<SetupPart> {
+        let Inputs { landscape, library, assumptions, source, .. } = self.inputs;
+        let templates = library.of_source(Some(source));
+        let (plans, _) = landscape.setup.plans(&Known::default());
+        let part = |plan: &setup::Plan| {
+            let id = (Kind::Setup(plan.kind), plan.key.clone());
+            let place = self.place(id.0, &id.1);
+            let mut part = SetupPart { id, objects: Vec::new(), is_complete: true };
+            for (template, object) in render::setup(templates, plan, &|name| assumptions.one(name)) {
+                match object {
+                    Ok(object) => {
+                        let mut rendered = Rendered::new(object, vec![place.clone()], Some(template.name()));
+                        let deployment = plan.deployments.iter().find(|deployment| {
+                            template == Template::SetupDeployment && deployment.name == rendered.object.name()
+                        });
+                        rendered.waits_for = deployment.map(render::setup_gates).unwrap_or_default();
+                        part.objects.push(rendered);
+                    }
+                    Err(error) => {
+                        part.is_complete = false;
+                        diagnostics.push(error.diagnostic());
+                    }
+                }
+            }
+            part
+        };
+        plans.iter().map(part).collect()
     }
 
     /// The plan of a Kyma that has no modules yet.

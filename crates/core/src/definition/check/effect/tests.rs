@@ -3,7 +3,6 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::api;
 
 /// All fields of a kind's `spec`, as rows name them.
 fn fields(kind: Kind) -> BTreeSet<String> {
@@ -17,7 +16,7 @@ fn fields(kind: Kind) -> BTreeSet<String> {
             found.insert(path);
         }
     }
-    let crd = serde_json::to_value(api::crd(&kind.to_string()).unwrap()).unwrap();
+    let crd = serde_json::to_value(&*kind.crd()).unwrap();
     let versions = crd["spec"]["versions"].as_array().unwrap();
     let served = versions.iter().find(|version| version["served"] == true).unwrap();
     let mut found = BTreeSet::new();
@@ -32,7 +31,8 @@ fn every_field_of_every_kind_has_a_row() {
         for (row, _) in rows(kind) {
             assert!(fields.contains(*row), "{kind} has no field {row}");
         }
-        for field in &fields {
+        // Of kcp landscapes, the rows are those without effect.
+        for field in fields.iter().filter(|_| Kind::RECONCILED.contains(&kind)) {
             let is_covered = |row: &str| {
                 let rest = |short: &str, long: &str| long.strip_prefix(short).map(str::to_owned);
                 let is_within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);

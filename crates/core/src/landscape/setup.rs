@@ -1,0 +1,64 @@
+//! The resources of kcp landscapes, typed and indexed by key.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    api::setup::{CacheServer, FrontProxy, Kind, Kubeconfig, RootShard, Shard, VirtualWorkspace},
+    name::Key,
+};
+
+/// The resources of kcp landscapes by key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resources {
+    /// RootShards.
+    pub root_shards: BTreeMap<Key, Arc<RootShard>>,
+    /// Shards.
+    pub shards: BTreeMap<Key, Arc<Shard>>,
+    /// FrontProxies.
+    pub front_proxies: BTreeMap<Key, Arc<FrontProxy>>,
+    /// CacheServers.
+    pub cache_servers: BTreeMap<Key, Arc<CacheServer>>,
+    /// VirtualWorkspaces.
+    pub virtual_workspaces: BTreeMap<Key, Arc<VirtualWorkspace>>,
+    /// Kubeconfigs.
+    pub kubeconfigs: BTreeMap<Key, Arc<Kubeconfig>>,
+}
+
+// === impl Resources ===
+
+impl Resources {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        let Resources { root_shards, shards, front_proxies, cache_servers, virtual_workspaces, kubeconfigs } = self;
+        let shards = root_shards.is_empty() && shards.is_empty() && cache_servers.is_empty();
+        shards && front_proxies.is_empty() && virtual_workspaces.is_empty() && kubeconfigs.is_empty()
+    }
+
+    /// Adds a resource.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the value is not a resource of this kind.
+    pub fn insert(&mut self, kind: Kind, key: &Key, value: Value) -> Result<(), serde_json::Error> {
+        match kind {
+            Kind::CacheServer => insert(&mut self.cache_servers, key, value),
+            Kind::RootShard => insert(&mut self.root_shards, key, value),
+            Kind::FrontProxy => insert(&mut self.front_proxies, key, value),
+            Kind::Shard => insert(&mut self.shards, key, value),
+            Kind::VirtualWorkspace => insert(&mut self.virtual_workspaces, key, value),
+            Kind::Kubeconfig => insert(&mut self.kubeconfigs, key, value),
+        }
+    }
+}
+
+fn insert<T: DeserializeOwned>(
+    into: &mut BTreeMap<Key, Arc<T>>,
+    key: &Key,
+    value: Value,
+) -> Result<(), serde_json::Error> {
+    into.insert(key.clone(), Arc::new(serde_json::from_value(value)?));
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! What a kcp landscape consists of: for each of its resources the issuers, certificates, Secrets, Deployments and
+//! Services, and what each Deployment waits for.
+//!
+//! Everything has the names, labels, keys, paths and arguments of kcp-operator, so that its installations can be taken
+//! over in place. `docs/kcp.md` lists the differences. What only a cluster knows is an argument ([`Known`]): this
+//! module reads no cluster, and its plans contain no secret data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::setup::{CommonShardSpec, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    diagnostic::Severity,
+    landscape::setup::Resources,
+    name::Key,
+    yaml::short,
+};
+
+mod certificate;
+mod kubeconfig;
+mod name;
+mod proxy;
+mod rule;
+mod server;
+mod version;
+mod workload;
+
+pub use self::{
+    certificate::{Certificate, Issuer},
+    kubeconfig::{Credentials, FileKubeconfig},
+    name::{host, setup_mark},
+    rule::problems,
+    version::{DEFAULT_TAG, Feature, KcpVersion},
+    workload::{Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
+};
+
+/// What only a cluster knows, as far as it changes which objects exist or what they name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// RootShards whose root CA is not self-signed. Their sub CA Secrets contain a chain, of which only the first
+    /// certificate may be trusted.
+    pub chained: BTreeSet<Key>,
+}
+
+/// The objects of one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The kind of the resource.
+    pub kind: Kind,
+    /// Its namespace and name.
+    pub key: Key,
+    /// Issuers.
+    pub issuers: Vec<Issuer>,
+    /// Certificates, CAs first.
+    pub certificates: Vec<Certificate>,
+    /// Secrets other than those of certificates.
+    pub secrets: Vec<Secret>,
+    /// Path mappings of proxies.
+    pub configs: Vec<Config>,
+    /// Deployments.
+    pub deployments: Vec<Deployment>,
+    /// Services.
+    pub services: Vec<Service>,
+}
+
+/// A Secret that Tidegate writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Secret {
+    /// Its name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Its content.
+    pub content: Content,
+}
+
+/// The content of a Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Key `kubeconfig`: a kubeconfig that names files, so it is no secret.
+    Files(FileKubeconfig),
+    /// Key `kubeconfig`: a kubeconfig with a client certificate.
+    Credentials(Credentials),
+    /// Key `tls.crt`: certificates of these Secrets, in this order.
+    Bundle(Vec<Trust>),
+}
+
+/// Certificates that a bundle contains: key `tls.crt` of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// The Secret.
+    pub secret: String,
+    /// Whether only the first certificate counts.
+    pub only_first: bool,
+}
+
+/// A ConfigMap with the path mappings of a proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+    /// The mappings.
+    pub mappings: Vec<crate::api::setup::PathMapping>,
+}
+
+/// Labels or annotations.
+pub type Labels = BTreeMap<String, String>;
+
+/// A rule that a resource violates, or why it has no plan. One sentence, the field, and what to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether the resource may be applied all the same.
+    pub severity: Severity,
+    /// The kind of the resource.
+    pub kind: Kind,
+    /// The resource.
+    pub key: Key,
+    /// The field.
+    pub field: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+    /// The resource that does not exist, if that is the problem.
+    pub missing: Option<(Kind, Key)>,
+}
+
+// === impl Resources ===
+
+impl Resources {
+    /// The Shards of a RootShard, by name.
+    pub fn shards_of<'a>(&'a self, root: &'a Key) -> impl Iterator<Item = (&'a Key, &'a Shard)> {
+        let shards = self.shards.iter().map(|(key, shard)| (key, &**shard));
+        shards.filter(|(key, shard)| {
+            key.namespace() == root.namespace() && named(shard.spec.root_shard.reference.as_ref()) == Some(root.name())
+        })
+    }
+
+    /// The plans of all resources, in the order of apply, and why some have none. A problem of one resource may leave
+    /// those that depend on it without a plan; it is one problem.
+    pub fn plans(&self, known: &Known) -> (Vec<Plan>, Vec<Problem>) {
+        let (mut plans, mut problems) = (Vec::new(), Vec::new());
+        let mut take = |plan: Result<Plan, Problem>| match plan {
+            Ok(plan) => plans.push(plan),
+            Err(problem) if problems.contains(&problem) => {}
+            Err(problem) => problems.push(problem),
+        };
+        let planner = Planner { resources: self, known };
+        self.cache_servers.iter().for_each(|(key, cache)| take(Ok(planner.cache_server(key, cache))));
+        self.root_shards.iter().for_each(|(key, root)| take(planner.root_shard(key, root)));
+        self.front_proxies.iter().for_each(|(key, proxy)| take(planner.front_proxy(key, proxy)));
+        self.shards.iter().for_each(|(key, shard)| take(planner.shard(key, shard)));
+        self.virtual_workspaces.iter().for_each(|(key, server)| take(planner.virtual_workspace(key, server)));
+        self.kubeconfigs.iter().for_each(|(key, kubeconfig)| take(planner.kubeconfig(key, kubeconfig)));
+        (plans, problems)
+    }
+}
+
+/// Plans the resources of one landscape.
+struct Planner<'a> {
+    resources: &'a Resources,
+    known: &'a Known,
+}
+
+/// A RootShard and its key.
+#[derive(Clone, Copy)]
+struct Root<'a> {
+    key: &'a Key,
+    shard: &'a RootShard,
+}
+
+impl<'a> Planner<'a> {
+    /// The RootShard that a resource refers to.
+    fn root(&self, kind: Kind, key: &Key, reference: Option<&LocalRef>) -> Result<Root<'a>, Problem> {
+        const FIELD: &str = "spec.rootShard.ref.name";
+        let Some(name) = named(reference) else {
+            let message = format!("{kind} {key} names no RootShard");
+            let (key, hint) = (key.clone(), "name one".to_owned());
+            let severity = Severity::Error;
+            return Err(Problem { severity, kind, key, field: FIELD, message, hint, missing: None });
+        };
+        self.root_named(kind, key, name, FIELD)
+    }
+
+    fn root_named(&self, kind: Kind, key: &Key, name: &str, field: &'static str) -> Result<Root<'a>, Problem> {
+        let wanted = Key::new(key.namespace(), name);
+        match self.resources.root_shards.get_key_value(&wanted) {
+            Some((key, shard)) => Ok(Root { key, shard }),
+            None => Err(missing(kind, key, field, Kind::RootShard, &wanted)),
+        }
+    }
+
+    /// The VirtualWorkspace that a shard names.
+    fn virtual_workspace_of(
+        &self,
+        kind: Kind,
+        key: &Key,
+        common: &CommonShardSpec,
+    ) -> Result<Option<&'a VirtualWorkspace>, Problem> {
+        let Some(name) = named(common.kcp_virtual_workspace.as_ref()) else { return Ok(None) };
+        let wanted = Key::new(key.namespace(), name);
+        match self.resources.virtual_workspaces.get(&wanted) {
+            Some(found) => Ok(Some(found)),
+            None => Err(missing(kind, key, "spec.kcpVirtualWorkspace.name", Kind::VirtualWorkspace, &wanted)),
+        }
+    }
+
+    /// Whether only the first certificate of a sub CA Secret may be trusted.
+    fn is_chained(&self, root: Root<'_>) -> bool {
+        self.known.chained.contains(root.key)
+    }
+
+    /// The client CA, as the beginning of a bundle.
+    fn client_ca(&self, root: Root<'_>) -> Trust {
+        Trust { secret: name::sub_ca(root.key.name(), "client"), only_first: self.is_chained(root) }
+    }
+
+    /// The bundle of client CAs: the one of the RootShard, then those that the references name.
+    fn client_cas<'r>(&self, root: Root<'_>, more: impl IntoIterator<Item = Option<&'r LocalRef>>) -> Vec<Trust> {
+        let named = more.into_iter().filter_map(named).map(Trust::whole);
+        [self.client_ca(root)].into_iter().chain(named).collect()
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// All certificates of a Secret.
+    pub fn whole(secret: &str) -> Trust {
+        Trust { secret: secret.to_owned(), only_first: false }
+    }
+}
+
+// === impl Secret ===
+
+impl Secret {
+    fn bundle(name: String, labels: Labels, trusts: Vec<Trust>) -> Secret {
+        Secret { name, labels, content: Content::Bundle(trusts) }
+    }
+
+    /// The key that it has.
+    pub fn data_key(&self) -> &'static str {
+        match self.content {
+            Content::Files(_) | Content::Credentials(_) => "kubeconfig",
+            Content::Bundle(_) => "tls.crt",
+        }
+    }
+}
+
+fn missing(kind: Kind, key: &Key, field: &'static str, what: Kind, wanted: &Key) -> Problem {
+    let (namespace, name) = (wanted.namespace(), short(wanted.name()));
+    Problem {
+        severity: Severity::Error,
+        kind,
+        key: key.clone(),
+        field,
+        message: format!("{what} {namespace}/{name}, which {kind} {key} names, does not exist"),
+        hint: format!("declare {what} `{name}` in namespace `{namespace}`, or correct the name"),
+        missing: Some((what, wanted.clone())),
+    }
+}
+
+/// The name of a reference; `None` if it is empty.
+fn named(reference: Option<&LocalRef>) -> Option<&str> {
+    reference.map(|reference| reference.name.as_str()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

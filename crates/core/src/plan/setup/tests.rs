@@ -1,0 +1,631 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NAMESPACE: &str = "kcp-system";
+
+/// The resources of a landscape, from their specifications.
+fn resources(documents: &[Value]) -> Resources {
+    let mut resources = Resources::default();
+    for value in documents {
+        let key = Key::new(NAMESPACE, value["metadata"]["name"].as_str().expect("a name"));
+        let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str()).expect("a kind");
+        resources.insert(kind, &key, value.clone()).expect("a valid resource");
+    }
+    resources
+}
+
+fn resource(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "operator.kcp.io/v1alpha1", "kind": kind,
+        "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec})
+}
+
+fn root(more: Value) -> Value {
+    let mut spec = json!({
+        "external": {"hostname": "kcp.example.com", "port": 443}, "cache": {},
+        "certificates": {"issuerRef": {"name": "selfsigned", "kind": "ClusterIssuer"}},
+        "etcd": {"endpoints": ["https://etcd:2379"]},
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    resource("RootShard", "main", spec)
+}
+
+fn shard(name: &str, more: Value) -> Value {
+    let mut spec = json!({"rootShard": {"ref": {"name": "main"}}, "etcd": {"endpoints": ["https://etcd:2379"]}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    resource("Shard", name, spec)
+}
+
+fn proxy(more: Value) -> Value {
+    let mut spec = json!({"rootShard": {"ref": {"name": "main"}}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    resource("FrontProxy", "public", spec)
+}
+
+#[track_caller]
+fn plan(documents: &[Value], kind: Kind, name: &str) -> Plan {
+    let (plans, problems) = resources(documents).plans(&Known::default());
+    assert_eq!(problems, []);
+    plans.into_iter().find(|plan| plan.kind == kind && plan.key.name() == name).expect("a plan")
+}
+
+fn certificate<'a>(plan: &'a Plan, name: &str) -> &'a Certificate {
+    plan.certificates.iter().find(|certificate| certificate.name == name).expect("a certificate")
+}
+
+fn args(plan: &Plan) -> &[String] {
+    &plan.deployments[0].container.args
+}
+
+#[test]
+fn versions_have_their_features() {
+    use Feature::{AuthenticatedCache, MountProxy, ShardPeers};
+    #[track_caller]
+    fn check(tag: &str, expected: &[Feature]) {
+        let found = [MountProxy, AuthenticatedCache, ShardPeers];
+        let found: Vec<_> = found.into_iter().filter(|&feature| KcpVersion::of_tag(tag).has(feature)).collect();
+        assert_eq!(found, expected, "{tag}");
+    }
+    check("v0.29.1", &[]);
+    check("v0.29.2", &[AuthenticatedCache]);
+    check("v0.30.1", &[]);
+    check("0.30.2", &[AuthenticatedCache]);
+    check("v0.31.5", &[AuthenticatedCache]);
+    check("v0.31.6", &[MountProxy, AuthenticatedCache]);
+    check("v0.32.2", &[AuthenticatedCache]);
+    check("v0.32.3@sha256:abc", &[MountProxy, AuthenticatedCache]);
+    check("v0.33", &[MountProxy, AuthenticatedCache]);
+    check("v0.33.0-rc.1", &[]);
+    check("v0.34.0-rc.1", &[ShardPeers]);
+    check("v0.34.0", &[MountProxy, AuthenticatedCache, ShardPeers]);
+    check("main", &[MountProxy, AuthenticatedCache, ShardPeers]);
+}
+
+#[test]
+fn marks_of_long_names_are_cut_and_hashed() {
+    assert_eq!(setup_mark(Kind::RootShard, "main"), "rootshard.main");
+    let (one, other) = (setup_mark(Kind::Shard, &"a".repeat(70)), setup_mark(Kind::Shard, &"a".repeat(71)));
+    assert!(one.len() <= 63 && other.len() <= 63 && one != other, "{one} {other}");
+}
+
+#[test]
+fn a_root_shard_has_the_pki_of_upstream() {
+    let plan = plan(&[root(json!({}))], Kind::RootShard, "main");
+    let names: Vec<&str> = plan.certificates.iter().map(|certificate| certificate.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "main-ca",
+            "main-server-ca",
+            "main-requestheader-client-ca",
+            "main-client-ca",
+            "main-service-account-ca",
+            "main-server",
+            "main-service-account",
+            "main-virtual-workspaces",
+            "main-logical-cluster-admin",
+            "main-external-logical-cluster-admin",
+            "main-client",
+            "main-kcp-operator",
+            "main-proxy-server",
+            "main-proxy-kubeconfig",
+            "main-proxy-requestheader",
+        ]
+    );
+    let server = certificate(&plan, "main-server");
+    assert_eq!(server.dns_names, ["kcp.example.com", "main-kcp.kcp-system.svc.cluster.local"]);
+    assert_eq!(server.usages, ["server auth", "key encipherment", "digital signature"]);
+    assert_eq!((server.duration.as_str(), server.renew_before.as_str()), ("8760h0m0s", "168h0m0s"));
+    let operator = certificate(&plan, "main-kcp-operator");
+    assert_eq!(operator.common_name, "system:kcp-operator");
+    assert_eq!(operator.subject.organizations, ["system:kcp:admin"]);
+    assert_eq!(operator.issuer.name, "main-client-ca");
+}
+
+#[test]
+fn d18_keys_of_cas_and_service_accounts_do_not_rotate_unless_a_template_says_so() {
+    let template =
+        json!({"certificateTemplates": {"service-account": {"spec": {"privateKey": {"rotationPolicy": "Always"}}}}});
+    let policies = |root: Value| -> Vec<(String, String)> {
+        let plan = plan(&[root], Kind::RootShard, "main");
+        let set = plan.certificates.into_iter().filter(|found| !found.private_key.rotation_policy.is_empty());
+        set.map(|found| (found.name, found.private_key.rotation_policy)).collect()
+    };
+    let by_default = policies(root(json!({})));
+    assert_eq!(by_default.len(), 6, "{by_default:?}");
+    assert!(
+        by_default
+            .iter()
+            .all(|(name, policy)| policy == "Never" && (name.ends_with("-ca") || name == "main-service-account"))
+    );
+    assert!(policies(root(template)).contains(&("main-service-account".to_owned(), "Always".to_owned())));
+}
+
+#[test]
+fn a_template_adds_names_in_order_and_replaces_them_with_an_issuer_of_its_own() {
+    let names = |spec: Value| {
+        let plan = plan(&[root(json!({"certificateTemplates": {"server": {"spec": spec}}}))], Kind::RootShard, "main");
+        certificate(&plan, "main-server").dns_names.clone()
+    };
+    let own = ["kcp.example.com", "main-kcp.kcp-system.svc.cluster.local"];
+    assert_eq!(names(json!({"dnsNames": ["a.example.com"]})), ["a.example.com", own[0], own[1]]);
+    assert_eq!(names(json!({"dnsNames": ["b", "a"], "issuerRef": {"name": "public"}})), ["b", "a"]);
+    assert_eq!(names(json!({"issuerRef": {"name": "public"}})), own);
+}
+
+#[test]
+fn d19_the_certificate_of_a_proxy_has_the_domain_of_the_root_shard_each_name_once_and_no_port() {
+    let documents = [root(json!({"clusterDomain": "a.b"})), proxy(json!({"externalHostname": "kcp.example.com:8443"}))];
+    let plan = plan(&documents, Kind::FrontProxy, "public");
+    let own = "public-front-proxy";
+    let expected = [
+        own.to_owned(),
+        format!("{own}.kcp-system"),
+        format!("{own}.kcp-system.svc.a.b"),
+        "kcp.example.com".to_owned(),
+    ];
+    assert_eq!(certificate(&plan, "main-public-server").dns_names, expected);
+    assert_eq!(plan.services[0].ports, [("https", 8443, 6443)]);
+}
+
+#[test]
+fn d02_groups_are_one_list_without_quotes_and_an_empty_list_is_no_flag() {
+    let flags = |auth: Value| -> Vec<String> {
+        let plan = plan(&[root(json!({})), proxy(json!({"auth": auth}))], Kind::FrontProxy, "public");
+        args(&plan).iter().filter(|arg| arg.starts_with("--authentication-")).cloned().collect()
+    };
+    assert_eq!(
+        flags(json!({"dropGroups": ["a", "b"], "passOnGroups": ["c"]})),
+        ["--authentication-drop-groups=a,b", "--authentication-pass-on-groups=c"]
+    );
+    assert_eq!(flags(json!({"dropGroups": [""]})), ["--authentication-drop-groups="]);
+    assert_eq!(flags(json!({"dropGroups": []})), Vec::<String>::new());
+}
+
+#[test]
+fn d01_and_d03_the_flag_of_truncated_events_and_the_key_of_an_oidc_ca_are_right() {
+    let more = json!({
+        "audit": {"webhook": {"truncateMaxEventSize": 5}},
+        "auth": {"oidc": {"issuerURL": "https://a", "clientID": "b", "caFileRef": {"name": "c"}}},
+    });
+    let plan = plan(&[root(more)], Kind::RootShard, "main");
+    assert!(args(&plan).contains(&"--audit-webhook-truncate-max-event-size=5".to_owned()));
+    assert!(args(&plan).contains(&"--oidc-ca-file=/etc/kcp/tls/oidc/ca.crt".to_owned()));
+}
+
+#[test]
+fn d04_and_d05_an_existing_root_ca_is_mounted_from_its_own_secret() {
+    let certificates = json!({"caSecretRef": {"name": "company"}});
+    let cache = resource("CacheServer", "cache", json!({"certificates": certificates}));
+    let documents = [cache, root(json!({"certificates": certificates, "cache": {"ref": {"name": "cache"}}}))];
+    let root = plan(&documents, Kind::RootShard, "main");
+    assert_eq!(root.issuers[0].secret, "company");
+    assert!(root.certificates.iter().all(|certificate| certificate.name != "main-ca"));
+    let secret = |plan: &Plan, volume: &str| {
+        let volumes = &plan.deployments[0].volumes;
+        let found = volumes.iter().find(|found| found.name == volume).expect("a volume");
+        found.source.clone()
+    };
+    assert_eq!(secret(&root, "kcp-ca"), VolumeSource::Certificate("company".to_owned()));
+    assert_eq!(secret(&root, "cache-server-ca"), VolumeSource::Certificate("company".to_owned()));
+    let cache = plan(&documents, Kind::CacheServer, "cache");
+    assert_eq!(secret(&cache, "client-ca"), VolumeSource::Certificate("company".to_owned()));
+}
+
+#[test]
+fn d06_a_resource_without_a_root_shard_is_a_problem_and_the_others_have_plans() {
+    let empty = resource("Shard", "lost", json!({"rootShard": {}, "etcd": {"endpoints": []}}));
+    let (plans, problems) = resources(&[root(json!({})), empty, shard("eu", json!({}))]).plans(&Known::default());
+    assert_eq!(plans.len(), 2);
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].message, "Shard kcp-system/lost names no RootShard");
+    assert_eq!(problems[0].field, "spec.rootShard.ref.name");
+}
+
+#[test]
+fn d07_resources_do_not_leak() {
+    let documents = [root(json!({"resources": {"limits": {"cpu": "9"}}})), shard("eu", json!({}))];
+    let cpu =
+        |kind, name| plan(&documents, kind, name).deployments[0].container.resources.clone().unwrap()["limits"].clone();
+    assert_eq!(cpu(Kind::RootShard, "main"), json!({"memory": "2Gi", "cpu": "9"}));
+    assert_eq!(cpu(Kind::Shard, "eu"), json!({"memory": "2Gi", "cpu": "2"}));
+}
+
+#[test]
+fn d10_pull_secrets_of_image_and_template_are_united() {
+    let more = json!({
+        "image": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]},
+        "deploymentTemplate": {"spec": {"template": {"spec": {"imagePullSecrets": [{"name": "b"}, {"name": "c"}]}}}},
+    });
+    assert_eq!(plan(&[root(more)], Kind::RootShard, "main").deployments[0].pull_secrets, ["a", "b", "c"]);
+}
+
+#[test]
+fn d17_no_pod_mounts_the_key_of_a_ca() {
+    let server = resource(
+        "VirtualWorkspace",
+        "vw",
+        json!({"target": {"shardRef": {"name": "eu"}},
+        "external": {"hostname": "vw.example.com", "port": 443}}),
+    );
+    let accounts = json!({"auth": {"serviceAccount": {"enabled": true}}});
+    let documents = [root(accounts.clone()), shard("eu", accounts.clone()), proxy(accounts), server];
+    let (plans, problems) = resources(&documents).plans(&Known::default());
+    assert_eq!(problems, []);
+    let deployments = plans.iter().flat_map(|plan| &plan.deployments);
+    let mut seen = 0;
+    for (deployment, volume) in deployments.flat_map(|found| found.volumes.iter().map(move |volume| (found, volume))) {
+        if let VolumeSource::Secret(secret, _) = &volume.source {
+            let own =
+                format!("{}-service-account", deployment.name.trim_end_matches("-shard-kcp").trim_end_matches("-kcp"));
+            assert!(!secret.ends_with("-ca") || secret.contains("merged"), "{}: {secret}", deployment.name);
+            assert!(!secret.ends_with("-service-account") || *secret == own, "{}: {secret}", deployment.name);
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} Secrets");
+}
+
+#[test]
+fn d20_the_external_name_of_virtual_workspaces_is_in_their_certificate() {
+    let server = resource(
+        "VirtualWorkspace",
+        "vw",
+        json!({"target": {"rootShardRef": {"name": "main"}},
+        "external": {"hostname": "vw.example.com", "port": 443}}),
+    );
+    let plan = plan(&[root(json!({})), server], Kind::VirtualWorkspace, "vw");
+    let expected = ["localhost", "vw-virtual-workspace.kcp-system.svc.cluster.local", "vw.example.com"];
+    assert_eq!(certificate(&plan, "vw-server").dns_names, expected);
+}
+
+#[test]
+fn d21_the_bundle_of_a_shard_begins_with_the_server_ca() {
+    let plan =
+        plan(&[root(json!({})), shard("eu", json!({"caBundleSecretRef": {"name": "company"}}))], Kind::Shard, "eu");
+    let bundle = plan.secrets.iter().find(|secret| secret.name == "eu-merged-ca-bundle").expect("the bundle");
+    assert_eq!(bundle.content, Content::Bundle(vec![Trust::whole("main-server-ca"), Trust::whole("company")]));
+}
+
+#[test]
+fn d23_a_missing_reference_is_named() {
+    let (_, problems) = resources(&[root(json!({"cache": {"ref": {"name": "gone"}}}))]).plans(&Known::default());
+    let expected = "CacheServer kcp-system/gone, which RootShard kcp-system/main names, does not exist";
+    assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn d30_the_kubeconfig_of_a_proxy_trusts_the_bundle_of_its_owner() {
+    let text = |more: Value| {
+        let plan = plan(&[root(json!({})), proxy(more)], Kind::FrontProxy, "public");
+        let found =
+            plan.secrets.iter().find(|secret| secret.name == "main-public-dynamic-kubeconfig").expect("a Secret");
+        let Content::Files(file) = &found.content else { panic!("names files") };
+        file.to_text()
+    };
+    assert!(
+        text(json!({"caBundleSecretRef": {"name": "a"}}))
+            .contains("certificate-authority: /etc/kcp/tls/ca/ca-bundle/tls.crt\n")
+    );
+    assert!(text(json!({})).contains("certificate-authority: /etc/kcp/tls/ca/tls.crt\n"));
+    assert!(!text(json!({})).contains("apiVersion"));
+}
+
+#[test]
+fn d32_where_the_root_ca_is_not_self_signed_only_sub_cas_are_trusted() {
+    let documents = [root(json!({})), shard("eu", json!({})), proxy(json!({}))];
+    let known = Known { chained: [Key::new(NAMESPACE, "main")].into() };
+    let (plans, _) = resources(&documents).plans(&known);
+    let volumes = |kind, volume: &str| {
+        let plan = plans.iter().find(|plan| plan.kind == kind).expect("a plan");
+        plan.deployments[0].volumes.iter().find(|found| found.name == volume).expect("a volume").source.clone()
+    };
+    let trust = |ca: &str| VolumeSource::Secret(format!("main-{ca}-ca-trust"), vec!["tls.crt"]);
+    for kind in [Kind::RootShard, Kind::Shard] {
+        assert_eq!(volumes(kind, "client-ca"), trust("client"));
+        assert_eq!(volumes(kind, "requestheader-client-ca"), trust("requestheader-client"));
+    }
+    let proxy = plans.iter().find(|plan| plan.kind == Kind::FrontProxy).expect("a plan");
+    assert_eq!(volumes(Kind::FrontProxy, "main-requestheader-client-ca-trust"), trust("requestheader-client"));
+    let bundle = proxy.secrets.iter().find(|secret| secret.name == "public-merged-client-ca").expect("a bundle");
+    let first = Trust { secret: "main-client-ca".to_owned(), only_first: true };
+    assert_eq!(bundle.content, Content::Bundle(vec![first]));
+}
+
+#[test]
+fn a_deployment_waits_for_every_certificate_and_then_for_every_mounted_key() {
+    let volumes = json!([
+        {"name": "a", "secret": {"secretName": "needed"}},
+        {"name": "b", "secret": {"secretName": "spare", "optional": true}},
+    ]);
+    let plan = plan(&[root(json!({"extraVolumes": volumes}))], Kind::RootShard, "main");
+    let gates = &plan.deployments[0].gates;
+    assert_eq!(gates.iter().filter(|gate| matches!(gate, Gate::Certificate(_))).count(), plan.certificates.len());
+    let secret = |name: &str, keys: &[&str]| {
+        Gate::Key(Mounted {
+            kind: "Secret",
+            name: name.to_owned(),
+            keys: keys.iter().map(|&key| key.to_owned()).collect(),
+        })
+    };
+    assert!(gates.contains(&secret("main-server", &["tls.crt", "tls.key"])), "{gates:?}");
+    assert!(gates.contains(&secret("main-client-ca", &["tls.crt"])), "{gates:?}");
+    assert!(gates.contains(&secret("needed", &[])), "{gates:?}");
+    assert!(!gates.contains(&secret("spare", &[])), "{gates:?}");
+}
+
+#[test]
+fn proxies_know_their_peers_from_0_34_on() {
+    let documents = |tag: &str| {
+        let image = json!({"image": {"tag": tag}});
+        [
+            root(json!({})),
+            shard("eu", json!({"kcpVirtualWorkspace": {"name": "vw"}})),
+            shard("us", json!({})),
+            proxy(image),
+            resource(
+                "VirtualWorkspace",
+                "vw",
+                json!({"target": {"shardRef": {"name": "eu"}},
+                "external": {"hostname": "vw.example.com", "port": 443}}),
+            ),
+        ]
+    };
+    let peers = |tag: &str| {
+        let plan = plan(&documents(tag), Kind::FrontProxy, "public");
+        plan.secrets.into_iter().find(|secret| secret.name == "main-public-peers-kubeconfig")
+    };
+    assert_eq!(peers("v0.33.1"), None);
+    let Some(Content::Files(file)) = peers("v0.34.0-rc.1").map(|secret| secret.content) else { panic!("peers") };
+    let expected = [
+        ("root", "https://main-kcp.kcp-system.svc.cluster.local:6443"),
+        ("eu", "https://vw.example.com:443"),
+        ("us", "https://us-shard-kcp.kcp-system.svc.cluster.local:6443"),
+    ];
+    assert_eq!(file.clusters, expected.map(|(name, url)| (name.to_owned(), url.to_owned())));
+}
+
+#[test]
+fn the_kubeconfig_of_a_shard_is_the_text_that_upstream_writes() {
+    let plan = plan(&[root(json!({})), shard("eu", json!({}))], Kind::Shard, "eu");
+    let Content::Files(file) = &plan.secrets[1].content else { panic!("names files") };
+    assert_eq!(plan.secrets[1].name, "eu-logical-cluster-admin-kubeconfig");
+    let expected = "\
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: /etc/kcp/tls/ca/server/tls.crt
+    server: https://eu-shard-kcp.kcp-system.svc.cluster.local:6443
+  name: logical-cluster:admin
+contexts:
+- context:
+    cluster: logical-cluster:admin
+    user: logical-cluster-admin
+  name: logical-cluster
+current-context: logical-cluster
+kind: Config
+users:
+- name: logical-cluster-admin
+  user:
+    client-certificate: /etc/kcp/tls/logical-cluster-admin/tls.crt
+    client-key: /etc/kcp/tls/logical-cluster-admin/tls.key
+";
+    assert_eq!(file.to_text(), expected);
+}
+
+#[test]
+fn a_number_of_pods_that_git_does_not_say_is_nobodys_after_creation() {
+    let replicas = |more: Value| plan(&[root(more)], Kind::RootShard, "main").deployments[0].replicas;
+    assert_eq!(replicas(json!({})), Replicas::OnCreation(2));
+    assert_eq!(replicas(json!({"replicas": 0})), Replicas::Fixed(0));
+}
+
+/// The problems of this severity, each with its field.
+fn found(documents: &[Value], severity: Severity) -> Vec<String> {
+    let resources = resources(documents);
+    let (plans, mut problems) = resources.plans(&Known::default());
+    problems.extend(rule::problems(&resources, &plans));
+    let problems = problems.into_iter().filter(|problem| problem.severity == severity);
+    problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+}
+
+fn wrong(documents: &[Value]) -> Vec<String> {
+    found(documents, Severity::Error)
+}
+
+#[test]
+fn what_is_possible_but_hardly_meant_is_a_warning() {
+    #[track_caller]
+    fn check(documents: &[Value], expected: &[&str]) {
+        assert_eq!(found(documents, Severity::Warning), expected);
+        assert_eq!(wrong(documents), Vec::<String>::new());
+    }
+    let alone = "spec.external.hostname: no FrontProxy serves `kcp.example.com`, to which users of RootShard \
+                 kcp-system/main are sent";
+    check(&[root(json!({})), proxy(json!({}))], &[]);
+    check(&[root(json!({}))], &[alone]);
+    let other = |hostname: &str| proxy(json!({"external": {"hostname": hostname, "port": 443}}));
+    check(&[root(json!({})), other("other.example.com")], &[alone]);
+    check(&[root(json!({})), other("kcp.example.com")], &[]);
+    check(&[root(json!({})), proxy(json!({"externalHostname": "kcp.example.com:8443"}))], &[]);
+
+    let accounts = json!({"auth": {"serviceAccount": {"enabled": true}}});
+    check(
+        &[root(accounts.clone()), shard("eu", accounts.clone()), proxy(json!({}))],
+        &["spec.auth: FrontProxy kcp-system/public refuses tokens of service accounts, and RootShard kcp-system/main \
+           accepts them"],
+    );
+    check(&[root(accounts.clone()), shard("eu", accounts.clone()), proxy(accounts)], &[]);
+
+    let template = json!({"certificateTemplates": {"server": {}, "sever": {}}});
+    let unknown = |kind: &str| {
+        format!("spec.certificateTemplates: a {kind} has no certificate `sever`, so this template has no effect")
+    };
+    check(&[root(template.clone()), proxy(template)], &[&unknown("RootShard"), &unknown("FrontProxy")]);
+
+    let kubeconfig = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+        "secretRef": {"name": "out"}, "groups": ["mine", "system:kcp:admin"]});
+    check(
+        &[root(json!({})), proxy(json!({})), resource("Kubeconfig", "admin", kubeconfig)],
+        &["spec.groups: the group `system:kcp:admin` has rights in every workspace"],
+    );
+}
+
+#[test]
+fn files_of_path_mappings_must_be_in_the_container() {
+    let mapping = |ca: &str, key: &str| {
+        json!({"additionalPathMappings": [{"path": "/a/", "backend": "https://a", "backend_server_ca": ca,
+            "proxy_client_cert": "/etc/kcp-front-proxy/requestheader-client/tls.crt", "proxy_client_key": key}]})
+    };
+    let key = "/etc/kcp-front-proxy/requestheader-client/tls.key";
+    let documents = |ca: &str, key: &str| [root(json!({})), proxy(mapping(ca, key))];
+    // Upstream's samples name another folder of the root CA.
+    let good = documents("/etc/kcp/tls/ca/tls.crt", key);
+    assert_eq!((wrong(&good), found(&good, Severity::Warning)), (Vec::new(), Vec::new()));
+    let mounted = |file: &str| {
+        format!("spec.additionalPathMappings: the path mapping `/a/` needs the file `{file}`, and no volume has it")
+    };
+    assert_eq!(wrong(&documents("/etc/kcp/tls/ca/tls.crt", "/absent/tls.key")), [mounted("/absent/tls.key")]);
+    assert_eq!(found(&documents("/etc/ssl/certs/ca.pem", key), Severity::Warning), [mounted("/etc/ssl/certs/ca.pem")]);
+}
+
+#[test]
+fn rules_that_the_schemas_cannot_say_are_checked() {
+    #[track_caller]
+    fn check(documents: &[Value], expected: &str) {
+        assert_eq!(wrong(documents), [expected]);
+    }
+    assert_eq!(wrong(&[root(json!({})), shard("eu", json!({})), proxy(json!({}))]), Vec::<String>::new());
+    check(&[root(json!({"certificates": {}}))], "spec.certificates: the root CA has no origin");
+    let both = json!({"certificates": {"issuerRef": {"name": "a"}, "caSecretRef": {"name": "b"}}});
+    check(&[root(both)], "spec.certificates: the root CA has two origins");
+    check(&[root(json!({"replicas": -1}))], "spec.replicas: -1 is not a number of pods");
+    check(&[root(json!({"etcd": {"endpoints": []}}))], "spec.etcd.endpoints: no endpoint of etcd is listed");
+    let port = json!({"external": {"hostname": "a", "port": 0}});
+    check(&[root(port)], "spec.external.port: 0 is not a port");
+    let service = json!({"serviceTemplate": {"spec": {"type": "ExternalName"}}});
+    check(
+        &[root(service)],
+        "spec.serviceTemplate.spec.type: `ExternalName` is not a type of Service that selects pods",
+    );
+    let webhook = json!({"auth": {"webhook": {"configSecretName": "a", "cacheAuthenticationTTL": "soon"}}});
+    check(&[root(webhook)], "spec.auth.webhook: invalid duration");
+    check(
+        &[root(json!({})), shard("root", json!({}))],
+        "metadata.name: a Shard must not be named `root`: that is the root shard's name in kcp",
+    );
+    let mount = json!({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]});
+    check(&[root(mount)], "spec.extraVolumeMounts: container `kcp` mounts the volume `a`, which does not exist");
+    let renewed = json!({"certificateTemplates": {"server": {"spec": {"duration": "1h", "renewBefore": "2h"}}}});
+    check(
+        &[root(renewed)],
+        "spec.certificateTemplates: Certificate `main-server` would be renewed before it is issued",
+    );
+}
+
+#[test]
+fn rules_of_kubeconfigs_are_checked() {
+    let kubeconfig = |more: Value| {
+        let mut spec = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+            "secretRef": {"name": "out"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        wrong(&[root(json!({})), resource("Kubeconfig", "admin", spec)])
+    };
+    let two = json!({"target": {"rootShardRef": {"name": "main"}, "shardRef": {"name": "eu"}}});
+    let roles = |roles: Value| json!({"authorization": {"clusterRoleBindings": {"clusterRoles": roles}}});
+    assert_eq!(kubeconfig(json!({})), Vec::<String>::new());
+    assert_eq!(kubeconfig(two), ["spec.target: a Kubeconfig has one target, and this one has 2"]);
+    assert_eq!(kubeconfig(json!({"target": {}})), ["spec.target: Kubeconfig kcp-system/admin has no target"]);
+    assert_eq!(kubeconfig(json!({"validity": "5m"})), ["spec.validity: a certificate must be valid for at least 1h"]);
+    assert_eq!(
+        kubeconfig(json!({"username": "kcp-front-proxy"})),
+        ["spec.username: the user `kcp-front-proxy` is reserved for parts of kcp"]
+    );
+    let field = "spec.authorization.clusterRoleBindings.clusterRoles";
+    assert_eq!(kubeconfig(roles(json!(["a", "a"]))), [format!("{field}: a ClusterRole is listed twice")]);
+    assert_eq!(kubeconfig(roles(json!([""]))), [format!("{field}: a ClusterRole has no name")]);
+}
+
+#[test]
+fn d28_resources_that_would_write_one_object_are_named() {
+    let same = shard("main", json!({}));
+    let expected =
+        "metadata.name: Shard kcp-system/main and RootShard kcp-system/main would both write Certificate `main-server`";
+    assert_eq!(wrong(&[root(json!({})), same]), [expected]);
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"rootShardRef": {"name": "main"}},
+        "username": "a", "validity": "2h", "secretRef": {"name": "main-server"}}),
+    );
+    let expected = "spec.secretRef.name: Kubeconfig kcp-system/admin and RootShard kcp-system/main would both write \
+                    Secret `main-server`";
+    assert_eq!(wrong(&[root(json!({})), kubeconfig]), [expected]);
+}
+
+#[test]
+fn d11_names_may_be_as_long_as_their_objects_allow() {
+    let names = |name: &str| wrong(&[root(json!({})), shard(name, json!({}))]).len();
+    assert_eq!(names(&"a".repeat(27)), 0);
+    assert_eq!(names(&"a".repeat(28)), 1);
+    assert_eq!(names("with.dot"), 1);
+    assert_eq!(names("0digit"), 1);
+}
+
+#[test]
+fn durations_are_written_as_upstream_writes_them() {
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"rootShardRef": {"name": "main"}},
+        "username": "a", "groups": ["z", "b"], "validity": "8766h", "secretRef": {"name": "out"}}),
+    );
+    let plan = plan(&[root(json!({})), kubeconfig], Kind::Kubeconfig, "admin");
+    let found = certificate(&plan, "kubeconfig-cert-admin");
+    assert_eq!((found.duration.as_str(), found.renew_before.as_str()), ("8766h0m0s", ""));
+    assert_eq!(found.subject.organizations, ["b", "kubeconfig:admin", "z"]);
+}
+
+#[test]
+fn a_kubeconfig_leads_to_its_workspace_and_trusts_the_bundle_of_its_target() {
+    let kubeconfig = resource(
+        "Kubeconfig",
+        "admin",
+        json!({"target": {"shardRef": {"name": "eu"}},
+        "username": "a", "validity": "2h", "secretRef": {"name": "out"}, "targetWorkspace": "root:a"}),
+    );
+    let documents = [root(json!({})), shard("eu", json!({"caBundleSecretRef": {"name": "company"}})), kubeconfig];
+    let plan = plan(&documents, Kind::Kubeconfig, "admin");
+    let Content::Credentials(found) = &plan.secrets[0].content else { panic!("credentials") };
+    let url = "https://eu-shard-kcp.kcp-system.svc.cluster.local:6443";
+    let text = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    assert_eq!(found.clusters, text(&[("base", url), ("default", &format!("{url}/clusters/root:a"))]));
+    assert_eq!(found.contexts, text(&[("default", "default"), ("base", "base"), ("shard-base", "base")]));
+    assert_eq!(found.trusts, [Trust::whole("main-server-ca"), Trust::whole("company")]);
+}
+
+#[test]
+fn a_cache_in_its_pod_exists_once_and_one_with_an_etcd_as_often_as_git_says() {
+    let replicas = |more: Value| {
+        let mut spec = json!({"certificates": {"issuerRef": {"name": "selfsigned"}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        plan(&[resource("CacheServer", "cache", spec)], Kind::CacheServer, "cache").deployments[0].replicas
+    };
+    let etcd = json!({"endpoints": ["https://etcd:2379"]});
+    assert_eq!(replicas(json!({})), Replicas::AtMost(1));
+    assert_eq!(replicas(json!({"etcd": etcd})), Replicas::Fixed(2));
+    assert_eq!(replicas(json!({"etcd": etcd, "replicas": 3})), Replicas::Fixed(3));
+}
+
+#[test]
+fn a_certificate_has_the_labels_of_its_kubeconfig_but_not_who_owns_that() {
+    let spec = json!({"target": {"rootShardRef": {"name": "main"}}, "username": "a", "validity": "2h",
+        "secretRef": {"name": "out"}});
+    let mut kubeconfig = resource("Kubeconfig", "admin", spec);
+    kubeconfig["metadata"]["labels"] = json!({"team": "a", "tidegate.dev/source": "kcp-system.landscape"});
+    let plan = plan(&[root(json!({})), kubeconfig], Kind::Kubeconfig, "admin");
+    let labels: Vec<&str> = certificate(&plan, "kubeconfig-cert-admin").labels.keys().map(String::as_str).collect();
+    assert_eq!(labels, ["team"]);
+}

@@ -1,0 +1,94 @@
+//! The versions of kcp, and what each of them understands, as data.
+
+use semver::Version;
+
+use super::name;
+use crate::api::setup::Image;
+
+/// The tag of images that name none. A release of Tidegate changes it on purpose only.
+pub const DEFAULT_TAG: &str = "v0.32.3";
+/// The repository of images that name none.
+const DEFAULT_REPOSITORY: &str = "ghcr.io/kcp-dev/kcp";
+
+/// The version of kcp in an image; `None` for a tag that is no version, which counts as the newest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KcpVersion(Option<Version>);
+
+/// What only some versions of kcp understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Workspaces that are mounted from other shards.
+    MountProxy,
+    /// A cache that authenticates its clients.
+    AuthenticatedCache,
+    /// Proxies that read the workspaces of all shards.
+    ShardPeers,
+}
+
+/// Versions from one on: of its minor version only, or all later ones.
+struct Range {
+    from: (u64, u64, u64),
+    is_minor_only: bool,
+    /// Whether pre-releases count, those of `from` included.
+    has_previews: bool,
+}
+
+const fn minor(minor: u64, patch: u64) -> Range {
+    Range { from: (0, minor, patch), is_minor_only: true, has_previews: false }
+}
+
+const fn since(minor: u64, patch: u64) -> Range {
+    Range { from: (0, minor, patch), is_minor_only: false, has_previews: false }
+}
+
+/// The versions with a feature. As upstream, a pre-release has none of the first two.
+fn ranges(feature: Feature) -> &'static [Range] {
+    match feature {
+        Feature::MountProxy => const { &[minor(31, 6), since(32, 3)] },
+        Feature::AuthenticatedCache => const { &[minor(29, 2), minor(30, 2), since(31, 0)] },
+        Feature::ShardPeers => const { &[Range { from: (0, 34, 0), is_minor_only: false, has_previews: true }] },
+    }
+}
+
+// === impl KcpVersion ===
+
+impl KcpVersion {
+    /// The version that a tag names: an optional `v`, one to three numbers, a pre-release, and a digest.
+    pub fn of_tag(tag: &str) -> KcpVersion {
+        let text = tag.split_once('@').map_or(tag, |(tag, _)| tag);
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let at = text.find(['-', '+']).unwrap_or(text.len());
+        let (numbers, rest) = text.split_at(at);
+        let missing = 3_usize.saturating_sub(numbers.split('.').count());
+        KcpVersion(Version::parse(&format!("{numbers}{}{rest}", ".0".repeat(missing))).ok())
+    }
+
+    /// The version of an image.
+    pub fn of_image(image: Option<&Image>) -> KcpVersion {
+        KcpVersion::of_tag(tag(image))
+    }
+
+    /// Whether this version understands a feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        let Some(version) = &self.0 else { return true };
+        ranges(feature).iter().any(|range| range.contains(version))
+    }
+}
+
+impl Range {
+    fn contains(&self, version: &Version) -> bool {
+        let found = (version.major, version.minor, version.patch);
+        let is_in = self.from <= found && (!self.is_minor_only || (found.0, found.1) == (self.from.0, self.from.1));
+        is_in && (version.pre.is_empty() || self.has_previews)
+    }
+}
+
+/// The name of an image.
+pub(super) fn image(image: Option<&Image>) -> String {
+    let repository = image.map_or("", |image| image.repository.as_str());
+    format!("{}:{}", name::or(repository, DEFAULT_REPOSITORY), tag(image))
+}
+
+fn tag(image: Option<&Image>) -> &str {
+    name::or(image.map_or("", |image| image.tag.as_str()), DEFAULT_TAG)
+}
