@@ -111,7 +111,7 @@ pub(super) fn find(node: &Node) -> Found {
     }
     let (api_version, kind) = match (node.get("apiVersion"), node.get("kind")) {
         (None, None) => return Found::Untyped,
-        (None, Some(kind)) => return Found::HalfTyped("apiVersion", suggested(kind, |group, text| group.has(text))),
+        (None, Some(kind)) => return Found::HalfTyped("apiVersion", suggested(kind, Group::has)),
         (Some(version), None) => {
             let is_of = |group: &Group, text: &str| text.split('/').next() == Some(group.name);
             return Found::HalfTyped("kind", suggested(version, is_of));

@@ -562,7 +562,7 @@ impl<'a> Work<'a> {
         problems.extend(setup::problems(&resources, &plans));
         for Problem { severity, kind, key, field, message, hint, missing } in problems {
             let id = (Kind::Setup(kind), key);
-            let missing = missing.map(|(kind, key)| (Kind::Setup(kind), key));
+            let missing = missing.map(|missing| (Kind::Setup(missing.0), missing.1));
             let (code, hint) = match missing {
                 // What is wrong with it was reported, or it is none of this source's.
                 Some(missing) if self.declared.contains_key(&missing) || self.is_elsewhere(missing.0) => continue,

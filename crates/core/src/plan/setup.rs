@@ -123,7 +123,7 @@ pub struct Problem {
     /// What to do next.
     pub hint: String,
     /// The resource that does not exist, if that is the problem.
-    pub missing: Option<(Kind, Key)>,
+    pub missing: Option<Box<(Kind, Key)>>,
 }
 
 // === impl Resources ===
@@ -257,7 +257,7 @@ fn missing(kind: Kind, key: &Key, field: &'static str, what: Kind, wanted: &Key)
         field,
         message: format!("{what} {namespace}/{name}, which {kind} {key} names, does not exist"),
         hint: format!("declare {what} `{name}` in namespace `{namespace}`, or correct the name"),
-        missing: Some((what, wanted.clone())),
+        missing: Some(Box::new((what, wanted.clone()))),
     }
 }
 

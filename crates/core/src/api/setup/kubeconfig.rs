@@ -1,5 +1,7 @@
 //! Kubeconfig: credentials for a kcp landscape, and their permissions.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! RootShard: the first shard of a kcp landscape, with its PKI.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use k8s_openapi::api::core::v1::{ResourceRequirements, Volume, VolumeMount};
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -1,5 +1,7 @@
 //! Shard: one more part of the workspaces of a kcp landscape.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use k8s_openapi::api::core::v1::{ResourceRequirements, Volume, VolumeMount};
 use kube::CustomResource;
 use schemars::JsonSchema;
