@@ -92,8 +92,8 @@ impl Cache {
     }
 }
 
-/// A digest of the schemas of the kinds that are stored. Those of kcp landscapes are large and their definitions are few,
-/// so they are checked again.
+/// A digest of the schemas of the kinds that are stored. Those of kcp landscapes are large and their definitions are
+/// few, so they are checked again.
 static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     let crds = Kind::RECONCILED.into_iter().map(Kind::crd);

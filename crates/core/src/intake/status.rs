@@ -587,8 +587,8 @@ fn set_kcp_landscapes(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generati
             let hint = found.hint.as_deref().unwrap_or_default();
             let place = found.place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
             let message = format!("{place}{}; {hint}", found.message);
-            let (reason, now) = ("NotReconciled", Time(now));
-            conditions::set(conditions, KCP_LANDSCAPES, Status::False, reason, &message, generation, &now);
+            let now = Time(now);
+            conditions::set(conditions, KCP_LANDSCAPES, Status::False, "NotReconciled", &message, generation, &now);
         }
         None => {
             conditions::remove(conditions, KCP_LANDSCAPES);
