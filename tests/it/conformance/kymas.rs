@@ -192,7 +192,8 @@ async fn e04_e05_a_kyma_waits_for_its_module_until_the_access_secret_is_gone() {
     for (name, skr) in stage::KYMAS.iter().zip(&stage.skrs) {
         let held = stage.until("the Kyma waits", &stage.kcp, "Kyma", "kcp-system", name, waits).await;
         let finalizers = held["metadata"]["finalizers"].to_string();
-        assert_eq!(finalizers.contains("foregroundDeletion"), *name == "two", "{finalizers}");
+        // The garbage collector takes its own finalizer away at any time.
+        assert!(finalizers.contains("operator.kyma-project.io/Kyma"), "{finalizers}");
         let manifest = land::name_of(name, "cache");
         stage
             .until(
