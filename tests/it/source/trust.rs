@@ -51,7 +51,7 @@ impl Hand {
     }
 
     fn sign_last(&self, repository: &Repository) -> String {
-        sign_last(repository.path(), &self.key)
+        sign_last(repository.path(), &self.key, None)
     }
 }
 
