@@ -284,8 +284,8 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Entries of managed fields in an order that does not depend on their times: two writes may be in one second on one side
-/// and in two on the other. The test `entries_come_by_operation_then_time_then_manager` shows the whole order.
+/// Entries of managed fields in an order that does not depend on their times: two writes may be in one second on one
+/// side and in two on the other. The test `entries_come_by_operation_then_time_then_manager` shows the whole order.
 fn in_order_of_owners(entries: &[Value]) -> Value {
     let mut entries: Vec<Value> = entries.iter().map(sorted).collect();
     entries.sort_by_cached_key(|entry| {
