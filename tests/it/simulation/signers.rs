@@ -44,7 +44,7 @@ impl Signers {
 
     /// The data of the Secret as they are now.
     pub(super) fn data(&self) -> Value {
-        let former = self.rotating.then(|| line(self.key - 1)).unwrap_or_default();
+        let former = if self.rotating { line(self.key - 1) } else { String::new() };
         json!({"allowed_signers": STANDARD.encode(format!("{former}{}", line(self.key)))})
     }
 
