@@ -348,8 +348,7 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // Mandatory modules take no part in the state of the Kyma. A broken watch is told as well: what happens in the
-    // runtime would otherwise be noticed late, and nothing else says so.
+    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports changes.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
     let (standing, message) = besides.fold((standing, message), with_problem);

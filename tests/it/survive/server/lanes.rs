@@ -154,18 +154,25 @@ async fn sixty_servers_that_never_answer_leave_a_place_for_a_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_ends_eighty_fetches_of_a_server_that_never_answers() {
+async fn a_stop_ends_eighty_fetches_of_a_server_that_never_answers_within_a_second() {
     // Far longer than the test waits.
     let stage = stage(&["--shutdown-timeout=1h"]).await;
     let hole = Hole::open();
     hole.declare(&stage).await;
-    stage.start();
-    hole.is_asked().await;
-    stage.signal("TERM");
-    stage.ends().await;
-    // It takes milliseconds, or seconds while others use the machine. A fetch has an hour.
-    let took = stopped_after(&stage);
-    assert!(took < Duration::from_secs(15), "it took {took:?}");
+    let mut took = Vec::new();
+    // On a busy machine a process may get no CPU for a second, but not each time.
+    for _ in 0..3 {
+        hole.connections.store(0, Ordering::SeqCst);
+        stage.start();
+        hole.is_asked().await;
+        stage.signal("TERM");
+        stage.ends().await;
+        took.push(stopped_after(&stage));
+        if took.iter().any(|took| *took < Duration::from_secs(1)) {
+            return;
+        }
+    }
+    panic!("it took {took:?}");
 }
 
 /// How long the daemon took to stop, by its log.
