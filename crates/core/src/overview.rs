@@ -348,7 +348,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports changes.
+    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports
+    // changes.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
     let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
     let (standing, message) = besides.fold((standing, message), with_problem);

@@ -284,14 +284,19 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Entries of managed fields in an order that does not depend on their times: two writes may be in one second on one
-/// side and in two on the other. The test `entries_come_by_operation_then_time_then_manager` shows the whole order.
+/// Entries of managed fields in an order that does not depend on their times, and whether they came in the order of
+/// servers, by time: two writes may be in one second on one side and in two on the other.
 fn in_order_of_owners(entries: &[Value]) -> Value {
+    let by_time = |entry: &Value| {
+        ["operation", "time", "manager", "apiVersion", "subresource"]
+            .map(|field| entry[field].as_str().map(str::to_owned))
+    };
+    let is_ordered = entries.is_sorted_by_key(by_time);
     let mut entries: Vec<Value> = entries.iter().map(sorted).collect();
     entries.sort_by_cached_key(|entry| {
         ["operation", "manager", "subresource", "apiVersion"].map(|field| entry[field].to_string())
     });
-    json!(entries)
+    json!({"by time": is_ordered, "entries": entries})
 }
 
 /// A message without versions and uids, which are the only long numbers in it.
