@@ -179,14 +179,15 @@ impl Receivers {
             Err(error) => return Outcome::Malformed(error.to_string()),
         };
         let Delivered::Push(push) = delivered else { return Outcome::NoPush };
-        if id.is_some_and(|id| self.state.lock().is_known(secret, host, &id)) {
-            return Outcome::Duplicate;
-        }
         let sources = ctx.stores.sources();
         let outcome = decide::named(&push, secret, sources.iter().map(|source| &*source.object));
         if let Outcome::Accepted(named) = &outcome {
             let (now, at) = (Instant::now(), ambient::now());
             let mut state = self.state.lock();
+            // One that woke nothing may be sent again once the source is corrected.
+            if id.is_some_and(|id| state.is_known(secret, host, &id)) {
+                return Outcome::Duplicate;
+            }
             named.iter().for_each(|source| state.delivered(source, now, at));
             drop(state);
             self.wake.notify_one();
