@@ -132,8 +132,8 @@ impl Host {
         }
     }
 
-    /// The header with the id of a delivery. A retry has the same id. Hosts that are too old to send it repeat a delivery
-    /// at the price of a fetch.
+    /// The header with the id of a delivery. A retry has the same id. Hosts that are too old to send it repeat a
+    /// delivery at the price of a fetch.
     fn id_header(self) -> Option<&'static str> {
         match self {
             // Its id is in the body.

@@ -6,8 +6,8 @@ use std::fmt;
 ///
 /// Equal are: https, http, ssh and `user@host:path`; with and without user, `.git`, slashes at the end, and the default
 /// port of the scheme; percent-encoded or not; upper and lower case. Also equal are the URLs of one repository of Azure
-/// DevOps for https and ssh, on its present and its former host, and those of the hosts that GitHub, GitLab and Bitbucket
-/// have for ssh on port 443.
+/// DevOps for https and ssh, on its present and its former host, and those of the hosts that GitHub, GitLab and
+/// Bitbucket have for ssh on port 443.
 ///
 /// It serves to compare. Two repositories whose paths differ only in case are equal: a push to one of them then makes a
 /// source fetch the other one in vain.
