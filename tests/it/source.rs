@@ -1262,7 +1262,8 @@ impl Daemon {
         // A read from git may end a moment after the daemon's tasks.
         let open = eventually("the former daemon lets go of its state", SOON, async || {
             // The lock uses the machine's clock, not the simulated one.
-            git::State::open(state).inspect_err(|_| thread::yield_now()).map_err(|error| error.to_string())
+            let wait = |_: &git::Error| thread::park_timeout(Duration::from_millis(5));
+            git::State::open(state).inspect_err(wait).map_err(|error| error.to_string())
         })
         .await;
         let (recorder, writer) = events::recorder("test");
