@@ -2,6 +2,7 @@
 //!
 //! `demo` and `sim` come with the feature `lab`. A build without it is the product.
 
+mod completions;
 mod control_plane;
 mod crds;
 mod diff;
@@ -22,11 +23,12 @@ mod suspend;
 mod template;
 mod trust;
 mod validate;
+mod version;
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tidegate_agent::cli as agent;
 use tidegate_process::{Exit, say, tell};
 
@@ -41,6 +43,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Arguments),
+    Completions(completions::Arguments),
     Crds(crds::Arguments),
     Diff(Box<diff::Arguments>),
     Export(export::Arguments),
@@ -48,6 +51,7 @@ enum Command {
     Git(git::Arguments),
     #[command(hide = true)]
     Oci(oci::Arguments),
+    Man(completions::ManArguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
     /// Resumes a suspended GitSource or Kyma.
@@ -58,6 +62,7 @@ enum Command {
     Suspend(suspend::SuspendArguments),
     Template(template::Arguments),
     Validate(validate::Arguments),
+    Version(version::Arguments),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(tidegate_bench::Command),
@@ -81,11 +86,13 @@ impl Command {
     fn run(self) -> anyhow::Result<Exit> {
         match self {
             Command::Agent(arguments) => agent::run(&arguments),
+            Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
             Command::Crds(arguments) => crds::run(&arguments),
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Export(arguments) => block_on(export::run(arguments)),
             Command::Git(arguments) => git::run(&arguments),
             Command::Oci(arguments) => oci::run(&arguments),
+            Command::Man(arguments) => completions::man(&arguments, Arguments::command()),
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
             Command::Resume(arguments) => block_on(suspend::resume(arguments)),
@@ -94,6 +101,7 @@ impl Command {
             Command::Suspend(arguments) => block_on(suspend::suspend(arguments)),
             Command::Template(arguments) => template::run(&arguments),
             Command::Validate(arguments) => validate::run(&arguments),
+            Command::Version(arguments) => version::run(&arguments),
             #[cfg(feature = "lab")]
             Command::Lab(command) => command.run(),
         }

@@ -427,3 +427,56 @@ fn every_difference_points_at_a_line() {
     let (out, _, _) = diff(&repository, &["-o", "github"]);
     assert!(out.lines().filter(|line| line.contains("title=diff/")).all(|line| line.contains(" file=")), "{out}");
 }
+
+// --- what is generated from the commands ---
+
+fn output(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_shell_completes_commands_options_and_values() {
+    let script = output(&["completions", "bash"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.bash");
+    fs::write(&file, script).unwrap();
+    let completed = |words: &str| {
+        let last = words.split(' ').count() - 1;
+        let typed = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={last}; _tidegate tidegate '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            file.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &typed]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(completed("tidegate val"), ["validate"]);
+    assert_eq!(completed("tidegate validate --trus"), ["--trusted-keys"]);
+    for shell in ["zsh", "fish", "powershell", "elvish"] {
+        assert!(output(&["completions", shell]).contains("validate"), "{shell}");
+    }
+}
+
+#[test]
+fn each_command_has_a_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let said = output(&["man", pages.to_str().unwrap()]);
+    let text = |name: &str| fs::read_to_string(pages.join(name)).unwrap_or_default();
+    for name in ["tidegate", "tidegate-validate", "tidegate-template-show"] {
+        let page = text(&format!("{name}.1"));
+        assert!(page.contains(&format!(".TH {name} 1")), "{name}: {page}");
+    }
+    assert!(text("tidegate-validate.1").contains("trusted\\-keys"), "{}", text("tidegate-validate.1"));
+    assert_eq!(said, format!("wrote the pages into {}\n", pages.display()));
+    assert!(!pages.join("tidegate-oci.1").exists(), "hidden commands have none");
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(output(&["version"]).lines().next(), Some(&*format!("tidegate {version}")));
+    let value: Value = serde_json::from_str(&output(&["version", "-o", "json"])).unwrap();
+    assert_eq!(value["version"], version);
+}
