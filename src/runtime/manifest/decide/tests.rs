@@ -44,6 +44,11 @@ fn objects() -> Arc<SharedObjects> {
     Arc::clone(module().objects())
 }
 
+/// What a pass does where nobody undoes anything.
+fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
+    super::work(manifest, installed, desired, checks, Resting { repairs: &Repairs::default(), now: Instant::now() })
+}
+
 /// What is known where every object is as `seen`.
 fn installed(seen: [Seen; 2]) -> InstalledObjects {
     InstalledObjects { module: module(), applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
@@ -353,10 +358,33 @@ fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_no
         (State::Processing, &finished, waits.clone(), Some(Class::Waiting)),
         (State::Deleting, &finished, waits, Some(Class::Waiting)),
     ] {
-        assert_eq!(judge_workloads(&health(state), pruned), Judgement { outcome, class }, "{state}");
+        assert_eq!(judge_workloads(&health(state), pruned, None), Judgement { outcome, class }, "{state}");
         let note = workload_note(&health(state)).map(|note| note.text);
         assert_eq!(note.as_deref(), (state == State::Error).then_some("because"), "the Event says which and why");
     }
+}
+
+#[test]
+fn an_object_that_others_undo_again_and_again_is_a_warning_unless_a_workload_failed() {
+    let undone = || Some("a is deleted again and again".to_owned());
+    for (state, class) in [(State::Ready, None), (State::Warning, None), (State::Processing, Some(Class::Waiting))] {
+        let health = Health { state, message: String::new() };
+        let outcome = ManifestOutcome::Contested("a is deleted again and again".to_owned());
+        assert_eq!(judge_workloads(&health, &PruneReport::default(), undone()), Judgement { outcome, class });
+    }
+    let failed = Health { state: State::Error, message: String::new() };
+    let judgement = judge_workloads(&failed, &PruneReport::default(), undone());
+    assert_eq!(judgement.outcome, ManifestOutcome::Failed(status::WORKLOAD_FAILED.to_owned()));
+}
+
+/// A process that starts during a fight does not know what is missing, so it applies everything once.
+#[test]
+fn the_record_of_a_contested_module_is_not_believed() {
+    let ready = ready_manifest(&[]);
+    assert!(recorded::digest(&ready).is_some());
+    let mut contested = ready;
+    contested.status.as_mut().expect("a status").state = State::Warning;
+    assert_eq!(recorded::digest(&contested), None);
 }
 
 #[test]
@@ -484,7 +512,8 @@ fn e20_a_module_whose_removal_waits_is_repaired_and_nothing_of_it_is_pruned() {
         // A new version: its digest must be recorded, so that it is not applied again.
         (Seen::Recorded, &Digest::of_bytes(b"other"), Some(vec![])),
     ] {
-        let work = keeping_work(&deleting, &installed([first, Seen::Recorded]), desired);
+        let resting = Resting { repairs: &Repairs::default(), now: Instant::now() };
+        let work = keeping_work(&deleting, &installed([first, Seen::Recorded]), desired, resting);
         assert_eq!(work.as_ref().map(|work| work.missing.clone()), expected);
         assert_eq!(work.map(|work| work.prune).unwrap_or_default(), []);
     }

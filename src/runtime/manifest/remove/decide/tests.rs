@@ -35,6 +35,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }
