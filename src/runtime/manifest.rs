@@ -306,7 +306,7 @@ impl ManifestPass<'_> {
         let sent = decide::still_missing(&installed.applied, &coming);
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
-        enact::publish(target, manifest, decide::failure_note(&failed));
+        enact::publish(target, manifest, decide::failure_note(&failed, decide::module_path(manifest)));
         let applied = installed.applied.is_complete().then_some(desired);
         known.status = StatusWrite::Begun;
         remove::wait(target, &recorded, known, decide::keeping_facts(&recorded, outcome, applied)).await
@@ -339,7 +339,8 @@ impl ManifestPass<'_> {
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
-        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource };
+        let path = decide::module_path(manifest);
+        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource, path };
         let (judgement, waits_for) = match decide::judge(&observed) {
             Some(judgement) => (judgement, WaitFact::Nothing),
             None => {

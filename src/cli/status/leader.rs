@@ -17,8 +17,9 @@ pub(super) fn problem(leases: &[Lease], now: Timestamp) -> Option<String> {
     if problems.len() < leases.len() {
         return None;
     }
-    let absent =
-        || format!("there is no Lease {KCP_NAMESPACE}/{LEASE}; start the daemon, or see why it does not start");
+    let absent = || {
+        format!("there is no Lease {KCP_NAMESPACE}/{LEASE}; start the daemon; one with --leader-elect=false has none")
+    };
     Some(problems.into_iter().next().unwrap_or_else(absent))
 }
 

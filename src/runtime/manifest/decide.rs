@@ -124,6 +124,8 @@ pub(super) struct Observed<'a> {
     pub(super) pruned: &'a PruneReport,
     /// The default custom resource.
     pub(super) resource: &'a FoundResource,
+    /// Where the objects are in the repository, if they are in one.
+    pub(super) path: Option<&'a str>,
 }
 
 /// The result of a pass.
@@ -390,9 +392,9 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         let message = format!("{id} exists and is not ours: {owner}{more}; {remedy}");
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
     }
-    if let Some(first) = observed.failed.first() {
+    if observed.failed.first().is_some() {
         let class = observed.failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
-        let message = format!("{}{}", first.message, more(observed.failed.len()));
+        let message = failures(observed.failed, observed.path);
         let class = class.unwrap_or(Class::Transient);
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
@@ -435,6 +437,8 @@ fn judge_health(health: &Health, pruned: &PruneReport) -> Judgement {
     }
 }
 
+/// Most objects that a message names beside the first one that was not applied.
+const OTHERS_MAX: usize = 10;
 /// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would
 /// only delay them.
 const WAIT_DETAILS_AFTER: SignedDuration = SignedDuration::from_secs(10);
@@ -618,10 +622,33 @@ pub(super) fn workload_note(health: &Health) -> Option<Note> {
     })
 }
 
+/// One sentence about objects that were not applied: why the first one was not, what to do, and which others.
+fn failures(failed: &[Failed], path: Option<&str>) -> String {
+    let Some(first) = failed.first() else { return String::new() };
+    let is_answer = |error: &Error| {
+        matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. }) && first.message == error.to_string()
+    };
+    let place = path.map(|path| format!("below `{path}` in the repository"));
+    let place = place.unwrap_or_else(|| "in the module".to_owned());
+    let next =
+        if first.error.as_ref().is_some_and(is_answer) { format!("; correct it {place}") } else { String::new() };
+    let others: Vec<String> = failed.iter().skip(1).take(OTHERS_MAX).map(|failed| failed.id.to_string()).collect();
+    let count = failed.len().saturating_sub(1);
+    let more = count.saturating_sub(OTHERS_MAX);
+    let more = if more == 0 { String::new() } else { format!(" and {more} others") };
+    let others = if count == 0 { String::new() } else { format!(" (and {count} more: {}{more})", others.join(", ")) };
+    format!("{}{next}{others}", first.message)
+}
+
+/// Where the objects of a Manifest are in the repository, if they are in one.
+pub(super) fn module_path(manifest: &Manifest) -> Option<&str> {
+    manifest.spec.install.source["path"].as_str().filter(|path| !path.is_empty())
+}
+
 /// The note about objects of a module that is being removed and that cannot be repaired.
-pub(super) fn failure_note(failed: &[Failed]) -> Option<Note> {
-    let first = failed.first()?;
-    let text = format!("{}{}", first.message, more(failed.len()));
+pub(super) fn failure_note(failed: &[Failed], path: Option<&str>) -> Option<Note> {
+    failed.first()?;
+    let text = failures(failed, path);
     Some(Note { severity: Severity::Warning, reason: reason::MODULE_FAILED, action: "Apply", text })
 }
 

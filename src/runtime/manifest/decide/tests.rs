@@ -300,6 +300,37 @@ fn check(observed: &Observed<'_>, expected: Option<(ManifestOutcome, Class)>) {
 }
 
 #[test]
+fn what_was_not_applied_is_one_sentence_with_the_next_step_and_the_names_of_the_others() {
+    let rejected = || {
+        let target = Target::Object(id("ConfigMap", "a"));
+        let error = Error::Invalid { target, message: "data: Invalid value".to_owned() };
+        Failed { id: id("ConfigMap", "a"), message: error.to_string(), error: Some(error) }
+    };
+    let explained = Failed { message: "a is refused: undo the change".to_owned(), ..rejected() };
+    let more = |count: usize| -> Vec<Failed> {
+        let other = |number| Failed { id: id("Secret", &format!("s{number}")), ..failed("no", None) };
+        [rejected()].into_iter().chain((0..count).map(other)).collect()
+    };
+    let begin = "ConfigMap kyma-system/a was rejected: data: Invalid value; correct it";
+    assert_eq!(failures(&[rejected()], None), format!("{begin} in the module"));
+    assert_eq!(failures(&[explained], None), "a is refused: undo the change", "it says what to do");
+    let path = Some("modules/cache/objects");
+    assert_eq!(
+        failures(&more(2), path),
+        format!(
+            "{begin} below `modules/cache/objects` in the repository (and 2 more: Secret kyma-system/s0, Secret \
+             kyma-system/s1)"
+        )
+    );
+    let many = failures(&more(OTHERS_MAX + 5), path);
+    assert!(many.contains("(and 15 more: Secret") && many.ends_with("Secret kyma-system/s9 and 5 others)"), "{many}");
+    let mut of_git = manifest(|_| {});
+    assert_eq!(module_path(&of_git), None);
+    of_git.spec.install.source = json!({"type": "git", "path": "modules/cache/objects"});
+    assert_eq!(module_path(&of_git), path);
+}
+
+#[test]
 fn conflicts_come_before_failures_and_failures_before_the_default_custom_resource() {
     let (none, pruned) = nothing();
     let conflicts = conflict(&id("ConfigMap", "a"));
@@ -307,7 +338,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     let class = terminating().class();
     let failures = [failed("a is stuck", Some(terminating())), failed("b waits for a", None)];
     let skipped = [failed("b waits for a", None)];
-    let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource };
+    let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource, path: None };
     let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in \
                    the module with tidegate.dev/adopt: \"true\" to take it over";
     let missing = unserved_resource(&Gvk::new("x.io", "v1", "Cache"));
@@ -315,7 +346,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     check(&of(&conflicts, &failures, &missing), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     check(
         &of(&none, &failures, &missing),
-        Some((ManifestOutcome::Failed("a is stuck (and 1 more)".to_owned()), class)),
+        Some((ManifestOutcome::Failed("a is stuck (and 1 more: ConfigMap kyma-system/a)".to_owned()), class)),
     );
     check(&of(&none, &skipped, &exists), Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)));
     let of_sibling: Conflicts = [(id("ConfigMap", "a"), Owner::Sibling("eu-other".to_owned()))].into();
@@ -431,7 +462,8 @@ fn the_inventory_shrinks_only_by_what_is_gone() {
     let recorded = ready_manifest(&[&one, &two, &left]);
     let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
-        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: &FoundResource::NotOurs };
+        let resource = &FoundResource::NotOurs;
+        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource, path: None };
         ending_facts(&recorded, &observed, ManifestOutcome::Ready, None, WaitFact::Nothing).synced.len()
     };
     assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
@@ -463,7 +495,8 @@ fn a_status_is_written_only_if_it_differs() {
     let [one, two] = both();
     let ready = ready_manifest(&[&one, &two]);
     let (conflicts, pruned) = nothing();
-    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: &FoundResource::NotOurs };
+    let resource = &FoundResource::NotOurs;
+    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource, path: None };
     let applied = Some(desired_digest(&objects(), &ready));
     let later = Timestamp::from_second(99).unwrap();
     let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied, WaitFact::Nothing);

@@ -79,7 +79,9 @@ fn an_object_rests_until_its_time_and_the_sentence_names_who_undoes_it() {
 #[test]
 fn after_calm_a_repair_comes_at_once_again() {
     let mut world = World::new();
-    (0..6).for_each(|_| drop(world.undo(None)));
+    for _ in 0..6 {
+        world.undo(None);
+    }
     world.now += REST_MAX + CALM;
     let applied = world.applied.clone();
     world.repairs.keep(&applied, world.now);
@@ -90,7 +92,9 @@ fn after_calm_a_repair_comes_at_once_again() {
 #[test]
 fn an_object_that_left_the_module_is_forgotten_and_one_that_was_never_applied_is_not_undone() {
     let mut world = World::new();
-    (0..6).for_each(|_| drop(world.undo(None)));
+    for _ in 0..6 {
+        world.undo(None);
+    }
     let objects = shared(&[("v1", "ConfigMap", "n", "b")]);
     let other = Applied::before(&objects, None, None, &objects.digest);
     world.repairs.keep(&other, world.now);

@@ -174,7 +174,7 @@ fn a_mandatory_module_decides_even_if_a_kyma_selects_it() {
 #[test]
 fn one_bad_template_stops_its_own_module_only() {
     let releases = [("bad", mandatory("1.0.0")), ("homeless", mandatory("1.0.0")), ("warden", mandatory("1.0.0"))];
-    let homeless = json!({"metadata": {"labels": null, "annotations": {"tidegate.dev/source": null}}});
+    let homeless = json!({"metadata": {"labels": null, "annotations": {"tidegate.dev/module-path": "modules/x"}}});
     let landscape = landscape(&releases, &[("homeless-1.0.0", homeless), ("warden-1.0.0", json!({}))]);
     let expected = [
         "bad (mandatory): Error keep: failed to get module template: \
