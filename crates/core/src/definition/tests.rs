@@ -375,8 +375,10 @@ fn paths_ignore_and_templates_say_what_is_read() {
 /// The daemon reads the objects of a module from their git tree, so a command that left some out would disagree.
 #[test]
 fn ignore_has_no_effect_within_a_module_and_a_warning_says_so() {
-    let snapshot =
-        with("modules/cache/objects/extra.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\n");
+    let snapshot = with(
+        "modules/cache/objects/extra.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: n}\n",
+    );
     let count = |ignore: &[&str]| {
         let options = Options { ignore: ignore.iter().map(ToString::to_string).collect(), ..Options::default() };
         let mut found = Diagnostics::default();

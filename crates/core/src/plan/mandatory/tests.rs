@@ -174,13 +174,13 @@ fn a_mandatory_module_decides_even_if_a_kyma_selects_it() {
 #[test]
 fn one_bad_template_stops_its_own_module_only() {
     let releases = [("bad", mandatory("1.0.0")), ("homeless", mandatory("1.0.0")), ("warden", mandatory("1.0.0"))];
-    let homeless = json!({"metadata": {"labels": null, "annotations": {"tidegate.dev/module-path": "modules/x"}}});
+    let homeless = json!({"metadata": {"labels": null}});
     let landscape = landscape(&releases, &[("homeless-1.0.0", homeless), ("warden-1.0.0", json!({}))]);
     let expected = [
         "bad (mandatory): Error keep: failed to get module template: \
          ModuleTemplate.operator.kyma-project.io \"bad-1.0.0\" not found",
-        "homeless (mandatory): Error keep: ModuleTemplate homeless-1.0.0 has annotation tidegate.dev/module-path, but \
-         no GitSource owns it",
+        "homeless (mandatory): Warning keep: ModuleTemplate homeless-1.0.0 was left by GitSource kcp-system/landscape, \
+         which does not own it any more; what is installed stays as it is",
         WARDEN,
     ];
     check(&landscape, &json!({}), &InstalledModules::default(), &expected, &expected);
