@@ -295,6 +295,7 @@ impl Daemon {
         event_ports.serve(&context, &mut inlets, &deaf);
         hook_port.serve(&context, &leadership, &mut inlets, &deaf);
         let mut background = background(&config, &context, writer, &served);
+        background.spawn(outage::follow(Arc::clone(&context), leadership.clone()));
         let mut workers = Workers(JoinSet::new());
 
         let ended = tokio::select! {
@@ -438,7 +439,6 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     }
     tasks.spawn(writer.run(Arc::clone(&context.kcp)));
     tasks.spawn(event_ports::run(Arc::clone(context)));
-    tasks.spawn(outage::follow(Arc::clone(context)));
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);

@@ -168,6 +168,15 @@ pub enum Ended {
     Panicked,
 }
 
+/// When an object is repaired that another client undid in a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// At once.
+    Now,
+    /// After a rest, because it is undone again and again.
+    Later,
+}
+
 struct Counted {
     passes: Histograms<PassLabels>,
     waits: Histograms<KindLabels>,
@@ -175,6 +184,7 @@ struct Counted {
     requeues: Family<RequeueLabels, Counter>,
     repeats: Family<RepeatLabels, Counter>,
     deliveries: Family<OutcomeLabels, Counter>,
+    drifts: Family<RepairLabels, Counter>,
     listener: ListenerMetrics,
     seen: Mutex<Seen>,
 }
@@ -256,6 +266,11 @@ struct RepeatLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RepairLabels {
+    repair: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -341,6 +356,15 @@ impl Metrics {
         self.0.deliveries.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
+    /// Counts an object that another client undid in a runtime.
+    pub(crate) fn drift(&self, repair: Repair) {
+        let repair = match repair {
+            Repair::Now => "at_once",
+            Repair::Later => "later",
+        };
+        self.0.drifts.get_or_create(&RepairLabels { repair }).inc();
+    }
+
     /// Records when a commit was first seen.
     pub fn seen(&self, commit: &str, now: Instant) {
         let mut seen = self.lock();
@@ -415,6 +439,8 @@ impl Metrics {
         registry.register("tidegate_repeated_passes", "Passes that are repeated, by reason", counted.repeats.clone());
         let help = "Webhooks of git hosts, by what became of them";
         registry.register("tidegate_hook_deliveries", help, counted.deliveries.clone());
+        let help = "Objects that others changed or deleted in runtimes, by when they are repaired";
+        registry.register("tidegate_drift_repairs", help, counted.drifts.clone());
         registry.register_with_unit(
             "tidegate_pass_duration",
             "Duration of passes",
@@ -691,6 +717,7 @@ impl Default for Counted {
             requeues: Family::default(),
             repeats: Family::default(),
             deliveries: Family::default(),
+            drifts: Family::default(),
             listener: ListenerMetrics::default(),
             seen: Mutex::default(),
         }

@@ -60,7 +60,7 @@ use crate::{
     gateway::certificates::CertificatesContext,
     maintenance::Maintenance,
     metrics::{
-        Metrics,
+        Metrics, Repair,
         requeue::{Reason, Requeue},
     },
     queue::{Finish, Triggers},
@@ -91,7 +91,7 @@ use base::Bases;
 use contacts::Contacts;
 use decide::{Scope, Spread, Start};
 use manifest::Modules;
-use objects::LiveObjects;
+use objects::{LiveObjects, Undone};
 use reporting::Reports;
 use state::{KnownRuntime, ShownManifests};
 use unreadable::{Unreadable, UnreadableObjects, WithoutKyma};
@@ -162,6 +162,19 @@ impl RuntimeContext<'_> {
     /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
     fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
         controller::origin(self.sources, cause, kind, metadata)
+    }
+
+    /// Counts an object that another client undid in a runtime, and warns if its repair waits. `owner` is the Kyma or
+    /// Manifest that it belongs to.
+    fn report_undone(&self, owner: &Key, Undone { id, undoing, count, rest }: &Undone) {
+        self.metrics.drift(if rest.is_zero() { Repair::Now } else { Repair::Later });
+        if !rest.is_zero() {
+            let rest_seconds = rest.as_secs();
+            tracing::warn!(
+                %owner, object = %id, %undoing, count, rest_seconds,
+                "another client undoes an object again and again, so its next repair waits"
+            );
+        }
     }
 }
 

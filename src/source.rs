@@ -293,7 +293,7 @@ impl SourcePass<'_> {
             installed: &installed,
             policy: &terms.policy,
             errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
-            moved: decide::has_moved(self.source, known.history, terms),
+            moved: decide::moved(self.source, known.history, terms),
         };
         let is_asked = decide::is_asked(self.source, known.handled.as_deref());
         let objects = &mut known.writes.objects;

@@ -3,6 +3,7 @@
 //! Problems come first, each with its cause; then what is in progress or suspended. Healthy objects are counted. The
 //! command reads custom resources only.
 
+mod leader;
 mod whole;
 
 use std::{
@@ -29,6 +30,7 @@ use tidegate_core::{
     overview::{self, ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
 };
+use tidegate_process::ambient;
 
 /// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
 ///
@@ -144,25 +146,33 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     }
     let Lacks { unreadable, not_served } = lacks;
     let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
-    let overview = overview.with_local_sources(local_sources(client, namespaces).await);
+    let leases = leases(client, namespaces).await;
+    let no_leader = leases.as_deref().filter(|_| !sources.is_empty());
+    let overview = overview.with_leader(no_leader.and_then(|leases| leader::problem(leases, ambient::now())));
+    let overview = overview.with_local_sources(local_sources(leases.unwrap_or_default(), namespaces));
     Ok(overview.with_unreadable(unreadable).with_not_served(not_served))
 }
 
-/// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if the user may not
-/// read Leases, or if another program leads.
-async fn local_sources(client: &Client, namespaces: &[String]) -> Vec<SourceLine> {
-    let in_lease = |lease: Lease| {
-        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
-        let text = landscape::annotation(&lease.metadata, names::annotation::LOCAL_SOURCES)?;
-        holder.starts_with("tidegate_").then(|| overview::local_sources(text))
-    };
+/// The Leases of daemons that may reconcile these namespaces; `None` if the user may not read them.
+async fn leases(client: &Client, namespaces: &[String]) -> Option<Vec<Lease>> {
     let places: BTreeSet<&str> = namespaces.iter().map(String::as_str).chain([names::KCP_NAMESPACE]).collect();
     let mut found = Vec::new();
     for place in places {
         let leases: Api<Lease> = Api::namespaced(client.clone(), place);
-        let lease = leases.get_opt(names::LEASE).await.ok().flatten();
-        found.extend(lease.and_then(in_lease).unwrap_or_default());
+        found.extend(leases.get_opt(names::LEASE).await.ok()?);
     }
+    Some(found)
+}
+
+/// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if another program
+/// leads.
+fn local_sources(leases: Vec<Lease>, namespaces: &[String]) -> Vec<SourceLine> {
+    let in_lease = |lease: Lease| {
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let text = landscape::annotation(&lease.metadata, names::annotation::LOCAL_SOURCES)?;
+        holder.starts_with(leader::HOLDER).then(|| overview::local_sources(text))
+    };
+    let mut found: Vec<SourceLine> = leases.into_iter().filter_map(in_lease).flatten().collect();
     let is_asked_for = |line: &SourceLine| {
         line.name.split_once('/').is_some_and(|(namespace, _)| namespaces.iter().any(|asked| asked == namespace))
     };
@@ -208,7 +218,13 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         line: definitions::not_served(kind),
         below: Vec::new(),
     });
-    let entries: Vec<Entry> = not_served
+    let no_leader = overview.no_leader.iter().map(|why| Entry {
+        standing: SubjectState::Wrong,
+        line: format!("no daemon reconciles this landscape: {why}"),
+        below: Vec::new(),
+    });
+    let entries: Vec<Entry> = no_leader
+        .chain(not_served)
         .chain(overview.sources.iter().map(source))
         .chain(overview.runtimes.iter().map(runtime))
         .chain(overview.watchers.iter().map(|watcher| Entry {
@@ -400,7 +416,7 @@ impl Subject {
     fn of(&self, overview: Overview) -> Option<Overview> {
         // An overview has the names `<namespace>/<name>`.
         let is_named = |name: &str| name.rsplit_once('/').is_some_and(|(_, name)| name == self.name);
-        let Overview { mut sources, mut runtimes, mut watchers, mut unreadable, not_served } = overview;
+        let Overview { mut sources, mut runtimes, mut watchers, mut unreadable, no_leader, not_served } = overview;
         sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
         watchers.retain(|watcher| self.kind == SubjectKind::Watcher && is_named(&watcher.name));
         unreadable.retain(|found| {
@@ -428,7 +444,7 @@ impl Subject {
             }
             SubjectKind::Source | SubjectKind::Watcher => false,
         });
-        let found = Overview { sources, runtimes, watchers, unreadable, not_served };
+        let found = Overview { sources, runtimes, watchers, unreadable, no_leader, not_served };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()
             && found.watchers.is_empty()

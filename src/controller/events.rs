@@ -49,6 +49,8 @@ pub mod reason {
     pub(crate) const FETCH_FAILED: &str = "FetchFailed";
     /// Another client changed an object, and Tidegate restored it.
     pub(crate) const DRIFT_REPAIRED: &str = "DriftRepaired";
+    /// Another client undoes an object in a runtime again and again, so Tidegate repairs it less often.
+    pub(crate) const REPEATED_DRIFT: &str = "RepeatedDrift";
     /// Tidegate deleted an object and creates it again, because an immutable field differs and its annotation allows
     /// that.
     pub(crate) const RECREATED: &str = "Recreated";

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_cluster::Kind;
+use tidegate_cluster::{Kind, Leadership};
 use tidegate_core::{
     api::{GitSource, names::KCP_NAMESPACE},
     name::Key,
@@ -21,6 +21,11 @@ use crate::controller::Context;
 const TICK: Duration = Duration::from_secs(1);
 /// How often to ask a control plane that cannot be reached.
 const PROBE: Duration = Duration::from_secs(2);
+/// A leader whose Lease was not renewed for so long asks whether the control plane answers at all. Several renewals are
+/// due in this time.
+const SILENCE: Duration = Duration::from_secs(12);
+/// How long that question may take. A control plane that is slow answers such a read sooner.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often the log repeats that something still is so.
 const REPEAT: Duration = Duration::from_secs(60);
 
@@ -50,21 +55,27 @@ impl Repeated {
 }
 
 /// Follows the connection to the control plane. Never ends.
-pub(super) async fn follow(context: Arc<Context>) {
+pub(super) async fn follow(context: Arc<Context>, leadership: Leadership) {
     let (mut unreachable, mut denied) = (Follower::default(), Follower::default());
     loop {
         tokio::time::sleep(TICK).await;
+        if let Some(since) = silence(&leadership, Instant::now())
+            && context.kcp.outage().is_none()
+            && tokio::time::timeout(ANSWER_MAX, ask(&context)).await.is_err()
+        {
+            context.kcp.silent_since(since);
+        }
         let now = Instant::now();
         match context.kcp.outage() {
             Some(outage) => {
-                let cause = outage.cause.to_string();
+                let (cause, server) = (outage.cause.to_string(), context.kcp.server());
                 let seconds = now.saturating_duration_since(outage.since).as_secs();
                 // Causes and permissions alternate, and another one is no other outage.
                 if unreachable.said.admits("", now) {
-                    tracing::warn!(cause, seconds, "the control plane cannot be reached; nothing is reconciled");
+                    tracing::warn!(%server, cause, seconds, "the control plane cannot be reached; nothing is reconciled");
                 }
                 if unreachable.asks(now) {
-                    ask(&context).await;
+                    let _ = tokio::time::timeout(ANSWER_MAX, ask(&context)).await;
                 }
                 continue;
             }
@@ -89,6 +100,12 @@ pub(super) async fn follow(context: Arc<Context>) {
             None => denied.ends(now),
         }
     }
+}
+
+/// Since when the control plane has not renewed the Lease of this leader, if that is longer than usual.
+fn silence(leadership: &Leadership, now: Instant) -> Option<Instant> {
+    let renewed = leadership.renewed().filter(|_| leadership.is_leading())?;
+    (SILENCE <= now.saturating_duration_since(renewed)).then_some(renewed)
 }
 
 /// Reads an object that need not exist, in a namespace whose GitSources this process watches. Whether they can be read

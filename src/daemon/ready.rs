@@ -61,7 +61,8 @@ impl Readiness {
         let mut lines = Vec::new();
         if let Some(outage) = self.context.kcp.outage() {
             let seconds = outage.since.elapsed().as_secs();
-            lines.push(format!("the control plane cannot be reached since {seconds} s: {}", outage.cause));
+            let server = self.context.kcp.server();
+            lines.push(format!("the control plane at {server} cannot be reached since {seconds} s: {}", outage.cause));
         }
         match &*self.kinds.lock() {
             Kinds::Unknown(why) => lines.push(why.clone()),

@@ -15,6 +15,8 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
     metrics.requeue(Requeue::Unexpected(requeue::Reason::CrdsSync));
     metrics.repeat("source", "FetchFailed", Ended::Failed);
     metrics.delivery("accepted");
+    metrics.drift(Repair::Now);
+    metrics.drift(Repair::Later);
     metrics.listener().serves("/v2/lifecycle-manager/event");
     metrics.seen("c0ffee", start);
     metrics.seen("c0ffee", start + Duration::from_secs(60));

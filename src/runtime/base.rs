@@ -15,6 +15,7 @@ use tidegate_core::{
     landscape::{self, Landscape},
     plan::RuntimePlan,
 };
+use tokio::time::Instant;
 
 use super::{
     RuntimePass,
@@ -53,7 +54,9 @@ pub(super) async fn reconcile(
 
     known.follow(&base);
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
-    objects::check(cluster, filling, live, &mut applied).await?;
+    let mut repairs = std::mem::take(&mut known.repairs);
+    let undone = objects::check_repairs(cluster, filling, live, &mut applied, &mut repairs).await?;
+    undone.iter().for_each(|undone| pass.context.report_undone(&owner, undone));
     if let Some(left) = left {
         objects::recognize(cluster, filling, left, &mut applied).await?;
     }
@@ -61,7 +64,9 @@ pub(super) async fn reconcile(
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
     let checks = live.is_some() || known.is_unpruned;
     let work = decide::work(&base, &applied, recorded, checks, is_known);
-    let failed = objects::apply(cluster, pass.cause, filling, &mut applied, &work.missing).await?;
+    let (sent, resting) = decide::without_resting(&applied, &work, &repairs, Instant::now());
+    let mut failed = objects::apply(cluster, pass.cause, filling, &mut applied, &sent).await?;
+    failed.extend(resting);
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
@@ -80,7 +85,8 @@ pub(super) async fn reconcile(
         }
     }
     let is_unpruned = decide::is_unpruned(known, &work, &failed, is_held);
-    let (next, report) = decide::ending(known, &base, applied, &failed, is_held);
-    *known = KnownBase { is_unpruned, ..next };
+    let (next, mut report) = decide::ending(known, &base, applied, &failed, is_held);
+    report.again = report.again.into_iter().chain(repairs.again(Instant::now())).min();
+    *known = KnownBase { is_unpruned, repairs, ..next };
     Ok(report)
 }

@@ -50,7 +50,7 @@ pub(crate) use recorded::{is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;
 
-use decide::{Observed, Start, Unavailable, Work};
+use decide::{Observed, Resting, Start, Unavailable, Work};
 use enact::ReadObjects;
 use state::{InstalledObjects, Retry, StatusWrite};
 
@@ -238,10 +238,13 @@ async fn apply_known(
     purpose: Purpose,
 ) -> Result<ManifestReport, Error> {
     let owner = landscape::key(&manifest.metadata);
-    objects::check(target.cluster, target.filling(&owner), target.live, &mut installed.applied).await?;
+    let (filling, applied) = (target.filling(&owner), &mut installed.applied);
+    let undone = objects::check_repairs(target.cluster, filling, target.live, applied, &mut known.repairs).await?;
+    undone.iter().for_each(|undone| target.context.report_undone(&owner, undone));
+    let resting = Resting { repairs: &known.repairs, now: Instant::now() };
     let work = match &purpose {
-        Purpose::Install => decide::work(manifest, installed, &desired, target.checks()),
-        Purpose::Keep(_) => decide::keeping_work(manifest, installed, &desired),
+        Purpose::Install => decide::work(manifest, installed, &desired, target.checks(), resting),
+        Purpose::Keep(_) => decide::keeping_work(manifest, installed, &desired, resting),
     };
     match (work, purpose) {
         (None, Purpose::Install) => {
@@ -303,7 +306,7 @@ impl ManifestPass<'_> {
         let sent = decide::still_missing(&installed.applied, &coming);
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
-        enact::publish(target, manifest, decide::failure_note(&failed));
+        enact::publish(target, manifest, decide::failure_note(&failed, decide::module_path(manifest)));
         let applied = installed.applied.is_complete().then_some(desired);
         known.status = StatusWrite::Begun;
         remove::wait(target, &recorded, known, decide::keeping_facts(&recorded, outcome, applied)).await
@@ -336,7 +339,8 @@ impl ManifestPass<'_> {
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
         let resource = enact::create_module_resource(target, resource).await?;
-        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource };
+        let path = decide::module_path(manifest);
+        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource, path };
         let (judgement, waits_for) = match decide::judge(&observed) {
             Some(judgement) => (judgement, WaitFact::Nothing),
             None => {
@@ -344,16 +348,18 @@ impl ManifestPass<'_> {
                 let health = enact::check_workloads(target, workloads).await?;
                 enact::publish(target, manifest, decide::workload_note(&health.worst));
                 let waits_for = enact::wait_fact(target, &recorded, &health).await?;
-                (decide::judge_workloads(&health.worst, &pruned), waits_for)
+                (decide::judge_workloads(&health.worst, &pruned, known.repairs.sentence()), waits_for)
             }
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
+        enact::publish(target, manifest, decide::undone_note(&known.repairs));
         let applied = installed.applied.is_complete().then_some(desired);
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         known.status = StatusWrite::Begun;
         let manifest = enact::write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, desired, Instant::now());
         known.retry = retry;
+        let again = again.into_iter().chain(known.repairs.again(Instant::now())).min();
         Ok(ManifestReport::unchanged(&manifest, again))
     }
 }

@@ -1,20 +1,23 @@
 //! Objects that many runtimes share, in one of them: what is known of each, which are applied, and applying them.
 //!
-//! `state` is what is known, `decide` what to read and apply and what follows from the answers, `enact` sends the
-//! requests. This file only joins them.
+//! `state` is what is known, `decide` what to read and apply and what follows from the answers, `repairs` what others
+//! undo, `enact` sends the requests. This file only joins them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{name::Key, render::SharedObjects};
+use tokio::time::Instant;
 
 mod decide;
 mod enact;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod repairs;
 mod state;
 
 pub(crate) use decide::concerns_all;
+pub(crate) use repairs::{Repairs, Undone};
 #[cfg(test)]
 pub(crate) use state::Version;
 pub(crate) use state::{Applied, Failed, LiveObjects, Seen};
@@ -42,6 +45,26 @@ pub(crate) async fn check(
     let Some(live) = live else { return Ok(()) };
     let suspects = applied.check(live);
     compare(cluster, filling, live, applied, suspects).await
+}
+
+/// As [`check`]. Notes as well what others have undone since the last check, so that the same object is not repaired
+/// without an end, and returns that.
+///
+/// # Errors
+///
+/// The error of the request for the content of an object.
+pub(crate) async fn check_repairs(
+    cluster: &Cluster,
+    filling: Filling<'_>,
+    live: Option<&LiveObjects>,
+    applied: &mut Applied,
+    repairs: &mut Repairs,
+) -> Result<Vec<Undone>, Error> {
+    let before = live.map(|_| applied.seen.clone()).unwrap_or_default();
+    check(cluster, filling, live, applied).await?;
+    let now = Instant::now();
+    repairs.keep(applied, now);
+    Ok(live.map(|live| repairs.note(&before, applied, live, now)).unwrap_or_default())
 }
 
 /// Notes which of the objects to apply are already as desired, where the record of what was applied is lost: its custom

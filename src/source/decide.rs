@@ -11,7 +11,7 @@ use tidegate_core::{
         shared::ObjectMeta,
     },
     content::ContentId,
-    intake::{Id, OtherTool, Terms, status},
+    intake::{Id, Moved, OtherTool, Terms, status},
     name::Key,
     revision::Oid,
     template::Templates,
@@ -70,14 +70,13 @@ pub(super) fn start(readable: Option<&ObjectMeta>, unreadable: Option<&ObjectMet
 }
 
 /// Whether objects may be missing in git because the scope of the source changed, or because the branch was rewritten.
-pub(super) fn has_moved(source: &GitSource, history: BranchHistory, terms: &Terms) -> bool {
-    let is_rewritten = match history {
-        BranchHistory::Linear => false,
-        BranchHistory::Rewritten => true,
-    };
-    let has_other_scope =
-        status::settled_scope(source).is_some_and(|(scope, settled)| !settled || scope != terms.scope());
-    is_rewritten || has_other_scope
+pub(super) fn moved(source: &GitSource, history: BranchHistory, terms: &Terms) -> Moved {
+    match (status::settled_scope(source), history) {
+        (Some((scope, _)), _) if scope != terms.scope() => Moved::Spec,
+        // The status remembers a rewrite across a restart.
+        (Some((_, false)), _) | (_, BranchHistory::Rewritten) => Moved::Rewrite,
+        (Some((_, true)) | None, BranchHistory::Linear) => Moved::No,
+    }
 }
 
 /// Whether a user has requested this pass. `handled` is the request whose fetch has ended; the status has the one

@@ -179,6 +179,7 @@ mod tests {
             finalizers: Vec::new(),
             managers: Vec::new(),
             deleting: false,
+            last_other: None,
             is_owned: false,
             unreadable: None,
         }

@@ -27,10 +27,10 @@ use tidegate_core::{
     api::{
         GitSource,
         git_source::DeletionPolicy,
-        names::{annotation, finalizer, label},
+        names::{finalizer, label},
     },
     definition::Kind,
-    intake::{Id, Other, status},
+    intake::{Id, Other},
     landscape::SourceName,
     name::Key,
     object::Gvk,
@@ -152,11 +152,11 @@ async fn drop_finalizer(pass: &SourcePass<'_>, cause: &Cause) -> Pass {
 
 /// Writes into the status what the end of the source waits for.
 async fn waits(pass: &SourcePass<'_>, known: &mut KnownSource, wait: &Wait) -> Pass {
-    let status = status::not_ready(pass.source, wait.reason(), &wait.message(), ambient::now());
+    let status = wait.status(pass.source, ambient::now());
     if decide::is_news(pass.source, wait) {
-        let (source, message) = (pass.key, wait.message());
-        tracing::warn!(%source, reason = wait.reason(), cause = message, "the end of a GitSource waits");
-        pass.ctx.events.publish(pass.source, Severity::Warning, reason::PRUNE_WAITS, "Prune", &message);
+        let source = pass.key;
+        tracing::warn!(%source, reason = wait.reason(), cause = wait.sentence(), "the end of a GitSource waits");
+        pass.ctx.events.publish(pass.source, Severity::Warning, reason::PRUNE_WAITS, "Prune", wait.message());
     }
     pass.write(known, status).await?;
     Ok(wait.finish())
@@ -190,22 +190,15 @@ async fn delete_or_release(
     }
 }
 
-/// Removes the ownership label and our annotations from an object. Fails if KCP does not accept that.
+/// Removes the ownership label from an object. Our annotations stay: they prove nothing alone, and tell the same
+/// GitSource, if it is applied again, that it has left this object. Fails if KCP does not accept that.
 pub(super) async fn release(
     pass: &SourcePass<'_>,
     cause: &Cause,
     kind: Kind,
     metadata: &Metadata,
 ) -> Result<(), cluster::Error> {
-    let body = json!({ "metadata": {
-        "labels": { label::SOURCE: Value::Null },
-        "annotations": {
-            annotation::SOURCE: Value::Null,
-            annotation::PATH: Value::Null,
-            annotation::DIGEST: Value::Null,
-            annotation::MODULE_TREE: Value::Null,
-        },
-    }});
+    let body = json!({ "metadata": { "labels": { label::SOURCE: Value::Null } } });
     match pass.ctx.kcp.merge_patch(cause, &served(kind), &metadata.id, None, body.to_string().into()).await {
         Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use tidegate_cluster::{self as cluster, Cause, Metadata};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
     intake::{
-        Decision, Terms, Why,
+        Decision, Moved, Terms, Why,
         status::{self, Fetched},
         text,
     },
@@ -124,7 +124,7 @@ impl SourcePass<'_> {
             handled: known.handled.as_deref(),
             receiving: &receiving,
             scope: &scope,
-            moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
+            moved: terms.map_or(Moved::No, |terms| decide::moved(self.source, known.history, terms)),
         };
         status::after_pass(&known.writes.status.shown(self.source), &pass, ambient::now())
     }

@@ -31,6 +31,8 @@ pub(super) enum Cause {
     },
     /// Objects were removed from git, and their prune waits.
     Waits {
+        /// Why the source no longer has them.
+        because: &'static str,
         /// For what.
         reason: &'static str,
         /// The first of them.
@@ -84,8 +86,11 @@ impl Cause {
             Cause::Error { path, line, message, held_back } => {
                 tracing::warn!(%source, path, line, problem = message, held_back, "the revision has an error");
             }
-            Cause::Waits { reason, object, count } => {
-                tracing::warn!(%source, reason, object, count, "objects that git no longer has are not pruned");
+            Cause::Waits { because, reason, object, count } => {
+                tracing::warn!(
+                    %source, because, reason, object, count,
+                    "objects that git no longer has are not pruned"
+                );
             }
             Cause::NotReconciled { path, line, message } => {
                 tracing::warn!(%source, path, line, message, "kcp landscapes are not reconciled yet");
@@ -124,7 +129,8 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
         message: message.to_owned(),
         held_back,
     });
-    let waits = waits.into_iter().map(|(reason, (object, count))| Cause::Waits { reason, object, count });
+    let because = decision.moved.gone();
+    let waits = waits.into_iter().map(|(reason, (object, count))| Cause::Waits { because, reason, object, count });
     let removals = decision.removals.iter().map(|removal| Cause::Removal {
         path: removal.place.path.to_string(),
         line: removal.place.line,

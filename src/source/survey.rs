@@ -17,7 +17,10 @@ use super::{
 };
 use tidegate_cluster::{self as cluster, Cluster};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::annotation},
+    api::{
+        Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
+        names::{annotation, label},
+    },
     changes,
     definition::{Definition, Kind},
     intake::{Id, Live},
@@ -199,11 +202,14 @@ impl Survey<'_> {
     fn take<K: Serialize + DeserializeOwned>(&mut self, kind: Kind, metadata: &ObjectMeta, object: &K) {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);
-        let ours = landscape::label(metadata, tidegate_core::api::names::label::SOURCE) == Some(self.label.as_str());
+        let ours = landscape::label(metadata, label::SOURCE) == Some(self.label.as_str());
         if declared.is_none() && !ours {
             return;
         }
         let mut live = self.live(&id, metadata, ours);
+        if let Some(definition) = self.loaded.definitions.good.get(&id).filter(|_| live.left) {
+            live.same_content = is_as_left::<K>(definition, self.name, metadata, object);
+        }
         if let Some(declared) = declared {
             let path = landscape::annotation(metadata, annotation::PATH);
             live.displaced = self.is_asked && path != Some(&*declared.place.path);
@@ -229,14 +235,14 @@ impl Survey<'_> {
         let live = Live::from_metadata(metadata, self.known.managers(id, metadata));
         let definition = self.loaded.definitions.good.get(id).filter(|_| !ours && live.source.is_some());
         let same_content = definition.is_some_and(|definition| landscape::has_content(definition, metadata));
-        Live { same_content, ..live }
+        Live { same_content, left: landscape::is_left_by(self.name, metadata), ..live }
     }
 
     /// An object that cannot be read is present: it is not created a second time, and not pruned.
     fn take_unreadable(&mut self, kind: Kind, metadata: &ObjectMeta) {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);
-        let ours = landscape::label(metadata, tidegate_core::api::names::label::SOURCE) == Some(self.label.as_str());
+        let ours = landscape::label(metadata, label::SOURCE) == Some(self.label.as_str());
         if declared.is_none() && !ours {
             return;
         }
@@ -274,9 +280,31 @@ impl Survey<'_> {
     }
 }
 
+/// Whether an object that the source has left is as the definition says: the source has last applied this definition,
+/// and nothing has changed since but the label.
+fn is_as_left<K: Serialize + DeserializeOwned>(
+    definition: &Definition,
+    name: &SourceName,
+    metadata: &ObjectMeta,
+    live: &K,
+) -> bool {
+    let mut desired = landscape::expected(definition, name);
+    if landscape::annotation(metadata, annotation::DIGEST) != desired.annotation(annotation::DIGEST) {
+        return false;
+    }
+    if let Some(labels) = desired.metadata_mut().get_mut("labels").and_then(Value::as_object_mut) {
+        labels.shift_remove(label::SOURCE);
+    }
+    is_covered::<K>(desired.into_value(), live)
+}
+
 /// Whether every field that git sets has the same value in the live object.
 fn is_as_declared<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
-    let desired = landscape::expected(definition, name).into_value();
+    is_covered::<K>(landscape::expected(definition, name).into_value(), live)
+}
+
+/// Whether every field of `desired` has the same value in the live object.
+fn is_covered<K: Serialize + DeserializeOwned>(desired: Value, live: &K) -> bool {
     // Both sides go through the type: then an explicit default equals a missing field.
     let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
     match (normal(desired), serde_json::to_value(live)) {

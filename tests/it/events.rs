@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use kube::{
     Client,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,8 @@ use crate::{
 
 scenarios! {
     an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed,
-    an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace;
+    an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace,
+    an_object_that_is_undone_again_and_again_is_repaired_less_often_and_named;
     on real servers:
     rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served,
 }
@@ -209,6 +210,57 @@ async fn an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace
         keys => Err(format!("{keys:?}")),
     })
     .await;
+}
+
+async fn an_object_that_is_undone_again_and_again_is_repaired_less_often_and_named() {
+    let (stage, certificates) = ready(1, &[]).await;
+    let (header, event) = (certificates.header("one"), event("", "v1", "ConfigMap", "mailer-a"));
+    let sample = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kyma-system"}});
+    let maps = harness::api_of(&stage.skrs[0], &sample).await.unwrap();
+    let undo = async || {
+        let params = PatchParams { field_manager: Some("other-operator".to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"data": {"text": "theirs"}}));
+        let _: DynamicObject = maps.patch("mailer-a", &params, &patch).await.unwrap();
+        tell(&stage, &header, &event).await;
+    };
+    let repaired = async || {
+        let is_ours = |map: &Value| map["data"]["text"] != "theirs";
+        stage.until("a repair", &stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a", is_ours).await
+    };
+    for _ in 0..3 {
+        undo().await;
+        repaired().await;
+        stage.kyma_in("one", "Ready").await;
+    }
+    undo().await;
+    let kyma = stage.kyma_in("one", "Warning").await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await.expect("it is there");
+    assert_eq!(map["data"]["text"], "theirs", "the fourth repair waits");
+    let says =
+        "ConfigMap kyma-system/mailer-a is changed by field manager other-operator in the runtime again and again";
+    assert!(kyma["status"]["modules"].to_string().contains(says), "{kyma}");
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!((output.status.code(), text.contains(says)), (Some(1), true), "{text}");
+    let log = std::fs::read_to_string(stage.log()).unwrap();
+    let warned = log.lines().filter(|line| line.contains("another client undoes an object again and again"));
+    assert_eq!(warned.count(), 1, "one line for each repair that waits");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    for line in ["{repair=\"at_once\"} 3", "{repair=\"later\"} 1"] {
+        assert!(metrics.contains(&format!("tidegate_drift_repairs_total{line}")), "{metrics}");
+    }
+    eventually("the Event", harness::SOON, async || {
+        let sample =
+            json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": "kcp-system"}});
+        let all = harness::api_of(&stage.kcp, &sample).await.unwrap().list(&ListParams::default()).await.unwrap();
+        let is_it = |event: &DynamicObject| event.data["reason"] == "RepeatedDrift";
+        let event = all.items.into_iter().find(is_it).ok_or("none")?;
+        let note = event.data["note"].as_str().unwrap_or_default();
+        if note.starts_with(says) { Ok(()) } else { Err(note.to_owned()) }
+    })
+    .await;
+    repaired().await;
+    stage.kyma_in("one", "Warning").await;
 }
 
 async fn rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served() {

@@ -64,6 +64,7 @@ scenarios! {
     too_many_prunes_at_once_stop_and_go_on_when_confirmed,
     kymas_may_use_modules_of_another_source,
     another_path_in_the_source_is_a_mass_deletion,
+    a_changed_field_of_a_source_acts_at_once_and_the_brake_names_it_as_the_cause,
     a_suspended_source_changes_nothing_and_goes_on_when_resumed,
     what_is_not_allowed_is_withheld,
     the_first_source_keeps_an_object_and_it_moves_without_a_delete_when_dropped,
@@ -73,6 +74,7 @@ scenarios! {
     a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restart,
     a_namespace_that_definitions_need_is_created_and_never_deleted,
     a_deleted_source_leaves_its_objects_without_its_mark,
+    a_source_that_is_applied_again_takes_back_what_it_left_and_what_differs_waits_for_adopt,
     a_deleted_source_takes_its_objects_along_where_it_says_so,
     an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted,
     a_deleted_source_deletes_nothing_before_all_others_have_been_read,
@@ -461,6 +463,30 @@ async fn another_path_in_the_source_is_a_mass_deletion() {
     assert_eq!(world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items.len(), 3);
 }
 
+async fn a_changed_field_of_a_source_acts_at_once_and_the_brake_names_it_as_the_cause() {
+    let mut world = World::new("ignored").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    world.kyma("b", "mail");
+    let commit = world.begin(json!({})).await;
+    // No commit follows.
+    world.declare("landscape", json!({"ignore": ["/b.yaml"]})).await;
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    let conditions = world.source("landscape").await.status.unwrap().conditions;
+    let message = |type_: &str| conditions.iter().find(|found| found.type_ == type_).unwrap().message.clone();
+    let cause = "1 object no longer selected, because url, ref, paths or ignore of the GitSource changed; the prune";
+    assert!(message("Applied").starts_with(cause), "{}", message("Applied"));
+    assert!(message("Ready").contains("prunes 1 object that the changed GitSource no longer selects"));
+    assert!(world.api::<Kyma>().get("b").await.is_ok(), "it waits for the confirmation");
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    world.gone::<Kyma>("b").await;
+
+    world.declare("landscape", json!({"ignore": ["/b.yaml"], "allow": {"kinds": ["Kyma"]}})).await;
+    world.ready_is("landscape", "False Withheld").await;
+    world.declare("landscape", json!({"ignore": ["/b.yaml"]})).await;
+    world.ready_is("landscape", "True Applied").await;
+}
+
 async fn a_suspended_source_changes_nothing_and_goes_on_when_resumed() {
     let mut world = World::new("suspend").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -647,11 +673,59 @@ async fn a_deleted_source_leaves_its_objects_without_its_mark() {
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     world.gone::<GitSource>("landscape").await;
     let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
-    let has = |map: &Option<std::collections::BTreeMap<String, String>>| {
-        map.iter().flatten().any(|(key, _)| key.starts_with("tidegate.dev/"))
-    };
-    assert!(!has(&template.metadata.labels) && !has(&template.metadata.annotations));
+    let labels = template.metadata.labels.iter().flatten();
+    assert_eq!(labels.filter(|(key, _)| key.starts_with("tidegate.dev/")).count(), 0);
     assert!(template.metadata.deletion_timestamp.is_none());
+}
+
+async fn a_source_that_is_applied_again_takes_back_what_it_left_and_what_differs_waits_for_adopt() {
+    let mut world = World::new("back").await;
+    world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    world.kyma("b", "mail");
+    let commit = world.begin(json!({})).await;
+    let delete = async |world: &World| {
+        world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+        world.gone::<GitSource>("landscape").await;
+    };
+    let mark = |labels: &Option<std::collections::BTreeMap<String, String>>| {
+        labels.as_ref().and_then(|labels| labels.get(names::label::SOURCE).cloned())
+    };
+    delete(&world).await;
+    assert_eq!(mark(&world.api::<Kyma>().get("a").await.unwrap().metadata.labels), None);
+    world.declare("landscape", json!({})).await;
+    world.settled("landscape", &commit).await;
+    for kyma in ["a", "b"] {
+        assert!(mark(&world.api::<Kyma>().get(kyma).await.unwrap().metadata.labels).is_some(), "{kyma}");
+    }
+    assert!(mark(&world.api::<ModuleTemplate>().get("mail-2.0.0").await.unwrap().metadata.labels).is_some());
+
+    // Git says something else by now of one object, and another client has written another one.
+    delete(&world).await;
+    let theirs = Patch::Merge(json!({"metadata": {"labels": {"theirs": "1"}}}));
+    let params = PatchParams { field_manager: Some("other".to_owned()), ..PatchParams::default() };
+    world.api::<Kyma>().patch("b", &params, &theirs).await.unwrap();
+    world.repository.write("a.yaml", &kyma(&world.namespace, "a", "mail", "fast")).unwrap();
+    let release = release(&world.namespace, "mail", "1.0.0")
+        .replace("channels:", "channels:\n  - {channel: fast, version: 2.0.0}");
+    world.repository.write("mail.yaml", &release).unwrap();
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.attempted("landscape", &commit).await;
+    world.ready_is("landscape", "False Withheld").await;
+    let entries = world.source("landscape").await.status.unwrap().diagnostics;
+    let said: Vec<String> = entries.into_iter().map(|entry| entry.message).collect();
+    let kyma = |name: &str| format!("Kyma {}/{name}", world.namespace);
+    let differs =
+        format!("{} is owned by a GitSource that no longer exists, and differs from this definition", kyma("a"));
+    let theirs =
+        format!("{} exists in KCP without the ownership label of a GitSource; its field managers are ", kyma("b"));
+    for (sentence, hint) in [(differs, "with this content, annotate"), (theirs, "annotate the definition")] {
+        let found = said.iter().find(|line| line.starts_with(&sentence));
+        assert!(found.is_some_and(|line| line.contains(hint) && line.contains("tidegate.dev/adopt")), "{said:#?}");
+    }
+    assert!(mark(&world.api::<Kyma>().get("a").await.unwrap().metadata.labels).is_none());
+    assert!(mark(&world.api::<ModuleTemplate>().get("mail-2.0.0").await.unwrap().metadata.labels).is_some());
 }
 
 async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
@@ -660,10 +734,13 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     let commit = world.begin(json!({"deletionPolicy": "Delete"})).await;
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     world.ready_is("landscape", "False PruneUnconfirmed").await;
-    let message = condition(&world.source("landscape").await, "Ready").message.clone();
+    let source = world.source("landscape").await;
+    let (ready, whole) = (&condition(&source, "Ready").message, &condition(&source, "Applied").message);
     let command = format!("{}=deletion:{commit}", names::annotation::CONFIRM_PRUNE);
-    assert!(message.contains("ModuleReleaseMeta") && message.contains(&command), "{message}");
-    world.answers_as_documented("landscape", "deletionPolicy", "Ready", &[(&commit, "<commit>")]).await;
+    assert!(whole.contains("ModuleReleaseMeta") && whole.contains(&command), "{whole}");
+    assert!(ready.starts_with("`kubectl annotate gitsource ") && ready.contains(&command), "{ready}");
+    assert!(ready.chars().count() <= 200, "{ready}");
+    world.answers_as_documented("landscape", "deletionPolicy", "Applied", &[(&commit, "<commit>")]).await;
     // It confirms only what the commit removes from git.
     world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
     world.restart().await;

@@ -117,6 +117,16 @@ impl Breaker {
         }
     }
 
+    /// Opens the circuit for a cluster that has not answered since then, although no request has failed yet: a server
+    /// that accepts connections and is silent shows that only at the time-out of each request.
+    pub(super) fn trip(&self, since: Instant, now: Instant) {
+        let mut state = self.lock();
+        if state.open.is_none() {
+            let cause = Unreachable::Timeout;
+            state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0, cause, since });
+        }
+    }
+
     /// Whether requests are refused now.
     pub(super) fn is_open(&self) -> bool {
         self.lock().open.is_some()
@@ -205,6 +215,20 @@ mod tests {
         assert!(futures::poll!(waits.as_mut()).is_pending());
         breaker.succeeded();
         waits.await;
+        assert_eq!(breaker.outage(), None);
+    }
+
+    #[test]
+    fn a_silent_cluster_is_an_outage_since_its_last_answer_until_it_answers() {
+        let breaker = Breaker::default();
+        let (since, now) = (Instant::now(), Instant::now() + Duration::from_secs(20));
+        breaker.trip(since, now);
+        assert_eq!(breaker.outage(), Some(Outage { since, cause: Unreachable::Timeout }));
+        assert_eq!(breaker.admit(now), Err(Unreachable::Timeout));
+        breaker.trip(now, now);
+        assert_eq!(breaker.outage().map(|outage| outage.since), Some(since), "it is the same outage");
+        assert_eq!(breaker.admit(now + PAUSE_MIN), Ok(()), "one request asks whether it is over");
+        breaker.succeeded();
         assert_eq!(breaker.outage(), None);
     }
 

@@ -379,8 +379,12 @@ struct Cause {
     message: String,
 }
 
-/// Limit of an API server's message, in characters. Schema errors of large objects have kilobytes.
-const MESSAGE_LEN_MAX: usize = 1024;
+/// Limit of an API server's message, in characters. It becomes part of conditions, Events and `tidegate status`, and
+/// schema errors of large objects have kilobytes.
+const MESSAGE_LEN_MAX: usize = 400;
+/// A value in braces that is longer is left out of an API server's message: it is Go's or JSON's form of a whole
+/// object, and the reason comes after it.
+const VALUE_LEN_MAX: usize = 60;
 
 /// How long an answer's details ask to wait.
 fn asked(seconds: f64) -> Option<Duration> {
@@ -492,7 +496,50 @@ fn message(target: &Target, reason: &str, message: &str, causes: &[Cause]) -> St
             fields => format!("{reason} at {}", fields.join(", ")),
         };
     }
-    cut(message)
+    cut(&plain(target, message))
+}
+
+/// An API server's message as a part of a sentence about `target`: in one line, without the object, which the sentence
+/// names, without the difference of Go structs that follows some messages, and without whole objects as values.
+fn plain(target: &Target, message: &str) -> String {
+    let mut lines = message.lines().map(str::trim_end);
+    let first = lines.next().unwrap_or_default().trim();
+    let is_difference = |line: &&str| line.starts_with("@@") || line.ends_with(['{', '(']);
+    let rest = lines.take_while(|line| !is_difference(line)).map(str::trim).filter(|line| !line.is_empty());
+    let line = [first].into_iter().chain(rest).collect::<Vec<_>>().join(" ");
+    without_values(without_object(target, &line))
+}
+
+/// The message without `PersistentVolume "a" is invalid: ` at its beginning.
+fn without_object<'a>(target: &Target, message: &'a str) -> &'a str {
+    let Target::Object(id) = target else { return message };
+    let names = format!(" \"{}\" is invalid: ", id.name);
+    match message.split_once(names.as_str()) {
+        Some((kind, rest)) if kind.starts_with(&*id.kind) && !kind.contains(' ') => rest,
+        _ => message,
+    }
+}
+
+/// The message with `{…}` in place of long values in braces.
+fn without_values(message: &str) -> String {
+    let (mut text, mut rest) = (String::with_capacity(message.len()), message);
+    while let Some(begin) = rest.find('{') {
+        let (before, value) = rest.split_at(begin);
+        text.push_str(before);
+        let mut depth = 0_usize;
+        let end = value.char_indices().find_map(|(at, found)| {
+            match found {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            (depth == 0).then_some(at + 1)
+        });
+        let (value, after) = value.split_at(end.unwrap_or(value.len()));
+        text.push_str(if VALUE_LEN_MAX < value.len() { "{…}" } else { value });
+        rest = after;
+    }
+    text + rest
 }
 
 /// Whether the object's content must not be shown.

@@ -71,6 +71,8 @@ const WARN_AGAIN: Duration = Duration::from_secs(60);
 struct State {
     /// No write may start after this.
     until: Option<Instant>,
+    /// When the request for the last renewal was sent.
+    renewed: Option<Instant>,
     /// The holder of the Lease, if it is another process.
     other: Option<String>,
 }
@@ -136,12 +138,17 @@ impl Leadership {
         drop(sender);
         // A year is longer than any such process lives.
         let until = Some(Instant::now() + Duration::from_secs(365 * 24 * 3600));
-        Leadership { state: Arc::new(RwLock::new(State { until, other: None })), changes }
+        Leadership { state: Arc::new(RwLock::new(State { until, renewed: None, other: None })), changes }
     }
 
     /// Whether a write may start now.
     pub fn is_leading(&self) -> bool {
         self.state.read().until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// When this process last renewed the Lease, counted from before the request; `None` if it never did.
+    pub fn renewed(&self) -> Option<Instant> {
+        self.state.read().renewed
     }
 
     /// The holder of the Lease, if it is another process.
@@ -265,6 +272,7 @@ impl Elector {
         let mut state = self.state.write();
         // Counted from before the request: no other process can have seen this renewal earlier.
         state.until = Some(began + self.options.timing.renew_deadline);
+        state.renewed = Some(began);
         state.other = None;
         Ok(())
     }

@@ -162,6 +162,11 @@ impl Cluster {
         &self.name
     }
 
+    /// Host and port of its API server.
+    pub fn server(&self) -> &str {
+        self.transport.server()
+    }
+
     /// Requests so far, by verb.
     pub fn requests(&self) -> Requests {
         self.transport.requests()
@@ -182,6 +187,12 @@ impl Cluster {
     /// [missing permission](Cluster::denial) is granted.
     pub async fn recovered(&self) {
         self.transport.recovered().await;
+    }
+
+    /// Begins an [outage](Cluster::outage) of a cluster that is known to have been silent since then, before its
+    /// requests time out. Any answer ends it.
+    pub fn silent_since(&self, since: Instant) {
+        self.transport.trip(since);
     }
 
     /// Lets the next request pass during an outage.

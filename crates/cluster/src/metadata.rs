@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::{
+    api::names::FIELD_MANAGER,
     name::Key,
     object::{Gvk, ObjectId},
 };
@@ -32,6 +33,8 @@ pub struct Metadata {
     pub finalizers: Vec<String>,
     /// Names of the field managers, sorted and unique.
     pub managers: Vec<String>,
+    /// The field manager other than Tidegate's that wrote last, not counting subresources such as the status.
+    pub last_other: Option<Box<str>>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether it has owner references: a controller created it, and the garbage collector deletes it.
@@ -67,6 +70,9 @@ pub(super) struct Wire {
 #[serde(default)]
 pub(super) struct Manager {
     manager: String,
+    subresource: Option<String>,
+    /// RFC 3339 in UTC, so that the order of texts is that of times.
+    time: Option<String>,
 }
 
 /// An object of which only the metadata is read; `kind` distinguishes it from a `Status`.
@@ -99,6 +105,17 @@ impl<'de> Deserialize<'de> for Lenient {
     }
 }
 
+/// The manager other than Tidegate's with the newest entry that is not about a subresource.
+fn last_other(entries: &[Manager]) -> Option<Box<str>> {
+    let is_other = |entry: &&Manager| {
+        entry.subresource.as_ref().is_none_or(String::is_empty)
+            && entry.manager != FIELD_MANAGER
+            && !entry.manager.is_empty()
+    };
+    let last = entries.iter().filter(is_other).max_by(|one, other| one.time.cmp(&other.time))?;
+    Some(last.manager.as_str().into())
+}
+
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -108,6 +125,7 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(des
 impl Metadata {
     /// The metadata of an object of this kind.
     pub(super) fn for_kind(gvk: &Gvk, Lenient { wire, unreadable }: Lenient) -> Metadata {
+        let last_other = last_other(&wire.managed_fields);
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
         managers.dedup();
@@ -126,6 +144,7 @@ impl Metadata {
             annotations: wire.annotations,
             finalizers: wire.finalizers,
             managers,
+            last_other,
             deleting: wire.deletion_timestamp.is_some(),
             is_owned: !wire.owner_references.is_empty(),
             unreadable,

@@ -292,6 +292,10 @@ impl Transport {
         Arc::clone(&self.name)
     }
 
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     pub(super) fn requests(&self) -> Requests {
         Requests(std::array::from_fn(|index| self.counters[index].load(Ordering::Relaxed)))
     }
@@ -324,6 +328,11 @@ impl Transport {
     /// The error of a request that did not reach the server, or was not answered.
     pub(super) fn unreachable(&self, cause: Unreachable, sent: bool) -> Error {
         Error::Unreachable { cluster: self.name(), server: Arc::clone(&self.server), cause, sent }
+    }
+
+    /// Leaves the cluster alone, which has not answered since then.
+    pub(super) fn trip(&self, since: Instant) {
+        self.breaker.trip(since, Instant::now());
     }
 
     /// Sends the next request, even if the cluster is left alone at the moment.

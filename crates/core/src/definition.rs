@@ -487,7 +487,8 @@ pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options
 }
 
 /// The module paths whose objects a snapshot lacks, because it was created before they were known:
-/// they are in a folder that was not opened, or have a file that is too large for a definition.
+/// they are in a folder that was not opened, have a file that is too large for a definition, or one that
+/// `ignore` names. A module always has all files at its path: its content is the git tree there.
 pub fn lacking_modules(
     cache: &mut Cache,
     snapshot: &Snapshot,
@@ -498,7 +499,7 @@ pub fn lacking_modules(
         snapshot::Content::TooLarge { bytes } => bytes <= limits.module_file_bytes_max,
         _ => false,
     };
-    if snapshot.unopened.is_empty() && !snapshot.files.values().any(is_large) {
+    if snapshot.unopened.is_empty() && options.ignore.is_empty() && !snapshot.files.values().any(is_large) {
         return BTreeSet::new();
     }
     cache.expect(options);
@@ -525,7 +526,9 @@ pub fn lacking_modules(
         let written = read.candidates.iter().filter_map(|candidate| candidate.module_path.as_ref());
         module_paths.extend(written.filter_map(|(written, _)| normalise(written).ok()));
     }
-    let lacks = |path: &String| snapshot.is_unopened(path) || snapshot.below(path).any(|(_, file)| is_large(file));
+    let lacks = |path: &String| {
+        !options.ignore.is_empty() || snapshot.is_unopened(path) || snapshot.below(path).any(|(_, file)| is_large(file))
+    };
     // All of them, if any: the files of a module may be in the folder of another one.
     if module_paths.iter().any(lacks) { module_paths } else { BTreeSet::new() }
 }

@@ -142,7 +142,8 @@ impl Immutable {
     /// changed; ...`.
     pub fn sentence(&self) -> String {
         let Immutable { kind, field, remedy } = self;
-        let fact = format!("{field} of a {kind} cannot be changed");
+        let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+        let fact = format!("{field} of {article} {kind} cannot be changed");
         match remedy {
             Remedy::Recreate => fact,
             Remedy::Annotate => format!(

@@ -32,7 +32,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::{
     ownership::OtherTool,
-    prune::{Installed, Loss, Standing, Wait, confirm_command, unconfirmed_end},
+    prune::{Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
@@ -72,8 +72,12 @@ pub struct Live {
     pub source: Option<Arc<str>>,
     /// Digest of the definition in the last apply.
     pub digest: Option<Arc<str>>,
-    /// Whether another source has applied a definition that says the same, see [`crate::landscape::has_content`].
+    /// Whether another source has applied a definition that says the same, see [`crate::landscape::has_content`]; or,
+    /// of an object that the source has left, whether it is as the definition says.
     pub same_content: bool,
+    /// Whether this very source has left it without its label, because it was deleted: see
+    /// [`crate::landscape::is_left_by`].
+    pub left: bool,
     /// Whether a field from git has another value.
     pub drifted: bool,
     /// Whether its annotation names another file than git, and a user asked to correct that.
@@ -103,6 +107,7 @@ impl Live {
             source: labels.get(names::label::SOURCE).map(|label| label.as_str().into()),
             digest: annotations.get(names::annotation::DIGEST).map(|digest| digest.as_str().into()),
             same_content: false,
+            left: false,
             drifted: false,
             displaced: false,
             deleting: metadata.deletion_timestamp.is_some(),
@@ -184,8 +189,33 @@ pub struct Situation<'a> {
     pub policy: &'a Policy,
     /// Whether there is a diagnostic of error level for this revision.
     pub errors: bool,
-    /// Whether URL, ref or paths changed since the last settled pass, or the branch was rewritten.
-    pub moved: bool,
+    /// Whether something else than a commit may have removed objects since the last settled pass.
+    pub moved: Moved,
+}
+
+/// What removes objects from a source, beside a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moved {
+    /// Nothing.
+    #[default]
+    No,
+    /// URL, ref, paths or ignore of the GitSource changed.
+    Spec,
+    /// The branch was rewritten.
+    Rewrite,
+}
+
+// === impl Moved ===
+
+impl Moved {
+    /// Why a source no longer has objects: the end of a sentence about them.
+    pub fn gone(self) -> &'static str {
+        match self {
+            Moved::No => "removed from git",
+            Moved::Spec => "no longer selected, because url, ref, paths or ignore of the GitSource changed",
+            Moved::Rewrite => "removed from git by a rewrite of the branch",
+        }
+    }
 }
 
 // === impl Situation ===
@@ -217,6 +247,8 @@ pub enum Why {
 /// The decision for a source.
 #[derive(Debug, Default)]
 pub struct Decision {
+    /// Whether something else than a commit removes what waits.
+    pub moved: Moved,
     /// The objects to apply, in this order.
     pub apply: Vec<(Id, Why)>,
     /// The number of definitions that match their objects in KCP.
@@ -264,7 +296,7 @@ pub enum HeldFor {
 
 /// Decides what to apply and prune for one source.
 pub fn decide(situation: &Situation<'_>) -> Decision {
-    let mut decision = Decision::default();
+    let mut decision = Decision { moved: situation.moved, ..Decision::default() };
     for (id, declared) in situation.declared {
         if let Some(held) = held_by_need(situation, id, declared, &decision) {
             decision

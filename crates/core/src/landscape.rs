@@ -122,6 +122,13 @@ pub fn has_content(definition: &Definition, live: &ObjectMeta) -> bool {
     stamped.annotation(annotation::DIGEST).is_some_and(|digest| annotation(live, annotation::DIGEST) == Some(digest))
 }
 
+/// Whether a GitSource of this name has left an object when it was deleted: it has no ownership label, but names the
+/// GitSource. A user who copies an object copies this as well, so it is only a reason to look further.
+pub fn is_left_by(source: &SourceName, live: &ObjectMeta) -> bool {
+    label(live, names::label::SOURCE).is_none()
+        && annotation(live, annotation::SOURCE).is_some_and(|named| named == source.to_string())
+}
+
 /// What the object in KCP is compared with, to find changes of other clients: everything that is applied but the path
 /// of the definition, which may have changed since.
 pub fn expected(definition: &Definition, source: &SourceName) -> Object {

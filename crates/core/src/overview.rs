@@ -46,6 +46,9 @@ pub struct Overview {
     pub runtimes: Vec<RuntimeLine>,
     /// The Watchers.
     pub watchers: Vec<WatcherLine>,
+    /// Why no daemon reconciles the sources; `None` if one does, or if that is not known.
+    #[serde(rename = "noLeader", skip_serializing_if = "Option::is_none")]
+    pub no_leader: Option<String>,
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
@@ -174,6 +177,7 @@ impl Overview {
             sources: sources.into_iter().map(source).collect(),
             runtimes: kymas.into_iter().map(runtime).collect(),
             watchers: watchers.into_iter().map(watcher).collect(),
+            no_leader: None,
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
         };
@@ -206,6 +210,13 @@ impl Overview {
         self
     }
 
+    /// The same, with why no daemon reconciles the sources.
+    #[must_use]
+    pub fn with_leader(mut self, no_leader: Option<String>) -> Overview {
+        self.no_leader = no_leader;
+        self
+    }
+
     /// The same, with the objects that cannot be read.
     #[must_use]
     pub fn with_unreadable(mut self, unreadable: impl IntoIterator<Item = UnreadableLine>) -> Overview {
@@ -233,7 +244,8 @@ impl Overview {
         let is_bad = |runtime: &RuntimeLine| {
             wrong(runtime.standing) || runtime.modules.iter().chain(&runtime.mandatory).any(|one| wrong(one.standing))
         };
-        !self.unreadable.is_empty()
+        self.no_leader.is_some()
+            || !self.unreadable.is_empty()
             || !self.not_served.is_empty()
             || self.sources.iter().any(|source| wrong(source.standing))
             || self.runtimes.iter().filter(|runtime| runtime.standing != SubjectState::Stopped).any(is_bad)

@@ -669,6 +669,8 @@ pub enum ManifestOutcome {
     Waiting(String),
     /// The workload failed, or an object could not be applied.
     Failed(String),
+    /// Another client in the runtime undoes an object again and again, so its repair may wait. Contains a sentence.
+    Contested(String),
     /// The source of the objects cannot be read. Nothing was changed.
     SourceUnavailable(String),
     /// The module is being removed. Contains what the removal waits for.
@@ -718,6 +720,7 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         ManifestOutcome::Failed(message) | ManifestOutcome::SourceUnavailable(message) => {
             (State::Error, message.clone())
         }
+        ManifestOutcome::Contested(message) => (State::Warning, message.clone()),
         ManifestOutcome::Deleting(what) => (State::Deleting, what.clone()),
         ManifestOutcome::Blocked(why) => (State::Error, why.clone()),
     };
@@ -727,7 +730,7 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         let is_unavailable = matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_));
         let reason = is_unavailable.then_some("SourceUnavailable");
         set(&mut all, Type::Resources, !is_unavailable, reason, generation, &now);
-        set(&mut all, Type::Installation, state == State::Ready, None, generation, &now);
+        set(&mut all, Type::Installation, matches!(state, State::Ready | State::Warning), None, generation, &now);
         if let Some(created) = facts.module_resource {
             set(&mut all, Type::ModuleCr, created, None, generation, &now);
         }
@@ -742,6 +745,7 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
             ManifestOutcome::Ready
             | ManifestOutcome::Waiting(_)
             | ManifestOutcome::Failed(_)
+            | ManifestOutcome::Contested(_)
             | ManifestOutcome::Deleting(_) => conditions::RECONCILE_REQUESTED_REASON,
         };
         let is_handled = reason == conditions::RECONCILE_REQUESTED_REASON;

@@ -72,6 +72,7 @@ fn text(overview: &Overview) -> String {
 fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
         not_served: BTreeSet::new(),
+        no_leader: None,
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),
             name: "kcp-system/cache-1.0.0".to_owned(),

@@ -12,6 +12,9 @@ use super::{Subject, SubjectKind, counted, unreadable};
 
 /// Writes everything about one subject. `overview` has only what is about it.
 pub(super) fn write(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> io::Result<()> {
+    if let Some(why) = &overview.no_leader {
+        writeln!(out, "no daemon reconciles this landscape: {why}")?;
+    }
     for found in &overview.unreadable {
         let entry = unreadable(found);
         writeln!(out, "{}", entry.line)?;

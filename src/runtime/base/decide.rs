@@ -9,11 +9,12 @@ use tidegate_core::{
     render::SharedObjects,
     status::Part,
 };
+use tokio::time::Instant;
 
 use super::state::{Base, Credentials, KnownBase};
 use crate::runtime::{
     delay,
-    objects::{Applied, Failed},
+    objects::{Applied, Failed, Repairs},
 };
 
 /// What a pass does about the base.
@@ -73,6 +74,20 @@ pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, check
     Work { missing, prunes: (is_new || checks) && base.problems.is_empty() && is_known }
 }
 
+/// Indices of the objects to send, and those that others undo again and again and whose repair waits.
+pub(super) fn without_resting(
+    applied: &Applied,
+    work: &Work,
+    repairs: &Repairs,
+    now: Instant,
+) -> (Vec<usize>, Vec<Failed>) {
+    let id = |index: usize| &applied.objects.objects[index].id;
+    let sent = work.missing.iter().copied().filter(|&index| !repairs.is_resting(id(index), now)).collect();
+    let is_missing = |of: &ObjectId| work.missing.iter().any(|&index| id(index) == of);
+    let resting = repairs.resting(now).filter(|(id, _)| is_missing(id));
+    (sent, resting.map(|(id, message)| Failed { id: id.clone(), error: None, message }).collect())
+}
+
 /// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.
 pub(super) fn kinds_to_prune(work: &Work, failed: &[Failed]) -> Vec<Gvk> {
     if work.prunes && failed.is_empty() { catalog_kinds().into() } else { Vec::new() }
@@ -116,7 +131,7 @@ pub(super) fn ending(
         applied: is_complete.then_some(base.digest),
         again: classes.map(|class| delay(class, attempt)).chain(is_held.then_some(HELD_RETRY)).min(),
     };
-    (KnownBase { applied: Some(applied), attempt, is_unpruned: known.is_unpruned }, report)
+    (KnownBase { applied: Some(applied), attempt, is_unpruned: known.is_unpruned, ..KnownBase::default() }, report)
 }
 
 /// Whether the objects that belong to a part are applied, and why not.

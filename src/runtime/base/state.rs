@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use tidegate_core::{name::Key, object::Digest, render::SharedObjects};
 
-use crate::runtime::objects::Applied;
+use crate::runtime::objects::{Applied, Repairs};
 
 /// What a process knows of the base of one runtime between passes.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct KnownBase {
     /// The objects as last applied; none if only the status of the Kyma tells.
     pub(super) applied: Option<Applied>,
+    /// The objects that others undo.
+    pub(super) repairs: Repairs,
     /// Passes in a row in which an object was not applied.
     pub(super) attempt: u32,
     /// Whether the runtime may have objects of a former base. The status may say otherwise: it is shown late, and an

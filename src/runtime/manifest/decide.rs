@@ -35,7 +35,7 @@ use super::{
 use crate::{
     controller::events::{Severity, reason},
     queue::Trigger,
-    runtime::objects::{Applied, Failed, LiveObjects},
+    runtime::objects::{Applied, Failed, LiveObjects, Repairs},
 };
 
 /// What a pass over a Manifest is for.
@@ -69,6 +69,13 @@ pub(super) struct Work {
     pub(super) owned: Inventory,
     /// The objects to prune.
     pub(super) prune: Vec<Prune>,
+}
+
+/// The objects that others undo, at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resting<'a> {
+    pub(super) repairs: &'a Repairs,
+    pub(super) now: Instant,
 }
 
 /// The result of a prune.
@@ -117,6 +124,8 @@ pub(super) struct Observed<'a> {
     pub(super) pruned: &'a PruneReport,
     /// The default custom resource.
     pub(super) resource: &'a FoundResource,
+    /// Where the objects are in the repository, if they are in one.
+    pub(super) path: Option<&'a str>,
 }
 
 /// The result of a pass.
@@ -236,11 +245,17 @@ pub(super) fn rest(retry: &Retry, purpose: &Purpose, desired: &Digest, now: Inst
 }
 
 /// What a pass does; none if the Manifest is as recorded. `checks` is whether it checks all objects. Such a pass always
-/// checks the workloads.
-pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
+/// checks the workloads. An object that others undo again and again is not missing while its repair waits.
+pub(super) fn work(
+    manifest: &Manifest,
+    installed: &InstalledObjects,
+    desired: &Digest,
+    checks: bool,
+    resting: Resting<'_>,
+) -> Option<Work> {
     let owned = recorded::inventory(manifest);
     let prune = Prune::between(Desired::Module(&installed.module), &owned);
-    let missing = missing(&installed.applied, &owned);
+    let missing = missing(&installed.applied, &owned, resting);
     let is_settled = !checks
         && missing.is_empty()
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))
@@ -250,18 +265,25 @@ pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &
 
 /// What keeps a module working whose removal waits; none if all its objects are as recorded. Nothing is pruned: the
 /// removal deletes everything in the inventory.
-pub(super) fn keeping_work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest) -> Option<Work> {
+pub(super) fn keeping_work(
+    manifest: &Manifest,
+    installed: &InstalledObjects,
+    desired: &Digest,
+    resting: Resting<'_>,
+) -> Option<Work> {
     let owned = recorded::inventory(manifest);
-    let missing = missing(&installed.applied, &owned);
+    let missing = missing(&installed.applied, &owned, resting);
     let is_settled = missing.is_empty() && recorded::digest(manifest) == Some(desired.to_string().as_str());
     (!is_settled).then_some(Work { missing, owned, prune: Vec::new() })
 }
 
 /// Objects that are missing in the runtime or in the inventory. An object that is as desired may be in no inventory: a
 /// new Manifest has found what a former one left, and its status could not be written.
-fn missing(applied: &Applied, owned: &Inventory) -> Vec<usize> {
+fn missing(applied: &Applied, owned: &Inventory, Resting { repairs, now }: Resting<'_>) -> Vec<usize> {
     let in_runtime: BTreeSet<usize> = applied.missing().into_iter().collect();
-    let is_missing = |index: usize, id: &ObjectId| in_runtime.contains(&index) || !owned.contains(id);
+    let is_missing = |index: usize, id: &ObjectId| {
+        !owned.contains(id) || in_runtime.contains(&index) && !repairs.is_resting(id, now)
+    };
     let objects = applied.objects.objects.iter().enumerate();
     objects.filter(|(index, object)| is_missing(*index, &object.id)).map(|(index, _)| index).collect()
 }
@@ -370,9 +392,9 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         let message = format!("{id} exists and is not ours: {owner}{more}; {remedy}");
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
     }
-    if let Some(first) = observed.failed.first() {
+    if observed.failed.first().is_some() {
         let class = observed.failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
-        let message = format!("{}{}", first.message, more(observed.failed.len()));
+        let message = failures(observed.failed, observed.path);
         let class = class.unwrap_or(Class::Transient);
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
@@ -387,8 +409,19 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
     None
 }
 
-/// The result of a pass that has applied everything.
-pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgement {
+/// The result of a pass that has applied everything. `undone` is a sentence about objects that others undo again and
+/// again. A workload that is not ready may be what they undo.
+pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport, undone: Option<String>) -> Judgement {
+    let of_health = judge_health(health, pruned);
+    match (of_health.outcome, undone) {
+        (ManifestOutcome::Ready | ManifestOutcome::Waiting(_), Some(undone)) => {
+            Judgement { outcome: ManifestOutcome::Contested(undone), class: of_health.class }
+        }
+        (outcome, _) => Judgement { outcome, class: of_health.class },
+    }
+}
+
+fn judge_health(health: &Health, pruned: &PruneReport) -> Judgement {
     match health.state {
         State::Ready | State::Warning => {
             Judgement { outcome: ManifestOutcome::Ready, class: (!pruned.is_finished()).then_some(Class::Waiting) }
@@ -404,6 +437,8 @@ pub(super) fn judge_workloads(health: &Health, pruned: &PruneReport) -> Judgemen
     }
 }
 
+/// Most objects that a message names beside the first one that was not applied.
+const OTHERS_MAX: usize = 10;
 /// How long a module waits before its status says for what. Most wait a few seconds, and more writes and reads would
 /// only delay them.
 const WAIT_DETAILS_AFTER: SignedDuration = SignedDuration::from_secs(10);
@@ -560,6 +595,12 @@ pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
 }
 
+/// The note about objects that others undo again and again.
+pub(super) fn undone_note(repairs: &Repairs) -> Option<Note> {
+    let text = repairs.sentence()?;
+    Some(Note { severity: Severity::Warning, reason: reason::REPEATED_DRIFT, action: "Apply", text })
+}
+
 /// The note about objects that a pass was to check and could not, because their registry is away.
 pub(super) fn unchecked_note(checks: bool) -> Option<Note> {
     checks.then(|| Note {
@@ -581,10 +622,33 @@ pub(super) fn workload_note(health: &Health) -> Option<Note> {
     })
 }
 
+/// One sentence about objects that were not applied: why the first one was not, what to do, and which others.
+fn failures(failed: &[Failed], path: Option<&str>) -> String {
+    let Some(first) = failed.first() else { return String::new() };
+    let is_answer = |error: &Error| {
+        matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. }) && first.message == error.to_string()
+    };
+    let place = path.map(|path| format!("below `{path}` in the repository"));
+    let place = place.unwrap_or_else(|| "in the module".to_owned());
+    let next =
+        if first.error.as_ref().is_some_and(is_answer) { format!("; correct it {place}") } else { String::new() };
+    let others: Vec<String> = failed.iter().skip(1).take(OTHERS_MAX).map(|failed| failed.id.to_string()).collect();
+    let count = failed.len().saturating_sub(1);
+    let more = count.saturating_sub(OTHERS_MAX);
+    let more = if more == 0 { String::new() } else { format!(" and {more} others") };
+    let others = if count == 0 { String::new() } else { format!(" (and {count} more: {}{more})", others.join(", ")) };
+    format!("{}{next}{others}", first.message)
+}
+
+/// Where the objects of a Manifest are in the repository, if they are in one.
+pub(super) fn module_path(manifest: &Manifest) -> Option<&str> {
+    manifest.spec.install.source["path"].as_str().filter(|path| !path.is_empty())
+}
+
 /// The note about objects of a module that is being removed and that cannot be repaired.
-pub(super) fn failure_note(failed: &[Failed]) -> Option<Note> {
-    let first = failed.first()?;
-    let text = format!("{}{}", first.message, more(failed.len()));
+pub(super) fn failure_note(failed: &[Failed], path: Option<&str>) -> Option<Note> {
+    failed.first()?;
+    let text = failures(failed, path);
     Some(Note { severity: Severity::Warning, reason: reason::MODULE_FAILED, action: "Apply", text })
 }
 

@@ -18,7 +18,9 @@ pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
     let status = manifest.status.as_ref()?;
     let condition = conditions::find(&status.conditions, conditions::APPLIED)?;
     let is_of_this = condition.observed_generation == manifest.metadata.generation;
-    conditions::recorded(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
+    // While others undo an object again and again, it may be missing.
+    let is_contested = status.state == State::Warning;
+    conditions::recorded(&status.conditions, conditions::APPLIED).filter(|_| is_of_this && !is_contested)
 }
 
 /// Whether the status says that all objects were applied once. A Manifest that has just taken over the inventory of

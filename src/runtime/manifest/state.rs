@@ -11,7 +11,7 @@ use tidegate_core::{
 use tidegate_process::retry::{self, Class};
 use tokio::time::Instant;
 
-use crate::runtime::objects::Applied;
+use crate::runtime::objects::{Applied, Repairs};
 
 /// What a process knows of one Manifest between passes.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(crate) struct KnownManifest {
     pub(super) installed: Option<InstalledObjects>,
     /// Whether the last passes failed, and when to try again.
     pub(super) retry: Retry,
+    /// The objects that others undo.
+    pub(super) repairs: Repairs,
     /// Whether the last pass has written the status.
     pub(super) status: StatusWrite,
     /// The custom resources of users that hold its removal.

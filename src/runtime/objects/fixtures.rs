@@ -35,6 +35,7 @@ pub(crate) fn metadata(id: &ObjectId, resource_version: &str) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting: false,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }

@@ -99,7 +99,7 @@ fn a_source_whose_fetch_is_in_progress_waits_for_its_end() {
 fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
     let mut source = source(&json!({}));
     let terms = Terms::from_source(&source).unwrap();
-    let mut check = |condition: Option<(&str, &str)>, history, expected: bool| {
+    let mut check = |condition: Option<(&str, &str)>, history, expected: Moved| {
         source.status = condition.map(|(scope, settled)| {
             let condition = json!({
                 "type": status::SCOPE, "status": settled, "reason": format!("Test:{scope}"), "message": "a sentence",
@@ -107,15 +107,16 @@ fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
             });
             serde_json::from_value(json!({ "conditions": [condition] })).unwrap()
         });
-        assert_eq!(has_moved(&source, history, &terms), expected, "{condition:?} {history:?}");
+        assert_eq!(moved(&source, history, &terms), expected, "{condition:?} {history:?}");
     };
     let scope = terms.scope();
-    check(None, BranchHistory::Linear, false);
-    check(None, BranchHistory::Rewritten, true);
-    check(Some((&scope, "True")), BranchHistory::Linear, false);
-    check(Some((&scope, "True")), BranchHistory::Rewritten, true);
-    check(Some((&scope, "False")), BranchHistory::Linear, true);
-    check(Some(("another", "True")), BranchHistory::Linear, true);
+    check(None, BranchHistory::Linear, Moved::No);
+    check(None, BranchHistory::Rewritten, Moved::Rewrite);
+    check(Some((&scope, "True")), BranchHistory::Linear, Moved::No);
+    check(Some((&scope, "True")), BranchHistory::Rewritten, Moved::Rewrite);
+    check(Some((&scope, "False")), BranchHistory::Linear, Moved::Rewrite);
+    check(Some(("another", "True")), BranchHistory::Linear, Moved::Spec);
+    check(Some(("another", "False")), BranchHistory::Rewritten, Moved::Spec);
 }
 
 #[test]
@@ -208,6 +209,7 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting: false,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
-    api::{GitSource, names::annotation},
+    api::{GitSource, git_source::GitSourceStatus, names::annotation},
     conditions,
     definition::Kind,
-    intake::{self, Id, Installed, Other, Policy, status},
+    intake::{self, Id, Installed, Other, Policy, UnconfirmedEnd, status},
     landscape,
     name::Key,
 };
@@ -29,8 +30,8 @@ pub(super) enum Wait {
     Suspended,
     /// These sources have not been read: they may declare the same objects.
     Unread(Vec<Key>),
-    /// A user must confirm what runtimes lose. Contains one sentence.
-    Unconfirmed(String),
+    /// A user must confirm what runtimes lose.
+    Unconfirmed(UnconfirmedEnd),
 }
 
 /// Whether a user wants the GitSource to go, or at least has confirmed what takes it along: its definition, or its
@@ -98,11 +99,27 @@ impl Wait {
         match self {
             Wait::Suspended => "Suspended",
             Wait::Unread(_) => "PruneWaits",
-            Wait::Unconfirmed(_) => "PruneUnconfirmed",
+            Wait::Unconfirmed(_) => status::PRUNE_UNCONFIRMED,
         }
     }
 
-    /// One sentence, for the status.
+    /// The status of the source meanwhile.
+    pub(super) fn status(&self, source: &GitSource, now: Timestamp) -> GitSourceStatus {
+        match self {
+            Wait::Unconfirmed(end) => status::end_unconfirmed(source, end, now),
+            Wait::Suspended | Wait::Unread(_) => status::not_ready(source, self.reason(), &self.message(), now),
+        }
+    }
+
+    /// All that there is to say, for the log.
+    pub(super) fn sentence(&self) -> String {
+        match self {
+            Wait::Unconfirmed(end) => end.sentence.clone(),
+            Wait::Suspended | Wait::Unread(_) => self.message(),
+        }
+    }
+
+    /// The message of `Ready`, and the note of the Event.
     pub(super) fn message(&self) -> String {
         match self {
             Wait::Suspended => "the source is suspended: resume it to delete its objects, or set spec.deletionPolicy \
@@ -112,7 +129,7 @@ impl Wait {
                 let names: Vec<String> = sources.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 format!("objects are not deleted before these sources have been read: {}", names.join(", "))
             }
-            Wait::Unconfirmed(sentence) => sentence.clone(),
+            Wait::Unconfirmed(end) => status::brief_end(end),
         }
     }
 
@@ -130,9 +147,8 @@ impl Wait {
 mod tests {
     use std::sync::Arc;
 
-    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
-    use tidegate_core::{api::git_source::GitSourceStatus, definition::Allow};
+    use tidegate_core::definition::Allow;
 
     use super::*;
     use crate::source::fixtures::source;
@@ -194,9 +210,14 @@ mod tests {
         assert_eq!((unread.reason(), unread.finish()), ("PruneWaits", Finish::Failed(Class::Waiting)));
         assert!(unread.message().ends_with("s8, kcp-system/s9"), "{}", unread.message());
         assert_eq!((Wait::Suspended.reason(), Wait::Suspended.finish()), ("Suspended", Finish::Done));
-        let unconfirmed = Wait::Unconfirmed("because".to_owned());
+        let (command, sentence) = ("kubectl annotate it".to_owned(), "because ".repeat(200));
+        let unconfirmed = Wait::Unconfirmed(UnconfirmedEnd { command, objects: 27, sentence });
         assert_eq!((unconfirmed.reason(), unconfirmed.finish()), ("PruneUnconfirmed", Finish::Done));
-        assert_eq!(unconfirmed.message(), "because");
+        let brief = "`kubectl annotate it` deletes 27 objects; condition Applied names them";
+        assert_eq!(unconfirmed.message(), brief);
+        let status = unconfirmed.status(&source(&json!({})), Timestamp::UNIX_EPOCH);
+        let message = |type_| conditions::find(&status.conditions, type_).expect("it is set").message.clone();
+        assert_eq!((message(status::READY), message(status::APPLIED)), (brief.to_owned(), unconfirmed.sentence()));
     }
 
     #[test]
@@ -232,7 +253,7 @@ mod tests {
             if let Some(wait) = wait {
                 assert!(is_news(&source, &wait));
                 let mut said = source.clone();
-                said.status = Some(status::not_ready(&source, wait.reason(), &wait.message(), Timestamp::UNIX_EPOCH));
+                said.status = Some(wait.status(&source, Timestamp::UNIX_EPOCH));
                 assert!(!is_news(&said, &wait));
             }
         }

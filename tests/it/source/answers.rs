@@ -21,7 +21,7 @@ const ANSWERS: &[(&str, &str, &str, &str)] = &[
         "a_prune_waits_for_its_confirmation_and_then_happens",
     ),
     ("tidegate.dev/confirm-prune", "Applied", "PruneLimit", "too_many_prunes_at_once_stop_and_go_on_when_confirmed"),
-    ("deletionPolicy", "Ready", "PruneUnconfirmed", "a_deleted_source_takes_its_objects_along_where_it_says_so"),
+    ("deletionPolicy", "Applied", "PruneUnconfirmed", "a_deleted_source_takes_its_objects_along_where_it_says_so"),
     ("deletionPolicy", "Ready", "PruneWaits", "a_deleted_source_deletes_nothing_before_all_others_have_been_read"),
 ];
 

@@ -44,7 +44,23 @@ async fn leaving_in_order_changes_nothing_in_a_runtime() {
     let installed = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is installed");
 
     let named = |kind: &str, api_version: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "kcp-system"}});
-    delete(&stage, &named("GitSource", "tidegate.dev/v1alpha1", "landscape")).await;
+    let landscape = named("GitSource", "tidegate.dev/v1alpha1", "landscape");
+    let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    delete(&stage, &landscape).await;
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    // No runtime is in error, and the way back needs nothing but the same GitSource.
+    let kyma = stage.kyma_in("one", "Warning").await;
+    assert!(kyma["status"].to_string().contains("was left by GitSource kcp-system/landscape"), "{kyma}");
+    let mut again = landscape.clone();
+    again["spec"] = source["spec"].clone();
+    apply(&stage.kcp, &again).await;
+    stage.kyma_in("one", "Ready").await;
+    let applied = |source: &Value| message(source, "Ready").starts_with("applied ");
+    stage.until("all is back", &stage.kcp, "GitSource", "kcp-system", "landscape", applied).await;
+    let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
+    assert_eq!(still["metadata"]["resourceVersion"], installed["metadata"]["resourceVersion"]);
+
+    delete(&stage, &landscape).await;
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     delete(&stage, &named("Watcher", KYMAS, "watcher")).await;
     stage.until_gone(&stage.kcp, "Watcher", "kcp-system", "watcher").await;

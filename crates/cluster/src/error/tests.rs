@@ -71,10 +71,38 @@ fn of_a_secret_only_reason_and_fields_are_said() {
     assert_eq!(error.to_string(), "Secret a/b does not match its schema: .data.key");
 }
 
+/// What real API servers say about a PersistentVolume, a Pod, a Job and a webhook's object.
+#[test]
+fn an_answer_is_one_line_that_names_the_object_once() {
+    let details = json!({});
+    let difference = "spec.persistentvolumesource: Forbidden: it is immutable after creation\n@@ -2,7 +2,7 @@\n \
+                      \"GCEPersistentDisk\": null,\n";
+    let structs = "spec: Forbidden: pod updates may not change other fields\n  core.PodSpec{\n  \tVolumes: nil,\n";
+    let value =
+        format!("spec.template: Invalid value: core.PodTemplateSpec{{{}}}: field is immutable", "A: {}, ".repeat(99));
+    for (message, expected) in [
+        (
+            format!("ConfigMap \"b\" is invalid: {difference}"),
+            "spec.persistentvolumesource: Forbidden: it is immutable after creation",
+        ),
+        (format!("ConfigMap \"b\" is invalid: {structs}"), "spec: Forbidden: pod updates may not change other fields"),
+        (
+            format!("ConfigMap \"b\" is invalid: {value}"),
+            "spec.template: Invalid value: core.PodTemplateSpec{…}: field is immutable",
+        ),
+        ("denied:\n  first reason\n\n  second {a: 1}".to_owned(), "denied: first reason second {a: 1}"),
+        ("an open { brace".to_owned(), "an open { brace"),
+        ("Other \"b\" is invalid: x".to_owned(), "Other \"b\" is invalid: x"),
+    ] {
+        let error = read("ConfigMap", 422, &status(&message, "Invalid", &details));
+        assert_eq!(error.to_string(), format!("ConfigMap a/b was rejected: {expected}"));
+    }
+}
+
 #[test]
 fn long_texts_are_cut() {
     let error = read("ConfigMap", 422, &status(&"ä".repeat(5000), "Invalid", &json!({})));
-    assert!(error.to_string().chars().count() < 1100);
+    assert!(error.to_string().chars().count() < 450);
     let causes: Vec<Value> = (0..20)
         .map(|index| json!({"reason": "FieldManagerConflict", "field": format!(".f{index}"), "message": "conflict with \"m\""}))
         .collect();

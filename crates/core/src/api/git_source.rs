@@ -124,7 +124,7 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
     pub templates: Option<String>,
-    /// Files to ignore, as gitignore patterns.
+    /// Files to ignore, as gitignore patterns. Without effect on files of a module.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), inner(length(min = 1, max = 4096)))]
     pub ignore: Vec<String>,

@@ -133,6 +133,8 @@ pub const MODULE_PATH: &str = "module-path";
 pub const MODULE_PATH_MISSING: &str = "module-path-missing";
 /// A kustomization below a module path that would change objects.
 pub const KUSTOMIZATION: &str = "kustomization";
+/// `ignore` names a file of a module.
+pub const MODULE_IGNORE: &str = "module-ignore";
 /// A module path without objects.
 pub const MODULE_EMPTY: &str = "module-empty";
 /// A document of a module that is not a valid object.

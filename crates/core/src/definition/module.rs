@@ -23,7 +23,7 @@ use crate::{
     object::{Object, ObjectId},
     render,
     revision::Oid,
-    snapshot::{Content, Snapshot, is_below, is_definition_name},
+    snapshot::{Content, File, Snapshot, is_below, is_definition_name},
     yaml::{self, Node, NodeValue},
 };
 
@@ -199,6 +199,7 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     let files = snapshot.below(&source.path).filter(|(path, _)| !layout::is_of_chart(&charts, path));
     let files: Vec<_> = files.filter(|(path, file)| is_definition_name(path) || file.text().is_none()).collect();
     diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
+    diagnostics.extend(ignored(&source.path, &files, options));
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
     let mut others = Others::default();
     let (mut found, mut check) = (Diagnostics::default(), object::ModuleCheck::new(options.kubernetes));
@@ -213,6 +214,15 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     diagnostics.append(found);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
     ModuleRead { diagnostics: diagnostics.sorted(), objects, kinds: check.into_kinds() }
+}
+
+/// A warning about files of a module that `ignore` names. The daemon addresses the objects by their git tree, which has
+/// all files, so they are objects of the module for every command.
+fn ignored(folder: &str, files: &[(&Arc<str>, &File)], options: &Options) -> Option<Diagnostic> {
+    let path = paths::ignored_below(folder, files.iter().map(|(path, _)| *path), &options.ignore)?;
+    let message = format!("`ignore` has no effect on this file: it is below the module path `{}`", yaml::short(folder));
+    let hint = "move it out of the module path, or delete it";
+    Some(Diagnostic::warning(code::MODULE_IGNORE, message).hint(hint).at(Place::file(path)))
 }
 
 /// The documents of a module that are checked after its CustomResourceDefinitions. A tree takes some ten times the

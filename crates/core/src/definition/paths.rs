@@ -1,5 +1,7 @@
 //! Selects the files of a snapshot that are read for definitions.
 
+use std::sync::Arc;
+
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::{Options, code};
@@ -81,6 +83,24 @@ pub(crate) fn normalise(written: &str) -> Result<String, &'static str> {
         return Err("contains a name that starts with `.`");
     }
     Ok(parts.join("/"))
+}
+
+/// The first of these files that `ignore` names although they are below `folder`, which it does not name.
+pub(super) fn ignored_below<'a>(
+    folder: &str,
+    files: impl IntoIterator<Item = &'a Arc<str>>,
+    patterns: &[String],
+) -> Option<&'a Arc<str>> {
+    if patterns.is_empty() {
+        return None;
+    }
+    // Invalid patterns are reported where the selection is made.
+    let ignore = ignore(&mut Diagnostics::default(), patterns);
+    let is_ignored = |path: &str, is_folder| ignore.matched_path_or_any_parents(path, is_folder).is_ignore();
+    if is_ignored(folder, true) {
+        return None;
+    }
+    files.into_iter().find(|path| is_ignored(path, false))
 }
 
 fn invalid(field: &str, written: &str, problem: &str) -> Diagnostic {

@@ -372,6 +372,30 @@ fn paths_ignore_and_templates_say_what_is_read() {
     assert_eq!(look(&snapshot, &options), (vec!["ModuleTemplate cache-1.0.0".to_owned()], vec![], vec![]));
 }
 
+/// The daemon reads the objects of a module from their git tree, so a command that left some out would disagree.
+#[test]
+fn ignore_has_no_effect_within_a_module_and_a_warning_says_so() {
+    let snapshot = with(
+        "modules/cache/objects/extra.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: n}\n",
+    );
+    let count = |ignore: &[&str]| {
+        let options = Options { ignore: ignore.iter().map(ToString::to_string).collect(), ..Options::default() };
+        let mut found = Diagnostics::default();
+        let read = read(&mut found, &snapshot, &options, &mut Cache::default());
+        let lacking = lacking_modules(&mut Cache::default(), &snapshot, &options, &crate::snapshot::Limits::default());
+        let codes: Vec<String> =
+            found.iter().map(|one| format!("{} {}", one.place.as_ref().unwrap(), one.code)).collect();
+        (read.modules.values().map(|module| module.objects().len()).sum::<usize>(), codes, lacking.len())
+    };
+    let (all, codes, lacking) = count(&[]);
+    assert_eq!((codes, lacking), (vec![], 0));
+    let warning = vec!["modules/cache/objects/extra.yaml module-ignore".to_owned()];
+    assert_eq!(count(&["extra.yaml"]), (all, warning, 1), "the files that were left out are read as well");
+    // A module in a folder that is no part of the source is no mistake.
+    assert_eq!(count(&["/modules/cache/objects/"]).1, Vec::<String>::new());
+}
+
 #[test]
 fn what_a_source_may_not_declare_is_withheld() {
     let snapshot = snapshot(good());

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{Declared, Id, Live, Other, Situation, Why, code, text};
 use crate::{
-    api::{names::annotation, setup},
+    api::{
+        names::{FIELD_MANAGER, annotation},
+        setup,
+    },
     definition::Kind,
     diagnostic::Diagnostic,
     name::Key,
@@ -113,8 +116,21 @@ fn unmarked(live: &Live, declared: &Declared) -> Claim {
         // Only the managers show whether Argo CD manages the object, so they are read even before an adoption.
         (None, _) => Claim::LookUp,
         (Some(_), true) => Claim::Apply(Why::Adopted),
+        // The source left it when it was deleted, and nobody has written it since.
+        (Some(managers), false) if live.left && is_only_ours(managers) => {
+            if live.same_content {
+                Claim::Apply(Why::Moved)
+            } else {
+                Claim::Refused(Refusal::OtherContent { owner: None })
+            }
+        }
         (Some(managers), false) => Claim::Refused(Refusal::Foreign { managers: managers.to_vec() }),
     }
+}
+
+/// Whether nobody but Tidegate has written an object.
+fn is_only_ours(managers: &[String]) -> bool {
+    managers.iter().all(|manager| manager == FIELD_MANAGER)
 }
 
 /// The other source that creates a missing object: a loaded one that comes first by name. So two

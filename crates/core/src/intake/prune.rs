@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Decision, Id, OtherTool, Policy, Situation, code, text};
+use super::{Decision, Id, Moved, OtherTool, Policy, Situation, code, text};
 use crate::{
     api::{names::annotation, setup, shared::ObjectMeta},
     definition::Kind,
@@ -102,7 +102,7 @@ pub(super) const NAMED_MAX: usize = 10;
 pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Decision) {
     let gone = gone(situation, decision);
     let declared = situation.declared.len() + situation.withheld.len();
-    let everything = declared == 0 || situation.moved;
+    let everything = declared == 0 || situation.moved != Moved::No;
     let confirmed = is_confirmed(situation);
 
     let mut losses = if gone.is_empty() { BTreeMap::new() } else { losses(situation.installed) };
@@ -208,8 +208,18 @@ pub(super) fn limit(policy: &Policy, declared: usize) -> usize {
 /// git removes, so a confirmation of that never covers the end of the source. No ref has a colon in its name.
 const DELETION: &str = "deletion:";
 
-/// Why objects must not be deleted together with their GitSource yet: in one sentence, what runtimes would lose, and
-/// the command that confirms it. `None` if nothing needs a confirmation, or a user has confirmed the deletion at the
+/// The deletion of objects together with their GitSource, which a user must confirm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnconfirmedEnd {
+    /// What a user runs to confirm it.
+    pub command: String,
+    /// How many objects are then deleted.
+    pub objects: usize,
+    /// What runtimes would lose, and what a user can do, in one sentence.
+    pub sentence: String,
+}
+
+/// Whether objects must not be deleted together with their GitSource yet. `None` if nothing needs a confirmation, or a user has confirmed the deletion at the
 /// last commit.
 pub fn unconfirmed_end(
     source: &Key,
@@ -217,7 +227,7 @@ pub fn unconfirmed_end(
     objects: &BTreeSet<Id>,
     installed: &[Installed],
     policy: &Policy,
-) -> Option<String> {
+) -> Option<UnconfirmedEnd> {
     let confirmation =
         format!("{DELETION}{}", commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string()));
     if policy.confirmed.as_deref() == Some(&*confirmation) {
@@ -235,11 +245,12 @@ pub fn unconfirmed_end(
     let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
     let named: String = named.collect();
     let command = confirm_command(source, &confirmation);
-    Some(format!(
+    let sentence = format!(
         "spec.deletionPolicy is Delete, and the deletion of {} objects needs a confirmation: {named}to delete them, run \
          `{command}`; to keep them, set spec.deletionPolicy to Orphan",
         objects.len()
-    ))
+    );
+    Some(UnconfirmedEnd { command, objects: objects.len(), sentence })
 }
 
 /// A confirmation is valid for one commit: removals by a later commit need a new one.
@@ -276,8 +287,9 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                 Diagnostic::warning(
                     code::PRUNE_UNCONFIRMED,
                     format!(
-                        "{} is removed from git, and its prune needs a confirmation; {}",
+                        "{} is {}, and its prune needs a confirmation; {}",
                         text(id),
+                        situation.moved.gone(),
                         lost(id.0, losses)
                     ),
                 )

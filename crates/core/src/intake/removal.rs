@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::access::{may_change_access, may_take, of_access};
 use super::{
-    Decision, Held, HeldFor, Id, Installed, Situation, Standing, Why, code,
+    Decision, Held, HeldFor, Id, Installed, Moved, Situation, Standing, Why, code,
     prune::{NAMED_MAX, confirm_command, is_confirmed},
     text,
 };
@@ -75,6 +75,8 @@ pub struct WaitingRemoval {
     pub limit: usize,
     /// The first definition that removes it.
     pub place: Place,
+    /// Whether something else than a commit removes it.
+    pub moved: Moved,
 }
 
 /// A removal of fewer runtimes never exceeds the default limit.
@@ -259,6 +261,7 @@ fn merged(situation: &Situation<'_>, removals: &Removals, module: &Key, limit: u
             runtimes: BTreeSet::new(),
             limit,
             place: declared.place.clone(),
+            moved: situation.moved,
         });
         waiting.runtimes.extend(removal.runtimes.iter().cloned());
     }
@@ -278,6 +281,15 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
 // === impl Removed ===
 
 impl Removed {
+    /// Whether a sentence about it has the verb `are`.
+    fn is_plural(&self) -> bool {
+        match self {
+            Removed::Module => false,
+            Removed::Objects { objects, .. } => 1 < objects.len(),
+            Removed::Unknown { .. } => true,
+        }
+    }
+
     /// What it is, as the object of a sentence about a module.
     fn of(&self, module: &str) -> String {
         match self {
@@ -312,8 +324,9 @@ impl std::fmt::Display for WaitingRemoval {
         let runtimes = if self.runtimes.len() == 1 { "runtime" } else { "runtimes" };
         write!(
             f,
-            "{} is removed from {} {runtimes}, more than the removal limit of {}: {}{more}",
+            "{} {} removed from {} {runtimes}, more than the removal limit of {}: {}{more}",
             self.loss.of(self.module.name()),
+            if self.loss.is_plural() { "are" } else { "is" },
             self.runtimes.len(),
             self.limit,
             names.join(", ")
@@ -324,8 +337,13 @@ impl std::fmt::Display for WaitingRemoval {
 impl WaitingRemoval {
     /// The sentence for the status of a runtime that would lose it. `revision` is the commit, or `worktree`.
     pub fn notice(&self, source: &Key, revision: &str) -> String {
+        let cause = match self.moved {
+            Moved::No => format!("{revision} of GitSource {source}"),
+            Moved::Spec => format!("a change of url, ref, paths or ignore of GitSource {source}"),
+            Moved::Rewrite => format!("a rewrite of the branch of GitSource {source}"),
+        };
         format!(
-            "{revision} of GitSource {source} removes {} from {} runtimes, this one included; to allow it, run `{}`",
+            "{cause} removes {} from {} runtimes, this one included; to allow it, run `{}`",
             self.loss.of(self.module.name()),
             self.runtimes.len(),
             confirm_command(source, revision)

@@ -8,7 +8,11 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, HeldFor, Id, Wait, code, prune::confirm_command, text};
+use super::{
+    Decision, HeldFor, Id, Moved, Wait, code,
+    prune::{UnconfirmedEnd, confirm_command},
+    text,
+};
 use crate::{
     api::{
         GitSource,
@@ -36,9 +40,11 @@ pub const VERIFIED: &str = "Verified";
 pub const STALLED: &str = "Stalled";
 /// Whether deliveries of the git host arrive. It takes no part in `Ready`: without them, polling finds each push.
 pub const RECEIVED: &str = "Received";
+/// Reason of [`READY`] and [`APPLIED`] while a user must confirm a prune.
+pub const PRUNE_UNCONFIRMED: &str = "PruneUnconfirmed";
 /// Reason of [`READY`] of a suspended source.
 pub const SUSPENDED: &str = "Suspended";
-/// The scope of the source: a digest of URL, ref and paths, in the reason after a colon. It only
+/// The scope of the source: a digest of URL, ref, paths and ignore, in the reason after a colon. It only
 /// follows a change when nothing is left to prune, so that a restart does not forget that a change
 /// needs a confirmation.
 pub const SCOPE: &str = "tidegate.dev/Scope";
@@ -180,10 +186,10 @@ pub struct Pass<'a> {
     pub handled: Option<&'a str>,
     /// The deliveries of the git host.
     pub receiving: &'a Receiving,
-    /// Digest of URL, ref and paths.
+    /// Digest of URL, ref, paths and ignore.
     pub scope: &'a str,
     /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
-    pub moved: bool,
+    pub moved: Moved,
 }
 
 /// The status after a pass.
@@ -301,6 +307,22 @@ pub fn not_ready(source: &GitSource, reason: &str, message: &str, now: Timestamp
     status
 }
 
+/// As [`not_ready`], for the end of a source that a user must confirm: `Ready` begins with the command, and `Applied`
+/// has the whole sentence.
+pub fn end_unconfirmed(source: &GitSource, end: &UnconfirmedEnd, now: Timestamp) -> GitSourceStatus {
+    let mut status = not_ready(source, PRUNE_UNCONFIRMED, &brief_end(end), now);
+    let (generation, now) = (source.metadata.generation, Time(seconds(now)));
+    let reason = PRUNE_UNCONFIRMED;
+    conditions::set(&mut status.conditions, APPLIED, Status::False, reason, &end.sentence, generation, &now);
+    status
+}
+
+/// The message of `Ready` while a user must confirm the end of a source, at most [`READY_CHARS_MAX`] characters.
+pub fn brief_end(end: &UnconfirmedEnd) -> String {
+    let does = format!("deletes {}", number(end.objects, "object"));
+    Verdict::no(PRUNE_UNCONFIRMED, String::new()).resolved_by(&end.command, does).brief()
+}
+
 /// The status of a source whose branch was rewritten, before the new commit is active. Removed
 /// objects then need a confirmation, even if this process ends before it writes anything else.
 pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceStatus {
@@ -317,7 +339,7 @@ pub fn is_verified(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
 }
 
-/// Whether nothing is left to prune after a change of URL, ref or paths, or after a rewrite of the
+/// Whether nothing is left to prune after a change of URL, ref, paths or ignore, or after a rewrite of the
 /// branch.
 pub fn is_settled(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == SCOPE && condition.status == "True")
@@ -527,12 +549,18 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let unreadable = decision.waiting.iter().filter(|(_, wait)| matches!(wait, Wait::Unreadable)).map(|(id, _)| id);
     let unreadable: Vec<String> = unreadable.map(text).collect();
     if !decision.removals.is_empty() {
-        let mut message = format!("{} in runtimes; a user must confirm:", number(decision.removals.len(), "removal"));
+        let because = match decision.moved {
+            Moved::No => "",
+            Moved::Spec => ", because url, ref, paths or ignore of the GitSource changed",
+            Moved::Rewrite => ", because the branch was rewritten",
+        };
+        let removals = number(decision.removals.len(), "removal");
+        let mut message = format!("{removals} in runtimes{because}; a user must confirm:");
         for removal in decision.removals.iter().take(ENTRIES_MAX) {
             let _ = write!(message, " {removal};");
         }
         if 0 < unconfirmed + limited {
-            let _ = write!(message, " {} removed from git;", number(unconfirmed + limited, "object"));
+            let _ = write!(message, " {} {};", number(unconfirmed + limited, "object"), decision.moved.gone());
         }
         let _ = write!(message, " to remove all of it, run `{command}`");
         let does = format!("confirms {} in runtimes", number(decision.removals.len(), "removal"));
@@ -540,14 +568,19 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     }
     if 0 < unconfirmed {
         let mut message =
-            format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
+            format!("{} {}; the prune needs a confirmation:", number(unconfirmed, "object"), decision.moved.gone());
         let first = decision.diagnostics.iter().filter(|found| found.code == code::PRUNE_UNCONFIRMED).take(ENTRIES_MAX);
         for diagnostic in first {
             // Writing to a String cannot fail.
             let _ = write!(message, " {};", diagnostic.message);
         }
         let _ = write!(message, " to prune them, run `{command}`");
-        let does = format!("prunes {} removed from git", number(unconfirmed, "object"));
+        let gone = match decision.moved {
+            Moved::No => "removed from git",
+            Moved::Spec => "that the changed GitSource no longer selects",
+            Moved::Rewrite => "that the rewritten branch no longer has",
+        };
+        let does = format!("prunes {} {gone}", number(unconfirmed, "object"));
         return Some(Verdict::no("PruneUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if let Some(limit) = limit {
@@ -579,7 +612,7 @@ fn set_scope(conditions: &mut Vec<Condition>, source: &GitSource, pass: &Pass<'_
         return;
     }
     let open = decision.waiting.values().any(|wait| !matches!(wait, Wait::Kept | Wait::Tool(_)));
-    match (pass.moved, open) {
+    match (pass.moved != Moved::No, open) {
         (true, true) => {
             let old = settled_scope(source).map_or(pass.scope, |(scope, _)| scope);
             record_scope(conditions, old, false, generation, now);
@@ -614,11 +647,11 @@ fn record_scope(
     now: Timestamp,
 ) {
     let (reason, message) = if is_settled {
-        (SETTLED, "no change of URL, ref or paths has left objects to prune")
+        (SETTLED, "no change of URL, ref, paths or ignore has left objects to prune")
     } else {
         (
             CHANGED,
-            "URL, ref or paths changed, or the branch was rewritten, and objects to prune remain; Applied says how to \
+            "URL, ref, paths or ignore changed, or the branch was rewritten, and objects to prune remain; Applied says how to \
              confirm their prune",
         )
     };

@@ -254,7 +254,13 @@ impl Terms {
     /// Digest of the scope of the source. A change makes the removal of objects from git a mass
     /// deletion.
     pub fn scope(&self) -> String {
-        Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
+        let scope = if self.ignore.is_empty() {
+            // As before `ignore` was part of it, so that no status of a landscape is written anew.
+            json!([self.url, format!("{:?}", self.follow), self.paths])
+        } else {
+            json!([self.url, format!("{:?}", self.follow), self.paths, self.ignore])
+        };
+        Digest::from_value(&scope).short()
     }
 
     /// Digest of all settings that affect how a commit is read. The repository's own file is compared with all of
@@ -455,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scope_is_url_ref_and_paths_and_nothing_else() {
+    fn the_scope_is_url_ref_paths_and_ignore_and_nothing_else() {
         let scope = |change: fn(&mut GitSourceSpec)| {
             let mut spec = GitSourceSpec { url: "https://git.example.com/a".to_owned(), ..GitSourceSpec::default() };
             change(&mut spec);
@@ -464,6 +470,7 @@ mod tests {
         let same = scope(|_| {});
         assert_eq!(same, scope(|spec| spec.interval = Some("5m".to_owned())));
         assert_ne!(same, scope(|spec| spec.paths = vec!["a".to_owned()]));
+        assert_ne!(same, scope(|spec| spec.ignore = vec!["a".to_owned()]));
         assert_ne!(same, scope(|spec| spec.url.push('b')));
     }
 }

@@ -99,9 +99,12 @@ fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
         let of_git = asks(&objects, &confirmed(COMMIT.to_owned()));
         assert_eq!(of_git.is_some(), expected, "it confirms what git removes, not the end of the source");
     }
-    let sentence = asks(&ids(&["Kyma/a", "Watcher/w"]), &policy).unwrap();
+    let end = asks(&ids(&["Kyma/a", "Watcher/w"]), &policy).unwrap();
+    let brief = status::brief_end(&end);
+    assert!(brief.starts_with(&format!("`{}` deletes 2 objects; ", end.command)), "{brief}");
+    assert!(brief.chars().count() <= status::READY_CHARS_MAX, "{brief}");
     assert_eq!(
-        sentence,
+        end.sentence,
         format!(
             "spec.deletionPolicy is Delete, and the deletion of 2 objects needs a confirmation: Kyma kcp-system/a: the \
              runtime loses m 1.0.0; to delete them, run `kubectl annotate gitsource -n kcp-system landscape \
@@ -418,7 +421,7 @@ fn an_empty_revision_is_a_mass_deletion() {
 #[test]
 fn a_changed_url_is_a_mass_deletion() {
     let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
-    world.moved = true;
+    world.moved = Moved::Spec;
     assert_eq!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Unconfirmed(Vec::new()));
 }
 
@@ -427,7 +430,7 @@ fn a_changed_scope_is_remembered_until_nothing_is_left_to_prune() {
     let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
     let mut source = source();
     source.status = Some(world.status(&source, &Fetched::Done, "old"));
-    world.moved = true;
+    world.moved = Moved::Spec;
     source.status = Some(world.status(&source, &Fetched::Done, "new"));
     assert_eq!(status::settled_scope(&source), Some(("old", false)));
     world.policy.confirmed = Some(COMMIT.to_owned());
@@ -447,13 +450,13 @@ fn the_condition_about_the_scope_is_a_sentence_and_one_of_an_earlier_version_is_
     source.status = Some(world.status(&source, &Fetched::Done, "0a1b"));
     let (reason, message) = scope(&source);
     assert_eq!(reason, "Settled:0a1b");
-    assert_eq!(message, "no change of URL, ref or paths has left objects to prune");
+    assert_eq!(message, "no change of URL, ref, paths or ignore has left objects to prune");
 
     let conditions = &mut source.status.as_mut().unwrap().conditions;
     let found = conditions.iter_mut().find(|found| found.type_ == status::SCOPE).unwrap();
     (found.reason, found.message) = ("Settled".to_owned(), "0a1b".to_owned());
     assert_eq!(status::settled_scope(&source), Some(("0a1b", true)));
-    world.moved = true;
+    world.moved = Moved::Spec;
     source.status = Some(world.status(&source, &Fetched::Done, "2c3d"));
     let (reason, message) = scope(&source);
     assert_eq!(reason, "Changed:0a1b", "what is pruned belongs to the former scope");
@@ -503,7 +506,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         handled: None,
         receiving: &receiving,
         scope: "scope",
-        moved: false,
+        moved: Moved::No,
     };
     let status = status::after_pass(before, &pass, Timestamp::from_second(at).unwrap());
     GitSource { status: Some(status), ..before.clone() }
@@ -578,7 +581,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         handled: None,
         receiving: &Receiving::Off,
         scope: "scope",
-        moved: false,
+        moved: Moved::No,
     };
     let wait = "; Kymas and Watchers that may use its templates (spec.templates) wait for it";
     let now = Timestamp::UNIX_EPOCH;
@@ -620,7 +623,7 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
             handled: None,
             receiving: &Receiving::Off,
             scope: "scope",
-            moved: false,
+            moved: Moved::No,
         };
         status::after_pass(source, &pass, Timestamp::UNIX_EPOCH)
     };
@@ -775,7 +778,7 @@ struct World {
     installed: Vec<Installed>,
     policy: Policy,
     errors: bool,
-    moved: bool,
+    moved: Moved,
 }
 
 impl World {
@@ -789,7 +792,7 @@ impl World {
             installed: Vec::new(),
             policy: Policy::default(),
             errors: false,
-            moved: false,
+            moved: Moved::No,
         }
     }
 

@@ -380,6 +380,14 @@ fn git_source(found: &Found<'_>, path: &str) -> Result<InstallSource, Refusal> {
     let metadata = &found.template.metadata;
     let name = found.key.name();
     let Some(source) = SourceName::from_metadata(metadata) else {
+        if let Some(left_by) = landscape::annotation(metadata, names::annotation::SOURCE) {
+            let message = format!(
+                "ModuleTemplate {name} was left by GitSource {left_by}, which does not own it any more; what is \
+                 installed stays as it is"
+            );
+            let hint = "apply the GitSource again, or declare the ModuleTemplate in another one";
+            return Err(Refusal::warning(reason::NO_SOURCE, message).hint(hint));
+        }
         let message = format!(
             "ModuleTemplate {name} has annotation {}, but no GitSource owns it",
             names::annotation::MODULE_PATH

@@ -396,7 +396,16 @@ fn a_definition_may_allow_going_back_to_one_version() {
 #[test]
 fn objects_come_from_git_only_where_a_source_owns_the_template() {
     let mut landscape = landscape();
-    add_template(&mut landscape, "cache", "1.2.0", json!({"metadata": {"labels": null}}));
+    let left = json!({"metadata": {"labels": null}});
+    add_template(&mut landscape, "cache", "1.2.0", left);
+    check(
+        &landscape,
+        &kyma(json!({})),
+        "Warning NoSource keep: ModuleTemplate cache-1.2.0 was left by GitSource kcp-system/landscape, which does not \
+         own it any more; what is installed stays as it is",
+    );
+    let homeless = json!({"metadata": {"labels": null, "annotations": {"tidegate.dev/source": null}}});
+    add_template(&mut landscape, "cache", "1.2.0", homeless);
     check(
         &landscape,
         &kyma(json!({})),

@@ -275,6 +275,7 @@ fn a_manifest_says_how_it_fares() {
         (ManifestOutcome::Ready, State::Ready, installed, parsed, "True"),
         (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, waits, parsed, "True"),
         (ManifestOutcome::Failed("no".into()), State::Error, waits, parsed, "True"),
+        (ManifestOutcome::Contested("no".into()), State::Warning, installed, parsed, "True"),
         (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, waits, missing, "False"),
     ] {
         let status = super::manifest(&before, &facts(outcome), at(1));

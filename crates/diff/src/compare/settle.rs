@@ -11,7 +11,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation, shared::ObjectMeta},
     definition::{Allow, Definition, Definitions, Kind, Withheld},
     diagnostic::Diagnostics,
-    intake::{self, Decision, Declared, Id, Installed, Live, Other, Policy, Removals, Situation, Wait, removal},
+    intake::{self, Decision, Declared, Id, Installed, Live, Moved, Other, Policy, Removals, Situation, Wait, removal},
     landscape::{
         self, Landscape, SourceName,
         file::{LandscapeFile, Owner},
@@ -175,7 +175,7 @@ fn decide(
         installed: &installed,
         policy: around.policy,
         errors: around.errors,
-        moved: false,
+        moved: Moved::No,
     })
 }
 
@@ -250,7 +250,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
         installed: &installed,
         policy: around.policy,
         errors: false,
-        moved: false,
+        moved: Moved::No,
     };
     removal::hold(&situation, &taken, &mut decision);
     let ids = decision.held.into_keys().collect();

@@ -25,8 +25,8 @@ use tidegate_core::{
     definition::{Allow, Channels, Definition, Definitions, Elsewhere, Kind},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, HeldFor, Id, Installed, Live, Other, Removals, Situation, Standing, Terms, Wait,
-        removal,
+        self, Decision, Declared, HeldFor, Id, Installed, Live, Moved, Other, Removals, Situation, Standing, Terms,
+        Wait, removal,
     },
     inventory::Inventory,
     landscape::{self, Landscape, SourceName},
@@ -163,7 +163,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         installed: &installed(world),
         policy: &policy,
         errors: inputs.invalid,
-        moved: false,
+        moved: Moved::No,
     };
     let mut decision = intake::decide(&situation);
     let mut taken = removals(inputs, world, &decision, situation.installed);

@@ -44,6 +44,11 @@ fn objects() -> Arc<SharedObjects> {
     Arc::clone(module().objects())
 }
 
+/// What a pass does where nobody undoes anything.
+fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
+    super::work(manifest, installed, desired, checks, Resting { repairs: &Repairs::default(), now: Instant::now() })
+}
+
 /// What is known where every object is as `seen`.
 fn installed(seen: [Seen; 2]) -> InstalledObjects {
     InstalledObjects { module: module(), applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
@@ -295,6 +300,37 @@ fn check(observed: &Observed<'_>, expected: Option<(ManifestOutcome, Class)>) {
 }
 
 #[test]
+fn what_was_not_applied_is_one_sentence_with_the_next_step_and_the_names_of_the_others() {
+    let rejected = || {
+        let target = Target::Object(id("ConfigMap", "a"));
+        let error = Error::Invalid { target, message: "data: Invalid value".to_owned() };
+        Failed { id: id("ConfigMap", "a"), message: error.to_string(), error: Some(error) }
+    };
+    let explained = Failed { message: "a is refused: undo the change".to_owned(), ..rejected() };
+    let more = |count: usize| -> Vec<Failed> {
+        let other = |number| Failed { id: id("Secret", &format!("s{number}")), ..failed("no", None) };
+        [rejected()].into_iter().chain((0..count).map(other)).collect()
+    };
+    let begin = "ConfigMap kyma-system/a was rejected: data: Invalid value; correct it";
+    assert_eq!(failures(&[rejected()], None), format!("{begin} in the module"));
+    assert_eq!(failures(&[explained], None), "a is refused: undo the change", "it says what to do");
+    let path = Some("modules/cache/objects");
+    assert_eq!(
+        failures(&more(2), path),
+        format!(
+            "{begin} below `modules/cache/objects` in the repository (and 2 more: Secret kyma-system/s0, Secret \
+             kyma-system/s1)"
+        )
+    );
+    let many = failures(&more(OTHERS_MAX + 5), path);
+    assert!(many.contains("(and 15 more: Secret") && many.ends_with("Secret kyma-system/s9 and 5 others)"), "{many}");
+    let mut of_git = manifest(|_| {});
+    assert_eq!(module_path(&of_git), None);
+    of_git.spec.install.source = json!({"type": "git", "path": "modules/cache/objects"});
+    assert_eq!(module_path(&of_git), path);
+}
+
+#[test]
 fn conflicts_come_before_failures_and_failures_before_the_default_custom_resource() {
     let (none, pruned) = nothing();
     let conflicts = conflict(&id("ConfigMap", "a"));
@@ -302,7 +338,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     let class = terminating().class();
     let failures = [failed("a is stuck", Some(terminating())), failed("b waits for a", None)];
     let skipped = [failed("b waits for a", None)];
-    let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource };
+    let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource, path: None };
     let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in \
                    the module with tidegate.dev/adopt: \"true\" to take it over";
     let missing = unserved_resource(&Gvk::new("x.io", "v1", "Cache"));
@@ -310,7 +346,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     check(&of(&conflicts, &failures, &missing), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     check(
         &of(&none, &failures, &missing),
-        Some((ManifestOutcome::Failed("a is stuck (and 1 more)".to_owned()), class)),
+        Some((ManifestOutcome::Failed("a is stuck (and 1 more: ConfigMap kyma-system/a)".to_owned()), class)),
     );
     check(&of(&none, &skipped, &exists), Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)));
     let of_sibling: Conflicts = [(id("ConfigMap", "a"), Owner::Sibling("eu-other".to_owned()))].into();
@@ -353,10 +389,33 @@ fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_no
         (State::Processing, &finished, waits.clone(), Some(Class::Waiting)),
         (State::Deleting, &finished, waits, Some(Class::Waiting)),
     ] {
-        assert_eq!(judge_workloads(&health(state), pruned), Judgement { outcome, class }, "{state}");
+        assert_eq!(judge_workloads(&health(state), pruned, None), Judgement { outcome, class }, "{state}");
         let note = workload_note(&health(state)).map(|note| note.text);
         assert_eq!(note.as_deref(), (state == State::Error).then_some("because"), "the Event says which and why");
     }
+}
+
+#[test]
+fn an_object_that_others_undo_again_and_again_is_a_warning_unless_a_workload_failed() {
+    let undone = || Some("a is deleted again and again".to_owned());
+    for (state, class) in [(State::Ready, None), (State::Warning, None), (State::Processing, Some(Class::Waiting))] {
+        let health = Health { state, message: String::new() };
+        let outcome = ManifestOutcome::Contested("a is deleted again and again".to_owned());
+        assert_eq!(judge_workloads(&health, &PruneReport::default(), undone()), Judgement { outcome, class });
+    }
+    let failed = Health { state: State::Error, message: String::new() };
+    let judgement = judge_workloads(&failed, &PruneReport::default(), undone());
+    assert_eq!(judgement.outcome, ManifestOutcome::Failed(status::WORKLOAD_FAILED.to_owned()));
+}
+
+/// A process that starts during a fight does not know what is missing, so it applies everything once.
+#[test]
+fn the_record_of_a_contested_module_is_not_believed() {
+    let ready = ready_manifest(&[]);
+    assert!(recorded::digest(&ready).is_some());
+    let mut contested = ready;
+    contested.status.as_mut().expect("a status").state = State::Warning;
+    assert_eq!(recorded::digest(&contested), None);
 }
 
 #[test]
@@ -403,7 +462,8 @@ fn the_inventory_shrinks_only_by_what_is_gone() {
     let recorded = ready_manifest(&[&one, &two, &left]);
     let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
-        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: &FoundResource::NotOurs };
+        let resource = &FoundResource::NotOurs;
+        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource, path: None };
         ending_facts(&recorded, &observed, ManifestOutcome::Ready, None, WaitFact::Nothing).synced.len()
     };
     assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
@@ -435,7 +495,8 @@ fn a_status_is_written_only_if_it_differs() {
     let [one, two] = both();
     let ready = ready_manifest(&[&one, &two]);
     let (conflicts, pruned) = nothing();
-    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: &FoundResource::NotOurs };
+    let resource = &FoundResource::NotOurs;
+    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource, path: None };
     let applied = Some(desired_digest(&objects(), &ready));
     let later = Timestamp::from_second(99).unwrap();
     let facts = ending_facts(&ready, &observed, ManifestOutcome::Ready, applied, WaitFact::Nothing);
@@ -484,7 +545,8 @@ fn e20_a_module_whose_removal_waits_is_repaired_and_nothing_of_it_is_pruned() {
         // A new version: its digest must be recorded, so that it is not applied again.
         (Seen::Recorded, &Digest::of_bytes(b"other"), Some(vec![])),
     ] {
-        let work = keeping_work(&deleting, &installed([first, Seen::Recorded]), desired);
+        let resting = Resting { repairs: &Repairs::default(), now: Instant::now() };
+        let work = keeping_work(&deleting, &installed([first, Seen::Recorded]), desired, resting);
         assert_eq!(work.as_ref().map(|work| work.missing.clone()), expected);
         assert_eq!(work.map(|work| work.prune).unwrap_or_default(), []);
     }

@@ -34,6 +34,7 @@ fn metadata(labels: Value, annotations: Value, managers: &[&str]) -> Metadata {
         finalizers: Vec::new(),
         managers: managers.iter().map(|&name| name.to_owned()).collect(),
         deleting: false,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }

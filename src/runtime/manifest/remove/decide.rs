@@ -154,9 +154,15 @@ pub(super) fn module_resources<'a>(
     }
 }
 
-/// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are.
+/// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are. The
+/// default one holds it while it is being deleted and others have finalizers on it.
 pub(super) fn holding(default: Option<&ObjectId>, present: &[Metadata]) -> WaitFact {
-    deletion_of(present.iter().filter(|metadata| Some(&metadata.id) != default))
+    let is_default = |metadata: &&Metadata| Some(&metadata.id) == default;
+    let is_held = |metadata: &&Metadata| metadata.deleting && !metadata.finalizers.is_empty();
+    match deletion_of(present.iter().filter(|metadata| !is_default(metadata))) {
+        WaitFact::Nothing => deletion_of(present.iter().filter(|one| is_default(one) && is_held(one))),
+        found => found,
+    }
 }
 
 /// The first of the custom resources that are to go, how many more there are, and what holds the first one.
@@ -165,7 +171,9 @@ fn deletion_of<'a>(mut resources: impl Iterator<Item = &'a Metadata>) -> WaitFac
     let held = match (first.deleting, &first.finalizers[..]) {
         (false, _) => " by their users".to_owned(),
         (true, []) => String::new(),
-        (true, finalizers) => format!("; the finalizers of the first one remain: {}", finalizers.join(", ")),
+        (true, finalizers) => {
+            format!("; these finalizers of it remain, see the controllers that set them: {}", finalizers.join(", "))
+        }
     };
     WaitFact::For(format!("the deletion of {}{}{held}", first.id, more(1 + resources.count())))
 }

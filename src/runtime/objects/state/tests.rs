@@ -32,6 +32,7 @@ fn live(name: &str, resource_version: &str) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting: false,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }

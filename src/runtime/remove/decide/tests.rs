@@ -107,6 +107,7 @@ fn only_what_bears_our_mark_is_deleted_and_only_once() {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     };

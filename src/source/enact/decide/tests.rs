@@ -215,6 +215,7 @@ fn live() -> Metadata {
         finalizers: Vec::new(),
         managers: vec![FIELD_MANAGER.to_owned()],
         deleting: false,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }

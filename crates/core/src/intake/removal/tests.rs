@@ -171,7 +171,7 @@ impl World {
             installed: &installed,
             policy: &self.policy,
             errors: false,
-            moved: false,
+            moved: Moved::No,
         };
         hold(&situation, &removals, &mut decision);
         decision
@@ -298,7 +298,7 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
             handled: None,
             receiving: &status::Receiving::Off,
             scope: "scope",
-            moved: false,
+            moved: Moved::No,
         };
         let status = status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH);
         let ready = status.conditions.iter().find(|condition| condition.type_ == status::READY).unwrap();

@@ -179,8 +179,8 @@ fn one_bad_template_stops_its_own_module_only() {
     let expected = [
         "bad (mandatory): Error keep: failed to get module template: \
          ModuleTemplate.operator.kyma-project.io \"bad-1.0.0\" not found",
-        "homeless (mandatory): Error keep: ModuleTemplate homeless-1.0.0 has annotation tidegate.dev/module-path, but \
-         no GitSource owns it",
+        "homeless (mandatory): Warning keep: ModuleTemplate homeless-1.0.0 was left by GitSource kcp-system/landscape, \
+         which does not own it any more; what is installed stays as it is",
         WARDEN,
     ];
     check(&landscape, &json!({}), &InstalledModules::default(), &expected, &expected);

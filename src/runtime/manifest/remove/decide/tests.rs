@@ -35,6 +35,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         finalizers: Vec::new(),
         managers: Vec::new(),
         deleting,
+        last_other: None,
         is_owned: false,
         unreadable: None,
     }
@@ -153,14 +154,21 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
         (vec![mine.clone(), held.clone()], "the deletion of Cache kyma-system/mine (and 1 more) by their users"),
         (vec![yours], "the deletion of Cache kyma-system/yours"),
         (
-            vec![held, mine],
-            "the deletion of Cache kyma-system/yours (and 1 more); the finalizers of the first one remain: \
-             example.org/a, example.org/b",
+            vec![held.clone(), mine],
+            "the deletion of Cache kyma-system/yours (and 1 more); these finalizers of it remain, see the controllers \
+             that set them: example.org/a, example.org/b",
         ),
     ] {
         let found = users_resources(&manifest(), &[], &present);
         assert_eq!(found.map(|(_, fact)| fact), Some(WaitFact::For(expected.to_owned())));
         assert_eq!(holding(None, &present), WaitFact::For(expected.to_owned()));
+    }
+    // The default one, which Tidegate has deleted.
+    let expected = "the deletion of Cache kyma-system/yours; these finalizers of it remain, see the controllers that \
+                    set them: example.org/a, example.org/b";
+    assert_eq!(holding(Some(&held.id), std::slice::from_ref(&held)), WaitFact::For(expected.to_owned()));
+    for free in [Metadata { finalizers: Vec::new(), ..held.clone() }, Metadata { deleting: false, ..held.clone() }] {
+        assert_eq!(holding(Some(&held.id), std::slice::from_ref(&free)), WaitFact::Nothing);
     }
     let kinds = ["Cache", "Letter"].map(|kind| Kind::new(Gvk::new("example.org", "v1", kind), "any", true));
     let others = |default: Option<&Gvk>| -> Vec<String> {

@@ -1,0 +1,78 @@
+//! Whether a daemon leads, as the Lease says. Pure.
+
+use k8s_openapi::{
+    api::coordination::v1::Lease,
+    jiff::{SignedDuration, Timestamp},
+};
+use tidegate_core::api::names::{KCP_NAMESPACE, LEASE};
+
+/// The prefix of a holder that is a daemon of Tidegate.
+pub(super) const HOLDER: &str = "tidegate_";
+/// How long after its end a Lease counts: the clock of this machine may differ from that of the daemon.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+
+/// Why no daemon leads; `None` if one does. `leases` are those that exist, of one daemon for each namespace.
+pub(super) fn problem(leases: &[Lease], now: Timestamp) -> Option<String> {
+    let problems: Vec<String> = leases.iter().map_while(|lease| of_lease(lease, now)).collect();
+    if problems.len() < leases.len() {
+        return None;
+    }
+    let absent = || {
+        format!("there is no Lease {KCP_NAMESPACE}/{LEASE}; start the daemon; one with --leader-elect=false has none")
+    };
+    Some(problems.into_iter().next().unwrap_or_else(absent))
+}
+
+/// Why no daemon holds a Lease; `None` if one does.
+fn of_lease(lease: &Lease, now: Timestamp) -> Option<String> {
+    let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
+    let name = format!("{namespace}/{LEASE}");
+    let spec = lease.spec.clone().unwrap_or_default();
+    let holder = spec.holder_identity.unwrap_or_default();
+    if holder.is_empty() {
+        return Some(format!("nobody holds the Lease {name}; start the daemon, or see its log"));
+    }
+    let renewed = spec.renew_time.map(|renewed| renewed.0);
+    let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
+    let is_expired = renewed.is_none_or(|renewed| duration + SKEW < now.duration_since(renewed));
+    if is_expired {
+        let since = renewed.map(|renewed| format!(" since {renewed:.0}")).unwrap_or_default();
+        return Some(format!("{holder} has not renewed the Lease {name}{since}; see whether it runs"));
+    }
+    (!holder.starts_with(HOLDER)).then(|| format!("{holder} holds the Lease {name}, and GitSources are Tidegate's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(holder: &str, renewed: &str) -> Lease {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 180, "renewTime": renewed});
+        serde_json::from_value(json!({"metadata": {"name": LEASE, "namespace": "kcp-system"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn a_landscape_whose_lease_no_daemon_holds_is_not_reconciled() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let recent = "2026-01-01T11:59:00.000000Z";
+        let at = |lease: &[Lease]| problem(lease, now);
+        assert_eq!(at(&[lease("tidegate_a", recent)]), None);
+        assert_eq!(at(&[lease("", recent), lease("tidegate_a", recent)]), None, "the daemon of one namespace leads");
+        for (leases, expected) in [
+            (vec![], "there is no Lease kcp-system/893110f7.kyma-project.io; start the daemon"),
+            (vec![lease("", recent)], "nobody holds the Lease kcp-system/893110f7.kyma-project.io"),
+            (
+                vec![lease("tidegate_a", "2026-01-01T11:50:00.000000Z")],
+                "tidegate_a has not renewed the Lease kcp-system/893110f7.kyma-project.io since 2026-01-01T11:50:00Z",
+            ),
+            (vec![lease("klm_x", recent)], "klm_x holds the Lease kcp-system/893110f7.kyma-project.io, and"),
+        ] {
+            let found = at(&leases).unwrap();
+            assert!(found.starts_with(expected), "{found}");
+        }
+        // Within the skew of clocks.
+        assert_eq!(at(&[lease("tidegate_a", "2026-01-01T11:56:45.000000Z")]), None);
+    }
+}
