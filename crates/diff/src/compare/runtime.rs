@@ -16,6 +16,7 @@ use tidegate_core::{
     },
     definition::Kind,
     diagnostic::Place,
+    immutable::Context,
     landscape,
     name::Key,
     plan::{
@@ -149,6 +150,7 @@ fn counterpart(
         own: Names::new(own),
         owner: None,
         moves: false,
+        context: Context::default(),
     };
     Found::add(&mut seen.found, hit, &[runtime]);
 }
