@@ -29,7 +29,10 @@ use super::{
 use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics},
-    landscape::file::{KnownKyma, LandscapeFile},
+    landscape::{
+        SourceName,
+        file::{KnownKyma, LandscapeFile},
+    },
     maintenance::Policy,
     name::Key,
     plan::{self, PolicyAt, Settings},
@@ -129,6 +132,9 @@ struct Maintenance {
 /// Code of the warning about a landscape file that is older than `--max-age`.
 const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
+/// Code of the warning about a GitSource that no file names.
+const CODE_SOURCE_ASSUMED: &str = "source-assumed";
+
 /// Code of the warning about a landscape file from the future.
 const CODE_LANDSCAPE_FUTURE: &str = "landscape-future";
 /// Code of the warning about installed versions that are invalid.
@@ -218,6 +224,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         files: to.definitions.files,
     };
     let prepared = Prepared::new(&request);
+    if to.loaded.is_source_assumed && prepared.waits() {
+        diagnostics.push(source_assumed(&source));
+    }
     let mut draft = compare(request, &prepared, diagnostics, subject);
     rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::from_definitions(&[&from.definitions, &to.definitions])));
     let report = draft.finish();
@@ -337,6 +346,9 @@ impl Arguments {
         cache: &mut cache::Cache,
     ) -> anyhow::Result<Half> {
         loaded.widen();
+        if let Some(source) = landscape.and_then(LandscapeFile::only_source).filter(|_| loaded.is_source_assumed) {
+            (loaded.source, loaded.is_source_assumed) = (source, false);
+        }
         let elsewhere = landscape.map(|file| file.elsewhere(&loaded.source));
         loaded.options.elsewhere = Arc::new(elsewhere.unwrap_or_default());
         let mut diagnostics = Diagnostics::default();
@@ -389,6 +401,13 @@ impl Half {
     fn given(&self) -> Given<'_> {
         Given { snapshot: &self.loaded.snapshot, definitions: &self.definitions, library: &self.library }
     }
+}
+
+/// A warning that the commands for a confirmation may name the wrong GitSource.
+fn source_assumed(source: &SourceName) -> Diagnostic {
+    let message = format!("no file names the GitSource: the commands of this report assume {source}");
+    let hint = "name it in `.tidegate/source.yaml`, or pass `--source-file` or `--landscape`";
+    Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint)
 }
 
 fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {

@@ -64,6 +64,8 @@ pub(super) struct Loaded {
     pub(super) options: Options,
     /// The source of the files.
     pub(super) source: SourceName,
+    /// Whether no file says the name of the source.
+    pub(super) is_source_assumed: bool,
     /// The deletion policy of the GitSource.
     pub(super) policy: intake::Policy,
     /// Whether the GitSource is suspended.
@@ -227,11 +229,25 @@ impl Counting {
             snapshot = rooted_at(snapshot, root);
         }
         let first = self.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str);
+        let is_source_assumed = name.is_none();
         let name = Key::new(namespace.as_deref().unwrap_or(first), name.as_deref().unwrap_or(SOURCE_NAME));
         let below = if own_root { below } else { String::new() };
         let root = place.root.join(&below);
         let source = SourceName::new(name);
-        Ok(Loaded { snapshot, options, source, policy, suspended, part, whole, problems, below, root, timeout })
+        Ok(Loaded {
+            snapshot,
+            options,
+            source,
+            is_source_assumed,
+            policy,
+            suspended,
+            part,
+            whole,
+            problems,
+            below,
+            root,
+            timeout,
+        })
     }
 
     /// The GitSource of the option, or the one in the folder `root` of a revision; without one, that of `later`. Fails

@@ -391,6 +391,52 @@ fn a_landscape_file_brings_runtimes_that_git_does_not_declare() {
 }
 
 #[test]
+fn commands_name_the_source_of_the_landscape_file_or_say_that_it_is_assumed() {
+    let stage = only_kymas();
+    let source = |names: [&str; 2]| {
+        let kyma = |(name, source): (&str, &str)| {
+            format!(
+                "{{\"namespace\": \"kcp-system\", \"name\": \"{name}\", \"channel\": \"regular\", \
+                 \"labels\": {{\"tidegate.dev/source\": \"kcp-system.{source}\"}}}}"
+            )
+        };
+        let kymas = ["one", "two"].into_iter().zip(names).map(kyma).collect::<Vec<String>>().join(", ");
+        let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+        let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [{kymas}]"));
+        stage.beside("landscape.json", &file)
+    };
+    stage.remove("one.yaml");
+    let with = |names: [&str; 2]| {
+        let file = source(names);
+        stage.text(&["--landscape", &file, "--max-age", "40000d", "-o", "markdown"], 1)
+    };
+    let named = with(["fleet", "fleet"]);
+    assert!(named.contains("kubectl annotate gitsource -n kcp-system fleet "), "{named}");
+    assert!(!named.contains("source-assumed"), "{named}");
+    let assumed = with(["fleet", "other"]);
+    assert!(assumed.contains("kubectl annotate gitsource -n kcp-system landscape "), "{assumed}");
+    assert!(assumed.contains("source-assumed") && assumed.contains("kcp-system/landscape"), "{assumed}");
+}
+
+#[test]
+fn the_first_line_names_the_modules_that_come_and_go_and_their_runtimes() {
+    let stage = Stage::new();
+    let headline = |arguments: &[&str], code: i32| {
+        let text = stage.text(arguments, code);
+        text.lines().find(|line| line.starts_with("### ")).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let before = stage.repository.read(PROD).unwrap();
+    let mailer = before.lines().find(|line| line.contains("name: mailer")).unwrap_or_else(|| panic!("{before}"));
+    stage.write(PROD, &before.replace(&format!("{mailer}\n"), ""));
+    let goes = headline(&["--from", "HEAD", "-o", "markdown"], 1);
+    assert!(goes.starts_with("### mailer ") && goes.contains(" goes from 1 of 2 runtimes; "), "{goes}");
+    stage.commit();
+    stage.write(PROD, &before);
+    let comes = headline(&["--from", "HEAD", "-o", "markdown"], 1);
+    assert!(comes.starts_with("### mailer ") && comes.contains(" comes to 1 of 2 runtimes; "), "{comes}");
+}
+
+#[test]
 fn an_old_landscape_file_is_a_warning() {
     let stage = Stage::new();
     let file = stage.beside("landscape.json", &LANDSCAPE.replace("WRITTEN", "2020-01-01T00:00:00Z"));

@@ -226,6 +226,7 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     objects_come_and_go(&stage).await;
     modules_share(&stage);
     secrets(&stage).await;
+    what_a_user_must_confirm_is_what_offline_shows(&stage).await;
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
 }
 
@@ -436,6 +437,54 @@ fn modules_share(stage: &Stage) {
     for file in [format!("{mailer}/theirs.yaml"), format!("{mailer}/both.yaml"), format!("{cache}/both.yaml")] {
         std::fs::remove_file(stage.repository.path().join(file)).expect("a file");
     }
+}
+
+/// What a commit takes from more runtimes than the limit is shown with all that follows in runtimes, so that the rules
+/// of a pipeline see it.
+async fn what_a_user_must_confirm_is_what_offline_shows(stage: &Stage) {
+    let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let limit = |limit: Value| Patch::Merge(json!({"spec": {"removalLimit": limit}}));
+    edit(&stage.kcp, source.clone(), &PatchParams::default(), &limit(json!(0))).await;
+    let always_ask = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\nspec: {removalLimit: 0}\n";
+    write(stage, ".tidegate/source.yaml", always_ask);
+    let folder = "modules/cache/1.0.0/objects";
+    let (config, manager) =
+        (text(stage, &format!("{folder}/config.yaml")), text(stage, &format!("{folder}/manager.yaml")));
+    std::fs::remove_file(stage.repository.path().join(folder).join("config.yaml")).expect("a file");
+    write(stage, &format!("{folder}/manager.yaml"), &manager.replace("replicas: 1", "replicas: 2"));
+    let shown = both(stage);
+    assert!(shown.contains("needsConfirmation runtime delete ConfigMap cache-config [one two]"), "{shown:#?}");
+    assert!(shown.contains("needsConfirmation runtime change Deployment cache-manager [one two]"), "{shown:#?}");
+    write(stage, &format!("{folder}/config.yaml"), &config);
+    write(stage, &format!("{folder}/manager.yaml"), &manager);
+
+    for name in stage::KYMAS {
+        write(stage, &format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache", "vault"]));
+    }
+    let shown = both(stage);
+    assert!(shown.contains("needsConfirmation runtime delete Deployment mailer-manager [one two]"), "{shown:#?}");
+    for name in stage::KYMAS {
+        write(stage, &format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache", "mailer", "vault"]));
+    }
+    std::fs::remove_dir_all(stage.repository.path().join(".tidegate")).expect("a folder");
+    edit(&stage.kcp, source, &PatchParams::default(), &limit(Value::Null)).await;
+}
+
+/// What both comparisons show of objects in runtimes, which must be the same, and violate the same rules.
+fn both(stage: &Stage) -> BTreeSet<String> {
+    let rules = ["--fail-on", "delete,mass-change=10%"];
+    let live = diff(stage, &rules).report(4);
+    let mut offline = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    offline.current_dir(stage.repository.path()).args(["diff", ".", "--from", "HEAD", "-o", "json"]).args(rules);
+    let offline = Run::from_output(offline.output().expect("it runs")).report(4);
+    let shown = |report: &Value| -> BTreeSet<String> {
+        let effects = report["differences"].as_array().expect("differences").iter().map(|one| one["effect"].clone());
+        let all = lines(report).into_iter().zip(effects);
+        let all = all.map(|(line, effect)| format!("{} {line}", effect.as_str().unwrap_or_default()));
+        all.filter(|line| line.contains(" runtime ")).collect()
+    };
+    assert_eq!(shown(&live), shown(&offline));
+    shown(&live)
 }
 
 /// Suspended parts are not compared, and the report says so.

@@ -46,6 +46,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
+    immutable::Context,
     intake::{Id, Installed, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
@@ -218,6 +219,11 @@ impl Prepared {
 }
 
 impl Prepared {
+    /// Whether something waits for a confirmation by a user.
+    pub fn waits(&self) -> bool {
+        !self.settled.unconfirmed.is_empty()
+    }
+
     /// The labels of all runtimes; the new ones if a runtime is on both sides.
     pub fn labels(&self) -> Labels {
         let kymas = self.old.kymas.iter().chain(&self.new.kymas);
@@ -413,6 +419,7 @@ impl<'a> Comparison<'a> {
             own: Names::new([(id.1.to_string(), "key"), (id.1.name().to_owned(), "name")]),
             owner: None,
             moves: false,
+            context: Context::default(),
         }
     }
 
@@ -447,6 +454,7 @@ impl<'a> Comparison<'a> {
                     own: Names::default(),
                     owner: None,
                     moves: false,
+                    context: Context::default(),
                 },
                 &[],
             );
@@ -482,6 +490,7 @@ impl<'a> Comparison<'a> {
                     own: Names::default(),
                     owner: None,
                     moves: false,
+                    context: Context::default(),
                 },
                 &[],
             );

@@ -9,7 +9,7 @@ use super::{Kind, code};
 use crate::{
     api::{self, setup},
     diagnostic::Diagnostic,
-    secret,
+    kubernetes, secret,
     snapshot::Snapshot,
     yaml,
 };
@@ -104,14 +104,24 @@ pub(super) fn sentence(sentence: &str, text: &str, numbers: bool) -> String {
     shown
 }
 
-/// Whether all words of a quotation are field names, indices, or absent from the text.
+/// Words of messages that say nothing about a file: `must be a string, not `true` or `false``.
+const OWN_WORDS: [&str; 3] = ["true", "false", "null"];
+
+/// Whether all words of a quotation are words of Tidegate's messages, field names, known kinds, indices, or absent from
+/// the text.
 fn is_known(quoted: &str, text: &str) -> bool {
     const INDEX_LEN_MAX: usize = 3;
+    let is_own = |word: &str| {
+        // A list of allowed characters, such as `-`, is no quotation either.
+        OWN_WORDS.contains(&word) || kubernetes::is_known_kind(word) || !word.contains(char::is_alphanumeric)
+    };
     let is_index = |word: &str| word.len() <= INDEX_LEN_MAX && word.bytes().all(|byte| byte.is_ascii_digit());
     let words = quoted.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_' && c != '/');
     let is_setup = text.contains(setup::SETUP_GROUP);
     let is_field = |word: &str| FIELDS.contains(word) || is_setup && SETUP_FIELDS.contains(word);
-    words.filter(|word| !word.is_empty()).all(|word| is_field(word) || is_index(word) || !text.contains(word))
+    words
+        .filter(|word| !word.is_empty())
+        .all(|word| is_own(word) || is_field(word) || is_index(word) || !text.contains(word))
 }
 
 fn collect(value: &Value, fields: &mut BTreeSet<String>) {
@@ -152,6 +162,22 @@ mod tests {
         ];
         for (text, expected) in rows {
             assert_eq!(mentions_secret(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_only_messages_say_is_not_redacted() {
+        let text = "kind: secret\nspec:\n  immutable: true\n  a: y\n  label: a-b_c.d hush\n# Secret\n";
+        let cases = [
+            ("must be a string, not `true` or `false`", "must be a string, not `true` or `false`"),
+            ("at most 63 letters, digits, `-`, `_` and `.`", "at most 63 letters, digits, `-`, `_` and `.`"),
+            ("write `Secret`", "write `Secret`"),
+            ("did you mean `ConfigMap`?", "did you mean `ConfigMap`?"),
+            ("`hush` is not a label value", "`…` is not a label value"),
+            ("`a-b_c.d hush` is not a label value", "`…` is not a label value"),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(sentence(message, text, false), expected);
         }
     }
 

@@ -291,6 +291,15 @@ impl LandscapeFile {
         Object::new(value?).ok()
     }
 
+    /// The GitSource that declares the Kymas, if it is only one, and the file says its name in full.
+    pub fn only_source(&self) -> Option<SourceName> {
+        let labels = self.kymas.iter().filter_map(|kyma| kyma.labels.get(names::label::SOURCE));
+        let labels: BTreeSet<&String> = labels.collect();
+        let (Some(label), 1) = (labels.first(), labels.len()) else { return None };
+        let (namespace, name) = label.split_once('.')?;
+        Some(SourceName::new(Key::new(namespace, name))).filter(|source| source.label_value() == **label)
+    }
+
     /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
     pub fn owner(&self, kind: Kind, key: &Key, source: &SourceName) -> Option<Owner> {
         let metadata = match kind {

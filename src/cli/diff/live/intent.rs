@@ -47,10 +47,22 @@ pub(super) struct Intent {
     pub(super) before: Landscape,
     /// Kymas that would be deleted.
     pub(super) gone: BTreeSet<Key>,
+    /// Definitions that a user must confirm. The landscape after the revision contains them as confirmed, so that what
+    /// they take from runtimes is shown.
+    unconfirmed: BTreeSet<Id>,
 }
 
 /// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
+
+// === impl Intent ===
+
+impl Intent {
+    /// Whether a user must confirm the change of a definition.
+    pub(super) fn effect(&self, id: &Id) -> Effect {
+        if self.unconfirmed.contains(id) { Effect::NeedsConfirmation } else { Effect::Applies }
+    }
+}
 
 /// The catalog in the control plane that belongs to other sources.
 pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
@@ -114,11 +126,18 @@ pub(super) async fn intend(
         place: Some(withheld.place.clone()),
     }));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
-    refused(inputs, world, comparer, &decision, outcome).await?;
+    let mut unconfirmed = BTreeSet::new();
+    for (id, value) in refused(inputs, world, comparer, &decision, outcome).await? {
+        after.insert(id.clone(), value);
+        unconfirmed.insert(id);
+    }
     let gone = goes(world, comparer, &decision, outcome);
-    gone.iter().for_each(|id| drop(after.remove(id)));
-    let kymas = gone.into_iter().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).collect();
-    Ok(Intent { after: landscape_of(&after), before, gone: kymas })
+    for (id, effect) in &gone {
+        after.remove(id);
+        unconfirmed.extend((*effect == Effect::NeedsConfirmation).then(|| id.clone()));
+    }
+    let kymas = gone.into_keys().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).collect();
+    Ok(Intent { after: landscape_of(&after), before, gone: kymas, unconfirmed })
 }
 
 /// Whether an error concerns the cluster as a whole rather than one object.
@@ -354,14 +373,16 @@ fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
     }
 }
 
-/// Valid definitions that are not applied because their objects have another owner.
+/// Valid definitions that are not applied, because their objects have another owner or because they take something from
+/// runtimes. Returns the objects of the latter, as they are after a confirmation.
 async fn refused(
     inputs: &Inputs,
     world: &World,
     comparer: &Comparer<'_>,
     decision: &Decision,
     outcome: &mut Outcome,
-) -> Result<(), Error> {
+) -> Result<Vec<(Id, Value)>, Error> {
+    let mut unconfirmed = Vec::new();
     for (id, held) in &decision.held {
         let (Some(definition), Some(live)) = (inputs.definitions.good.get(id), world.objects.get(id)) else {
             outcome.held.push(Held {
@@ -380,8 +401,10 @@ async fn refused(
             HeldFor::Removal => {
                 match apply(inputs, world, comparer, id).await {
                     Ok(applied) => {
-                        let found = applied.and_then(|(found, _)| found);
-                        outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
+                        if let Some((found, value)) = applied {
+                            outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
+                            unconfirmed.push((id.clone(), value));
+                        }
                     }
                     Err(error) if concerns_all(&error) => return Err(error),
                     Err(error) => outcome.problem("kcp", Some(&held.place), &error, comparer),
@@ -406,20 +429,20 @@ async fn refused(
             Err(error) => outcome.problem("kcp", wish.places.first(), &error, comparer),
         }
     }
-    Ok(())
+    Ok(unconfirmed)
 }
 
 fn id_runtimes(id: &Id) -> Vec<Key> {
     if id.0 == Kind::Kyma { vec![id.1.clone()] } else { Vec::new() }
 }
 
-/// The objects that git no longer declares. Returns those that would be deleted at once.
-fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &mut Outcome) -> BTreeSet<Id> {
-    let mut gone = BTreeSet::new();
+/// The objects that git no longer declares. Returns those that would be deleted, at once or after a confirmation.
+fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &mut Outcome) -> BTreeMap<Id, Effect> {
+    let mut gone = BTreeMap::new();
     for (id, _) in &decision.prune {
         let Some(live) = world.objects.get(id) else { continue };
         outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
-        gone.insert(id.clone());
+        gone.insert(id.clone(), Effect::Applies);
     }
     for (id, wait) in &decision.waiting {
         let Some(live) = world.objects.get(id) else { continue };
@@ -429,10 +452,12 @@ fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &m
                 let mut found = goes_one(comparer, id, live, Effect::NeedsConfirmation);
                 found.runtimes.extend(losses.iter().map(|loss| loss.runtime.clone()));
                 outcome.found.push(found);
+                gone.insert(id.clone(), Effect::NeedsConfirmation);
                 continue;
             }
             Wait::Limit { .. } => {
                 outcome.found.push(goes_one(comparer, id, live, Effect::NeedsConfirmation));
+                gone.insert(id.clone(), Effect::NeedsConfirmation);
                 continue;
             }
             Wait::Unreadable => kept("it cannot be read"),

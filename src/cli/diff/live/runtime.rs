@@ -31,6 +31,7 @@ use tidegate_core::{
     conditions,
     content::ContentId,
     counterpart::{self, Write},
+    definition,
     diagnostic::Place,
     inventory::Inventory,
     landscape,
@@ -101,6 +102,8 @@ struct Module {
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
+    /// Whether a user must confirm what happens to the module.
+    effect: Effect,
 }
 
 /// A wish for a Secret whose data are from the control plane: this comparison does not read them, so they count as they
@@ -129,7 +132,7 @@ pub(super) async fn compare_runtime(
         return Ok(RuntimeResult::default());
     }
     if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
-        let place = baseline.inputs.place(tidegate_core::definition::Kind::Kyma, key);
+        let place = baseline.inputs.place(definition::Kind::Kyma, key);
         let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
         return Ok(RuntimeResult { outcome, suspended: true, ..RuntimeResult::default() });
@@ -245,7 +248,7 @@ impl<'a> RuntimeComparison<'a> {
     /// Reports that the module list in git is not used, if it differs from the one that is used.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
         let inputs = self.baseline.inputs;
-        let definition = inputs.definitions.good.get(&(tidegate_core::definition::Kind::Kyma, self.key.clone()));
+        let definition = inputs.definitions.good.get(&(definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
         let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
         if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_absent() || !differs {
@@ -277,22 +280,23 @@ impl<'a> RuntimeComparison<'a> {
         }
         let wish = Wish {
             gvk: desired.gvk(),
-            places: vec![inputs.place(tidegate_core::definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
+            places: vec![inputs.place(definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
             maker: Some(Template::Kyma.name()),
             object: desired,
         };
         let comparer = self.skr();
+        let effect = self.effect_of(definition::Kind::Kyma, self.key.clone());
         match (counterpart::write(&wish.object, self.kyma, in_runtime), live) {
             (Write::Create(_), _) => {
-                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
+                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), effect));
             }
             (Write::Merge { patch, .. }, Some(live)) => {
                 let old = stripped(live.value());
                 let mut new = old.clone();
                 merge(&mut new, &patch);
-                self.outcome.found.extend(
-                    comparer.merged(&old, &new).map(|differs| comparer.found(&wish, &differs, Effect::Applies)),
-                );
+                self.outcome
+                    .found
+                    .extend(comparer.merged(&old, &new).map(|differs| comparer.found(&wish, &differs, effect)));
             }
             (Write::Merge { .. } | Write::Nothing, _) => {}
         }
@@ -309,6 +313,28 @@ impl<'a> RuntimeComparison<'a> {
         base.objects.objects.iter().map(wish).collect()
     }
 
+    /// Whether a user must confirm the change of a definition.
+    fn effect_of(&self, kind: definition::Kind, key: Key) -> Effect {
+        self.baseline.intent.effect(&(kind, key))
+    }
+
+    /// Whether a user must confirm what happens to a module: its Kyma, its ModuleReleaseMeta or the version that stays
+    /// installed waits. `after` is `None` if the runtime no longer selects the module.
+    fn effect(&self, module: &str, live: Option<&Object>, after: Option<&ModuleOutcome>) -> Effect {
+        let of_version = |version: &str| Key::new(self.key.namespace(), &format!("{module}-{version}"));
+        let installed = live.and_then(|live| live.value().pointer("/spec/version")?.as_str()).map(of_version);
+        let is_denied = matches!(after, Some(ModuleOutcome::Refuse(refusal)) if !refusal.keep);
+        let planned = after.and_then(ModuleOutcome::installed).map(|installation| &installation.template);
+        let template = installed.filter(|template| is_denied || planned == Some(template));
+        let definitions = [
+            Some((definition::Kind::Kyma, self.key.clone())),
+            Some((definition::Kind::ModuleReleaseMeta, Key::new(self.key.namespace(), module))),
+            template.map(|template| (definition::Kind::ModuleTemplate, template)),
+        ];
+        let waits = |id| self.baseline.intent.effect(&id) == Effect::NeedsConfirmation;
+        if definitions.into_iter().flatten().any(waits) { Effect::NeedsConfirmation } else { Effect::Applies }
+    }
+
     /// The Manifests, which this function compares, and the objects of each.
     async fn modules(&mut self, plan: &RuntimePlan) -> Result<Vec<Module>, Error> {
         let mut modules = Vec::new();
@@ -322,11 +348,12 @@ impl<'a> RuntimeComparison<'a> {
                     self.baseline.inputs.offer_place(&release, &Offer::Mandatory)
                 }
             };
+            let effect = self.effect(&module.name, live, Some(&module.outcome));
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
                     let held = self.rollout(installation, live, place.as_ref());
                     self.outcome.held.extend(held);
-                    modules.extend(self.install(installation, live, place).await?);
+                    modules.extend(self.install(installation, live, place, effect).await?);
                 }
                 ModuleOutcome::Wait(wait) => {
                     let runtimes = [self.key.clone()].into();
@@ -336,7 +363,7 @@ impl<'a> RuntimeComparison<'a> {
                         ..Held::waiting(&module.name, wait)
                     });
                     if let Some(kept) = &wait.kept {
-                        modules.extend(self.install(kept, live, place).await?);
+                        modules.extend(self.install(kept, live, place, effect).await?);
                     }
                 }
                 ModuleOutcome::Refuse(refusal) => {
@@ -349,16 +376,17 @@ impl<'a> RuntimeComparison<'a> {
                         hint: refusal.hint.clone(),
                         place,
                     });
-                    modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live)));
+                    modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live, effect)));
                 }
                 // Its objects stay, without the ownership label.
                 ModuleOutcome::Unmanage => {
-                    live.into_iter().for_each(|live| drop(self.removed(&module.name, live)));
+                    live.into_iter().for_each(|live| drop(self.removed(&module.name, live, effect)));
                 }
             }
         }
         for (module, live) in rest {
-            modules.push(self.removed(&module, live));
+            let effect = self.effect(&module, Some(live), None);
+            modules.push(self.removed(&module, live, effect));
         }
         Ok(modules)
     }
@@ -368,6 +396,7 @@ impl<'a> RuntimeComparison<'a> {
         installation: &Installation,
         live: Option<&'a Object>,
         place: Option<Place>,
+        effect: Effect,
     ) -> Result<Option<Module>, Error> {
         let inputs = self.baseline.inputs;
         let uid = self
@@ -397,13 +426,13 @@ impl<'a> RuntimeComparison<'a> {
             Some(live) if live.value().pointer("/metadata/deletionTimestamp").is_some() => {}
             Some(live) => match comparer.existing(&wish, live).await {
                 Ok(differs) => {
-                    let found = differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies));
+                    let found = differs.map(|differs| comparer.found(&wish, &differs, effect));
                     self.outcome.found.extend(found);
                 }
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => self.outcome.problem("kcp", wish.places.first(), &error, &comparer),
             },
-            None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies)),
+            None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), effect)),
         }
         let (owned, has_resource) = recorded(live);
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
@@ -417,6 +446,7 @@ impl<'a> RuntimeComparison<'a> {
             desired: Some(desired),
             owned,
             resource,
+            effect,
         }))
     }
 
@@ -432,7 +462,7 @@ impl<'a> RuntimeComparison<'a> {
 
     /// The line of the ModuleTemplate that differs from the Manifest, if both have the same version.
     fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
-        let template = (tidegate_core::definition::Kind::ModuleTemplate, installation.template.clone());
+        let template = (definition::Kind::ModuleTemplate, installation.template.clone());
         let definition = self.baseline.inputs.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
         let before = live.and_then(content);
@@ -503,16 +533,16 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// A Manifest that is removed, with all objects of its inventory.
-    fn removed(&mut self, module: &str, live: &Object) -> Module {
+    fn removed(&mut self, module: &str, live: &Object, effect: Effect) -> Module {
         if live.value().pointer("/metadata/deletionTimestamp").is_none() {
-            self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
+            self.outcome.found.push(self.kcp().found_gone(live, effect));
         }
         let (owned, _) = recorded(Some(live));
         let manifest: Option<Manifest> = typed(live.value());
         let ours =
             manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
         let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
-        Module { name: module.to_owned(), manifest: key(live), wishes: None, desired: None, owned, resource }
+        Module { name: module.to_owned(), manifest: key(live), wishes: None, desired: None, owned, resource, effect }
     }
 
     /// Compares all desired and all recorded objects with the runtime.
@@ -545,6 +575,7 @@ impl<'a> RuntimeComparison<'a> {
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
         let strangers = self.look_up(&wishes, &live).await?;
         let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
+        let unconfirmed = unconfirmed(modules);
         let comparer = self.skr();
         let results: Vec<_> = stream::iter(&blocked.wishes)
             .map(|(wish, ownership)| async { one(&comparer, wish, ownership).await })
@@ -553,7 +584,12 @@ impl<'a> RuntimeComparison<'a> {
             .await;
         for ((wish, _), result) in blocked.wishes.iter().zip(results) {
             match result {
-                Ok(found) => self.outcome.found.extend(found),
+                Ok(found) => self.outcome.found.extend(found.map(|found| match found.effect {
+                    Effect::Applies if unconfirmed.contains(&found.id) => {
+                        Found { effect: Effect::NeedsConfirmation, ..found }
+                    }
+                    Effect::Applies | Effect::NeedsConfirmation | Effect::Held => found,
+                })),
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => {
                     self.outcome.problem(&format!("skr/{}", self.key), wish.places.first(), &error, &comparer);
@@ -720,9 +756,9 @@ impl<'a> RuntimeComparison<'a> {
                     places: place.into_iter().collect(),
                     maker: None,
                 };
-                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
+                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), module.effect));
             }
-            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, Effect::Applies)),
+            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, module.effect)),
             (Some(_), Some(_)) | (None, None) => {}
         }
         Ok(())
@@ -737,7 +773,7 @@ impl<'a> RuntimeComparison<'a> {
         is_blocked: bool,
     ) {
         let comparer = self.skr();
-        let effect = if is_blocked { Effect::Held } else { Effect::Applies };
+        let effect = if is_blocked { Effect::Held } else { module.effect };
         for prune in module.prunes() {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
             match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
@@ -778,10 +814,21 @@ impl<'a> RuntimeComparison<'a> {
             let ours = by.iter().any(|name| name == FIELD_MANAGER || name == CATALOG_MANAGER_UPSTREAM);
             let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
             if is_catalog && ours && !deleting && !desired.contains(id) {
-                self.outcome.found.push(comparer.found_gone(object, Effect::Applies));
+                let kind = match &*id.kind {
+                    "ModuleTemplate" => definition::Kind::ModuleTemplate,
+                    _ => definition::Kind::ModuleReleaseMeta,
+                };
+                let effect = self.effect_of(kind, Key::new(self.key.namespace(), &id.name));
+                self.outcome.found.push(comparer.found_gone(object, effect));
             }
         }
     }
+}
+
+/// The objects of modules that wait for a confirmation.
+fn unconfirmed(modules: &[Module]) -> BTreeSet<ObjectId> {
+    let waiting = modules.iter().filter(|module| module.effect == Effect::NeedsConfirmation);
+    waiting.flat_map(|module| &module.wishes).flatten().map(|(wish, _)| wish.object.id()).collect()
 }
 
 /// Compares one object.
