@@ -5,12 +5,18 @@ use std::io::{self, Write as _};
 use anyhow::Context as _;
 use serde_json::{Number, Value, json};
 
-use tidegate_core::{api, yaml};
+use tidegate_core::{
+    api::{self, setup},
+    yaml,
+};
 use tidegate_process::Exit;
 
 /// Prints the CustomResourceDefinitions that Tidegate needs.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
+    /// Print those of kcp landscapes instead (RootShard, Shard, FrontProxy, CacheServer, VirtualWorkspace, Kubeconfig)
+    #[arg(long)]
+    kcp: bool,
     /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     output: Output,
@@ -26,7 +32,7 @@ enum Output {
 
 /// Runs the command. Fails if standard output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let crds = crds()?;
+    let crds = crds(arguments.kcp)?;
     let text = match arguments.output {
         Output::Yaml => crds.iter().map(|crd| format!("---\n{}", yaml::to_string(crd))).collect(),
         Output::Json => {
@@ -41,9 +47,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
 }
 
-fn crds() -> anyhow::Result<Vec<Value>> {
+/// The definitions by name: those of kcp landscapes, or all others.
+fn crds(kcp: bool) -> anyhow::Result<Vec<Value>> {
+    let mut found = if kcp { setup::Kind::ALL.map(setup::Kind::crd).to_vec() } else { api::crds().to_vec() };
+    found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
     let mut crds = Vec::new();
-    for crd in api::crds() {
+    for crd in found {
         let mut crd = serde_json::to_value(crd).context("cannot write a CustomResourceDefinition")?;
         write_whole_numbers_whole(&mut crd);
         crds.push(crd);

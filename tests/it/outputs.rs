@@ -66,6 +66,7 @@ fn a_full_disk_ends_a_command_with_one_sentence() {
     let offline = [&["sim", "diff-offline"], size.as_slice()].concat();
     for arguments in [
         ["crds"].as_slice(),
+        &["crds", "--kcp"],
         &["agent", "--version"],
         // These would go on for half a minute, and for ever.
         &["demo", "--once"],

@@ -535,6 +535,40 @@ fn json_is_a_list_of_the_same_definitions() {
     assert_eq!(names.len(), api::crds().len());
 }
 
+/// The printed definitions of kcp landscapes, from YAML.
+fn printed_setup_crds() -> Vec<Value> {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["crds", "--kcp"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = text.split("---\n").filter(|document| !document.is_empty());
+    documents.map(|document| serde_yaml::from_str(document).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_printed_definitions_of_kcp_landscapes_are_those_that_are_judged() {
+    let printed = printed_setup_crds();
+    let names: Vec<&str> = printed.iter().filter_map(|crd| crd["metadata"]["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "cacheservers.operator.kcp.io",
+            "frontproxies.operator.kcp.io",
+            "kubeconfigs.operator.kcp.io",
+            "rootshards.operator.kcp.io",
+            "shards.operator.kcp.io",
+            "virtualworkspaces.operator.kcp.io",
+        ]
+    );
+    // A real API server accepts them as printed, and they decide as those of the types do.
+    let server = harness::dedicated(Options { name: "printed-crds".to_owned(), ..Options::default() }).await;
+    let client = server.client().unwrap();
+    harness::install_crds(&client, &printed).await;
+    let namespace = harness::namespace(&client, "printed").await;
+    let cases = cases(&setup_crds());
+    check(&cases, &Judge::Offline(schemas(&printed))).await;
+    check(&cases, &Judge::Server(Server { client, namespace, plurals: plurals(&printed) })).await;
+}
+
 // === the one check ===
 
 /// Each case is judged; all that differ are shown at once.
