@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::setup::{CommonShardSpec, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    api::setup::{CommonShardSpec, IssuerRef, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
     diagnostic::Severity,
     landscape::setup::Resources,
     name::Key,
@@ -154,6 +154,102 @@ impl Resources {
         self.virtual_workspaces.iter().for_each(|(key, server)| take(planner.virtual_workspace(key, server)));
         self.kubeconfigs.iter().for_each(|(key, kubeconfig)| take(planner.kubeconfig(key, kubeconfig)));
         (plans, problems)
+    }
+
+    /// The RootShard whose CAs sign the certificates of a resource, and the Secret with its root CA; `None` for a
+    /// CacheServer, and if a reference leads nowhere.
+    pub fn root_of(&self, kind: Kind, key: &Key) -> Option<(&Key, String)> {
+        let at = |name: &str| Key::new(key.namespace(), name);
+        let of_shard = |shard: &Shard| named(shard.spec.root_shard.reference.as_ref()).map(at);
+        let wanted = match kind {
+            Kind::CacheServer => None,
+            Kind::RootShard => Some(key.clone()),
+            Kind::Shard => of_shard(self.shards.get(key)?),
+            Kind::FrontProxy => named(self.front_proxies.get(key)?.spec.root_shard.reference.as_ref()).map(at),
+            Kind::VirtualWorkspace => {
+                let target = &self.virtual_workspaces.get(key)?.spec.target;
+                match named(target.root_shard_ref.as_ref()) {
+                    Some(root) => Some(at(root)),
+                    None => of_shard(self.shards.get(&at(named(target.shard_ref.as_ref())?))?),
+                }
+            }
+            Kind::Kubeconfig => {
+                let target = &self.kubeconfigs.get(key)?.spec.target;
+                if let Some(root) = named(target.root_shard_ref.as_ref()) {
+                    Some(at(root))
+                } else if let Some(shard) = named(target.shard_ref.as_ref()) {
+                    of_shard(self.shards.get(&at(shard))?)
+                } else {
+                    let proxy = self.front_proxies.get(&at(named(target.front_proxy_ref.as_ref())?))?;
+                    named(proxy.spec.root_shard.reference.as_ref()).map(at)
+                }
+            }
+        };
+        let (key, root) = self.root_shards.get_key_value(&wanted?)?;
+        Some((key, name::root_ca(key, root)))
+    }
+
+    /// The resources that depend on a resource which is being deleted: while they exist, it stays. So resources go in
+    /// the reverse order of their creation.
+    pub fn dependents(&self, kind: Kind, key: &Key) -> Vec<(Kind, Key)> {
+        let same = |other: &Key| other.namespace() == key.namespace();
+        let names = |reference: Option<&LocalRef>| named(reference) == Some(key.name());
+        match kind {
+            Kind::CacheServer => {
+                let uses = |cache: Option<&LocalRef>| names(cache);
+                let roots = self
+                    .root_shards
+                    .iter()
+                    .filter(|(other, root)| same(other) && uses(root.spec.cache.reference.as_ref()));
+                let shards = self.shards.iter().filter(|(other, shard)| {
+                    same(other) && uses(shard.spec.cache.as_ref().and_then(|cache| cache.reference.as_ref()))
+                });
+                let roots = roots.map(|(other, _)| (Kind::RootShard, other.clone()));
+                roots.chain(shards.map(|(other, _)| (Kind::Shard, other.clone()))).collect()
+            }
+            Kind::RootShard => {
+                let of_root = |(kind, other): &(Kind, &Key)| {
+                    *kind != Kind::RootShard && self.root_of(*kind, other).is_some_and(|(root, _)| root == key)
+                };
+                self.ids().filter(of_root).map(|(kind, other)| (kind, other.clone())).collect()
+            }
+            Kind::Shard => {
+                let servers = self.virtual_workspaces.iter();
+                let servers =
+                    servers.filter(|(other, found)| same(other) && names(found.spec.target.shard_ref.as_ref()));
+                let servers = servers.map(|(other, _)| (Kind::VirtualWorkspace, other.clone()));
+                let users = self.kubeconfigs.iter();
+                let users = users.filter(|(other, found)| same(other) && names(found.spec.target.shard_ref.as_ref()));
+                servers.chain(users.map(|(other, _)| (Kind::Kubeconfig, other.clone()))).collect()
+            }
+            Kind::FrontProxy => {
+                let users = self.kubeconfigs.iter();
+                let users =
+                    users.filter(|(other, found)| same(other) && names(found.spec.target.front_proxy_ref.as_ref()));
+                users.map(|(other, _)| (Kind::Kubeconfig, other.clone())).collect()
+            }
+            Kind::VirtualWorkspace | Kind::Kubeconfig => Vec::new(),
+        }
+    }
+
+    /// The Secret of the CA behind an Issuer that Tidegate makes in a namespace; `None` for other Issuers.
+    pub fn secret_of_issuer(&self, namespace: &str, issuer: &IssuerRef) -> Option<String> {
+        if (issuer.kind.as_str(), issuer.group.as_str()) != ("Issuer", "cert-manager.io") {
+            return None;
+        }
+        let roots = self.root_shards.iter().filter(|(key, _)| key.namespace() == namespace);
+        let of_roots = roots.flat_map(|(key, root)| {
+            let sub_cas = certificate::SUB_CAS.iter().map(|ca| name::sub_ca(key.name(), ca));
+            let sub_cas = sub_cas.map(|ca| (ca.clone(), ca));
+            sub_cas.chain([(format!("{}-ca", key.name()), name::root_ca(key, root))])
+        });
+        let caches = self.cache_servers.iter().filter(|(key, _)| key.namespace() == namespace);
+        let of_caches = caches.map(|(key, cache)| {
+            let ca = format!("{}-ca", key.name());
+            let given = named(cache.spec.certificates.ca_secret_ref.as_ref()).map(str::to_owned);
+            (ca.clone(), given.unwrap_or(ca))
+        });
+        of_roots.chain(of_caches).find(|(name, _)| *name == issuer.name).map(|(_, secret)| secret)
     }
 }
 
