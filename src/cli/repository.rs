@@ -98,8 +98,15 @@ struct Own {
     problems: Vec<Diagnostic>,
 }
 
-/// A commit, and its own GitSource.
-type Committed = (Option<Oid>, Result<Option<GitSourceSpec>, Diagnostic>);
+/// What the folder `.tidegate` of a revision says.
+pub(super) struct Committed {
+    /// The commit.
+    pub(super) commit: Option<Oid>,
+    /// Its own GitSource, or what is wrong with it; none as well if there are several.
+    pub(super) own: Result<Option<GitSourceSpec>, Diagnostic>,
+    /// The files that say what must be signed.
+    pub(super) with_verify: Vec<Arc<str>>,
+}
 
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
@@ -136,8 +143,7 @@ impl Counting {
         Ok(self.source_file.as_deref().map(read_source).transpose()?.map(|named| named.spec))
     }
 
-    /// The commit of a revision, and the GitSource in its folder `.tidegate`, or what is wrong with that. Fails if the
-    /// revision cannot be read.
+    /// What the folder `.tidegate` of a revision says. Fails if the revision cannot be read.
     pub(super) fn committed(path: &Path, rev: &str) -> anyhow::Result<Committed> {
         let place = git::locate(path)?;
         let is_own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
@@ -146,7 +152,9 @@ impl Counting {
         let snapshot = git::resolve_after(path, rev, None, &nothing_else, Limits::default())
             .with_context(|| format!("cannot read {}", path.display()))?;
         let commit = snapshot.revision.commit();
-        Ok((commit, SourceFile::find(&rooted_at(snapshot, root)).map(|own| own.map(|own| own.spec))))
+        let snapshot = rooted_at(snapshot, root);
+        let own = SourceFile::find(&snapshot).map(|own| own.map(|own| own.spec));
+        Ok(Committed { commit, own, with_verify: SourceFile::with_verify(&snapshot) })
     }
 
     /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails

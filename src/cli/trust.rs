@@ -16,7 +16,7 @@ use tidegate_git as git;
 use tidegate_process::ambient;
 use tidegate_signature::{self as signature, Keys};
 
-use super::repository::Counting;
+use super::repository::{Committed, Counting};
 
 /// Which keys are trusted.
 #[derive(clap::Args)]
@@ -92,24 +92,49 @@ impl Arguments {
 }
 
 /// What must be signed: as the GitSource of `--source-file` asks for, or that of the revision before the commits that
-/// are judged. A commit must not weaken the rules by which it is judged itself. Fails if only it has rules.
+/// are judged. A commit must not weaken the rules by which it is judged itself. Fails if only it has rules, or if it is
+/// not known which rules hold.
 fn settings(counting: &Counting, path: &Path, rev: &str, base: Option<Oid>) -> anyhow::Result<Verify> {
     if let Some(given) = counting.gitsource()? {
         return parse(Some(&given));
     }
-    let (commit, own) = Counting::committed(path, rev)?;
-    match base.filter(|base| commit != Some(*base)) {
-        Some(base) => match Counting::committed(path, &base.to_string())?.1 {
-            Ok(before) => parse(before.as_ref()),
-            Err(problem) => bail!("cannot use the GitSource in `.tidegate` of {base}: {}", problem.message),
-        },
+    let has_verify = |own: &Option<GitSourceSpec>| own.as_ref().is_some_and(|own| own.verify.is_some());
+    let head = Counting::committed(path, rev)?;
+    let Some(base) = base.filter(|base| head.commit != Some(*base)) else {
         // What is wrong with a GitSource that cannot be read is an error of its own.
-        None if own.is_ok_and(|own| own.is_some_and(|own| own.verify.is_some())) => bail!(
-            "`verify` of the GitSource in `.tidegate` of {rev} is not used, because a commit could weaken the rules by \
-             which it is judged: set `--source-file`, or use `tidegate diff --from REV`, which takes the rules of REV"
-        ),
-        None => parse(None),
+        if head.own.as_ref().is_ok_and(has_verify) {
+            bail!(
+                "`verify` of the GitSource in `.tidegate` of {rev} is not used, because a commit could weaken the rules \
+                 by which it is judged: set `--source-file`, or use `tidegate diff --from REV`, which takes the rules of \
+                 REV"
+            );
+        }
+        check_unambiguous(&head, rev)?;
+        return parse(None);
+    };
+    let before = Counting::committed(path, &base.to_string())?;
+    match &before.own {
+        Ok(own) => {
+            if !has_verify(own) {
+                check_unambiguous(&before, &base.to_string())?;
+            }
+            parse(own.as_ref())
+        }
+        Err(problem) => bail!("cannot use the GitSource in `.tidegate` of {base}: {}", problem.message),
     }
+}
+
+/// Fails if rules are in the folder of a revision that does not say which GitSource counts.
+fn check_unambiguous(committed: &Committed, rev: &str) -> anyhow::Result<()> {
+    let files: Vec<&str> = committed.with_verify.iter().map(|path| &**path).collect();
+    if !files.is_empty() {
+        bail!(
+            "`verify` in {} of {rev} is not used, because `.tidegate` has more than one GitSource: set `--source-file` \
+             to the one whose rules apply",
+            files.join(" and ")
+        );
+    }
+    Ok(())
 }
 
 /// What a GitSource asks for. Without `verify`, the commit must be signed.

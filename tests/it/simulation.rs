@@ -20,6 +20,7 @@ mod judge;
 mod land;
 mod repository;
 mod script;
+mod signers;
 mod truth;
 mod wire;
 mod world;
@@ -42,7 +43,7 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 90] = [
+const HAPPENS: [&str; 94] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
@@ -100,6 +101,8 @@ const HAPPENS: [&str; 90] = [
     "secret Absent",
     "secret Broken",
     "secret elsewhere",
+    "signers changed",
+    "signers rotated",
     "step Agent",
     "step Break",
     "step Channel",
@@ -132,6 +135,8 @@ const HAPPENS: [&str; 90] = [
     "trial killed before",
     "trial silent",
     "unreadable repository said",
+    "unsigned push",
+    "unsigned push refused",
     "well among faults",
 ];
 /// How often what happened.

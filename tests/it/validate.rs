@@ -435,6 +435,7 @@ cases! {
     unknown_field_in_a_list => good().edit(KYMA, "  - name: cache\n", "  - name: cache\n    customResourcePolicies: Ignore\n");
     wrong_type => good().edit(KYMA, "  modules:\n  - name: cache\n", "  modules: cache\n");
     number_for_text => good().edit(RELEASE, "    version: 1.0.0\n  - channel: fast\n", "    version: 1.0\n  - channel: fast\n");
+    number_for_a_version => good().edit(TEMPLATE, "  version: 1.0.0\n", "  version: 1.5\n");
     spec_missing => good().edit(KYMA, "spec:\n  channel: fast\n  modules:\n  - name: cache\n", "");
     pattern_of_a_channel => good().edit(KYMA, "channel: fast", "channel: Fast");
     pattern_of_a_version => good().edit(RELEASE, "    version: 1.0.0\n  - channel: fast\n", "    version: v1.0.0\n  - channel: fast\n");

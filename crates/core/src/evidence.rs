@@ -86,7 +86,7 @@ impl Guards {
         Guards(patterns.iter().map(|pattern| compile(pattern).unwrap_or_else(everything)).collect())
     }
 
-    /// Whether a pattern is valid.
+    /// Whether a pattern is valid and can match a file of a repository.
     pub fn check(pattern: &str) -> bool {
         compile(pattern).is_some()
     }
@@ -111,6 +111,9 @@ impl Guards {
 
 /// A pattern for everything in a folder also matches what replaces the folder: a file, a link or a submodule.
 fn compile(pattern: &str) -> Option<Gitignore> {
+    if !can_match(pattern) {
+        return None;
+    }
     let mut builder = GitignoreBuilder::new("");
     builder.add_line(None, pattern).ok()?;
     if let Some(folder) = pattern.strip_suffix("/**") {
@@ -119,6 +122,13 @@ fn compile(pattern: &str) -> Option<Gitignore> {
         builder.add_line(None, &format!("{anchor}{folder}")).ok()?;
     }
     builder.build().ok().filter(|guard| 0 < guard.num_ignores())
+}
+
+/// Whether a pattern can match a file: no path has empty parts, `.` or `..`, and `**/` at the end is for folders only.
+fn can_match(pattern: &str) -> bool {
+    let inner = pattern.strip_prefix('/').unwrap_or(pattern);
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    !pattern.ends_with("**/") && inner.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Bytes as text: JSON has no other short form.
@@ -177,8 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_pattern_guards_everything() {
-        for pattern in ["a[z-a]", "", "#a", "!a"] {
+    fn a_pattern_that_is_invalid_or_cannot_match_guards_everything() {
+        let never = ["./a/**", "a//b", "a/./b", "../a", "a/../b", "a/**/", "/", "//a", "a//"];
+        for pattern in ["a[z-a]", "", "#a", "!a"].into_iter().chain(never) {
             assert!(!Guards::check(pattern), "{pattern}");
             assert!(Guards::new(&[pattern.to_owned()]).covers("b"), "{pattern}");
         }

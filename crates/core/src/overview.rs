@@ -348,16 +348,11 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
-    // Mandatory modules take no part in the state of the Kyma.
-    let (standing, message) = match mandatory_problem(&status.conditions) {
-        Some((worse, problem)) if standing == SubjectState::Well => (worse, problem),
-        Some(_) | None => (standing, message),
-    };
-    // What happens in the runtime would otherwise be noticed late, and nothing else says so.
-    let (standing, message) = match watch_problem(&status.conditions) {
-        Some(problem) if matches!(standing, SubjectState::Well) => (SubjectState::Wrong, problem),
-        Some(_) | None => (standing, message),
-    };
+    // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports
+    // changes.
+    let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
+    let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
+    let (standing, message) = besides.fold((standing, message), with_problem);
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
     let name = landscape::key(&kyma.metadata).to_string();
@@ -368,6 +363,19 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
     let (state, mandatory) = (status.state, Vec::new());
     RuntimeLine { name, standing, state, message, maintenance, rollout, hint, modules, mandatory }
+}
+
+/// A line with one more problem. A user who stopped the runtime knows that nothing happens there.
+fn with_problem(
+    (standing, message): (SubjectState, String),
+    (worse, problem): (SubjectState, String),
+) -> (SubjectState, String) {
+    match (standing, worse) {
+        (SubjectState::Stopped, _) => (standing, message),
+        (SubjectState::Well, _) => (worse, problem),
+        (SubjectState::Wrong, _) | (_, SubjectState::Wrong) => (SubjectState::Wrong, format!("{message}; {problem}")),
+        (SubjectState::Waiting, _) => (standing, format!("{message}; {problem}")),
+    }
 }
 
 /// What is wrong with the mandatory modules of a Kyma, or what they wait for; none if they are ready.

@@ -96,10 +96,7 @@ impl Keys {
         for (index, start) in starts.iter().enumerate() {
             let end = starts.get(index + 1).copied().unwrap_or(text.len());
             for certificate in Certificate::parse(&text[*start..end]).map_err(error)? {
-                if limits::OPENPGP_KEYS_MAX <= self.openpgp.len() {
-                    return Err(error(format!("there are more than {} keys", limits::OPENPGP_KEYS_MAX)));
-                }
-                self.openpgp.push(certificate);
+                certificate.add_to(&mut self.openpgp).map_err(error)?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //!
 //! * A key counts with a self-signature that uses no weak hash. Its latest one says when the key expires.
 //! * A revocation in the keys revokes, whatever its reason, date and signature: the keys come from the operator.
+//! * Copies of one key count as one key: what any of them says, such as a revocation, holds.
 //! * A subkey signs if its latest binding says so and it has confirmed the primary key.
 //! * A key must be valid when it signed and now.
 
@@ -186,6 +187,35 @@ impl Certificate {
         Ok(certificate)
     }
 
+    /// Adds a key to others. If they have a copy of it, the copy gets what is new in it: an older copy does not know of
+    /// a revocation. Fails with a sentence about what is wrong.
+    pub(crate) fn add_to(self, all: &mut Vec<Certificate>) -> Result<(), String> {
+        let Some(copy) = all.iter_mut().find(|one| one.fingerprint == self.fingerprint) else {
+            if limits::OPENPGP_KEYS_MAX <= all.len() {
+                return Err(format!("there are more than {} keys", limits::OPENPGP_KEYS_MAX));
+            }
+            all.push(self);
+            return Ok(());
+        };
+        let (mut key, other) = (copy.key.clone(), self.key);
+        add_new(&mut key.details.revocation_signatures, other.details.revocation_signatures);
+        add_new(&mut key.details.direct_signatures, other.details.direct_signatures);
+        for user in other.details.users {
+            match key.details.users.iter_mut().find(|one| one.id == user.id) {
+                Some(one) => add_new(&mut one.signatures, user.signatures),
+                None => key.details.users.push(user),
+            }
+        }
+        for subkey in other.public_subkeys {
+            match key.public_subkeys.iter_mut().find(|one| one.key.fingerprint() == subkey.key.fingerprint()) {
+                Some(one) => add_new(&mut one.signatures, subkey.signatures),
+                None => key.public_subkeys.push(subkey),
+            }
+        }
+        *copy = Certificate::new(key)?;
+        Ok(())
+    }
+
     /// The mail addresses and user ids that the key has signed and not revoked, the addresses first.
     fn valid_names(&self) -> Vec<String> {
         let users = self.key.details.users.iter();
@@ -303,6 +333,14 @@ impl Certificate {
                 _ => Ok(()),
             },
             _ => Ok(()),
+        }
+    }
+}
+
+fn add_new(signatures: &mut Vec<Signature>, others: Vec<Signature>) {
+    for other in others {
+        if !signatures.contains(&other) {
+            signatures.push(other);
         }
     }
 }

@@ -99,7 +99,7 @@ fn listed(key: &KeyData, shown: &str, signers: &[AllowedSigner], signed_at: i64,
     let mut names: Vec<String> = Vec::new();
     for line in lines {
         match line.check(shown, signed_at, now) {
-            Ok(()) => names.extend(line.principals.iter().cloned()),
+            Ok(()) => names.extend(line.principals.iter().filter(|name| !name.starts_with('!')).cloned()),
             Err(found) => refusal = found,
         }
     }
@@ -218,6 +218,12 @@ impl AllowedSigner {
         };
         if signer.principals.iter().any(String::is_empty) {
             return Err("the line begins with an empty principal".to_owned());
+        }
+        if signer.principals.iter().all(|name| name.starts_with('!')) {
+            let example = &signer.principals[0];
+            return Err(format!(
+                "the line only excludes principals: add one that it allows, for example `*,{example}`"
+            ));
         }
         loop {
             let (first, after) = word(rest);

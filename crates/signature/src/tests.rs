@@ -74,6 +74,32 @@ fn keys_must_be_valid_when_they_sign_and_now() {
     }
 }
 
+/// The old copies are as the keys were before the revocation: without its packet.
+#[test]
+fn a_revocation_holds_for_every_copy_of_a_key() {
+    use pgp::{
+        composed::{Deserializable as _, SignedPublicKey},
+        packet::SignatureType,
+    };
+    for (name, commit) in [("gone.asc", "openpgp-gone.commit"), ("carl.asc", "openpgp-carl.commit")] {
+        let (mut old, _) = SignedPublicKey::from_armor_single(&*fixture(name)).unwrap();
+        old.details.revocation_signatures.clear();
+        for subkey in &mut old.public_subkeys {
+            subkey.signatures.retain(|signature| signature.typ() != Some(SignatureType::SubkeyRevocation));
+        }
+        let (old, new) = (old.to_armored_bytes(None.into()).unwrap(), fixture(name));
+        let reason = |files: &[&[u8]]| {
+            let names = ["a.asc", "b.asc"];
+            let keys = Keys::parse(names.into_iter().zip(files.iter().copied())).unwrap();
+            assert_eq!(keys.certificates().len(), 1, "{name}");
+            verify(&object(commit), &keys, NOW.parse().unwrap()).map(drop).map_err(|refusal| refusal.reason())
+        };
+        assert_eq!(reason(&[&old]), Ok(()), "{name}: the copy alone is trusted");
+        assert_eq!(reason(&[&old, &new]), Err("KeyRevoked"), "{name}");
+        assert_eq!(reason(&[&new, &old]), Err("KeyRevoked"), "{name}");
+    }
+}
+
 /// The headers of one commit with the signature of another.
 #[test]
 fn a_signature_over_another_object_is_refused() {
@@ -131,6 +157,11 @@ fn keys_that_cannot_be_used_are_refused_with_their_name() {
             "allowed_signers:2: there is no key; a line is `principals [options] key-type key`",
         ),
         ("allowed_signers", "anna ssh-ed25519 AAAA", "allowed_signers:1: the key cannot be read"),
+        (
+            "allowed_signers",
+            "!anna ssh-ed25519 AAAA",
+            "allowed_signers:1: the line only excludes principals: add one that it allows, for example `*,!anna`",
+        ),
         (
             "allowed_signers",
             "anna verify-required ssh-ed25519 AAAA",

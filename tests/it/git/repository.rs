@@ -79,14 +79,19 @@ pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Replaces the last commit of the branch `main` by the same one, signed with a key of SSH. Returns its id.
-pub(crate) fn sign_last(repository: &Path, key: &PrivateKey) -> String {
+/// Replaces the last commit of the branch `main` by the same one, signed with a key of SSH. It was committed at
+/// `time`, or when the former one was. Returns its id.
+pub(crate) fn sign_last(repository: &Path, key: &PrivateKey, time: Option<git2::Time>) -> String {
     let repository = git2::Repository::open(repository).unwrap();
     let commit = repository.head().unwrap().peel_to_commit().unwrap();
     let parents: Vec<git2::Commit<'_>> = commit.parents().collect();
     let parents: Vec<&git2::Commit<'_>> = parents.iter().collect();
-    let (author, committer, tree) = (commit.author(), commit.committer(), commit.tree().unwrap());
-    let content = repository.commit_create_buffer(&author, &committer, "signed\n", &tree, &parents).unwrap();
+    let author = match time {
+        Some(time) => git2::Signature::new("a", "a@example.com", &time).unwrap(),
+        None => commit.committer().to_owned(),
+    };
+    let tree = commit.tree().unwrap();
+    let content = repository.commit_create_buffer(&author, &author, "signed\n", &tree, &parents).unwrap();
     let content = String::from_utf8(content.to_vec()).unwrap();
     let signature = key.sign("git", HashAlg::Sha512, content.as_bytes()).unwrap().to_pem(LineEnding::LF).unwrap();
     let id = repository.commit_signed(&content, signature.trim_end(), None).unwrap();

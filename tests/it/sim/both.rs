@@ -267,7 +267,12 @@ fn sorted(value: &Value) -> Value {
                             | ("time" | "lastTransitionTime" | "continue", Value::String(_))
                     );
                     let empty = value.as_str() == Some("");
-                    (without_numbers(name), if made_up && !empty { json!("MADE UP") } else { sorted(value) })
+                    let value = match value {
+                        _ if made_up && !empty => json!("MADE UP"),
+                        Value::Array(entries) if name == "managedFields" => in_order_of_owners(entries),
+                        other => sorted(other),
+                    };
+                    (without_numbers(name), value)
                 })
                 .collect();
             json!(fields)
@@ -277,6 +282,21 @@ fn sorted(value: &Value) -> Value {
         Value::String(text) => json!(without_numbers(text)),
         other => other.clone(),
     }
+}
+
+/// Entries of managed fields in an order that does not depend on their times, and whether they came in the order of
+/// servers, by time: two writes may be in one second on one side and in two on the other.
+fn in_order_of_owners(entries: &[Value]) -> Value {
+    let by_time = |entry: &Value| {
+        ["operation", "time", "manager", "apiVersion", "subresource"]
+            .map(|field| entry[field].as_str().map(str::to_owned))
+    };
+    let is_ordered = entries.is_sorted_by_key(by_time);
+    let mut entries: Vec<Value> = entries.iter().map(sorted).collect();
+    entries.sort_by_cached_key(|entry| {
+        ["operation", "manager", "subresource", "apiVersion"].map(|field| entry[field].to_string())
+    });
+    json!({"by time": is_ordered, "entries": entries})
 }
 
 /// A message without versions and uids, which are the only long numbers in it.

@@ -142,6 +142,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
             world.note(format!("git: {what}"));
             world.commit();
             judge.committed(&world.land);
+            world.meet_intruder().await;
         }
         Step::Drift | Step::Theirs | Step::Stranger | Step::Stuck | Step::Modules => {
             let runtime = world.dice.one_of(&RUNTIMES);

@@ -35,6 +35,7 @@ use super::{
     land::{DEPLOYMENTS, IN_KCP, KYMAS, Land, MODULES, USERS},
     repository::{Condition, Served},
     script::POISONS,
+    signers::{self, Rotation, Signers},
     truth::{self, Truth},
     wire::{Wires, polled},
 };
@@ -47,6 +48,8 @@ pub(super) const KCP: &str = "kcp";
 const OTHER: &str = "other-";
 /// Sets the dice of the git host apart from those of the world.
 const HOST_SEED: u64 = 0x6769_745f_686f_7374;
+/// The same for the signers.
+const SIGNERS_SEED: u64 = 0x7369_676e_6572_7331;
 /// The Secrets in the namespace of definitions.
 const SECRETS: &str = "/api/v1/namespaces/kcp-system/secrets";
 /// Longest time from a delivery to the status, without faults.
@@ -83,6 +86,7 @@ pub(super) struct World {
     faults: Vec<(&'static str, Faults)>,
     served: Served,
     host: GitHost,
+    signers: Signers,
     files: BTreeMap<String, String>,
     head: String,
     folder: Folder,
@@ -150,6 +154,7 @@ impl World {
             faults,
             served,
             host: GitHost::new(seed ^ HOST_SEED),
+            signers: Signers::new(seed ^ SIGNERS_SEED),
             files: BTreeMap::new(),
             head: String::new(),
             folder,
@@ -173,17 +178,16 @@ impl World {
             "spec": {
                 "url": self.served.url(), "ref": {"branch": "main"}, "interval": "60s",
                 "receiver": {"secretRef": {"name": hosts::SECRET}},
+                "verify": {"secretRef": {"name": signers::SECRET}},
             },
         });
         self.create(&self.kcp, SOURCES, &source).await;
-        let metadata = json!({"name": hosts::SECRET, "namespace": "kcp-system"});
-        let data = json!({"token": self.host.data()["token"]});
-        self.create(
-            &self.kcp,
-            SECRETS,
-            &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}),
-        )
-        .await;
+        let token = json!({"token": self.host.data()["token"]});
+        for (name, data) in [(hosts::SECRET, token), (signers::SECRET, self.signers.data())] {
+            let metadata = json!({"name": name, "namespace": "kcp-system"});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+            self.create(&self.kcp, SECRETS, &secret).await;
+        }
         let Some(declared) = self.land.kymas.get(USERS) else { return };
         let modules: Vec<_> = declared.modules.iter().map(|module| json!({"name": module, "managed": true})).collect();
         let users = json!({
@@ -214,7 +218,8 @@ impl World {
             self.served.repository().write(path, text).expect("a file");
         }
         self.files = files;
-        self.head = self.served.repository().commit("change").expect("a commit");
+        self.served.repository().commit("change").expect("a commit");
+        self.head = self.signers.sign(self.served.repository().path());
         let repository = git2::Repository::open(self.served.repository().path()).expect("a repository");
         let trees = MODULES.into_iter().flat_map(|(module, versions)| versions.map(|version| (module, version)));
         let tree = |(module, version)| {
@@ -227,13 +232,52 @@ impl World {
         self.host.pushed(&self.served.url());
     }
 
-    /// Sometimes rotates the token of the webhook.
+    /// Sometimes rotates the token of the webhook, and the key of the signers.
     pub(super) async fn rotate(&mut self) {
+        if let Some(rotation) = self.signers.rotates() {
+            self.note(format!(
+                "the rotation of the key of the signers {}",
+                match rotation {
+                    Rotation::Begins => "begins",
+                    Rotation::Ends => "ends",
+                }
+            ));
+            if rotation == Rotation::Ends {
+                self.commit();
+                self.count("signers rotated");
+            }
+            self.count("signers changed");
+            let patch = json!({"data": self.signers.data()});
+            self.patch(&self.kcp, &format!("{SECRETS}/{}", signers::SECRET), &patch).await;
+        }
         if self.host.rotates() {
             self.note("the token of the webhook is rotated");
             let patch = json!({"data": self.host.data()});
             self.patch(&self.kcp, &format!("{SECRETS}/{}", hosts::SECRET), &patch).await;
         }
+    }
+
+    /// Sometimes an intruder pushes a commit without a signature, which is taken back after a while. Nothing of it may
+    /// reach the control plane.
+    pub(super) async fn meet_intruder(&mut self) {
+        let Some(time) = self.signers.meet_intruder() else { return };
+        self.note("git: a commit without a signature is pushed");
+        self.count("unsigned push");
+        signers::intrude(self.served.repository().path());
+        self.served.committed();
+        self.host.pushed(&self.served.url());
+        self.pass(time).await;
+        let source = self.read(&self.kcp, SOURCE).await.unwrap_or_default();
+        let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|condition| condition["type"] == "Verified" && condition["status"] == "False") {
+            self.count("unsigned push refused");
+        }
+        let intruder = self.read(&self.kcp, &format!("{IN_KCP}/kymas/intruder")).await;
+        assert!(intruder.is_none(), "what a commit without a signature declares is in the control plane: {intruder:?}");
+        self.note("git: it is taken back");
+        signers::take_back(self.served.repository().path(), &self.head);
+        self.served.committed();
+        self.host.pushed(&self.served.url());
     }
 
     /// Delivers a push in a world without faults. Its commit is read long before the next poll.

@@ -51,7 +51,7 @@ impl Hand {
     }
 
     fn sign_last(&self, repository: &Repository) -> String {
-        sign_last(repository.path(), &self.key)
+        sign_last(repository.path(), &self.key, None)
     }
 }
 
@@ -285,6 +285,26 @@ fn a_commit_is_judged_by_the_rules_before_it() {
     bert.sign_last(&repository);
     let (exit, text) = run("diff", &["--from", &second, "--to", "main"]);
     assert_eq!(exit, 1, "{text}");
+
+    // With a second GitSource it is not known whose rules apply.
+    repository
+        .write(".tidegate/source.yaml", r#"{"kind": "GitSource", "apiVersion": "tidegate.dev/v1alpha1"}"#)
+        .unwrap();
+    repository.commit("two").unwrap();
+    let two = bert.sign_last(&repository);
+    repository.replace("landscapes/prod/kyma.yaml", "channel: regular", "channel: fast").unwrap();
+    repository.commit("after two").unwrap();
+    bert.sign_last(&repository);
+    let unknown = "is not used, because `.tidegate` has more than one GitSource: set `--source-file` to the one whose \
+                   rules apply";
+    for (command, arguments) in [("validate", &["--rev", "main"][..]), ("diff", &["--from", &two, "--to", "main"])] {
+        let (exit, text) = run(command, arguments);
+        let expected = exit == 2 && text.contains("`verify` in .tidegate/prod.yaml of ") && text.contains(unknown);
+        assert!(expected, "{command}: {exit} {text}");
+    }
+    fs::remove_file(repository.path().join(".tidegate/source.yaml")).unwrap();
+    repository.commit("one again").unwrap();
+    bert.sign_last(&repository);
 
     // Without a revision before, its own rules are not used, and that is an error.
     let refused = "`verify` of the GitSource in `.tidegate` of main is not used, because a commit could weaken the rules \

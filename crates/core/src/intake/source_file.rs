@@ -75,6 +75,12 @@ impl SourceFile {
         }
     }
 
+    /// The files in the folder with a GitSource that says what must be signed.
+    pub fn with_verify(snapshot: &Snapshot) -> Vec<Arc<str>> {
+        let has = |file: &File| documents(file).iter().any(|node| is_git_source(node) && has_verify(node));
+        snapshot.below(OWN_FOLDER).filter(|(_, file)| has(file)).map(|(path, _)| Arc::clone(path)).collect()
+    }
+
     /// What a GitSource of the control plane says otherwise, field by field. `spec` is its spec.
     pub fn differences(&self, name: &str, namespace: &str, spec: &GitSourceSpec) -> Vec<Diagnostic> {
         let mut found = Vec::new();
@@ -183,9 +189,17 @@ fn trimmed(field: &str, item: &Value) -> String {
 
 /// Whether a file contains a GitSource.
 fn is_source(file: &File) -> bool {
+    documents(file).iter().any(is_git_source)
+}
+
+/// The documents of a file; none if it cannot be read.
+fn documents(file: &File) -> Vec<Node> {
     let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok());
-    let documents = text.and_then(|text| yaml::parse(text, &yaml::Limits::default()).ok());
-    documents.is_some_and(|all| all.iter().any(is_git_source))
+    text.and_then(|text| yaml::parse(text, &yaml::Limits::default()).ok()).unwrap_or_default()
+}
+
+fn has_verify(node: &Node) -> bool {
+    node.get("spec").is_some_and(|spec| spec.get("verify").is_some())
 }
 
 fn is_git_source(node: &Node) -> bool {

@@ -515,6 +515,10 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let command = confirm_command(&key, &commit);
     let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
+    let limit = decision
+        .waiting
+        .values()
+        .find_map(|wait| if let Wait::Limit { limit, .. } = wait { Some(*limit) } else { None });
     let unreadable = decision.waiting.iter().filter(|(_, wait)| matches!(wait, Wait::Unreadable)).map(|(id, _)| id);
     let unreadable: Vec<String> = unreadable.map(text).collect();
     if !decision.removals.is_empty() {
@@ -541,9 +545,9 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
         let does = format!("prunes {} removed from git", number(unconfirmed, "object"));
         return Some(Verdict::no("PruneUnconfirmed", message).stalled().resolved_by(&command, does));
     }
-    if 0 < limited {
+    if let Some(limit) = limit {
         let message = format!(
-            "{} removed from git, more than the prune limit; to prune them, run `{command}`",
+            "{} removed from git, more than the prune limit of {limit}; to prune them, run `{command}`",
             number(limited, "object")
         );
         let does = format!("prunes {} removed from git", number(limited, "object"));

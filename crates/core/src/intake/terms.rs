@@ -188,8 +188,11 @@ pub enum TermsError {
         /// The mode.
         mode: VerifyMode,
     },
-    /// A pattern is invalid.
-    #[error("spec.verify.paths: {pattern:?} is not a valid gitignore pattern")]
+    /// A pattern is invalid, or cannot match a file.
+    #[error(
+        "spec.verify.paths: {pattern:?} is not a gitignore pattern that can match a file; write the path from the root of \
+         the repository, for example \"landscapes/prod/**\""
+    )]
     VerifyPattern {
         /// The pattern.
         pattern: String,
@@ -414,6 +417,12 @@ mod tests {
         assert_eq!(check(branch(), "Tag", "a"), Err(TermsError::VerifyTag { mode: VerifyMode::Tag }));
         let pattern = "a[z-a]".to_owned();
         assert_eq!(check(branch(), "Head", "a[z-a]"), Err(TermsError::VerifyPattern { pattern }));
+        let error = check(branch(), "Head", "./landscapes/prod/**").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "spec.verify.paths: \"./landscapes/prod/**\" is not a gitignore pattern that can match a file; write the path \
+             from the root of the repository, for example \"landscapes/prod/**\""
+        );
     }
 
     #[test]

@@ -142,6 +142,33 @@ fn mandatory_modules_are_shown_beside_the_state_of_their_kyma() {
 }
 
 #[test]
+fn a_broken_watch_is_told_beside_every_other_problem() {
+    let line = |labels: Value, state: &str, operation: &str| {
+        let conditions = json!([{
+            "type": conditions::WATCH, "status": "False", "reason": "Deaf", "message": "no event came back",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let status = json!({"state": state, "conditions": conditions, "lastOperation": {"operation": operation}});
+        let line = runtime(&kyma("dev", labels, status));
+        (line.standing, line.message)
+    };
+    let none = || json!({});
+    for (labels, state, operation, expected) in [
+        (none(), "Ready", "ok", (SubjectState::Wrong, "Deaf: no event came back")),
+        (none(), "Error", "rejected", (SubjectState::Wrong, "rejected; Deaf: no event came back")),
+        (none(), "Processing", "waits", (SubjectState::Wrong, "waits; Deaf: no event came back")),
+        (
+            json!({label::SKIP_RECONCILIATION: "true"}),
+            "Ready",
+            "ok",
+            (SubjectState::Stopped, "stopped by label operator.kyma-project.io/skip-reconciliation"),
+        ),
+    ] {
+        assert_eq!(line(labels, state, operation), (expected.0, expected.1.to_owned()), "{state}");
+    }
+}
+
+#[test]
 fn a_ready_kyma_of_an_older_generation_is_under_way() {
     let condition = json!([{"type": "Modules", "status": "True", "reason": "Ready", "message": "",
         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);

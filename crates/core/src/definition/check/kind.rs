@@ -33,7 +33,9 @@ impl Check<'_> {
         let (name, module) = (text(value, "/metadata/name"), text(value, "/spec/moduleName"));
         let version = text(value, "/spec/version");
         for (field, found) in [("moduleName", module), ("version", version)] {
-            if found.is_empty() {
+            // One of another type is an error already.
+            let is_text = value["spec"].get(field).is_none_or(|found| found.is_null() || found.is_string());
+            if found.is_empty() && is_text {
                 let message = format!("`spec.{field}` is missing, so no ModuleReleaseMeta can refer to this version");
                 let hint = format!("add `{field}`; ModuleTemplates with a channel instead are no longer used");
                 self.warning(self.at_key(&["spec".into()]), code::REQUIRED, message, hint);
