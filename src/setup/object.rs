@@ -56,7 +56,7 @@ pub struct LiveObject {
 /// What the status of an object says, for the kinds that others wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectState {
-    /// Nobody waits for its status.
+    /// Nothing waits for its status.
     Plain,
     /// A Certificate. Contains why it is not ready, if it is not.
     Certificate(Result<(), Arc<str>>),
@@ -186,6 +186,14 @@ impl LiveObject {
             ObjectKind::Issuer | ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => ObjectState::Plain,
         };
         LiveObject::new(kind, found.metadata, state)
+    }
+
+    /// The desired number of pods of a Deployment.
+    pub(super) fn replicas(&self) -> Option<i32> {
+        match self.state {
+            ObjectState::Deployment(pods) => Some(pods.wanted),
+            ObjectState::Plain | ObjectState::Certificate(_) => None,
+        }
     }
 
     fn new(kind: ObjectKind, metadata: ObjectMeta, state: ObjectState) -> LiveObject {
