@@ -134,7 +134,7 @@ fn requested(resources: &Resources, kind: Kind, key: &Key, triggers: Triggers) -
 /// One pass over a resource.
 struct SetupPass<'a> {
     context: SetupContext<'a>,
-    resources: &'a Resources,
+    resources: &'a Arc<Resources>,
     kind: Kind,
     key: &'a Key,
     metadata: &'a ObjectMeta,
@@ -223,8 +223,12 @@ impl SetupPass<'_> {
         Ok(Finish::Done)
     }
 
-    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other.
+    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other, or its
+    /// objects belong into another cluster.
     fn is_forbidden(&self) -> bool {
+        if landscape::annotation(self.metadata, annotation::CLUSTER).is_some() {
+            return true;
+        }
         let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig);
         kubeconfig.is_some_and(|found| plan::is_reserved_user(&found.spec.username))
     }
@@ -244,9 +248,9 @@ impl SetupPass<'_> {
 
     /// The rules that the resource violates.
     fn problems(&self, chained: &KnownOfCluster, unplanned: Option<&Problem>) -> Vec<Problem> {
-        let (plans, _) = self.resources.plans(chained);
-        let is_own = |problem: &Problem| problem.kind == self.kind && problem.key == *self.key;
-        let mut problems: Vec<Problem> = plan::problems(self.resources, &plans).into_iter().filter(is_own).collect();
+        let is_own = |problem: &&Problem| problem.kind == self.kind && problem.key == *self.key;
+        let all = self.context.memory.problems(self.resources, chained);
+        let mut problems: Vec<Problem> = all.iter().filter(is_own).cloned().collect();
         problems.extend(unplanned.filter(|problem| is_own(problem) && !problems.contains(problem)).cloned());
         problems
     }

@@ -1011,11 +1011,7 @@ impl Tables {
 
     fn set_setup_needs(&mut self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {
         let (resource, namespace) = ((kind, key.clone()), key.namespace());
-        let before = if needs.is_empty() {
-            self.setup_needs.remove(&resource).unwrap_or_default()
-        } else {
-            self.setup_needs.insert(resource.clone(), needs.clone()).unwrap_or_default()
-        };
+        let before = self.setup_needs.remove(&resource).unwrap_or_default();
         for (kind, name) in before.difference(&needs) {
             let id = (*kind, Key::new(namespace, name));
             if let Some(users) = self.setup_users.get_mut(&id) {
@@ -1027,6 +1023,9 @@ impl Tables {
         }
         for (kind, name) in needs.difference(&before) {
             self.setup_users.entry((*kind, Key::new(namespace, name))).or_default().insert(resource.clone());
+        }
+        if !needs.is_empty() {
+            self.setup_needs.insert(resource, needs);
         }
     }
 

@@ -8,7 +8,7 @@
 //! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 use tidegate_cluster::OnConflict;
@@ -44,7 +44,7 @@ pub(super) enum Act {
     /// Applies an object, whose digest then is this.
     Apply(ObjectName, Box<Object>, Digest, OnConflict),
     /// Deletes an object, unless it has changed since.
-    Delete(ObjectName, std::sync::Arc<LiveObject>),
+    Delete(ObjectName, Arc<LiveObject>),
 }
 
 /// What became of an object.
@@ -90,14 +90,14 @@ pub(super) struct Waits {
 
 /// The Secrets and ConfigMaps whose values have to be read first, because the objects of a plan depend on them.
 pub(super) fn unread<'a>(
-    needed: impl Iterator<Item = &'a ObjectName>,
+    mut needed: impl Iterator<Item = &'a ObjectName>,
     live: &LiveObjects,
-    known: impl Fn(&ObjectName) -> Option<std::sync::Arc<str>>,
+    known: impl Fn(&ObjectName) -> Option<Arc<str>>,
 ) -> Option<ObjectName> {
     let is_unread = |name: &&ObjectName| {
         live.get(*name).is_some_and(|found| known(name).as_deref() != Some(&*found.resource_version))
     };
-    needed.into_iter().find(is_unread).cloned()
+    needed.find(is_unread).cloned()
 }
 
 /// Decides the next step.
@@ -122,29 +122,20 @@ pub(super) fn next(known: &Known, observed: &Observed) -> Next {
 }
 
 /// The objects of the resource that are no longer desired, in the order of deletion.
-fn doomed(known: &Known) -> Vec<(ObjectName, std::sync::Arc<LiveObject>)> {
+fn doomed(known: &Known) -> Vec<(ObjectName, Arc<LiveObject>)> {
     let is_ours = |live: &LiveObject| live.mark.as_deref() == Some(known.mark.as_str());
     let all = known.live.iter().filter(|(name, live)| is_ours(live) && !known.wanted.contains(*name));
-    all.rev().map(|(name, live)| (name.clone(), std::sync::Arc::clone(live))).collect()
+    all.rev().map(|(name, live)| (name.clone(), Arc::clone(live))).collect()
 }
 
 /// What happens to an object that shall not exist any more.
-fn leave(
-    live: &LiveObjects,
-    observed: &Observed,
-    name: &ObjectName,
-    object: &std::sync::Arc<LiveObject>,
-) -> Result<Outcome, Act> {
+fn leave(live: &LiveObjects, observed: &Observed, name: &ObjectName, object: &Arc<LiveObject>) -> Result<Outcome, Act> {
     // While its Certificate exists, cert-manager would make it again.
     let has_certificate = name.0 == ObjectKind::Secret && live.contains_key(&(ObjectKind::Certificate, name.1.clone()));
     if object.is_terminating || has_certificate || observed.deleted.contains(name) {
         return Ok(Outcome::Leaves);
     }
-    if is_pruned(name, object) {
-        Err(Act::Delete(name.clone(), std::sync::Arc::clone(object)))
-    } else {
-        Ok(Outcome::Stays)
-    }
+    if is_pruned(name, object) { Err(Act::Delete(name.clone(), Arc::clone(object))) } else { Ok(Outcome::Stays) }
 }
 
 /// What became of a desired object, or what to do next with it.

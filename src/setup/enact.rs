@@ -1,5 +1,7 @@
 //! Enacts what was decided about a resource of a kcp landscape: one act, one request. Decides nothing.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation, Target};
@@ -83,7 +85,7 @@ pub(super) async fn apply(
     name: &ObjectName,
     object: &Object,
     on_conflict: OnConflict,
-) -> Result<Result<std::sync::Arc<str>, String>, Error> {
+) -> Result<Result<Arc<str>, String>, Error> {
     let kind = name.0.kind();
     match kcp.apply(cause, &kind, &object.id(), Bytes::from(object.value().to_string()), on_conflict).await {
         Ok(metadata) => Ok(Ok(name.0.version_of(&metadata))),

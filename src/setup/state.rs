@@ -7,9 +7,10 @@ use std::{
 };
 
 use tidegate_core::{
+    landscape::setup::Resources,
     name::Key,
     object::{Digest, Object},
-    plan::setup::{Content, Gate, Replicas},
+    plan::setup::{self as plan, Content, Gate, Known as KnownOfCluster, Problem, Replicas},
 };
 use tidegate_process::lock::Mutex;
 
@@ -32,6 +33,15 @@ pub struct SetupMemory(Mutex<Memory>);
 struct Memory {
     verified: HashMap<(ObjectKind, Key), Verified>,
     contents: HashMap<(ObjectKind, Key), Arc<KnownContent>>,
+    judged: Option<Judged>,
+}
+
+/// The rules that resources violate. Most passes after one another are over the same resources.
+#[derive(Debug)]
+struct Judged {
+    resources: Arc<Resources>,
+    chained: KnownOfCluster,
+    problems: Arc<[Problem]>,
 }
 
 /// What this process knows of an object that it has applied or compared.
@@ -147,6 +157,19 @@ impl SetupMemory {
         for name in names {
             memory.verified.remove(&id(namespace, name));
         }
+    }
+
+    /// The rules that resources violate, judged once.
+    pub(super) fn problems(&self, resources: &Arc<Resources>, chained: &KnownOfCluster) -> Arc<[Problem]> {
+        let is_same = |judged: &&Judged| Arc::ptr_eq(&judged.resources, resources) && judged.chained == *chained;
+        if let Some(judged) = self.lock().judged.as_ref().filter(is_same) {
+            return Arc::clone(&judged.problems);
+        }
+        let (plans, _) = resources.plans(chained);
+        let problems: Arc<[Problem]> = plan::problems(resources, &plans).into();
+        let (resources, chained) = (Arc::clone(resources), chained.clone());
+        self.lock().judged = Some(Judged { resources, chained, problems: Arc::clone(&problems) });
+        problems
     }
 
     /// What was read of a Secret or ConfigMap.

@@ -35,8 +35,12 @@ const MOUNTS: &str = "tidegate.dev/Mounts";
 const OBJECTS: &str = "tidegate.dev/Objects";
 /// Present while the resource is being deleted. Says what it waits for.
 const DELETION: &str = "tidegate.dev/Deletion";
+/// Whether its objects are in the cluster that it asks for.
+const CLUSTER: &str = "tidegate.dev/Cluster";
 /// Whether what the resource asks for inside kcp is there.
 const KCP: &str = "tidegate.dev/Kcp";
+const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
+                         annotation `tidegate.dev/cluster`";
 /// Length of a message that the API server accepts, in bytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
@@ -169,6 +173,10 @@ impl Facts<'_> {
         match self.leaving {
             Some(waits) => conditions.set(DELETION, false, "Waiting", waits),
             None => conditions.remove(DELETION),
+        }
+        match annotation_of(self.metadata, annotation::CLUSTER) {
+            Some(_) => conditions.set(CLUSTER, false, "NotSupported", ELSEWHERE),
+            None => conditions.remove(CLUSTER),
         }
         match self.unbuilt() {
             Some(sentence) => conditions.set(KCP, false, "NotSupported", sentence),

@@ -47,14 +47,15 @@ fn a_bundle_has_the_certificates_of_its_secrets_in_order_and_no_key() {
 #[test]
 fn what_is_kept_of_a_secret_has_no_value_of_it() {
     let root = authority("root");
-    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "main-ca", "namespace": "kcp-system"},
+    let metadata = |name: &str| json!({"name": name, "namespace": "kcp-system"});
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("main-ca"),
         "data": {"tls.crt": STANDARD.encode(text(&root)), "tls.key": STANDARD.encode("hidden")}});
     let values = values(&Object::new(object).unwrap());
     let known = known("7", &values);
     assert_eq!(known.is_self_signed, Some(true));
     assert_eq!(known.keys.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
     assert!(!format!("{known:?}").contains("hidden"));
-    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "audit", "namespace": "kcp-system"},
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("audit"),
         "data": {"policy.yaml": "rules: []"}, "binaryData": {"other": "AAE="}});
     let values = super::values(&Object::new(config).unwrap());
     assert_eq!(values["policy.yaml"], b"rules: []");

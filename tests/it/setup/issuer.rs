@@ -37,7 +37,9 @@ pub(super) fn certificate_kinds() -> Vec<Value> {
             "metadata": {"name": format!("{plural}.cert-manager.io")},
             "spec": {
                 "group": "cert-manager.io", "scope": "Namespaced",
-                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+                "names": {
+                    "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+                },
                 "versions": [{
                     "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
                     "subresources": {"status": {}},
@@ -64,7 +66,10 @@ impl CertManager {
         let failures = Arc::new(AtomicUsize::default());
         let (client, namespace, counted) = (client.clone(), namespace.to_owned(), Arc::clone(&failures));
         let task = tokio::spawn(async move {
-            let of = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"namespace": namespace}});
+            let of = |version: &str, kind: &str| {
+                let metadata = json!({"namespace": namespace});
+                json!({"apiVersion": version, "kind": kind, "metadata": metadata})
+            };
             let certificates = harness::api_of(&client, &of("cert-manager.io/v1", "Certificate")).await.unwrap();
             let issuers = harness::api_of(&client, &of("cert-manager.io/v1", "Issuer")).await.unwrap();
             let secrets = harness::api_of(&client, &of("v1", "Secret")).await.unwrap();

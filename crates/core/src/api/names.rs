@@ -139,6 +139,8 @@ pub mod annotation {
     pub const ADOPT: &str = "tidegate.dev/adopt";
     /// `true` on a Shard of a kcp landscape that is being deleted: it goes although it may hold workspaces.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
+    /// The cluster for the objects of a resource of a kcp landscape.
+    pub const CLUSTER: &str = "tidegate.dev/cluster";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
 }
