@@ -422,6 +422,11 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     // The error would repeat a value.
     let source: Option<GitSource> = serde_json::from_value(value).ok();
     let source = source.with_context(|| format!("the GitSource in {shown} does not match its type"))?;
+    // The schema cannot tell everything: a port, for example, has no pattern.
+    if let Err(error) = source.spec.url.parse::<tidegate_git::Url>() {
+        let (line, column) = node.key_position(&["spec".into(), "url".into()]);
+        bail!("{shown}:{line}:{column}: `spec.url`: {error}");
+    }
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 

@@ -150,10 +150,7 @@ fn sender(peer: IpAddr, headers: &HeaderMap, proxies: &Peers) -> IpAddr {
 
 fn answer(outcome: &Outcome) -> Response {
     let (status, message) = match outcome {
-        Outcome::Accepted(sources) => {
-            let names: Vec<String> = sources.iter().map(ToString::to_string).collect();
-            (StatusCode::ACCEPTED, format!("accepted: {} is fetched", names.join(", ")))
-        }
+        Outcome::Accepted { woken, suspended } => (StatusCode::ACCEPTED, accepted(woken, suspended)),
         Outcome::Duplicate => (StatusCode::ACCEPTED, "ignored: this delivery came before".to_owned()),
         Outcome::NoPush => (StatusCode::ACCEPTED, "ignored: this is not a push".to_owned()),
         Outcome::OtherRepository => {
@@ -171,6 +168,17 @@ fn answer(outcome: &Outcome) -> Response {
         }
     };
     (status, format!("{message}\n")).into_response()
+}
+
+/// What follows from a push, for the pages on which git hosts list deliveries.
+fn accepted(woken: &[Key], suspended: &[Key]) -> String {
+    let list = |keys: &[Key]| keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let is = |keys: &[Key]| if keys.len() == 1 { "is" } else { "are" };
+    let fetched = (!woken.is_empty()).then(|| format!("{} {} fetched", list(woken), is(woken)));
+    let waiting = (!suspended.is_empty())
+        .then(|| format!("{} {} suspended and fetched when resumed", list(suspended), is(suspended)));
+    let parts: Vec<String> = fetched.into_iter().chain(waiting).collect();
+    format!("accepted: {}", parts.join("; "))
 }
 
 // === impl Hooks ===

@@ -148,7 +148,7 @@ impl SourcePass<'_> {
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
         let references = loaded.as_ref().map_or(References::Same, |loaded| self.references(loaded));
-        let reload = decide::reload(terms, active, references);
+        let reload = decide::reload(terms, active, references, known.revision.refused());
         if reload == Reload::Nothing {
             return;
         }
@@ -292,8 +292,7 @@ impl SourcePass<'_> {
         end: FetchEnd,
         taken: Duration,
     ) -> Result<(), Problem> {
-        let FetchEnd { fetched, access } = end;
-        let unread = access.as_ref().and_then(SourceAccess::warning);
+        let FetchEnd { fetched, access, unread } = end;
         known.access = access;
         let mirror =
             self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(fetched.revision.clone()))?;
@@ -399,11 +398,11 @@ impl SourcePass<'_> {
             let former = self.former_templates(&mirror, terms, &revision, active);
             loaded.templates.former = time.within(&revision, former).await?;
         }
-        let has_errors = loaded.diagnostics.has_errors();
+        let flaws = decide::flaws(&loaded.diagnostics);
         loaded.diagnostics = loaded.diagnostics.at_most(self.ctx.registry.diagnostics_max(self.key));
         let listed = loaded.diagnostics.iter().count();
         let former = mem::take(&mut known.revision);
-        known.revision = match decide::read(purpose, terms.on_error, has_errors, &revision, last.as_ref()) {
+        known.revision = match decide::read(purpose, terms.on_error, flaws, &revision, last.as_ref()) {
             ReadRevision::Refused => {
                 let Loaded { reading, diagnostics, .. } = loaded;
                 let of_active =

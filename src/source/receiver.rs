@@ -60,8 +60,13 @@ pub struct Delivery {
 /// What became of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It woke these sources.
-    Accepted(Vec<Key>),
+    /// It named these sources.
+    Accepted {
+        /// Those that it woke.
+        woken: Vec<Key>,
+        /// Those that are suspended: they are fetched when they are resumed.
+        suspended: Vec<Key>,
+    },
     /// Its id was seen before.
     Duplicate,
     /// It is authentic, and not a push.
@@ -122,7 +127,7 @@ impl Outcome {
     /// The word in the metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Outcome::Accepted(_) => "accepted",
+            Outcome::Accepted { .. } => "accepted",
             Outcome::Duplicate => "duplicate",
             Outcome::NoPush => "no-push",
             Outcome::OtherRepository => "other-repository",
@@ -179,15 +184,16 @@ impl Receivers {
             Err(error) => return Outcome::Malformed(error.to_string()),
         };
         let Delivered::Push(push) = delivered else { return Outcome::NoPush };
-        if id.is_some_and(|id| self.state.lock().is_known(secret, host, &id)) {
-            return Outcome::Duplicate;
-        }
         let sources = ctx.stores.sources();
         let outcome = decide::named(&push, secret, sources.iter().map(|source| &*source.object));
-        if let Outcome::Accepted(named) = &outcome {
+        if let Outcome::Accepted { woken, suspended } = &outcome {
             let (now, at) = (Instant::now(), ambient::now());
             let mut state = self.state.lock();
-            named.iter().for_each(|source| state.delivered(source, now, at));
+            // One that woke nothing may be sent again once the source is corrected.
+            if id.is_some_and(|id| state.is_known(secret, host, &id)) {
+                return Outcome::Duplicate;
+            }
+            woken.iter().chain(suspended).for_each(|source| state.delivered(source, now, at));
             drop(state);
             self.wake.notify_one();
         }

@@ -61,8 +61,8 @@ pub(crate) struct KnownSource {
 /// Warnings about the source itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remarks {
-    /// Keys of its Secret that nothing reads.
-    unread: Option<Diagnostic>,
+    /// Keys of its Secrets that nothing reads.
+    unread: Vec<Diagnostic>,
     /// A tag that was moved, and the revision that it then pointed to.
     moved: Option<(Diagnostic, Revision)>,
 }
@@ -310,7 +310,7 @@ impl Fetching {
 
 impl Remarks {
     /// Takes what a fetch found. A move of a tag is reported as long as its revision is the newest.
-    pub(super) fn fetched(&mut self, unread: Option<Diagnostic>, moved: Option<Diagnostic>, found: &Revision) {
+    pub(super) fn fetched(&mut self, unread: Vec<Diagnostic>, moved: Option<Diagnostic>, found: &Revision) {
         self.unread = unread;
         match moved {
             Some(moved) => self.moved = Some((moved, found.clone())),

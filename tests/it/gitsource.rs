@@ -216,6 +216,12 @@ fn a_url_that_is_often_tried_gets_a_sentence_and_a_valid_one_is_parsed_by_the_da
             "an ssh URL must not contain a password: add the private key to a Secret as identity",
         ),
         ("https://git.example.com/a?token=secret", "a repository URL must not contain ? or #"),
+        ("ssh://git@git.example.com", "the ssh URL names no repository: use ssh://git@host/path or git@host:path"),
+        ("ssh://git.example.com/", "the ssh URL names no repository: use ssh://git@host/path or git@host:path"),
+        (
+            "codecommit::eu://landscape",
+            "remote helpers of git (name::…) are not supported: use an https:// or ssh:// URL",
+        ),
         ("git://git.example.com/a", forms),
         ("ftp://git.example.com/a", forms),
         ("https://", forms),

@@ -281,6 +281,13 @@ fn a_source_file_is_checked_by_its_schema() {
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("source.yaml:5:3"), "{message}");
+    let spec = "spec:\n  url: ssh://git@git.example.com:99999/a\n";
+    fs::write(&file, format!("apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {{name: a}}\n{spec}"))
+        .unwrap();
+    let output = tidegate(&["validate", EXAMPLE, "--source-file", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("source.yaml:5:3: `spec.url`: invalid URL: "), "{message}");
 }
 
 #[test]

@@ -309,7 +309,8 @@ async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they
     assert_eq!((found.code.as_str(), place), ("source-differs", (Some(".tidegate/source.yaml"), Some(4))), "{found:?}");
     let message = "the GitSource has `false` as `spec.strict`, and this file `true`";
     assert!(found.message.starts_with(message), "{found:?}");
-    assert!(world.api::<Kyma>().get("b").await.is_ok(), "the rest is applied");
+    assert_eq!(ready(&world.source("landscape").await), "False SourceDiffers");
+    assert!(world.api::<Kyma>().get_opt("b").await.unwrap().is_none(), "nothing of the revision is applied");
     assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "regular", "nothing is pruned");
 
     world.repository.replace(".tidegate/source.yaml", "strict: true", "strict: false").unwrap();
@@ -317,6 +318,22 @@ async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they
     world.attempted("landscape", &commit).await;
     let status = world.source("landscape").await.status.unwrap();
     assert!(status.diagnostics.iter().all(|one| one.code != "source-differs"), "{:?}", status.diagnostics);
+    assert!(world.api::<Kyma>().get("b").await.is_ok());
+    assert_eq!(ready(&world.source("landscape").await), "False PruneUnconfirmed", "of the Kyma a");
+
+    // The other side changes: what is active stays, for a process that starts now as well.
+    let ignore = async |world: &World, files: Value| {
+        let patch = json!({"spec": {"ignore": files}});
+        world.api::<GitSource>().patch("landscape", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    };
+    ignore(&world, json!(["/old/", "/b.yaml"])).await;
+    world.ready_is("landscape", "False SourceDiffers").await;
+    world.restart().await;
+    world.ready_is("landscape", "False SourceDiffers").await;
+    world.daemon().quiet().await;
+    assert!(world.api::<Kyma>().get("b").await.unwrap().metadata.deletion_timestamp.is_none());
+    ignore(&world, json!(["/old/"])).await;
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
 }
 
 async fn a_refused_revision_changes_nothing_at_all() {
@@ -1245,7 +1262,8 @@ impl Daemon {
         // A read from git may end a moment after the daemon's tasks.
         let open = eventually("the former daemon lets go of its state", SOON, async || {
             // The lock uses the machine's clock, not the simulated one.
-            git::State::open(state).inspect_err(|_| thread::yield_now()).map_err(|error| error.to_string())
+            let wait = |_: &git::Error| thread::park_timeout(Duration::from_millis(5));
+            git::State::open(state).inspect_err(wait).map_err(|error| error.to_string())
         })
         .await;
         let (recorder, writer) = events::recorder("test");

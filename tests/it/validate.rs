@@ -427,6 +427,9 @@ cases! {
         "// hi\n{\"apiVersion\": \"operator.kyma-project.io/v1beta2\", \"kind\": \"Kyma\", \"metadata\": {\"name\": \"dev\"}}\n");
     object_below_a_key => good().file("landscapes/dev/more.yaml", format!("kymas:\n- {}", GOOD[3].1.replace("dev", "more").replace('\n', "\n  ")));
     definition_in_a_kustomization => good().file("kustomization.yaml", GOOD[3].1.replace("dev", "more").replace("fast", "Fast"));
+    kustomization_of_definitions => good().file("landscapes/dev/kustomization.yaml",
+        "resources: [kyma.yaml]\npatches:\n- path: patch.yaml\n");
+    kustomization_that_lists_files => good().file("landscapes/dev/kustomization.yaml", "resources: [kyma.yaml]\n");
     upper_case_extension => good().remove(KYMA).file("landscapes/dev/KYMA.YAML", GOOD[3].1.replace("fast", "Fast"));
     neither_version_nor_kind => good().file("half.yaml", "metadata: {name: a}\nspec: {}\n");
 

@@ -132,7 +132,8 @@ impl Host {
         }
     }
 
-    /// The header with the id of a delivery. A retry has the same id.
+    /// The header with the id of a delivery. A retry has the same id. Hosts that are too old to send it repeat a
+    /// delivery at the price of a fetch.
     fn id_header(self) -> Option<&'static str> {
         match self {
             // Its id is in the body.
@@ -142,7 +143,8 @@ impl Host {
             Host::Forgejo => Some("x-forgejo-delivery"),
             Host::Gitea => Some("x-gitea-delivery"),
             Host::GitHub => Some("x-github-delivery"),
-            Host::GitLab => Some("x-gitlab-event-uuid"),
+            // `X-Gitlab-Event-UUID` is the same for pushes that follow from one another.
+            Host::GitLab => Some("idempotency-key"),
             Host::Generic => Some("x-delivery-id"),
         }
     }

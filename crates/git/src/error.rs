@@ -56,10 +56,12 @@ pub enum Error {
     #[error("cannot start a thread for git, or it did not finish")]
     Thread,
     /// The fetch exceeded its time-out.
-    #[error("{url} took longer than {}", Seconds(*.timeout))]
+    #[error("{url} took longer than {}{}", Seconds(*.timeout), through(.proxy.as_deref()))]
     Deadline {
         /// The URL.
         url: Box<Url>,
+        /// Host and port of the proxy, if it was asked through one: it may be what did not answer.
+        proxy: Option<String>,
         /// The time-out.
         timeout: Duration,
     },
@@ -422,6 +424,10 @@ struct Offered<'a>(&'a [&'static str]);
 
 /// Displays a duration for people.
 struct Seconds(Duration);
+
+fn through(proxy: Option<&str>) -> String {
+    proxy.map(|proxy| format!(" through the proxy {proxy}")).unwrap_or_default()
+}
 
 fn asked_to_wait(retry_after: Option<Duration>) -> String {
     retry_after.map(|wait| format!(" and asks to wait {}", Seconds(wait))).unwrap_or_default()

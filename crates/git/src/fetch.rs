@@ -246,7 +246,8 @@ impl Fetch {
             work(&remote)
         });
         let timeout = self.deadline.saturating_duration_since(Instant::now()) + DEADLINE_GRACE;
-        let deadline = |_| Error::Deadline { url: Box::new(self.remote.url.clone()), timeout: self.remote.timeout };
+        let deadline =
+            |_| Error::Deadline { url: Box::new(self.remote.url.clone()), proxy: None, timeout: self.remote.timeout };
         tokio::time::timeout(timeout, work).await.map_err(deadline)?
     }
 
@@ -319,7 +320,7 @@ impl Fetch {
                 let limit = super::limits::PACK_OBJECTS_MAX as u64;
                 Error::TooMuch { url: url(), what: "objects", limit }
             }
-            Trouble::Deadline => Error::Deadline { url: url(), timeout: self.remote.timeout },
+            Trouble::Deadline => Error::Deadline { url: url(), proxy: None, timeout: self.remote.timeout },
             other => self.mirror.trouble(other),
         }
     }

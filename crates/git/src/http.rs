@@ -181,7 +181,7 @@ impl Session {
     fn remaining(&self) -> Result<Duration, Error> {
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
-            return Err(Error::Deadline { url: self.url(), timeout: self.timeout });
+            return Err(Error::Deadline { url: self.url(), proxy: None, timeout: self.timeout });
         }
         Ok(remaining)
     }
@@ -330,7 +330,7 @@ impl Session {
         let url = self.url();
         let connect = |why| Error::Connect { url: self.url(), why };
         match error {
-            ureq::Error::Timeout(_) => Error::Deadline { url, timeout: self.timeout },
+            ureq::Error::Timeout(_) => Error::Deadline { url, proxy: None, timeout: self.timeout },
             ureq::Error::HostNotFound => connect("cannot resolve the host name"),
             ureq::Error::ConnectionFailed => connect("no connection"),
             ureq::Error::Protocol(_) | ureq::Error::Http(_) | ureq::Error::LargeResponseHeader(..) => {
@@ -369,12 +369,12 @@ impl Session {
             return self.tls_error(error);
         }
         if let Some(ureq::Error::Timeout(_)) = inner.and_then(|inner| inner.downcast_ref::<ureq::Error>()) {
-            return Error::Deadline { url: self.url(), timeout: self.timeout };
+            return Error::Deadline { url: self.url(), proxy: None, timeout: self.timeout };
         }
         let connect = |why| Error::Connect { url: self.url(), why };
         match (error.kind(), moment) {
             (io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock, _) => {
-                Error::Deadline { url: self.url(), timeout: self.timeout }
+                Error::Deadline { url: self.url(), proxy: None, timeout: self.timeout }
             }
             (io::ErrorKind::ConnectionRefused, _) => connect("connection refused"),
             (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable, _) => connect("no route to the host"),

@@ -148,7 +148,13 @@ impl Mirror {
         if !remote.url.is_ssh() {
             remote.proxy = remote.proxy.or_else(|| self.shared.state.proxy().cloned());
         }
-        Fetch { mirror, remote, deadline, hold: Arc::new(fetching) }.run().await
+        let is_for = |proxy: &&crate::Proxy| remote.url.host().is_some_and(|host| proxy.is_for(host));
+        let proxy = remote.proxy.as_ref().filter(is_for).map(ToString::to_string);
+        let fetched = Fetch { mirror, remote, deadline, hold: Arc::new(fetching) }.run().await;
+        fetched.map_err(|error| match error {
+            Error::Deadline { url, proxy: None, timeout } => Error::Deadline { url, proxy, timeout },
+            other => other,
+        })
     }
 
     /// Reads the files of a fetched commit. Content that `previous` contains is shared with it.

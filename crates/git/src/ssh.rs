@@ -258,7 +258,7 @@ async fn within<T>(
     timeout: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let over = || Error::Deadline { url: Box::new(url.clone()), timeout };
+    let over = || Error::Deadline { url: Box::new(url.clone()), proxy: None, timeout };
     let remaining = deadline.saturating_duration_since(Instant::now());
     if remaining.is_zero() {
         return Err(over());
@@ -375,7 +375,7 @@ impl Attempt<'_> {
                     io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no route to the host",
                     _ => "no connection",
                 }),
-                Err(_) => Error::Deadline { url: self.url(), timeout: self.timeout },
+                Err(_) => Error::Deadline { url: self.url(), proxy: None, timeout: self.timeout },
             };
         }
         Err(error)

@@ -119,6 +119,22 @@ impl Url {
         }
     }
 
+    /// The host that is connected to, without brackets and port.
+    pub(super) fn host(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Http { .. } => {
+                let server = self.server();
+                let host = match server.rsplit_once(':') {
+                    Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+                    Some(_) | None => server,
+                };
+                Some(host.trim_start_matches('[').trim_end_matches(']'))
+            }
+            Kind::Ssh { target, .. } => Some(&target.host),
+            Kind::Local { .. } => None,
+        }
+    }
+
     /// Whether the connection is encrypted or local.
     pub fn is_encrypted(&self) -> bool {
         match &self.0 {

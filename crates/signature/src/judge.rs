@@ -51,24 +51,25 @@ pub fn judge(
     for touched in &evidence.touched {
         let signer = signer_of(&touched.commit, keys, now);
         for (rule, path) in &touched.paths {
-            check(settings, *rule, path, touched.commit.id, &[&signer])?;
+            check(settings, *rule, format!("changes {path}"), touched.commit.id, &[&signer])?;
         }
     }
     if !evidence.vouched.is_empty() {
         let of_tag = tag.clone().ok_or(Refusal::Unsigned);
         let of_commit = signer_of(&evidence.head, keys, now);
         for (rule, path) in &evidence.vouched {
-            check(settings, *rule, path, evidence.head.id, &[&of_commit, &of_tag])?;
+            let answers = format!("answers for {path}, which no verified revision before it has,");
+            check(settings, *rule, answers, evidence.head.id, &[&of_commit, &of_tag])?;
         }
     }
     Ok(Verified { commit, tag })
 }
 
-/// Fails unless one of the signers may change a path.
+/// Fails unless one of the signers may do with a path what `does` says.
 fn check(
     settings: &Verify,
     rule: usize,
-    path: &str,
+    does: String,
     commit: Oid,
     signers: &[&Result<Signer, Refusal>],
 ) -> Result<(), Refusal> {
@@ -86,7 +87,7 @@ fn check(
     };
     Err(Refusal::NotAllowed {
         object: name(commit),
-        path: path.to_owned(),
+        does,
         rule: pattern.clone(),
         signed_by,
         allowed: allowed.join(", "),

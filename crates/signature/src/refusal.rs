@@ -94,14 +94,12 @@ pub enum Refusal {
         signed: String,
     },
     /// The signer may not change a path.
-    #[error(
-        "{object} changes {path} and {signed_by}, but only {allowed} may sign changes of {rule} (spec.verify.paths)"
-    )]
+    #[error("{object} {does} and {signed_by}, but only {allowed} may sign changes of {rule} (spec.verify.paths)")]
     NotAllowed {
         /// The commit.
         object: String,
-        /// A changed path.
-        path: String,
+        /// What it does with which path.
+        does: String,
         /// The pattern of the rule.
         rule: String,
         /// Who signed, or why that is unknown.

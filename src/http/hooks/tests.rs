@@ -50,7 +50,16 @@ const PATH: &str = "/hooks/kcp-system/landscape";
 async fn each_outcome_has_its_answer() {
     let sources = vec![Key::new("kcp-system", "landscape"), Key::new("kcp-system", "next")];
     for (outcome, status, message) in [
-        (Outcome::Accepted(sources), 202, "accepted: kcp-system/landscape, kcp-system/next is fetched"),
+        (
+            Outcome::Accepted { woken: sources.clone(), suspended: Vec::new() },
+            202,
+            "accepted: kcp-system/landscape, kcp-system/next are fetched",
+        ),
+        (
+            Outcome::Accepted { woken: sources[..1].to_vec(), suspended: sources[1..].to_vec() },
+            202,
+            "accepted: kcp-system/landscape is fetched; kcp-system/next is suspended and fetched when resumed",
+        ),
         (Outcome::Duplicate, 202, "ignored: this delivery came before"),
         (Outcome::NoPush, 202, "ignored: this is not a push"),
         (

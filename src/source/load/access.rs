@@ -4,8 +4,10 @@
 //! that no server reports, so it is named.
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use tidegate_core::{diagnostic::Diagnostic, intake::code, name::Key};
-use tidegate_git::{AppSettings, AppSettingsProblem, ClientCertificate, Credentials, GitHubApp, Proxy, SshAccess, Url};
+use tidegate_core::{definition::near, diagnostic::Diagnostic, intake::code, name::Key};
+use tidegate_git::{
+    self as git, AppSettings, AppSettingsProblem, ClientCertificate, Credentials, GitHubApp, Proxy, SshAccess, Url,
+};
 
 use super::problem::Problem;
 use crate::source::state::SeenSecret;
@@ -48,6 +50,16 @@ pub(super) enum Login {
     GitHubApp(GitHubApp),
 }
 
+/// The content of the Secret of a source's proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProxyAccess {
+    secret: Key,
+    /// The proxy.
+    pub(super) proxy: Proxy,
+    /// Keys that nothing reads, sorted.
+    unread: Vec<String>,
+}
+
 /// The keys for https.
 const HTTPS_KEYS: [&str; 11] = [
     "username",
@@ -66,6 +78,11 @@ const HTTPS_KEYS: [&str; 11] = [
 const APP_KEYS: &[&str] = HTTPS_KEYS.split_at(6).1;
 /// The keys for ssh. `flux create secret git` adds the public key, which does no harm.
 const SSH_KEYS: [&str; 4] = ["identity", "identity.pub", "password", "known_hosts"];
+
+/// The keys of a proxy.
+const PROXY_KEYS: [&str; 4] = ["address", "username", "password", "noProxy"];
+/// Former names of keys of Flux.
+const FORMER_KEYS: [(&str, &str); 3] = [("caFile", "ca.crt"), ("certFile", "tls.crt"), ("keyFile", "tls.key")];
 
 type Data = std::collections::BTreeMap<String, ByteString>;
 
@@ -98,26 +115,55 @@ impl SourceAccess {
 
     /// A warning about keys that nothing reads.
     pub(super) fn warning(&self) -> Option<Diagnostic> {
-        if self.unread.is_empty() {
-            return None;
-        }
-        let names: Vec<String> = self.unread.iter().map(|name| format!("`{name}`")).collect();
         let (kind, known) = match self.content {
-            Content::Https { .. } => ("https", HTTPS_KEYS.as_slice()),
-            Content::Ssh(_) => ("ssh", SSH_KEYS.as_slice()),
+            Content::Https { .. } => ("an https URL", HTTPS_KEYS.as_slice()),
+            Content::Ssh(_) => ("an ssh URL", SSH_KEYS.as_slice()),
         };
-        let message = format!(
-            "nothing reads {} of Secret {}: for an {kind} URL, the keys are {}",
-            names.join(", "),
-            self.secret,
-            known.join(", ")
+        unread(&self.secret, &self.unread, kind, known)
+    }
+
+    /// What to know of it after the git server gave this error: a key that nothing reads may be the one that is
+    /// missing, and an error of a value does not know where the value comes from.
+    pub(super) fn notes(&self, error: &git::Error) -> Vec<String> {
+        let is_value = matches!(
+            error,
+            git::Error::Authorities
+                | git::Error::ClientCertificate { .. }
+                | git::Error::Identity { .. }
+                | git::Error::KnownHosts { .. }
         );
-        Some(Diagnostic::warning(code::SECRET_KEY_UNREAD, message))
+        let correct = is_value.then(|| format!("correct Secret {}", self.secret));
+        correct.into_iter().chain(self.warning().map(|warning| warning.message)).collect()
     }
 }
 
+// === impl ProxyAccess ===
+
+impl ProxyAccess {
+    /// A warning about keys that nothing reads.
+    pub(super) fn warning(&self) -> Option<Diagnostic> {
+        unread(&self.secret, &self.unread, "a proxy", &PROXY_KEYS)
+    }
+}
+
+/// A warning about keys of a Secret that nothing reads.
+fn unread(secret: &Key, names: &[String], kind: &str, known: &[&str]) -> Option<Diagnostic> {
+    if names.is_empty() {
+        return None;
+    }
+    let name = |name: &String| {
+        let former = FORMER_KEYS.iter().find(|(former, _)| former == name).map(|(_, key)| *key);
+        let meant = former.filter(|key| known.contains(key)).or_else(|| near::nearest(name, known.iter().copied()));
+        meant.map_or_else(|| format!("`{name}`"), |meant| format!("`{name}` (rename it to `{meant}`)"))
+    };
+    let names: Vec<String> = names.iter().map(name).collect();
+    let (names, known) = (names.join(", "), known.join(", "));
+    let message = format!("nothing reads {names} of Secret {secret}: for {kind}, the keys are {known}");
+    Some(Diagnostic::warning(code::SECRET_KEY_UNREAD, message))
+}
+
 /// The proxy in a Secret. A Secret that changes is read again with the next fetch, so no version of it is kept.
-pub(super) fn proxy(key: &Key, found: Option<Secret>) -> Result<Proxy, Problem> {
+pub(super) fn proxy(key: &Key, found: Option<Secret>) -> Result<ProxyAccess, Problem> {
     let problem = |what: String| Problem::ProxySecret { secret: key.clone(), what };
     let data = found.ok_or_else(|| problem("does not exist".to_owned()))?.data.unwrap_or_default();
     let value = |name: &str| data.get(name).map(text).transpose().map_err(|what| problem(what.to_owned()));
@@ -128,7 +174,9 @@ pub(super) fn proxy(key: &Key, found: Option<Secret>) -> Result<Proxy, Problem> 
         (None, Some(_)) => return Err(problem("has a password but no username".to_owned())),
     };
     let proxy = Proxy::new(&address, credentials).map_err(|error| problem(format!("has an `address` that {error}")))?;
-    Ok(proxy.except(&value("noProxy")?.unwrap_or_default()))
+    let proxy = proxy.except(&value("noProxy")?.unwrap_or_default());
+    let unread = data.into_keys().filter(|name| !PROXY_KEYS.contains(&name.as_str())).collect();
+    Ok(ProxyAccess { secret: key.clone(), proxy, unread })
 }
 
 fn https(url: &Url, data: &Data) -> Result<Content, &'static str> {
@@ -286,7 +334,7 @@ mod tests {
                 "docs/gitsource.md has no row for {key} of {kind}"
             );
         }
-        for key in ["address", "username", "password", "noProxy"] {
+        for key in PROXY_KEYS {
             assert!(page.contains(&format!("\n| `{key}` | ")), "docs/gitsource.md has no row for {key} of a proxy");
         }
     }
@@ -299,10 +347,12 @@ mod tests {
         assert_eq!(warning(&https(), &[("password", b"a")]), None);
         assert_eq!(
             warning(&https(), &[("password", b"a"), ("caFile", b"b"), ("identity", b"c")]).unwrap(),
-            "nothing reads `caFile`, `identity` of Secret kcp-system/dev-git: for an https URL, the keys are username, \
+            "nothing reads `caFile` (rename it to `ca.crt`), `identity` of Secret kcp-system/dev-git: for an https URL, the keys are username, \
              password, bearerToken, ca.crt, tls.crt, tls.key, githubAppID, githubAppInstallationID, \
              githubAppInstallationOwner, githubAppPrivateKey, githubAppBaseURL"
         );
+        let misspelt = warning(&https(), &[("password", b"a"), ("ca.cert", b"b")]).unwrap();
+        assert!(misspelt.starts_with("nothing reads `ca.cert` (rename it to `ca.crt`) of Secret "), "{misspelt}");
         assert_eq!(
             warning(&ssh(), &[("identity", b"a"), ("username", b"b")]).unwrap(),
             "nothing reads `username` of Secret kcp-system/dev-git: for an ssh URL, the keys are identity, \
@@ -354,7 +404,14 @@ mod tests {
             ("password", b"secret"),
             ("noProxy", b"localhost"),
         ];
-        assert_eq!(found(all).unwrap(), expected);
+        let access = found(all).unwrap();
+        assert_eq!((&access.proxy, access.warning()), (&expected, None));
+        let misspelt = found(&[("address", b"http://proxy:3128"), ("no_proxy", b"localhost")]).unwrap();
+        assert_eq!(
+            misspelt.warning().unwrap().message,
+            "nothing reads `no_proxy` (rename it to `noProxy`) of Secret kcp-system/dev-git: for a proxy, the keys are \
+             address, username, password, noProxy"
+        );
         let rows: [(Given<'_>, &str); 3] = [
             (&[("password", b"a")], "has no key `address`"),
             (&[("address", b"http://proxy"), ("password", b"a")], "has a password but no username"),

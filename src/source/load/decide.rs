@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{GitSource, git_source::OnError},
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Diagnostics},
     intake::{
         Follow, Installed, Terms, code,
         status::{self, Fetched},
@@ -25,7 +25,7 @@ use tidegate_process::retry::{self, Class};
 use tokio::time::{Duration, Instant};
 
 use super::{
-    access::{self, Content, Login, SourceAccess},
+    access::{self, Content, Login, ProxyAccess, SourceAccess},
     problem::Problem,
 };
 use crate::{
@@ -85,6 +85,8 @@ pub(super) struct FetchEnd {
     pub(super) fetched: git::Fetched,
     /// The Secret that the git server accepted.
     pub(super) access: Option<SourceAccess>,
+    /// Warnings about keys of its Secrets that nothing reads.
+    pub(super) unread: Vec<Diagnostic>,
 }
 
 /// What happens to a revision that was fetched.
@@ -129,6 +131,17 @@ pub(super) enum Purpose {
     Follow,
     /// An earlier process recorded it as good: it becomes active despite errors.
     Recall,
+}
+
+/// What is wrong with a revision that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaws {
+    /// Nothing.
+    None,
+    /// It has errors.
+    Errors,
+    /// It says of its source what the GitSource does not.
+    Disagreement,
 }
 
 /// What happens to a revision that was read.
@@ -309,23 +322,36 @@ pub(super) fn after_secret(url: &git::Url, key: &Key, answer: Result<Option<Secr
 }
 
 /// The proxy, after the API server answered with its Secret.
-pub(super) fn proxy(key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> Result<git::Proxy, Problem> {
+pub(super) fn proxy(key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> Result<ProxyAccess, Problem> {
     let found = answer.map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) })?;
     access::proxy(key, found)
 }
 
 /// The next step after the git server answered. The Secret may have changed since the last fetch, so a server that
 /// rejects its cached content gets a second request.
-pub(super) fn after_fetch(access: FetchAccess, answer: Result<git::Fetched, git::Error>) -> FetchStep {
-    match (answer, access) {
-        (Ok(fetched), access) => FetchStep::End(Ok(FetchEnd { fetched, access: access.into_secret() })),
-        (Err(error), FetchAccess::Cached(access)) if is_refusal(&error) => FetchStep::ReadSecret(access.secret),
-        (Err(error), access) if is_refusal(&error) => {
-            let seen = access.into_secret().map(|access| access.seen).unwrap_or_default();
-            FetchStep::End(Err(Problem::Access { error, seen: Box::new(seen) }))
+pub(super) fn after_fetch(
+    access: FetchAccess,
+    proxy: Option<&ProxyAccess>,
+    answer: Result<git::Fetched, git::Error>,
+) -> FetchStep {
+    let of_proxy = proxy.and_then(ProxyAccess::warning);
+    let (error, access) = match (answer, access) {
+        (Ok(fetched), access) => {
+            let access = access.into_secret();
+            let unread = access.as_ref().and_then(SourceAccess::warning).into_iter().chain(of_proxy).collect();
+            return FetchStep::End(Ok(FetchEnd { fetched, access, unread }));
         }
-        (Err(error), _) => FetchStep::End(Err(Problem::Git(error))),
-    }
+        (Err(error), FetchAccess::Cached(access)) if is_refusal(&error) => return FetchStep::ReadSecret(access.secret),
+        (Err(error), access) => (error, access.into_secret()),
+    };
+    let mut notes = access.as_ref().map(|access| access.notes(&error)).unwrap_or_default();
+    notes.extend(of_proxy.map(|warning| warning.message));
+    let problem = if is_refusal(&error) {
+        Problem::Access { error, seen: Box::new(access.map(|access| access.seen).unwrap_or_default()) }
+    } else {
+        Problem::Git(error)
+    };
+    FetchStep::End(Err(problem.with_notes(&notes)))
 }
 
 /// The request to the git server.
@@ -416,10 +442,21 @@ pub(super) fn moved_tag(terms: &Terms, last: Option<&Revision>, found: &Revision
 }
 
 /// Whether a revision is read without a fetch: after a restart while the git server does not answer, or after a change
-/// of the settings or of objects to which the active revision refers.
-pub(super) fn reload(terms: &Terms, active: Option<(&Revision, Digest)>, references: References) -> Reload {
+/// of the settings or of objects to which the active revision refers. One that was refused with these settings is not
+/// read again for them.
+pub(super) fn reload(
+    terms: &Terms,
+    active: Option<(&Revision, Digest)>,
+    references: References,
+    refused: Option<&RefusedRevision>,
+) -> Reload {
     match (active, references) {
         (None, _) => Reload::LastGood,
+        (Some((revision, _)), References::Same)
+            if refused.is_some_and(|refused| refused.revision == *revision && refused.reading == terms.reading()) =>
+        {
+            Reload::Nothing
+        }
         (Some((_, reading)), References::Same) if reading == terms.reading() => Reload::Nothing,
         (Some((revision, _)), References::Same | References::Changed) => Reload::Active(revision.clone()),
     }
@@ -434,20 +471,31 @@ pub(super) fn modules_by_kyma(installed: Vec<Installed>) -> BTreeMap<Key, BTreeS
     modules
 }
 
-/// What happens to a revision that was read, with or without errors. `last` is the active revision, or the last good
-/// one of an earlier process.
+/// Whether a revision has errors.
+pub(super) fn flaws(diagnostics: &Diagnostics) -> Flaws {
+    match diagnostics.has_errors() {
+        true if diagnostics.has_code(|code| code == code::SOURCE_DIFFERS) => Flaws::Disagreement,
+        true => Flaws::Errors,
+        false => Flaws::None,
+    }
+}
+
+/// What happens to a revision that was read, with its flaws. `last` is the active revision, or the last good one of an
+/// earlier process.
 pub(super) fn read(
     purpose: Purpose,
     on_error: OnError,
-    has_errors: bool,
+    flaws: Flaws,
     found: &Revision,
     last: Option<&Revision>,
 ) -> ReadRevision {
-    match (purpose, on_error) {
-        (Purpose::Recall, _) => ReadRevision::Recalled,
-        (Purpose::Follow, OnError::RefuseRevision) if has_errors => ReadRevision::Refused,
-        (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) if last == Some(found) => ReadRevision::Same,
-        (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) => ReadRevision::New,
+    match (purpose, on_error, flaws) {
+        // Whoever reviewed it saw what other settings make of it.
+        (_, _, Flaws::Disagreement) => ReadRevision::Refused,
+        (Purpose::Recall, _, _) => ReadRevision::Recalled,
+        (Purpose::Follow, OnError::RefuseRevision, Flaws::Errors) => ReadRevision::Refused,
+        (Purpose::Follow, _, _) if last == Some(found) => ReadRevision::Same,
+        (Purpose::Follow, _, _) => ReadRevision::New,
     }
 }
 

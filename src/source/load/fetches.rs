@@ -214,12 +214,12 @@ impl Job {
                 }
                 FetchStep::Fetch(access) => {
                     let mut remote = decide::remote(&self.terms, &self.url, &access);
-                    remote.proxy.clone_from(&proxy);
+                    remote.proxy = proxy.as_ref().map(|access| access.proxy.clone());
                     if let Some(file) = &self.token_file {
                         remote = file.login(remote).await.map_err(Problem::TokenFile)?;
                     }
                     let answer = self.mirror.fetch(&remote).await;
-                    decide::after_fetch(access, answer)
+                    decide::after_fetch(access, proxy.as_ref(), answer)
                 }
                 FetchStep::End(result) => return result,
             };

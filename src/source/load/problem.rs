@@ -53,6 +53,9 @@ pub(super) enum Problem {
     /// The fetch failed, or the mirror.
     #[error(transparent)]
     Git(git::Error),
+    /// The fetch failed, and this about its Secrets may be why.
+    #[error("{problem}; {note}")]
+    WithNote { problem: Box<Problem>, note: String },
     /// All sources together need too much memory.
     #[error(transparent)]
     TooLarge(NoRoom),
@@ -75,6 +78,14 @@ pub(super) enum Problem {
 // === impl Problem ===
 
 impl Problem {
+    /// The problem with these notes, if there are any.
+    pub(super) fn with_notes(self, notes: &[String]) -> Problem {
+        if notes.is_empty() {
+            return self;
+        }
+        Problem::WithNote { problem: Box::new(self), note: notes.join("; ") }
+    }
+
     /// The failure, as it is kept until the next fetch.
     pub(super) fn failure(&self) -> ReadFailure {
         let asked_by_git = self.git().and_then(git::Error::retry_after);
@@ -96,6 +107,7 @@ impl Problem {
     fn asked_by_kcp(&self) -> Option<Duration> {
         match self {
             Problem::SecretRead { error, .. } => error.retry_after(),
+            Problem::WithNote { problem, .. } => problem.asked_by_kcp(),
             Problem::Unrecorded(failure) => failure.retry_after(),
             Problem::Url(_)
             | Problem::Local
@@ -118,6 +130,7 @@ impl Problem {
     fn git(&self) -> Option<&git::Error> {
         match self {
             Problem::Access { error, .. } | Problem::Git(error) => Some(error),
+            Problem::WithNote { problem, .. } => problem.git(),
             Problem::Url(_)
             | Problem::Local
             | Problem::NoSecret(_)
@@ -141,6 +154,7 @@ impl Problem {
             Problem::NoSecret(_) => Some(&SeenSecret(None)),
             Problem::Secret { seen, .. } => Some(seen),
             Problem::Access { seen, .. } => Some(&**seen),
+            Problem::WithNote { problem, .. } => problem.seen_secret(),
             Problem::Url(_)
             | Problem::Local
             | Problem::ProxySecret { .. }
@@ -170,6 +184,7 @@ impl Problem {
             Problem::Rewritten { .. } => "Rewritten",
             Problem::TooLarge(_) | Problem::CheckTime { .. } => "LimitExceeded",
             Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
+            Problem::WithNote { problem, .. } => problem.reason(),
             Problem::Interrupted(_) => "Interrupted",
             Problem::Unrecorded(_) => "NotRecorded",
         }
@@ -189,6 +204,7 @@ impl Problem {
             Problem::TooLarge(no_room) => no_room.class(),
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Access { error, .. } | Problem::Git(error) => error.class(),
+            Problem::WithNote { problem, .. } => problem.class(),
             Problem::Unrecorded(failure) => failure.class,
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn secret_of(source: &GitSource) -> Option<Key> {
 
 /// What a push means for the sources whose receivers have this Secret.
 pub(super) fn named<'a>(push: &Push, secret: &Key, sources: impl Iterator<Item = &'a GitSource>) -> Outcome {
-    let (mut named, mut is_repository_known) = (Vec::new(), false);
+    let (mut woken, mut suspended, mut is_repository_known) = (Vec::new(), Vec::new(), false);
     for source in sources.filter(|source| secret_of(source).as_ref() == Some(secret)) {
         if !push.is_to(&source.spec.url) {
             continue;
@@ -50,11 +50,12 @@ pub(super) fn named<'a>(push: &Push, secret: &Key, sources: impl Iterator<Item =
         is_repository_known = true;
         // An invalid source says so in its own status.
         if Terms::from_source(source).is_ok_and(|terms| push.names(&terms.follow)) {
-            named.push(landscape::key(&source.metadata));
+            let list = if source.spec.suspend { &mut suspended } else { &mut woken };
+            list.push(landscape::key(&source.metadata));
         }
     }
-    match (named.is_empty(), is_repository_known) {
-        (false, _) => Outcome::Accepted(named),
+    match (woken.is_empty() && suspended.is_empty(), is_repository_known) {
+        (false, _) => Outcome::Accepted { woken, suspended },
         (true, true) => Outcome::OtherRef,
         (true, false) => Outcome::OtherRepository,
     }

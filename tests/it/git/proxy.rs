@@ -197,7 +197,9 @@ async fn a_proxy_that_hangs_or_is_not_there_is_said_so() {
     let server = Server::start(&repository.root());
     let proxy = Some(Relay::start(Conduct::Hang).proxy(None));
     let hangs = Fixture::new(Remote { proxy, timeout: Duration::from_millis(500), ..remote(&server) });
-    assert_eq!(hangs.fetch().await.unwrap_err().reason(), "Timeout");
+    let error = hangs.fetch().await.unwrap_err();
+    assert_eq!(error.reason(), "Timeout");
+    assert!(error.to_string().contains(" took longer than 500 ms through the proxy localhost:"), "{error}");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let proxy = Proxy::new(&format!("localhost:{port}"), None).unwrap();
     let absent = Fixture::new(Remote { proxy: Some(proxy), ..remote(&server) }).fetch().await.unwrap_err();
@@ -312,7 +314,9 @@ async fn a_proxy_before_an_ssh_server_that_hangs_is_absent_or_lies_about_the_hos
     let url = server.url("repo");
     let hanging = Relay::start(Conduct::Hang);
     let hangs = Remote { timeout: Duration::from_millis(500), ..over_ssh(&url, hanging.proxy(None)) };
-    assert_eq!(Fixture::new(hangs).fetch().await.unwrap_err().reason(), "Timeout");
+    let error = Fixture::new(hangs).fetch().await.unwrap_err();
+    assert_eq!(error.reason(), "Timeout");
+    assert!(error.to_string().contains(" through the proxy localhost:"), "{error}");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let absent = Proxy::new(&format!("localhost:{port}"), None).unwrap();
     let absent = Fixture::new(over_ssh(&url, absent)).fetch().await.unwrap_err();

@@ -132,6 +132,8 @@ async fn nothing_is_sent_to_a_host_that_is_not_known() {
         (None, "and the Secret has no known_hosts"),
         (Some(line("other", "host_ed25519")), "which known_hosts does not contain"),
         (Some(line("localhost", "ed25519")), "but known_hosts has SHA256:ZTiPl0mWVqRNXFwNpSpvs3NLWmHuv509mv58kyc/H3I"),
+        // Of another type than the key that it has.
+        (Some(line("localhost", "host_rsa")), "but known_hosts has SHA256:cnvTjlRVqC8utHrVFayS5dKViHH4My6gwCn1x/XTUZ0"),
         (
             Some(line(&format!("[localhost]:{port}"), "ed25519") + &line("localhost", "host_ed25519")),
             "but known_hosts has SHA256:ZTiPl0mWVqRNXFwNpSpvs3NLWmHuv509mv58kyc/H3I",
@@ -171,6 +173,8 @@ async fn a_host_certificate_of_a_known_ca_is_trusted() {
     };
     let server = Sshd::start(&repository.root(), &["host_certified"], &[]).await;
     Fixture::new(remote(&server.url("repo"), authority.clone())).update().await;
+    // The key in the certificate may be known instead of the CA.
+    Fixture::new(remote(&server.url("repo"), access("ed25519", &["host_ed25519"]))).update().await;
     for (host_key, expected) in [
         ("host_expired", "has a host certificate that has expired"),
         ("host_other", "has a host certificate that is for other hosts"),
@@ -271,7 +275,8 @@ fn exactly_these_algorithms_are_offered() {
         [
             "mlkem768x25519-sha256,curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,\
              ecdh-sha2-nistp384,ecdh-sha2-nistp521,ext-info-c,kex-strict-c-v00@openssh.com",
-            "rsa-sha2-512,rsa-sha2-256",
+            "rsa-sha2-512-cert-v01@openssh.com,rsa-sha2-256-cert-v01@openssh.com,rsa-sha2-512,rsa-sha2-256,ssh-ed25519,\
+             ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521",
             ciphers,
             ciphers,
             macs,

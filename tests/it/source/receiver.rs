@@ -141,7 +141,8 @@ fn fetches(server: &server::Server, repository: &str) -> usize {
 
 fn accepted(world: &World, names: &[&str]) -> Answer {
     let names: Vec<String> = names.iter().map(|name| format!("{}/{name}", world.namespace)).collect();
-    (StatusCode::ACCEPTED, format!("accepted: {} is fetched\n", names.join(", ")))
+    let is = if names.len() == 1 { "is" } else { "are" };
+    (StatusCode::ACCEPTED, format!("accepted: {} {is} fetched\n", names.join(", ")))
 }
 
 async fn a_push_that_is_delivered_is_applied_long_before_the_next_poll() {
@@ -172,6 +173,14 @@ async fn a_push_that_is_delivered_is_applied_long_before_the_next_poll() {
     let body = json!({"ref": "refs/heads/main", "repository": {"clone_url": url}}).to_string();
     let (status, text) = host.send("push", &host.id(1), &body).await;
     assert_eq!((status, text.as_str()), (StatusCode::ACCEPTED, "ignored: this delivery came before\n"));
+    // One that woke nothing is not remembered: after a mistake in the source is corrected, it is sent again.
+    let elsewhere =
+        json!({"ref": "refs/heads/main", "repository": {"clone_url": "https://git.example.com/other"}}).to_string();
+    for _ in 0..2 {
+        let (status, text) = host.send("push", "delivery-6", &elsewhere).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{text}");
+        assert!(text.starts_with("ignored: ") && !text.contains("came before"), "{text}");
+    }
     let (status, text) = host.send("ping", "delivery-7", r#"{"zen": "Keep it logically awesome."}"#).await;
     assert_eq!((status, text.as_str()), (StatusCode::ACCEPTED, "ignored: this is not a push\n"));
     let (status, text) = host.send("push", "delivery-8", &body[..body.len() - 1]).await;

@@ -54,6 +54,14 @@ pub struct GitSourceSpec {
             "message": "a repository URL must not contain ? or #",
         },
         {
+            "rule": "!self.matches('^ssh://[^/]+/*$')",
+            "message": "the ssh URL names no repository: use ssh://git@host/path or git@host:path",
+        },
+        {
+            "rule": "!self.matches('^[A-Za-z0-9+._-]+::')",
+            "message": "remote helpers of git (name::…) are not supported: use an https:// or ssh:// URL",
+        },
+        {
             "rule": pattern::GIT_URL_RULE,
             "message": "supported are https://host/path, ssh://user@host/path, user@host:path, and file:///path or \
                         /path if the daemon allows it",

@@ -12,7 +12,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Definition, Kind, Options, code, file::Candidate, kinds, layout};
+use super::{
+    Definition, Kind, Options, code,
+    file::Candidate,
+    kinds, layout,
+    module::{self, Kustomized},
+};
 use crate::{
     api::{self, names},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
@@ -53,6 +58,11 @@ pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, opti
     let found = kinds::find(node);
     if let Some(diagnostic) = layout::of_document(node, &found) {
         out.push(diagnostic.at(Place::at(path, node.line, node.column)));
+        return None;
+    }
+    let is_kustomization = kinds::is_kustomization_name(path) && found == kinds::Found::Untyped;
+    if is_kustomization || found == kinds::Found::Kustomization {
+        out.extend(module::kustomization(path, node, Kustomized::Definitions));
         return None;
     }
     let kinds::Found::Ours(kind) = found else {

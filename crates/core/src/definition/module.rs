@@ -57,6 +57,15 @@ pub struct SourceObject {
     pub place: Place,
 }
 
+/// What a kustomization is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kustomized {
+    /// Objects of a module.
+    Module,
+    /// Definitions.
+    Definitions,
+}
+
 /// Fields of a kustomization that do not change objects.
 const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
 
@@ -324,7 +333,7 @@ fn objects<'a>(
             if let Ok(node) = &document
                 && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
             {
-                diagnostics.extend(kustomization(path, node));
+                diagnostics.extend(kustomization(path, node, Kustomized::Module));
                 continue;
             }
             if let Ok(node) = &document
@@ -376,18 +385,25 @@ fn flatten(node: Node, found: &mut Vec<Result<Node, Diagnostic>>) {
 }
 
 /// Reports a kustomization that does more than list the files that exist anyway.
-fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
+pub(super) fn kustomization(path: &Arc<str>, node: &Node, of: Kustomized) -> Option<Diagnostic> {
     let NodeValue::Map(entries) = &node.value else { return None };
     let entry = entries.iter().find(|entry| !KUSTOMIZATION_FIELDS.contains(&entry.key.as_str()))?;
-    let message = format!(
-        "Tidegate does not run kustomizations: `{}` has no effect, and every object below the module path is installed \
-         as written",
-        yaml::short(&entry.key)
-    );
+    let (what, elsewhere) = match of {
+        Kustomized::Module => (
+            "every object below the module path is installed as written",
+            "move it out of the module path, name its folder in `ignore`",
+        ),
+        Kustomized::Definitions => (
+            "every definition that the GitSource reads is applied as written",
+            "name its folder in `ignore` of the GitSource",
+        ),
+    };
+    let field = yaml::short(&entry.key);
+    let message = format!("Tidegate does not run kustomizations: `{field}` has no effect, and {what}");
     let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
     let hint = format!(
-        "move it out of the module path, name its folder in `ignore`, and commit its objects: `kustomize build {} > \
-         objects.yaml`; a pipeline can do it, see examples/ci/render-github.yaml",
+        "{elsewhere}, and commit its objects: `kustomize build {} > objects.yaml`; a pipeline can do it, see \
+         examples/ci/render-github.yaml",
         yaml::short(folder)
     );
     let place = Place::at(path, entry.key_line, entry.key_column);

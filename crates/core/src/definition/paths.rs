@@ -28,7 +28,7 @@ impl Selection {
                     let exists = path.is_empty() || snapshot.object_id(&path).is_some();
                     if !exists && snapshot.below(&path).next().is_none() {
                         let message =
-                            format!("`paths` names `{}`, which is not in the repository", yaml::short(written));
+                            format!("`paths` names `{}`, where the repository has no YAML file", yaml::short(written));
                         let hint = "an entry of `paths` is a folder or file relative to the repository's root";
                         diagnostics.push(Diagnostic::error(code::PATH_MISSING, message).hint(hint));
                     }

@@ -109,7 +109,7 @@ impl SourceFile {
             let (own, theirs) = (&own[field], &theirs[field]);
             path.push(field.as_str().into());
             match value {
-                Value::Object(fields) => self.compare(path, fields, (own, theirs), found),
+                Value::Object(fields) if !fields.is_empty() => self.compare(path, fields, (own, theirs), found),
                 _ if is_same(field, own, theirs) => {}
                 _ => found.push(self.differs(path, theirs, own)),
             }
@@ -166,13 +166,19 @@ fn is_same(field: &str, own: &Value, theirs: &Value) -> bool {
                 if field != "ignore" {
                     items.sort();
                 }
+                // The root of the repository is all of it, as no path is.
+                if field == "paths" && items.iter().any(|item| item.is_empty() || item == ".") {
+                    items.clear();
+                }
                 Some(items)
             }
             _ => None,
         }
     };
+    let is_nothing = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
     let duration = |value: &Value| value.as_str().and_then(duration_nanoseconds);
     own == theirs
+        || (is_nothing(own) && is_nothing(theirs))
         || items(own).is_some_and(|own| items(theirs) == Some(own))
         || duration(own).is_some_and(|own| duration(theirs) == Some(own))
         || (own.is_string() && theirs.is_string() && trimmed(field, own) == trimmed(field, theirs))

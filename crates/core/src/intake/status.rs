@@ -434,6 +434,13 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.in_force.or(pass.attempted)?;
     if pass.refused {
         let revision = pass.attempted.unwrap_or(revision);
+        if pass.diagnostics.has_code(|code| code == code::SOURCE_DIFFERS) {
+            let first = entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code::SOURCE_DIFFERS);
+            let first = located(first.unwrap_or_default());
+            let message =
+                format!("{revision} is not applied, because it is for another GitSource than this one; {first}");
+            return Some(Verdict::no("SourceDiffers", message).stalled());
+        }
         let errors = pass.diagnostics.errors();
         let message = format!("{revision} has {}, and onError is RefuseRevision", number(errors, "error"));
         return Some(Verdict::no("RevisionRefused", message).stalled());
@@ -446,10 +453,8 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         return Some(verdict);
     }
     if pass.diagnostics.has_errors() {
-        let first = entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default();
-        let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let place = first.path.map(|path| format!("{path}{line}: ")).unwrap_or_default();
-        let message = format!("{revision} has errors, so nothing is pruned; {place}{}", first.message);
+        let first = located(entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default());
+        let message = format!("{revision} has errors, so nothing is pruned; {first}");
         return Some(Verdict::no("Invalid", message).stalled());
     }
     waiting(source, revision, decision).or_else(|| {
@@ -751,6 +756,13 @@ fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
         },
     };
     sorted.into_iter().take(ENTRIES_MAX).map(entry).collect()
+}
+
+/// A diagnostic in a sentence, after its place.
+fn located(entry: DiagnosticEntry) -> String {
+    let line = entry.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = entry.path.map(|path| format!("{path}{line}: ")).unwrap_or_default();
+    format!("{place}{}", entry.message)
 }
 
 fn failure(id: &Id, message: &str) -> Diagnostic {

@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// Equal are: https, http, ssh and `user@host:path`; with and without user, `.git`, slashes at the end, and the default
 /// port of the scheme; percent-encoded or not; upper and lower case. Also equal are the URLs of one repository of Azure
-/// DevOps for https and ssh, on its present and its former host.
+/// DevOps for https and ssh, on its present and its former host, and those of the hosts that GitHub, GitLab and
+/// Bitbucket have for ssh on port 443.
 ///
 /// It serves to compare. Two repositories whose paths differ only in case are equal: a push to one of them then makes a
 /// source fetch the other one in vain.
@@ -59,6 +60,12 @@ impl RepositoryAddress {
             return None;
         }
         let port = port.filter(|port| *port != default_port);
+        let (host, port) = match (host.as_str(), port) {
+            ("ssh.github.com", Some(443)) => ("github.com".to_owned(), None),
+            ("altssh.gitlab.com", Some(443)) => ("gitlab.com".to_owned(), None),
+            ("altssh.bitbucket.org", Some(443)) => ("bitbucket.org".to_owned(), None),
+            _ => (host, port),
+        };
         Some(RepositoryAddress { host, port, path }.on_azure())
     }
 

@@ -66,7 +66,10 @@ pub fn parse(host: Host, headers: &Headers, body: &[u8]) -> Result<(Delivered, O
     let event = host.event_header().and_then(|header| headers.get(header)).unwrap_or_default();
     let id = host.id_header().and_then(|header| headers.get(header)).map(str::to_owned);
     let invalid = ParseDeliveryError::Invalid { host };
-    let form = headers.get("content-type").is_some_and(|text| text.starts_with("application/x-www-form-urlencoded"));
+    // Others send JSON, whatever they call it: `curl -d` calls it a form.
+    let sends_forms = matches!(host, Host::GitHub | Host::Gitea | Host::Forgejo);
+    let is_form = |text: &str| text.starts_with("application/x-www-form-urlencoded");
+    let form = sends_forms && headers.get("content-type").is_some_and(is_form);
     let decoded = if form { Some(field(body, "payload").ok_or(invalid)?.into_bytes()) } else { None };
     let body = decoded.as_deref().unwrap_or(body);
     let push = match host {

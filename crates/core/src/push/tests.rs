@@ -54,7 +54,8 @@ fn sent(host: Host, token: &str, body: &[u8]) -> Headers {
         ]),
         Host::GitLab => headers(&[
             ("X-Gitlab-Event", "Push Hook"),
-            ("X-Gitlab-Event-UUID", "13792a34-cac6-4fda-95a8-c58e00a3954e"),
+            ("X-Gitlab-Event-UUID", "a8d6a0f5-3f43-4c0a-9f0c-5d9a6b7b6f10"),
+            ("Idempotency-Key", "13792a34-cac6-4fda-95a8-c58e00a3954e"),
             ("X-Gitlab-Token", token),
         ]),
         Host::BitbucketCloud => headers(&[
@@ -290,6 +291,9 @@ fn a_form_is_read_as_github_sends_it() {
         push(Host::GitHub, &form, &format!("payload={}", encoded.replace("%20", "+"))),
         push(Host::GitHub, &sent(Host::GitHub, TOKEN, b""), body)
     );
+    let curl = headers(&[("x-signature", "sha256=00"), ("content-type", "application/x-www-form-urlencoded")]);
+    let plain = r#"{"url": "https://git.example.com/team/landscape", "ref": "refs/heads/main"}"#;
+    assert!(push(Host::Generic, &curl, plain).is_to("https://git.example.com/team/landscape"));
     let invalid = Err(ParseDeliveryError::Invalid { host: Host::GitHub });
     assert_eq!(parse(Host::GitHub, &form, b"other=1"), invalid);
     assert_eq!(parse(Host::GitHub, &form, b"payload=%ff"), invalid);
@@ -347,6 +351,9 @@ fn all_spellings_of_a_url_are_one_address() {
             "git@[2001:db8::1]:team/landscape",
             "https://[2001:DB8::1]/team/landscape",
         ],
+        &["https://github.com/team/landscape.git", "ssh://git@ssh.github.com:443/team/landscape.git"],
+        &["https://gitlab.com/team/landscape.git", "ssh://git@altssh.gitlab.com:443/team/landscape.git"],
+        &["https://bitbucket.org/team/landscape.git", "ssh://git@altssh.bitbucket.org:443/team/landscape.git"],
         &["file:///srv/landscape.git", "/srv/landscape/"],
         &[
             "https://dev.azure.com/org/landscape/_git/landscape",

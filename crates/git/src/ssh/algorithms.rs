@@ -77,17 +77,19 @@ const REFUSED: [&str; 29] = [
     "none",
 ];
 
-/// What is offered to a host with these keys. A server chooses one of its keys by what is offered, so only the types of
-/// known keys are offered, if there are any.
+/// What is offered to a host with these keys. A server chooses one of its keys by what is offered, so the types of
+/// known keys come first. The others follow, so that a host whose key changed shows the new one, of whatever type. The
+/// key in a certificate may be known as well, so certificates of the types of known keys are accepted even without a
+/// CA.
 pub(super) fn offered(known: &HostKeys<'_>) -> Preferred {
     let names: Vec<&str> = known.keys.iter().filter_map(|key| known_hosts::algorithm(key)).collect();
-    let is_known = |algorithm: &&Algorithm| names.contains(&key_type(algorithm));
-    let of_known: Vec<Algorithm> = HOST_KEYS.iter().filter(is_known).cloned().collect();
-    let certificates = if known.authorities.is_empty() { &[] } else { HOST_KEYS };
+    let is_known = |algorithm: &Algorithm| names.contains(&key_type(algorithm));
+    let (of_known, others): (Vec<_>, Vec<_>) = HOST_KEYS.iter().cloned().partition(is_known);
+    let certificates = if known.authorities.is_empty() { of_known.clone() } else { HOST_KEYS.to_vec() };
     Preferred {
         kex: Cow::Borrowed(KEX),
-        key: if of_known.is_empty() { Cow::Borrowed(HOST_KEYS) } else { Cow::Owned(of_known) },
-        host_key_certificates: Cow::Borrowed(certificates),
+        key: Cow::Owned([of_known, others].concat()),
+        host_key_certificates: Cow::Owned(certificates),
         cipher: Cow::Borrowed(CIPHERS),
         mac: Cow::Borrowed(MACS),
         compression: Cow::Borrowed(COMPRESSION),
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_types_of_known_keys_are_offered() {
+    fn the_types_of_known_keys_come_first() {
         let blob = |name: &str| [&u32::try_from(name.len()).unwrap().to_be_bytes(), name.as_bytes()].concat();
         let (ecdsa, rsa, foreign) = (blob("ecdsa-sha2-nistp384"), blob("ssh-rsa"), blob("ssh-dss"));
         let names =
@@ -121,7 +123,11 @@ mod tests {
         let all = "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256";
         assert_eq!(of(vec![]), all);
         assert_eq!(of(vec![&foreign]), all);
-        assert_eq!(of(vec![&rsa, &ecdsa]), "ecdsa-sha2-nistp384 rsa-sha2-512 rsa-sha2-256");
+        let first = "ecdsa-sha2-nistp384 rsa-sha2-512 rsa-sha2-256 ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp521";
+        assert_eq!(of(vec![&rsa, &ecdsa]), first);
+        let known = HostKeys { keys: vec![&ecdsa], ..HostKeys::default() };
+        let certificates = [Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 }];
+        assert_eq!(*offered(&known).host_key_certificates, certificates);
         let authority = HostKeys { authorities: vec![&rsa], ..HostKeys::default() };
         assert_eq!((names(&authority).as_str(), offered(&authority).host_key_certificates.len()), (all, 6));
         assert!(offered(&HostKeys::default()).host_key_certificates.is_empty());

@@ -63,17 +63,25 @@ pub(super) fn check(
     if is_weak(&key) {
         return Err(HostKeyProblem::Weak(HostKey::new(&key)));
     }
-    if let Some(certificate) = found.certificate() {
-        return check_certificate(certificate, host, known, now);
+    let by_certificate = found.certificate().map(|certificate| check_certificate(certificate, host, known, now));
+    match by_certificate {
+        // As in OpenSSH, a host whose CA is not known may have a key that is.
+        Some(Err(HostKeyProblem::UnknownAuthority(_))) | None if known.keys.contains(&blob.as_slice()) => Ok(()),
+        Some(Err(HostKeyProblem::UnknownAuthority(_))) if known.authorities.is_empty() => {
+            Err(plain_problem(&key, known))
+        }
+        Some(verdict) => verdict,
+        None => Err(plain_problem(&key, known)),
     }
-    if known.keys.contains(&blob.as_slice()) {
-        Ok(())
-    } else if known.keys.is_empty() {
-        Err(HostKeyProblem::Unknown(HostKey::new(&key)))
-    } else {
-        let expected = known.keys.iter().map(|key| fingerprint(key)).collect();
-        Err(HostKeyProblem::Changed { found: HostKey::new(&key), expected })
+}
+
+/// Why a key that is none of the known ones is not trusted.
+fn plain_problem(key: &PublicKey, known: &HostKeys<'_>) -> HostKeyProblem {
+    if known.keys.is_empty() {
+        return HostKeyProblem::Unknown(HostKey::new(key));
     }
+    let expected = known.keys.iter().map(|key| fingerprint(key)).collect();
+    HostKeyProblem::Changed { found: HostKey::new(key), expected }
 }
 
 fn check_certificate(

@@ -111,8 +111,8 @@ impl KnownHosts {
         }
     }
 
-    /// The keys of a host. As OpenSSH, lines for a host without a port are for all its ports, unless a line names the
-    /// port.
+    /// The keys of a host. As in OpenSSH, lines for a host without a port are for all its ports, unless a line for the
+    /// port has a key. CAs are those of all lines.
     pub(crate) fn of(&self, host: &str, port: u16) -> HostKeys<'_> {
         let host = host.to_ascii_lowercase();
         if port == SSH_PORT {
@@ -120,17 +120,16 @@ impl KnownHosts {
         }
         let with_port = self.named(&format!("[{host}]:{port}"));
         let without = self.named(&host);
-        let mut revoked = with_port.revoked;
         // A pattern may match both names.
-        for key in without.revoked {
-            if !revoked.contains(&key) {
-                revoked.push(key);
-            }
+        fn union<'a>(mut all: Vec<&'a [u8]>, more: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
+            let new: Vec<_> = more.into_iter().filter(|key| !all.contains(key)).collect();
+            all.extend(new);
+            all
         }
-        if with_port.keys.is_empty() && with_port.authorities.is_empty() {
-            HostKeys { revoked, ..without }
-        } else {
-            HostKeys { revoked, ..with_port }
+        HostKeys {
+            keys: if with_port.keys.is_empty() { without.keys } else { with_port.keys },
+            authorities: union(with_port.authorities, without.authorities),
+            revoked: union(with_port.revoked, without.revoked),
         }
     }
 

@@ -105,6 +105,8 @@ fn the_head_or_the_tag_answers_for_what_no_single_commit_changes() {
     let with = |evidence: Evidence| Evidence { vouched: vouched.clone(), ..evidence };
     assert!(check(VerifyMode::Head, "main", &with(revision("openpgp-anna.commit"))).is_ok());
     let bert = check(VerifyMode::Head, "main", &with(revision("openpgp-bert.commit"))).unwrap_err();
+    let begin = "answers for landscapes/prod/kyma.yaml, which no verified revision before it has, and is signed by ";
+    assert!(bert.contains(begin), "{bert}");
     assert!(bert.contains("only anna@example.com may sign changes of landscapes/prod/**"), "{bert}");
     assert!(check(VerifyMode::Tag, "v1", &with(tagged("unsigned.commit"))).is_ok(), "the tag's signer may");
     assert!(check(VerifyMode::Tag, "v1", &with(tagged("openpgp-bert.commit"))).is_ok());

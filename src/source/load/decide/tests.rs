@@ -325,8 +325,25 @@ fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
         (fresh(), Err(git::Error::Thread), "end StorageFailed, Retry"),
     ] {
         let fetched = git::Fetched { revision: found(), object: commit('b'), fast_forward: true, received_bytes: 0 };
-        assert_eq!(text(&after_fetch(access, answer.map(|()| fetched))), expected);
+        assert_eq!(text(&after_fetch(access, None, answer.map(|()| fetched))), expected);
     }
+}
+
+#[test]
+fn an_error_of_a_fetch_names_the_keys_that_nothing_reads_and_the_secret_of_a_bad_value() {
+    let message =
+        |access: SourceAccess, error: git::Error| match after_fetch(FetchAccess::Fresh(access), None, Err(error)) {
+            FetchStep::End(Err(problem)) => problem.failure(),
+            step => unreachable!("{}", text(&step)),
+        };
+    let misspelt = message(SourceAccess { unread: vec!["caFile".to_owned()], ..access("8") }, rejected());
+    let begin = "https://git.example.org/dev.git rejected the credentials: check whether they are correct and still valid; \
+                 nothing reads `caFile` (rename it to `ca.crt`) of Secret kcp-system/dev-git: for an https URL, the keys are ";
+    assert!(misspelt.message.starts_with(begin), "{}", misspelt.message);
+    assert_eq!(misspelt.remedy, Remedy::Secret(SeenSecret(Some("8".to_owned()))));
+    let junk = message(access("8"), git::Error::Authorities);
+    assert_eq!(junk.message, "ca.crt contains no valid PEM certificate; correct Secret kcp-system/dev-git");
+    assert_eq!(message(access("8"), rejected()).message.split("; ").count(), 1);
 }
 
 #[test]
@@ -376,30 +393,45 @@ fn a_revision_is_read_without_a_fetch_only_if_what_is_active_is_out_of_date() {
         (Some((&revision, former)), References::Same, Reload::Active(found())),
         (Some((&revision, former)), References::Changed, Reload::Active(found())),
     ] {
-        assert_eq!(reload(&terms, active, references), expected, "{active:?} {references:?}");
+        assert_eq!(reload(&terms, active, references, None), expected, "{active:?} {references:?}");
+    }
+    // Refused with these settings, it is not read again until something else changes.
+    let refused = |revision, reading| RefusedRevision { revision, reading, diagnostics: Diagnostics::default() };
+    let outdated = Some((&revision, former));
+    for (refused, references, expected) in [
+        (refused(found(), current), References::Same, Reload::Nothing),
+        (refused(found(), current), References::Changed, Reload::Active(found())),
+        (refused(found(), former), References::Same, Reload::Active(found())),
+        (refused(other(), current), References::Same, Reload::Active(found())),
+    ] {
+        assert_eq!(reload(&terms, outdated, references, Some(&refused)), expected, "{refused:?} {references:?}");
     }
 }
 
 #[test]
 fn only_a_revision_that_the_source_follows_is_refused_for_its_errors() {
+    use Flaws::{Disagreement, Errors, None as Good};
     use OnError::{RefuseRevision, Withhold};
     use Purpose::{Follow, Recall};
     let (same, other) = (found(), other());
-    for (purpose, on_error, has_errors, last, expected) in [
-        (Follow, Withhold, false, None, ReadRevision::New),
-        (Follow, Withhold, true, None, ReadRevision::New),
-        (Follow, Withhold, true, Some(&other), ReadRevision::New),
-        (Follow, Withhold, true, Some(&same), ReadRevision::Same),
-        (Follow, RefuseRevision, false, Some(&other), ReadRevision::New),
-        (Follow, RefuseRevision, false, Some(&same), ReadRevision::Same),
-        (Follow, RefuseRevision, true, Some(&other), ReadRevision::Refused),
+    for (purpose, on_error, flaws, last, expected) in [
+        (Follow, Withhold, Good, None, ReadRevision::New),
+        (Follow, Withhold, Errors, None, ReadRevision::New),
+        (Follow, Withhold, Errors, Some(&other), ReadRevision::New),
+        (Follow, Withhold, Errors, Some(&same), ReadRevision::Same),
+        (Follow, RefuseRevision, Good, Some(&other), ReadRevision::New),
+        (Follow, RefuseRevision, Good, Some(&same), ReadRevision::Same),
+        (Follow, RefuseRevision, Errors, Some(&other), ReadRevision::Refused),
         // Another object in KCP may break the active revision as well.
-        (Follow, RefuseRevision, true, Some(&same), ReadRevision::Refused),
-        (Recall, RefuseRevision, true, Some(&same), ReadRevision::Recalled),
-        (Recall, Withhold, false, Some(&same), ReadRevision::Recalled),
+        (Follow, RefuseRevision, Errors, Some(&same), ReadRevision::Refused),
+        (Recall, RefuseRevision, Errors, Some(&same), ReadRevision::Recalled),
+        (Recall, Withhold, Good, Some(&same), ReadRevision::Recalled),
+        (Follow, Withhold, Disagreement, Some(&same), ReadRevision::Refused),
+        (Follow, Withhold, Disagreement, None, ReadRevision::Refused),
+        (Recall, Withhold, Disagreement, Some(&same), ReadRevision::Refused),
     ] {
-        let read = read(purpose, on_error, has_errors, &same, last);
-        assert_eq!(read, expected, "{purpose:?} {on_error:?} {has_errors} {last:?}");
+        let read = read(purpose, on_error, flaws, &same, last);
+        assert_eq!(read, expected, "{purpose:?} {on_error:?} {flaws:?} {last:?}");
     }
 }
 

@@ -45,10 +45,12 @@ fn a_push_wakes_only_sources_whose_secret_url_and_ref_it_names() {
     elsewhere.metadata.namespace = Some("other".to_owned());
     let secret = Key::new("kcp-system", "hook");
     let named = |push: &Push, secret: &Key| named(push, secret, sources.iter().chain([&elsewhere]));
-    let accepted = |names: &[&str]| Outcome::Accepted(names.iter().map(|name| Key::new("kcp-system", name)).collect());
+    let keys = |names: &[&str]| names.iter().map(|name| Key::new("kcp-system", name)).collect();
+    let accepted = |names: &[&str]| Outcome::Accepted { woken: keys(names), suspended: Vec::new() };
+    let main = Outcome::Accepted { woken: keys(&["main", "by-ssh"]), suspended: keys(&["suspended"]) };
     let same = "ssh://git@git.example.com:22/team/landscape.git";
     for (url, reference, expected) in [
-        (same, "refs/heads/main", accepted(&["main", "by-ssh", "suspended"])),
+        (same, "refs/heads/main", main),
         (same, "refs/heads/next", accepted(&["other-branch"])),
         (same, "refs/tags/v1", accepted(&["tag"])),
         (same, "refs/heads/v1", Outcome::OtherRef),

@@ -90,13 +90,26 @@ fn a_certificate_is_trusted_if_a_known_ca_signed_it_for_this_host_and_time() {
     let early =
         check(&certificate("host_expired"), "localhost", Some(&known_hosts(lines).of("localhost", 22)), 1_000_000_000);
     assert!(early.unwrap_err().to_string().contains("not valid yet"));
-    let unknown = verdict(&certificate("host_certified"), "localhost {host_ed25519}\n@cert-authority * {ed25519}");
+    let unknown = verdict(&certificate("host_certified"), "localhost {host_rsa}\n@cert-authority * {ed25519}");
     assert!(
         unknown.starts_with(
             "has a host certificate of the CA ssh-ed25519 SHA256:inSMPMpZcXxKDhAvMfcegiEB6ptlsfHT5nfajZ4YKCA, which"
         ),
         "{unknown}"
     );
+}
+
+#[test]
+fn a_certificate_of_an_unknown_ca_is_judged_by_its_key() {
+    let found = certificate("host_certified");
+    assert_eq!(verdict(&found, "localhost {host_ed25519}\n@cert-authority * {ed25519}"), "trusted");
+    assert_eq!(verdict(&found, "localhost {host_ed25519}"), "trusted");
+    let changed =
+        "has the host key ssh-ed25519 SHA256:IFRMLnL729eQqi/fJdkMb9/bTvdp8tInc+QeI+xXwk8, but known_hosts has";
+    assert!(verdict(&found, "localhost {host_rsa}").starts_with(changed));
+    // A certificate of a known CA stands for itself.
+    let expired = verdict(&certificate("host_expired"), "localhost {host_ed25519}\n@cert-authority * {ca}");
+    assert!(expired.contains("has expired"), "{expired}");
 }
 
 #[test]

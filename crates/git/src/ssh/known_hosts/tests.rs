@@ -77,6 +77,8 @@ fn authorities_and_revoked_keys_are_told_apart() {
     let text = "@cert-authority *.example.com A\n@revoked * B\ngit.example.com B";
     check(text, "git.example.com", 22, "b (a) !b");
     check(text, "git.example.com", 2222, "b (a) !b");
+    check("@cert-authority * A\nhost B", "host", 23, "b (a)");
+    check("@cert-authority * A\n@cert-authority host B\nhost A\n[host]:23 B", "host", 23, "b (a) (b)");
     check("@revoked [host]:23 A\n@revoked host B\nhost A", "host", 23, "a !a !b");
 }
 
