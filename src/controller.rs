@@ -96,7 +96,7 @@ pub struct Context {
     /// Certificates, and their issuer.
     pub certificates: Arc<Certificates>,
     /// What this process remembers of the objects of kcp landscapes.
-    pub setup: SetupMemory,
+    pub setup_memory: SetupMemory,
     /// The subjects whose last pass panicked.
     pub panicked: dispatch::Panicked,
 }
@@ -219,7 +219,7 @@ impl Context {
             sources: &self.sources,
             templates: self.templates(),
             events: &self.events,
-            memory: &self.setup,
+            memory: &self.setup_memory,
         }
     }
 

@@ -231,7 +231,7 @@ impl Daemon {
                 config.agent.is_some(),
                 config.listener.clone(),
             )),
-            setup: crate::setup::SetupMemory::default(),
+            setup_memory: crate::setup::SetupMemory::default(),
             panicked: dispatch::Panicked::default(),
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");

@@ -257,7 +257,7 @@ impl World {
             contacts: Default::default(),
             agent: None,
             watchers: Default::default(),
-            setup: Default::default(),
+            setup_memory: Default::default(),
             panicked: Default::default(),
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
         });

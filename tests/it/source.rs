@@ -1296,7 +1296,7 @@ impl Daemon {
             )
             .unwrap(),
             watchers: Default::default(),
-            setup: Default::default(),
+            setup_memory: Default::default(),
             panicked: Default::default(),
             certificates: Arc::clone(&certificates),
         });
