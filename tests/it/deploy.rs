@@ -14,7 +14,7 @@ use crate::{
 
 const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
 /// Its name alone.
-const NAME: &str = "tidegate";
+pub(crate) const NAME: &str = "tidegate";
 
 /// All objects that a folder's kustomization yields: its resources in their order, then patched.
 ///
@@ -170,6 +170,12 @@ pub(crate) fn idle<'a>(rules: &'a BTreeSet<Rule>, needs: &BTreeSet<Need>) -> Vec
     rules.iter().filter(|rule| !needs.iter().any(|need| rule.allows(need) && !others_allow(rule, need))).collect()
 }
 
+/// What no rule allows. All users may read discovery and health.
+pub(crate) fn beyond<'a>(rules: &BTreeSet<Rule>, needs: &'a BTreeSet<Need>) -> Vec<&'a Need> {
+    let is_beyond = |need: &&Need| !need.resource.starts_with('/') && !rules.iter().any(|rule| rule.allows(need));
+    needs.iter().filter(is_beyond).collect()
+}
+
 #[test]
 fn nothing_runs_as_root_or_writes_to_its_root() {
     let all = objects("base");
@@ -195,8 +201,9 @@ fn no_definition_goes_with_the_program() {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
     assert_eq!(Vec::from_iter(kinds("setup")), ["CustomResourceDefinition", "Namespace"]);
-    for folder in ["base", "overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager"] {
-        assert!(kinds(folder).is_disjoint(&kinds("setup")), "{folder}");
+    let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes"];
+    for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
+        assert!(kinds(&folder).is_disjoint(&kinds("setup")), "{folder}");
     }
     let all = objects("setup");
     let namespace = all.iter().find(|object| object["kind"] == "Namespace").expect("a Namespace");
@@ -352,6 +359,7 @@ async fn everything_that_is_deployed_is_accepted() {
         "overlays/istio-cert-manager",
         "overlays/direct-mtls",
         "overlays/hooks",
+        "overlays/kcp-landscapes",
     ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
     harness::apply(&client, &team).await;
@@ -397,9 +405,7 @@ async fn e31_a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let rules = rules(&base, NAME);
     let idle = idle(&rules, &needs);
     assert!(idle.is_empty(), "rules that a tour does not need: {idle:#?}");
-    // All users may read discovery and health.
-    let beyond = |need: &&Need| !need.resource.starts_with('/') && !rules.iter().any(|rule| rule.allows(need));
-    let beyond: Vec<&Need> = needs.iter().filter(beyond).collect();
+    let beyond = beyond(&rules, &needs);
     assert!(beyond.is_empty(), "allowed by no rule of ours: {beyond:#?}");
 }
 
