@@ -258,10 +258,16 @@ impl Counting {
         read: &dyn Fn(&Filter) -> anyhow::Result<Snapshot>,
         later: Option<impl Fn(&Filter) -> anyhow::Result<Snapshot>>,
     ) -> anyhow::Result<Own> {
-        if let Some(path) = &self.source_file {
-            return Ok(Own { named: Some(read_source(path)?), is_given: true, problems: Vec::new() });
-        }
         let nothing_else = Filter::default().within_folder(root, &[], &["*".to_owned()]);
+        if let Some(path) = &self.source_file {
+            let named = read_source(path)?;
+            // The daemon refuses a revision that says otherwise. What an old one said does not matter any more.
+            let problems = match later {
+                Some(_) => Vec::new(),
+                None => named.differences(SourceFile::read(&rooted_at(read(&nothing_else)?, root))),
+            };
+            return Ok(Own { named: Some(named), is_given: true, problems });
+        }
         let find = |snapshot: Snapshot| SourceFile::find(&rooted_at(snapshot, root));
         let found = match (find(read(&nothing_else)?), later) {
             (Ok(None), Some(later)) => find(later(&nothing_else)?),
@@ -295,6 +301,22 @@ impl From<SourceFile> for Named {
         let SourceFile { spec, name, namespace, .. } = own;
         // Whether the source is suspended is known to the control plane only.
         Named { spec: GitSourceSpec { suspend: false, ..spec }, name, namespace }
+    }
+}
+
+impl Named {
+    /// What it says otherwise than the repository's own file. Names that it does not have are those of the file.
+    fn differences(&self, own: Result<Option<SourceFile>, Diagnostic>) -> Vec<Diagnostic> {
+        match own {
+            Ok(None) => Vec::new(),
+            Ok(Some(own)) => {
+                let or_own =
+                    |name: &Option<String>, own: &Option<String>| name.clone().or(own.clone()).unwrap_or_default();
+                let (name, namespace) = (or_own(&self.name, &own.name), or_own(&self.namespace, &own.namespace));
+                own.differences(&name, &namespace, &self.spec)
+            }
+            Err(problem) => vec![problem],
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl SourcePass<'_> {
         let result = match reload {
             Reload::Nothing => Ok(()),
             Reload::LastGood => self.recall(known, terms).await,
-            Reload::Active(revision) => self.read(known, terms, revision, Purpose::Follow, Duration::ZERO).await,
+            Reload::Again(revision) => self.read(known, terms, revision, Purpose::Follow, Duration::ZERO).await,
         };
         drop(place);
         if let Err(problem) = result {
@@ -335,7 +335,8 @@ impl SourcePass<'_> {
     /// Makes the last good revision active that an earlier process recorded.
     async fn recall(&self, known: &mut KnownSource, terms: &Terms) -> Result<(), Problem> {
         let last_good = self.ctx.registry.opened(self.slot).and_then(|mirror| mirror.last_good());
-        let Some(revision) = last_good else { return Ok(()) };
+        let is_recalled = |last: &Revision| decide::is_recalled(terms, last, known.revision.refused());
+        let Some(revision) = last_good.filter(is_recalled) else { return Ok(()) };
         self.read(known, terms, revision, Purpose::Recall, Duration::ZERO).await
     }
 
@@ -403,6 +404,11 @@ impl SourcePass<'_> {
         let listed = loaded.diagnostics.iter().count();
         let former = mem::take(&mut known.revision);
         known.revision = match decide::read(purpose, terms.on_error, flaws, &revision, last.as_ref()) {
+            // What the source follows now says more than what it followed before.
+            ReadRevision::Refused if purpose == Purpose::Recall && former.refused().is_some() => {
+                known.revision = former;
+                return Ok(());
+            }
             ReadRevision::Refused => {
                 let Loaded { reading, diagnostics, .. } = loaded;
                 let of_active =

@@ -480,3 +480,30 @@ fn the_version_is_that_of_the_package() {
     let value: Value = serde_json::from_str(&output(&["version", "-o", "json"])).unwrap();
     assert_eq!(value["version"], version);
 }
+
+// --- the GitSource of an option ---
+
+#[test]
+fn a_source_file_that_says_otherwise_than_the_repository_is_an_error_as_for_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
+    harness::copy(&example, &repository.path().join("landscape"));
+    let head = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\n";
+    repository.write("landscape/.tidegate/source.yaml", &format!("{head}spec:\n  strict: true\n")).unwrap();
+    repository.commit("the example").unwrap();
+    let given = folder.path().join("source.yaml");
+    let run = |strict: bool| {
+        let spec = format!("metadata: {{name: a}}\nspec: {{url: https://git.example.com/a, strict: {strict}}}\n");
+        fs::write(&given, format!("{head}{spec}")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["validate", "--source-file"]).arg(&given).arg(repository.path().join("landscape"));
+        let output = command.output().unwrap();
+        (String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr), output.status.code())
+    };
+    let (text, exit) = run(false);
+    assert!(text.contains("error[source-differs]: the GitSource has `false` as `spec.strict`"), "{text}");
+    assert_eq!(exit, Some(3));
+    let (text, exit) = run(true);
+    assert_eq!((text.contains("source-differs"), exit), (false, Some(0)), "{text}");
+}

@@ -336,6 +336,23 @@ async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they
     assert!(world.api::<Kyma>().get("b").await.unwrap().metadata.deletion_timestamp.is_none());
     ignore(&world, json!(["/old/"])).await;
     world.ready_is("landscape", "False PruneUnconfirmed").await;
+
+    // A file that nobody can read limits nothing, so it opens nothing either.
+    world.repository.replace(".tidegate/source.yaml", "strict: false", "strickt: false").unwrap();
+    world.kyma("c", "mail");
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    assert_eq!(ready(&world.source("landscape").await), "False SourceFileInvalid");
+    assert!(world.api::<Kyma>().get_opt("c").await.unwrap().is_none());
+
+    // A new source says so as well, and waits for no poll once it is corrected.
+    world.repository.replace(".tidegate/source.yaml", "strickt: false", "strict: false").unwrap();
+    world.commit();
+    world.declare("other", json!({"ignore": ["/old/", "/*.yaml"], "interval": "1h"})).await;
+    world.ready_is("other", "False SourceDiffers").await;
+    let correct = json!({"spec": {"ignore": ["/old/"], "paths": ["none"]}});
+    world.api::<GitSource>().patch("other", &PatchParams::default(), &Patch::Merge(&correct)).await.unwrap();
+    world.ready_is("other", "False Invalid").await;
 }
 
 async fn a_refused_revision_changes_nothing_at_all() {

@@ -94,7 +94,10 @@ pub enum Refusal {
         signed: String,
     },
     /// The signer may not change a path.
-    #[error("{object} {does} and {signed_by}, but only {allowed} may sign changes of {rule} (spec.verify.paths)")]
+    #[error(
+        "{object} {does} and {signed_by}, but only {allowed} may sign changes of {rule} (spec.verify.paths): \
+         remove that commit from the branch, and let one of them commit the change"
+    )]
     NotAllowed {
         /// The commit.
         object: String,

@@ -160,7 +160,7 @@ fn keys_that_cannot_be_used_are_refused_with_their_name() {
         (
             "allowed_signers",
             "!anna ssh-ed25519 AAAA",
-            "allowed_signers:1: the line only excludes principals: add one that it allows, for example `*,!anna`",
+            "allowed_signers:1: the line only excludes principals: add one that it allows, for example `*`",
         ),
         (
             "allowed_signers",

@@ -100,8 +100,12 @@ impl SourceAccess {
         } else {
             (https(url, &data), HTTPS_KEYS.as_slice())
         };
-        let content = content.map_err(|what| Problem::Secret { secret: key.clone(), what, seen: seen.clone() })?;
-        let unread = data.into_keys().filter(|name| !known.contains(&name.as_str())).collect();
+        let unread: Vec<String> = data.into_keys().filter(|name| !known.contains(&name.as_str())).collect();
+        let content = content.map_err(|what| {
+            let names = named(&unread, known).map(|names| format!("nothing reads {names}"));
+            let problem = Problem::Secret { secret: key.clone(), what, seen: seen.clone() };
+            problem.with_notes(&Vec::from_iter(names))
+        })?;
         Ok(SourceAccess { secret: key.clone(), seen, content, unread })
     }
 
@@ -128,6 +132,7 @@ impl SourceAccess {
         let is_value = matches!(
             error,
             git::Error::Authorities
+                | git::Error::Credentials { .. }
                 | git::Error::ClientCertificate { .. }
                 | git::Error::Identity { .. }
                 | git::Error::KnownHosts { .. }
@@ -148,18 +153,19 @@ impl ProxyAccess {
 
 /// A warning about keys of a Secret that nothing reads.
 fn unread(secret: &Key, names: &[String], kind: &str, known: &[&str]) -> Option<Diagnostic> {
-    if names.is_empty() {
-        return None;
-    }
+    let (names, known) = (named(names, known)?, known.join(", "));
+    let message = format!("nothing reads {names} of Secret {secret}: for {kind}, the keys are {known}");
+    Some(Diagnostic::warning(code::SECRET_KEY_UNREAD, message))
+}
+
+/// Names of keys that nothing reads, each with the one that was probably meant.
+fn named(unread: &[String], known: &[&str]) -> Option<String> {
     let name = |name: &String| {
         let former = FORMER_KEYS.iter().find(|(former, _)| former == name).map(|(_, key)| *key);
         let meant = former.filter(|key| known.contains(key)).or_else(|| near::nearest(name, known.iter().copied()));
         meant.map_or_else(|| format!("`{name}`"), |meant| format!("`{name}` (rename it to `{meant}`)"))
     };
-    let names: Vec<String> = names.iter().map(name).collect();
-    let (names, known) = (names.join(", "), known.join(", "));
-    let message = format!("nothing reads {names} of Secret {secret}: for {kind}, the keys are {known}");
-    Some(Diagnostic::warning(code::SECRET_KEY_UNREAD, message))
+    (!unread.is_empty()).then(|| unread.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
 /// The proxy in a Secret. A Secret that changes is read again with the next fetch, so no version of it is kept.
@@ -366,7 +372,7 @@ mod tests {
                     ca.crt, or tls.crt and tls.key";
         let rows: [(Given<'_>, &str); 10] = [
             (&[], none),
-            (&[("token", b"a")], none),
+            (&[("ca.cert", b"a")], &format!("{none}; nothing reads `ca.cert` (rename it to `ca.crt`)")),
             (&[("username", b"anna")], "has a username but no password"),
             (&[("password", b"a"), ("bearerToken", b"b")], "has both a password and a bearerToken: remove one of them"),
             (&[("password", b"\xff")], "contains credentials that are not UTF-8"),

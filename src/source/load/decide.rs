@@ -111,8 +111,8 @@ pub(super) enum Reload {
     Nothing,
     /// No revision is active: the last good one is read.
     LastGood,
-    /// The active revision is read again.
-    Active(Revision),
+    /// This revision is read again: the active one, or the one that was refused.
+    Again(Revision),
 }
 
 /// Whether the objects outside of its source, to which the active revision refers, exist as when it was read.
@@ -140,7 +140,7 @@ pub(super) enum Flaws {
     None,
     /// It has errors.
     Errors,
-    /// It says of its source what the GitSource does not.
+    /// It says of its source what the GitSource does not, or what nobody can read.
     Disagreement,
 }
 
@@ -442,24 +442,35 @@ pub(super) fn moved_tag(terms: &Terms, last: Option<&Revision>, found: &Revision
 }
 
 /// Whether a revision is read without a fetch: after a restart while the git server does not answer, or after a change
-/// of the settings or of objects to which the active revision refers. One that was refused with these settings is not
-/// read again for them.
+/// of the settings or of objects to which the active revision refers. A revision that was refused is read again with
+/// other settings, which may accept it, and not again with the same.
 pub(super) fn reload(
     terms: &Terms,
     active: Option<(&Revision, Digest)>,
     references: References,
     refused: Option<&RefusedRevision>,
 ) -> Reload {
+    if let Some(refused) = refused.filter(|refused| refused.reading != terms.reading()) {
+        return Reload::Again(refused.revision.clone());
+    }
     match (active, references) {
         (None, _) => Reload::LastGood,
-        (Some((revision, _)), References::Same)
-            if refused.is_some_and(|refused| refused.revision == *revision && refused.reading == terms.reading()) =>
-        {
+        (Some((revision, _)), References::Same) if refused.is_some_and(|refused| refused.revision == *revision) => {
             Reload::Nothing
         }
         (Some((_, reading)), References::Same) if reading == terms.reading() => Reload::Nothing,
-        (Some((revision, _)), References::Same | References::Changed) => Reload::Active(revision.clone()),
+        (Some((revision, _)), References::Same | References::Changed) => Reload::Again(revision.clone()),
     }
+}
+
+/// Whether the last good revision of an earlier process is worth a read: not if it was refused with these settings, and
+/// nothing but other settings can change that.
+pub(super) fn is_recalled(terms: &Terms, last_good: &Revision, refused: Option<&RefusedRevision>) -> bool {
+    refused.is_none_or(|refused| {
+        refused.revision != *last_good
+            || refused.reading != terms.reading()
+            || flaws(&refused.diagnostics) != Flaws::Disagreement
+    })
 }
 
 /// The modules that runtimes have, by Kyma.
@@ -474,7 +485,9 @@ pub(super) fn modules_by_kyma(installed: Vec<Installed>) -> BTreeMap<Key, BTreeS
 /// Whether a revision has errors.
 pub(super) fn flaws(diagnostics: &Diagnostics) -> Flaws {
     match diagnostics.has_errors() {
-        true if diagnostics.has_code(|code| code == code::SOURCE_DIFFERS) => Flaws::Disagreement,
+        true if diagnostics.has_code(|code| code == code::SOURCE_DIFFERS || code == code::SOURCE_FILE) => {
+            Flaws::Disagreement
+        }
         true => Flaws::Errors,
         false => Flaws::None,
     }

@@ -452,21 +452,11 @@ fn waiting_for_templates(source: &GitSource, is_read: bool) -> String {
 
 /// The most severe problem of the revision; `None` before the first read.
 fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
+    if pass.refused {
+        return refused(pass);
+    }
     let decision = pass.decision?;
     let revision = pass.in_force.or(pass.attempted)?;
-    if pass.refused {
-        let revision = pass.attempted.unwrap_or(revision);
-        if pass.diagnostics.has_code(|code| code == code::SOURCE_DIFFERS) {
-            let first = entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code::SOURCE_DIFFERS);
-            let first = located(first.unwrap_or_default());
-            let message =
-                format!("{revision} is not applied, because it is for another GitSource than this one; {first}");
-            return Some(Verdict::no("SourceDiffers", message).stalled());
-        }
-        let errors = pass.diagnostics.errors();
-        let message = format!("{revision} has {}, and onError is RefuseRevision", number(errors, "error"));
-        return Some(Verdict::no("RevisionRefused", message).stalled());
-    }
     if let Some((id, cause)) = pass.failures.first() {
         let count = number(pass.failures.len(), "object");
         return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
@@ -484,6 +474,24 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let note = unread_note(decision);
         Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))
     })
+}
+
+/// Why nothing of a revision is used; also for a source that has no active revision.
+fn refused(pass: &Pass<'_>) -> Option<Verdict> {
+    let revision = pass.attempted.or(pass.in_force)?;
+    let first = |code: &str| entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code);
+    if let Some(first) = first(code::SOURCE_DIFFERS).map(located) {
+        let message = format!("{revision} is not applied, because it is for another GitSource than this one; {first}");
+        return Some(Verdict::no("SourceDiffers", message).stalled());
+    }
+    if let Some(first) = first(code::SOURCE_FILE).map(located) {
+        let message =
+            format!("{revision} is not applied, because what it says of its GitSource cannot be read; {first}");
+        return Some(Verdict::no("SourceFileInvalid", message).stalled());
+    }
+    let errors = pass.diagnostics.errors();
+    let message = format!("{revision} has {}, and onError is RefuseRevision", number(errors, "error"));
+    Some(Verdict::no("RevisionRefused", message).stalled())
 }
 
 /// The definitions that are held back, except those that only wait for a confirmation.

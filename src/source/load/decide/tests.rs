@@ -389,22 +389,48 @@ fn a_revision_is_read_without_a_fetch_only_if_what_is_active_is_out_of_date() {
     for (active, references, expected) in [
         (None, References::Same, Reload::LastGood),
         (Some((&revision, current)), References::Same, Reload::Nothing),
-        (Some((&revision, current)), References::Changed, Reload::Active(found())),
-        (Some((&revision, former)), References::Same, Reload::Active(found())),
-        (Some((&revision, former)), References::Changed, Reload::Active(found())),
+        (Some((&revision, current)), References::Changed, Reload::Again(found())),
+        (Some((&revision, former)), References::Same, Reload::Again(found())),
+        (Some((&revision, former)), References::Changed, Reload::Again(found())),
     ] {
         assert_eq!(reload(&terms, active, references, None), expected, "{active:?} {references:?}");
     }
-    // Refused with these settings, it is not read again until something else changes.
+    // Refused with these settings, it is not read again until something else changes. Other settings may accept it.
     let refused = |revision, reading| RefusedRevision { revision, reading, diagnostics: Diagnostics::default() };
     let outdated = Some((&revision, former));
     for (refused, references, expected) in [
         (refused(found(), current), References::Same, Reload::Nothing),
-        (refused(found(), current), References::Changed, Reload::Active(found())),
-        (refused(found(), former), References::Same, Reload::Active(found())),
-        (refused(other(), current), References::Same, Reload::Active(found())),
+        (refused(found(), current), References::Changed, Reload::Again(found())),
+        (refused(found(), former), References::Same, Reload::Again(found())),
+        (refused(other(), current), References::Same, Reload::Again(found())),
+        (refused(other(), former), References::Same, Reload::Again(other())),
     ] {
         assert_eq!(reload(&terms, outdated, references, Some(&refused)), expected, "{refused:?} {references:?}");
+    }
+    let corrected = refused(other(), former);
+    assert_eq!(reload(&terms, Some((&revision, current)), References::Same, Some(&corrected)), Reload::Again(other()));
+    assert_eq!(reload(&terms, None, References::Same, Some(&corrected)), Reload::Again(other()));
+    assert_eq!(reload(&terms, None, References::Same, Some(&refused(other(), current))), Reload::LastGood);
+}
+
+#[test]
+fn the_last_good_revision_is_read_unless_it_says_otherwise_than_the_gitsource() {
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
+    let refused = |revision, reading, code| {
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(Diagnostic::error(code, "a message"));
+        RefusedRevision { revision, reading, diagnostics }
+    };
+    let (current, former) = (terms.reading(), Digest::of_bytes(b"other paths"));
+    for (refused, expected) in [
+        (None, true),
+        (Some(refused(found(), current, code::SOURCE_DIFFERS)), false),
+        (Some(refused(found(), current, code::SOURCE_FILE)), false),
+        (Some(refused(found(), former, code::SOURCE_DIFFERS)), true),
+        (Some(refused(other(), current, code::SOURCE_DIFFERS)), true),
+        (Some(refused(found(), current, code::APPLY_FAILED)), true),
+    ] {
+        assert_eq!(is_recalled(&terms, &found(), refused.as_ref()), expected, "{refused:?}");
     }
 }
 
