@@ -4,7 +4,7 @@
 
 mod issuer;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::{
@@ -13,11 +13,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate_core::api::setup;
-use tidegate_testbed::{Extent, Record};
+use tidegate_testbed::Extent;
 
 use self::issuer::{CertManager, certificate_kinds};
 use crate::{
-    deploy,
     harness::{self, SOON, eventually},
     stage::{Stage, USER, scenarios},
 };
@@ -374,7 +373,7 @@ async fn what_others_change_is_repaired_and_only_mounters_restart() {
     assert!(landscape.read("Secret", "company-ca").await.is_some(), "a user's Secret stays");
 }
 
-/// Rows 15, 40, 41, 71.
+/// Rows 15, 40, 41.
 async fn a_kcp_landscape_goes_in_reverse_order_and_the_keys_of_its_cas_stay() {
     let landscape = KcpLandscape::built().await;
     // A Shard alone may hold workspaces.
@@ -423,28 +422,10 @@ async fn a_kcp_landscape_goes_in_reverse_order_and_the_keys_of_its_cas_stay() {
     }
     landscape.stage.rests().await;
     let records = landscape.stage.landscape.kcp.records();
-    let ours: Vec<Record> = records.into_iter().filter(|found| found.user == USER).collect();
-    assert!(ours.iter().any(|found| found.resource.starts_with("events")), "it says what stays");
-
-    // Row 71: the rights of the overlay are enough for all of it, and each of them is needed.
-    let patch = |mut record: Record| {
-        if record.verb == "apply" {
-            record.verb = "patch".to_owned();
-        }
-        record
-    };
-    // A simulated server records no names of what is listed by name, in other namespaces.
-    let is_of_landscapes = |found: &Record| {
-        found.namespace == NAMESPACE || (found.verb == "get" && found.name.ends_with(".operator.kcp.io"))
-    };
-    let ours = ours.into_iter().filter(is_of_landscapes);
-    let needs: BTreeSet<deploy::Need> = ours.map(patch).flat_map(|found| deploy::needs(&found)).collect();
-    let objects = deploy::objects("overlays/kcp-landscapes");
-    let beyond = deploy::beyond(&deploy::rules(&objects, deploy::NAME), &needs);
-    assert!(beyond.is_empty(), "allowed by no rule: {beyond:#?}");
-    let rules = deploy::rules_of(&objects, "tidegate-kcp-landscapes", NAMESPACE);
-    let idle = deploy::idle(&rules, &needs);
-    assert!(idle.is_empty(), "rights that a landscape does not need: {idle:#?}");
+    assert!(
+        records.iter().any(|found| found.user == USER && found.resource.starts_with("events")),
+        "it says what stays"
+    );
 }
 
 /// Rows 45, 47, 80, and contract 6: mistakes of a resource are in its status, and others go on.
@@ -510,10 +491,6 @@ async fn what_a_user_must_do_is_in_the_status_and_the_rest_goes_on() {
     let company = secret("company-ca", &[("tls.crt", &issuer::authority("company"))]);
     harness::apply(client, &company).await;
     landscape.until("Kubeconfig", "admin", "it is ready", |found| found["status"]["phase"] == "Ready").await;
-    // The root shard accepts the tokens of its shards, so its pods have restarted with each change of them.
-    landscape.stage.rests().await;
-    landscape.pods_are_ready("main-kcp").await;
-    landscape.pods_are_ready("public-front-proxy").await;
 }
 
 async fn without_the_option_kcp_landscapes_are_left_alone() {
