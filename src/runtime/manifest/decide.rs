@@ -392,7 +392,7 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         let message = format!("{id} exists and is not ours: {owner}{more}; {remedy}");
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
     }
-    if observed.failed.first().is_some() {
+    if !observed.failed.is_empty() {
         let class = observed.failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
         let message = failures(observed.failed, observed.path);
         let class = class.unwrap_or(Class::Transient);

@@ -219,8 +219,8 @@ pub struct UnconfirmedEnd {
     pub sentence: String,
 }
 
-/// Whether objects must not be deleted together with their GitSource yet. `None` if nothing needs a confirmation, or a user has confirmed the deletion at the
-/// last commit.
+/// Whether objects must not be deleted together with their GitSource yet. `None` if nothing needs a confirmation, or a
+/// user has confirmed the deletion at the last commit.
 pub fn unconfirmed_end(
     source: &Key,
     commit: Option<Oid>,
