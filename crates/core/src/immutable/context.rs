@@ -33,13 +33,13 @@ impl Context {
         // What an object says of others does not depend on its owner.
         let value = |one: &SharedObject| one.object(&Key::new("", "")).into_value();
         let classes = module.iter().filter(|one| is_claim && &*one.id.kind == "StorageClass");
-        let expands =
+        let mut expands =
             classes.filter(|one| Some(&*one.id.name) == class).map(|one| value(one)["allowVolumeExpansion"] == true);
-        let definitions = module.iter().filter(|one| {
+        let mut definitions = module.iter().filter(|one| {
             let group = one.id.name.split_once('.').map(|(_, group)| group);
             &*one.id.kind == "CustomResourceDefinition" && group == Some(&*gvk.group)
         });
-        Context { rules: definitions.filter_map(|one| rules(gvk, &value(one))).next(), expands: expands.last() }
+        Context { rules: definitions.find_map(|one| rules(gvk, &value(one))), expands: expands.next() }
     }
 
     /// What the definition of a custom resource says about it.
@@ -56,7 +56,7 @@ impl Context {
     /// What a rule of a custom resource refuses about a change, as a field and a clause.
     pub(super) fn broken_rule(&self, old: &Value, new: &Value, of: Old, kind: &str) -> Option<(String, String)> {
         let schema = self.rules.as_ref()?;
-        let (mut old, mut new) = (old.clone(), of.after(&old, new));
+        let (mut old, mut new) = (old.clone(), of.after(old, new));
         schema.default(&mut old);
         schema.default(&mut new);
         // What is invalid by itself is another problem.
@@ -70,8 +70,8 @@ impl Context {
     }
 }
 
-/// The schema of a version of a custom resource, if it has rules that compare with the old value. None if the definition
-/// is of another kind or invalid, which is reported elsewhere.
+/// The schema of a version of a custom resource, if it has rules that compare with the old value. None if the
+/// definition is of another kind or invalid, which is reported elsewhere.
 fn rules(gvk: &Gvk, definition: &Value) -> Option<Schema> {
     let spec = &definition["spec"];
     if spec["group"] != *gvk.group || spec["names"]["kind"] != *gvk.kind {

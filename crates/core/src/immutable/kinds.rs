@@ -37,7 +37,7 @@ const NO_SOURCE: [&str; 9] = [
 ];
 
 /// The fields of a member of an object; none if it is no mapping.
-fn fields<'a>(value: &'a Value, pointer: &str) -> Map<String, Value> {
+fn fields(value: &Value, pointer: &str) -> Map<String, Value> {
     value.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
@@ -57,7 +57,8 @@ pub(super) fn pod(old: &Value, new: &Value, of: Old) -> Option<String> {
         let mut spec = fields(pod, "/spec");
         spec.retain(|name, _| {
             // The node of a Pod that is not scheduled yet may be narrowed down.
-            !POD_MUTABLE.contains(&name.as_str()) && !(is_gated && matches!(name.as_str(), "nodeSelector" | "affinity"))
+            let may_narrow = is_gated && matches!(name.as_str(), "nodeSelector" | "affinity");
+            !may_narrow && !POD_MUTABLE.contains(&name.as_str())
         });
         if of == Old::Declared {
             for (name, default) in POD_DEFAULTS {
@@ -68,7 +69,9 @@ pub(super) fn pod(old: &Value, new: &Value, of: Old) -> Option<String> {
         }
         for list in ["containers", "initContainers"] {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                container.as_object_mut().map(|container| container.shift_remove("image"));
+                if let Some(container) = container.as_object_mut() {
+                    container.shift_remove("image");
+                }
             }
         }
         spec
@@ -92,7 +95,7 @@ pub(super) fn pod(old: &Value, new: &Value, of: Old) -> Option<String> {
     let (was, is) = (tolerations(old).unwrap_or_default(), tolerations(new));
     let is_added =
         |one: &Value| of == Old::Live && one["key"].as_str().is_some_and(|key| ADDED_TOLERATIONS.contains(&key));
-    let Some(is) = is.or_else(|| (of == Old::Declared).then(Vec::new)) else { return None };
+    let is = is.or_else(|| (of == Old::Declared).then(Vec::new))?;
     let loses = was.iter().any(|one| !is.contains(one) && !is_added(one));
     loses.then(|| "spec.tolerations".to_owned())
 }
