@@ -301,6 +301,17 @@ pub struct Options {
     /// Report in a metric that the certificate of the gateway expires within this time
     #[arg(long, value_name = "DURATION", default_value = "336h")]
     pub istio_gateway_server_cert_expiry_window: Period,
+    /// Reconcile the kcp landscapes (RootShard, Shard and so on) in the namespaces of `--namespace`; see docs/kcp.md
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "false"
+    )]
+    pub kcp_landscapes: bool,
     /// Write only while this process holds the Lease that Tidegate shares with Lifecycle Manager
     #[arg(
         long,
@@ -463,6 +474,8 @@ pub struct Config {
     pub listener: ListenerSettings,
     /// The agent in runtimes; `None` if none is installed.
     pub agent: Option<Agent>,
+    /// Whether to reconcile kcp landscapes.
+    pub kcp_landscapes: bool,
     /// Certificates of runtimes and of the gateway.
     pub certificates: Rules,
     /// Leader election; `None` if the daemon writes without a Lease.
@@ -726,6 +739,7 @@ impl TryFrom<Options> for Config {
             certificates: certificates(&options)?,
             lease,
             registries: registries::registries(&options)?,
+            kcp_landscapes: options.kcp_landscapes,
             maintenance: Maintenance {
                 policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
                 size_min: options.min_maintenance_window_size.0,

@@ -18,7 +18,7 @@ use serde_json::json;
 use self::events::Recorder;
 use tidegate_cluster::{self as cluster, Cause, Cluster, Pool};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, shared::ObjectMeta},
+    api::{KYMA_GROUP, KYMA_VERSION, setup, shared::ObjectMeta},
     definition,
     landscape::{self, SourceName},
     name::Key,
@@ -39,13 +39,15 @@ use crate::{
     release::ReleaseContext,
     renderer::{CurrentTemplates, Renderer},
     runtime::{self, RuntimeContext, RuntimeSettings, contacts::Contacts},
+    setup::{SetupContext, SetupMemory},
     source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
     watcher::{self, WatcherContext, inbox::Inbox},
 };
 
 /// Everything that the daemon wires together, made once. Each controller gets only what it uses of it:
-/// [`Context::source`], [`Context::runtime`], [`Context::watcher`], [`Context::gateway`], [`Context::release`].
+/// [`Context::source`], [`Context::runtime`], [`Context::watcher`], [`Context::gateway`], [`Context::release`],
+/// [`Context::setup`].
 pub struct Context {
     /// The control plane. It refuses writes while this process does not lead.
     pub kcp: Arc<Cluster>,
@@ -93,13 +95,15 @@ pub struct Context {
     pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
     pub certificates: Arc<Certificates>,
+    /// What this process remembers of the objects of kcp landscapes.
+    pub setup_memory: SetupMemory,
     /// The subjects whose last pass panicked.
     pub panicked: dispatch::Panicked,
 }
 
 /// What a controller works on.
 ///
-/// Displays as `source NAMESPACE/NAME` and so on.
+/// Displays as `source NAMESPACE/NAME` and so on, and as `Shard NAMESPACE/NAME` if it belongs to a kcp landscape.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A GitSource.
@@ -112,6 +116,8 @@ pub enum Subject {
     Gateway(Key),
     /// The ModuleReleaseMeta of a mandatory module.
     Release(Key),
+    /// A resource of a kcp landscape, with its objects in the control plane.
+    Setup(setup::Kind, Key),
 }
 
 /// The queue of the daemon.
@@ -205,6 +211,18 @@ impl Context {
         ReleaseContext { kcp: &self.kcp, stores: &self.stores, events: &self.events }
     }
 
+    /// The parts that passes over resources of kcp landscapes use.
+    pub fn setup(&self) -> SetupContext<'_> {
+        SetupContext {
+            kcp: &self.kcp,
+            stores: &self.stores,
+            sources: &self.sources,
+            templates: self.templates(),
+            events: &self.events,
+            memory: &self.setup_memory,
+        }
+    }
+
     /// The parts that passes over the gateway's Secret use.
     pub fn gateway(&self) -> GatewayContext<'_> {
         GatewayContext { kcp: &self.kcp, stores: &self.stores, queue: &self.queue, certificates: &self.certificates }
@@ -268,7 +286,11 @@ impl Subject {
     pub fn lane(&self) -> Option<Key> {
         match self {
             Subject::Runtime(kyma) => Some(kyma.clone()),
-            Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_) => None,
+            Subject::Source(_)
+            | Subject::Watcher(_)
+            | Subject::Gateway(_)
+            | Subject::Release(_)
+            | Subject::Setup(..) => None,
         }
     }
 
@@ -280,6 +302,7 @@ impl Subject {
             Subject::Watcher(_) => "watcher",
             Subject::Gateway(_) => "gateway",
             Subject::Release(_) => "release",
+            Subject::Setup(..) => "setup",
         }
     }
 
@@ -289,14 +312,22 @@ impl Subject {
         | Subject::Runtime(key)
         | Subject::Watcher(key)
         | Subject::Gateway(key)
-        | Subject::Release(key)) = self;
+        | Subject::Release(key)
+        | Subject::Setup(_, key)) = self;
         key
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind(), self.key())
+        match self {
+            Subject::Setup(kind, key) => write!(f, "{kind} {key}"),
+            Subject::Source(_)
+            | Subject::Runtime(_)
+            | Subject::Watcher(_)
+            | Subject::Gateway(_)
+            | Subject::Release(_) => write!(f, "{} {}", self.kind(), self.key()),
+        }
     }
 }
 

@@ -231,6 +231,7 @@ impl Daemon {
                 config.agent.is_some(),
                 config.listener.clone(),
             )),
+            setup_memory: crate::setup::SetupMemory::default(),
             panicked: dispatch::Panicked::default(),
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
@@ -428,6 +429,10 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     // While the module is not restricted, no Secret of it gets data.
     if config.restricted_modules.contains(names::DEPLOYER) {
         watches.push(feed::source_secrets(&context.kcp, &context.stores, &context.events));
+    }
+    if config.kcp_landscapes {
+        tracing::info!("reconciling the kcp landscapes in the control plane; those in git are only checked");
+        watches.extend(feed::setup(&context.kcp, &context.stores, &context.events, &config.namespaces));
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

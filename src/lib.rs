@@ -45,6 +45,7 @@
 //! | one pass over the ModuleReleaseMeta of a mandatory module | `release` |
 //! | one pass over a Watcher; events that runtimes report | `watcher` |
 //! | certificates of the gateway and of runtimes | `gateway` |
+//! | one pass over a resource of a kcp landscape | `setup` |
 //! | overrides of templates, rendered in processes with limits | `renderer`, `confine` |
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
 //! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
@@ -148,6 +149,7 @@ mod queue;
 mod release;
 mod renderer;
 mod runtime;
+mod setup;
 mod source;
 mod stores;
 mod watcher;

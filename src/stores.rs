@@ -31,20 +31,30 @@ use self::{
 use crate::controller::{Queue, Subject};
 use tidegate_cluster::{Cluster, Unreadable};
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
-    landscape::{self, Landscape},
+    api::{
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names,
+        setup,
+    },
+    landscape::{self, Landscape, setup::Resources},
     name::Key,
     object::Object,
     overview,
     plan::{
         LeftUnmanaged, certificate::kyma_of as kyma_of_name, is_mandatory, is_mandatory_release, reporting::Gateway,
-        rollout,
+        rollout, setup::setup_mark,
     },
     render::RuntimeCrds,
 };
 use tidegate_process::lock::Mutex;
 
-use crate::{gateway::pki::object::Live, queue::Trigger};
+use crate::{
+    gateway::pki::object::Live,
+    queue::Trigger,
+    setup::{
+        LiveObjects, ObjectName,
+        object::{LiveObject, ObjectKind},
+    },
+};
 
 /// The daemon's view of the control plane. A handle: clones share it.
 #[derive(Clone)]
@@ -100,6 +110,10 @@ pub enum Table {
     RuntimeCrds,
     /// The Secrets with credentials of OCI registries. Their content is not kept here.
     RegistrySecret,
+    /// The resources of kcp landscapes of one kind.
+    Setup(setup::Kind),
+    /// The objects of kcp landscapes of one kind; metadata only, but for what others wait for.
+    SetupObjects(ObjectKind),
 }
 
 /// The tables, which `change::wakes` reads.
@@ -140,6 +154,15 @@ pub struct Tables {
     unreadable: BTreeMap<(Table, Key), Arc<Unreadable>>,
     /// How many runtimes have which version of each module.
     rollouts: rollout::Index,
+    /// The resources of kcp landscapes.
+    setup: Arc<Resources>,
+    /// Their objects, and all Secrets and ConfigMaps of the namespaces.
+    setup_objects: BTreeMap<(ObjectKind, Key), Arc<LiveObject>>,
+    /// The objects with the label of each resource, by namespace and label.
+    setup_marked: BTreeMap<(String, Arc<str>), BTreeSet<ObjectName>>,
+    /// The objects that each resource depends on, and the other way round.
+    setup_needs: BTreeMap<(setup::Kind, Key), BTreeSet<ObjectName>>,
+    setup_users: BTreeMap<(ObjectKind, Key), BTreeSet<(setup::Kind, Key)>>,
 }
 
 /// A GitSource and its origin.
@@ -424,6 +447,61 @@ impl Stores {
         Arc::clone(&self.tables().runtime_crds)
     }
 
+    // --- kcp landscapes ---
+
+    /// The resources of kcp landscapes.
+    pub(crate) fn setup(&self) -> Arc<Resources> {
+        Arc::clone(&self.tables().setup)
+    }
+
+    /// The objects of a namespace that bear the label of a resource, and those with these names.
+    pub(crate) fn setup_objects(&self, namespace: &str, mark: &str, names: &BTreeSet<ObjectName>) -> LiveObjects {
+        let tables = self.tables();
+        let marked = tables.setup_marked.get(&(namespace.to_owned(), mark.into())).into_iter().flatten();
+        let found = marked.chain(names).filter_map(|(kind, name)| {
+            let live = tables.setup_objects.get(&(*kind, Key::new(namespace, name)))?;
+            Some(((*kind, name.clone()), Arc::clone(live)))
+        });
+        found.collect()
+    }
+
+    /// Sets the objects of its namespace that a resource depends on. Their changes wake it.
+    pub(crate) fn set_setup_needs(&self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {
+        self.tables().set_setup_needs((kind, key), needs);
+    }
+
+    /// Adds an object that a resource depends on.
+    pub(crate) fn add_setup_need(&self, (kind, key): (setup::Kind, &Key), need: &ObjectName) {
+        let mut tables = self.tables();
+        let mut needs = tables.setup_needs.get(&(kind, key.clone())).cloned().unwrap_or_default();
+        if needs.insert(need.clone()) {
+            tables.set_setup_needs((kind, key), needs);
+        }
+    }
+
+    /// Stores the current state of an object; `None` if it is gone.
+    pub(crate) fn set_setup_object(&self, (kind, key): (ObjectKind, &Key), object: Option<Arc<LiveObject>>) {
+        let mut tables = self.tables();
+        let mark = |object: Option<&Arc<LiveObject>>| {
+            let mark = object?.mark.clone()?;
+            Some((key.namespace().to_owned(), mark))
+        };
+        let after = mark(object.as_ref());
+        let before = match object {
+            Some(object) => tables.setup_objects.insert((kind, key.clone()), object),
+            None => tables.setup_objects.remove(&(kind, key.clone())),
+        };
+        let before = mark(before.as_ref());
+        let name = (kind, key.name().to_owned());
+        let mut concerned = tables.setup_users.get(&(kind, key.clone())).cloned().unwrap_or_default();
+        let marks: BTreeSet<Arc<str>> = before.iter().chain(&after).map(|(_, mark)| Arc::clone(mark)).collect();
+        concerned.extend(tables.marked_by(key.namespace(), &marks));
+        reindex(&mut tables.setup_marked, &name, before, after);
+        if !concerned.is_empty() {
+            self.wake(&mut tables, &Change::SetupObject(concerned));
+        }
+    }
+
     /// Reads or changes the counts of versions, and wakes the runtimes that may go on then.
     pub(crate) fn rollouts<T>(&self, work: impl FnOnce(&mut rollout::Index) -> T) -> T {
         let mut tables = self.tables();
@@ -636,6 +714,9 @@ impl Stores {
         if let Some(gateway) = &tables.gateway {
             queue.push(Subject::Gateway(gateway.clone()), Trigger::Changed);
         }
+        for (kind, key) in tables.setup.ids() {
+            queue.push(Subject::Setup(kind, key.clone()), Trigger::Changed);
+        }
         // A Manifest or a certificate without its Kyma still needs cleaning up.
         let certified = tables.certified();
         let known = tables.kymas.keys().chain(tables.manifests_by_kyma.keys());
@@ -758,6 +839,22 @@ impl Table {
             Table::SourceSecrets => "the Secrets for modules",
             Table::RuntimeCrds => "the CustomResourceDefinitions of runtimes",
             Table::RegistrySecret => "the Secrets of OCI registries",
+            Table::Setup(kind) => match kind {
+                setup::Kind::CacheServer => "CacheServers",
+                setup::Kind::RootShard => "RootShards",
+                setup::Kind::FrontProxy => "FrontProxies",
+                setup::Kind::Shard => "Shards",
+                setup::Kind::VirtualWorkspace => "VirtualWorkspaces",
+                setup::Kind::Kubeconfig => "Kubeconfigs",
+            },
+            Table::SetupObjects(kind) => match kind {
+                ObjectKind::Issuer => "Issuers of kcp landscapes",
+                ObjectKind::Certificate => "Certificates of kcp landscapes",
+                ObjectKind::Secret => "Secrets",
+                ObjectKind::ConfigMap => "ConfigMaps",
+                ObjectKind::Deployment => "Deployments of kcp landscapes",
+                ObjectKind::Service => "Services of kcp landscapes",
+            },
         }
     }
 
@@ -780,6 +877,8 @@ impl Table {
             | Table::PullSecret
             | Table::SourceSecrets
             | Table::RegistrySecret => "Secret",
+            Table::Setup(kind) => kind.as_str(),
+            Table::SetupObjects(kind) => kind.as_str(),
         }
     }
 
@@ -801,7 +900,9 @@ impl Table {
             | Table::PullSecret
             | Table::SourceSecrets
             | Table::RuntimeCrds
-            | Table::RegistrySecret => None,
+            | Table::RegistrySecret
+            | Table::Setup(_)
+            | Table::SetupObjects(_) => None,
         }
     }
 
@@ -823,6 +924,12 @@ impl Table {
             | Table::PullSecret
             | Table::SourceSecrets
             | Table::RegistrySecret => "v1",
+            Table::Setup(_) => "operator.kcp.io/v1alpha1",
+            Table::SetupObjects(kind) => match kind {
+                ObjectKind::Issuer | ObjectKind::Certificate => "cert-manager.io/v1",
+                ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => "v1",
+                ObjectKind::Deployment => "apps/v1",
+            },
         }
     }
 }
@@ -881,6 +988,44 @@ impl Tables {
             Table::SourceSecrets => self.source_secrets.contains_key(key.name()),
             // Those that cannot be read stay as they were; the content of the others is elsewhere.
             Table::RuntimeCrds | Table::RegistrySecret => false,
+            Table::Setup(kind) => self.setup.metadata(kind, key).is_some(),
+            Table::SetupObjects(kind) => self.setup_objects.contains_key(&(kind, key.clone())),
+        }
+    }
+
+    /// The resources of kcp landscapes in a namespace.
+    pub(crate) fn setup_of(&self, namespace: &str) -> Vec<(setup::Kind, Key)> {
+        let own = self.setup.ids().filter(|(_, key)| key.namespace() == namespace);
+        own.map(|(kind, key)| (kind, key.clone())).collect()
+    }
+
+    /// The resources of a namespace whose objects bear one of these labels.
+    fn marked_by(&self, namespace: &str, marks: &BTreeSet<Arc<str>>) -> Vec<(setup::Kind, Key)> {
+        if marks.is_empty() {
+            return Vec::new();
+        }
+        let mut all = self.setup_of(namespace);
+        all.retain(|(kind, key)| marks.contains(setup_mark(*kind, key.name()).as_str()));
+        all
+    }
+
+    fn set_setup_needs(&mut self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {
+        let (resource, namespace) = ((kind, key.clone()), key.namespace());
+        let before = self.setup_needs.remove(&resource).unwrap_or_default();
+        for (kind, name) in before.difference(&needs) {
+            let id = (*kind, Key::new(namespace, name));
+            if let Some(users) = self.setup_users.get_mut(&id) {
+                users.remove(&resource);
+                if users.is_empty() {
+                    self.setup_users.remove(&id);
+                }
+            }
+        }
+        for (kind, name) in needs.difference(&before) {
+            self.setup_users.entry((*kind, Key::new(namespace, name))).or_default().insert(resource.clone());
+        }
+        if !needs.is_empty() {
+            self.setup_needs.insert(resource, needs);
         }
     }
 
@@ -909,7 +1054,12 @@ where
 }
 
 /// Updates an index from owners to owned objects.
-fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: Option<K>, after: Option<K>) {
+fn reindex<K: Ord, V: Ord + Clone>(
+    index: &mut BTreeMap<K, BTreeSet<V>>,
+    owned: &V,
+    before: Option<K>,
+    after: Option<K>,
+) {
     if before == after {
         return;
     }
@@ -1005,6 +1155,34 @@ impl Stored for Manifest {
         Change::Manifest(edit)
     }
 }
+
+macro_rules! stored_of_setup {
+    ($kind:ident, $map:ident) => {
+        impl Stored for setup::$kind {
+            const TABLE: Table = Table::Setup(setup::Kind::$kind);
+
+            fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+                if object.is_none() {
+                    tables.set_setup_needs((setup::Kind::$kind, key), BTreeSet::new());
+                }
+                put(&mut Arc::make_mut(&mut tables.setup).$map, key, object)
+            }
+
+            fn change(edit: Edit<Self>) -> Change {
+                let metadata = |object: Option<Arc<Self>>| object.map(|object| Arc::new(object.metadata.clone()));
+                let Edit { key, before, after } = edit;
+                Change::Setup(Edit { key, before: metadata(before), after: metadata(after) })
+            }
+        }
+    };
+}
+
+stored_of_setup!(CacheServer, cache_servers);
+stored_of_setup!(RootShard, root_shards);
+stored_of_setup!(FrontProxy, front_proxies);
+stored_of_setup!(Shard, shards);
+stored_of_setup!(VirtualWorkspace, virtual_workspaces);
+stored_of_setup!(Kubeconfig, kubeconfigs);
 
 #[cfg(test)]
 mod tests;

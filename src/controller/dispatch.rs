@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use super::{
     Context, Failure, Subject, chain,
-    events::{Severity, reason},
+    events::{Event, Severity, reason},
 };
 use tidegate_cluster as cluster;
 use tidegate_process::{
@@ -24,7 +24,7 @@ use crate::{
     gateway,
     metrics::Ended,
     queue::{Finish, Trigger, Triggers, Work},
-    release, runtime, source, watcher,
+    release, runtime, setup, source, watcher,
 };
 
 /// Reason of a pass that panicked, in metrics, logs and statuses.
@@ -130,6 +130,7 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
         Subject::Watcher(key) => watcher::reconcile(context.watcher(), key, triggers).await,
         Subject::Gateway(key) => gateway::reconcile(context.gateway(), key, triggers).await,
         Subject::Release(key) => release::reconcile(context.release(), key, triggers).await,
+        Subject::Setup(kind, key) => setup::reconcile(context.setup(), *kind, key, triggers).await,
     }
 }
 
@@ -150,8 +151,8 @@ async fn report_panic(context: &Context, subject: &Subject, triggers: Triggers) 
             Subject::Watcher(key) => watcher::report_failure(context.watcher(), key, triggers, &failure()).await,
             // Its problem is in `Certificates`: see `tell`.
             Subject::Gateway(_) => Ok(()),
-            // It has no status. The Event says it.
-            Subject::Release(_) => Ok(()),
+            // It has no status, or one of upstream's. The Event says it.
+            Subject::Release(_) | Subject::Setup(..) => Ok(()),
         }
     };
     // A second panic here must not keep the pass from being tried.
@@ -185,6 +186,12 @@ fn tell(context: &Context, subject: &Subject) {
         Subject::Release(key) => {
             if let Some(release) = context.stores.landscape().releases.get(key) {
                 context.events.publish(&**release, severity, reason, action, note);
+            }
+        }
+        Subject::Setup(kind, key) => {
+            if let Some(metadata) = context.stores.setup().metadata(*kind, key) {
+                let regarding = setup::regarding(*kind, key, metadata);
+                context.events.publish_event(Event { regarding, severity, reason, action, note: note.to_owned() });
             }
         }
         // The gateway has no status. Runtimes that wait for a certificate report the problem.
@@ -228,7 +235,10 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             context.queue.push_after(subject.clone(), Trigger::Resync, delay);
         }
         (Subject::Runtime(_), Finish::Gone)
-        | (Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_), _) => {}
+        | (
+            Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_) | Subject::Setup(..),
+            _,
+        ) => {}
     }
 }
 

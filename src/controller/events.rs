@@ -101,6 +101,10 @@ pub mod reason {
     pub(crate) const UNREADABLE: &str = "Unreadable";
     /// Neither a Kyma nor Tidegate knows a Manifest.
     pub(crate) const ORPHANED: &str = "OrphanedManifest";
+    /// Objects of a resource of a kcp landscape cannot be applied.
+    pub(crate) const NOT_APPLIED: &str = "NotApplied";
+    /// The deletion of a resource of a kcp landscape waits.
+    pub(crate) const DELETION_WAITS: &str = "DeletionWaits";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";

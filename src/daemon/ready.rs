@@ -101,7 +101,11 @@ impl Readiness {
             Subject::Source(key) => {
                 self.reconciled.lock().insert(key.clone());
             }
-            Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) | Subject::Release(_) => {}
+            Subject::Runtime(_)
+            | Subject::Watcher(_)
+            | Subject::Gateway(_)
+            | Subject::Release(_)
+            | Subject::Setup(..) => {}
         }
     }
 

@@ -79,7 +79,18 @@ pub fn read_first(text: &[u8]) -> Result<Authority, Error> {
 
 /// A bundle as PEM.
 pub(crate) fn write_bundle(bundle: &Bundle) -> String {
-    bundle.authorities().iter().map(|authority| pem::certificate(&authority.der)).collect()
+    write_certificates(bundle.authorities())
+}
+
+/// Certificates as PEM.
+pub(crate) fn write_certificates<'a>(certificates: impl IntoIterator<Item = &'a Authority>) -> String {
+    certificates.into_iter().map(|authority| pem::certificate(&authority.der)).collect()
+}
+
+/// Whether a certificate is signed with its own key.
+pub(crate) fn is_self_signed(certificate: &Authority) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(&certificate.der) else { return false };
+    certificate.issuer().as_raw() == certificate.subject().as_raw() && certificate.verify_signature(None).is_ok()
 }
 
 /// Whether a CA has signed a certificate, or is that certificate.

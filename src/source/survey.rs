@@ -141,7 +141,10 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::PullSecret
         | Table::SourceSecrets
         | Table::RuntimeCrds
-        | Table::RegistrySecret => None,
+        | Table::RegistrySecret
+        // They are not in any source's inventory.
+        | Table::Setup(_)
+        | Table::SetupObjects(_) => None,
     }
 }
 

@@ -4,14 +4,19 @@
 //! writes wake no subject, with one exception: a change of a Manifest's state wakes its runtime at once, no matter who
 //! wrote it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
 use super::{AccessSecret, Table, Tables, kyma_of, mandatory_release_of, unreadable};
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names},
+    api::{
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names, setup,
+    },
     landscape::{self, SourceName},
     name::Key,
     plan::is_mandatory_release,
@@ -68,6 +73,10 @@ pub enum Change {
     SourceSecret,
     /// A CRD that runtimes get changed.
     RuntimeCrds,
+    /// A resource of a kcp landscape changed. Contains its metadata before and now.
+    Setup(Edit<ObjectMeta>),
+    /// An object of a kcp landscape changed, or a Secret or ConfigMap. Contains the resources that depend on it.
+    SetupObject(BTreeSet<(setup::Kind, Key)>),
     /// An object with this metadata has become unreadable, or is no longer.
     Unreadable(Table, Box<ObjectMeta>),
 }
@@ -142,6 +151,18 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Changed)));
         }
         Change::CaBundle | Change::PullSecret | Change::RuntimeCrds => wakes.push(Wake::Runtimes(Trigger::Changed)),
+        Change::Setup(edit) => {
+            // References go both ways: a root shard lists its shards, and a shard reads its root shard.
+            let trigger = intent(edit.before.as_deref(), edit.after.as_deref());
+            let all = tables.setup_of(edit.key.namespace());
+            wakes.extend(trigger.into_iter().flat_map(|trigger| {
+                all.iter().map(move |(kind, key)| Wake::Subject(Subject::Setup(*kind, key.clone()), trigger))
+            }));
+        }
+        Change::SetupObject(resources) => {
+            let subjects = resources.iter().map(|(kind, key)| Subject::Setup(*kind, key.clone()));
+            wakes.extend(subjects.map(|subject| Wake::Subject(subject, Trigger::Changed)));
+        }
         Change::SourceSecret => wakes.push(Wake::Module(names::DEPLOYER.to_owned(), Trigger::Changed)),
         Change::Unreadable(table, metadata) => wakes.extend(unreadable::wakes(*table, metadata, tables)),
     }

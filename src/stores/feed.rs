@@ -23,7 +23,10 @@ use tidegate_cluster::{
     follower::{self, Change, Options},
 };
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
+    api::{
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names,
+        setup::{self, CacheServer, FrontProxy, Kubeconfig, RootShard, Shard, VirtualWorkspace},
+    },
     landscape,
     name::Key,
     object::Gvk,
@@ -35,6 +38,7 @@ use crate::{
     components::docker_config,
     controller::{Context, events::Recorder},
     gateway::{certificates::Certificates, pki},
+    setup::object::{LiveObject, ObjectKind},
 };
 
 /// A watch that never ends. Nothing is requested before it is polled.
@@ -121,6 +125,25 @@ pub fn registry_secret(context: &Arc<Context>, key: &Key) -> Watch {
     )
 }
 
+/// Watches the resources of kcp landscapes and their objects, and all Secrets and ConfigMaps of the namespaces without
+/// their content: a resource may name any of them.
+pub fn setup(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, namespaces: &BTreeSet<String>) -> Vec<Watch> {
+    let feed = Feed { kcp, stores, events };
+    let mut watches = Vec::new();
+    for namespace in namespaces {
+        watches.extend([
+            feed.resource::<CacheServer>(setup::Kind::CacheServer, namespace),
+            feed.resource::<RootShard>(setup::Kind::RootShard, namespace),
+            feed.resource::<FrontProxy>(setup::Kind::FrontProxy, namespace),
+            feed.resource::<Shard>(setup::Kind::Shard, namespace),
+            feed.resource::<VirtualWorkspace>(setup::Kind::VirtualWorkspace, namespace),
+            feed.resource::<Kubeconfig>(setup::Kind::Kubeconfig, namespace),
+        ]);
+        watches.extend(ObjectKind::ALL.map(|kind| feed.setup_objects(kind, namespace)));
+    }
+    watches
+}
+
 // === impl Feed ===
 
 impl Feed<'_> {
@@ -184,6 +207,35 @@ impl Feed<'_> {
             Some(object)
         };
         self.watch(K::TABLE, Options::all(Kind::namespaced::<K>()).namespace(namespace), project, Stores::set)
+    }
+
+    fn resource<K>(&self, kind: setup::Kind, namespace: &str) -> Watch
+    where
+        K: Stored + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + PartialEq,
+    {
+        let project = |mut object: K| {
+            slim(object.meta_mut());
+            Some(object)
+        };
+        let options = Options::all(Kind::namespaced::<K>()).namespace(namespace);
+        self.watch(Table::Setup(kind), options, project, Stores::set)
+    }
+
+    fn setup_objects(&self, kind: ObjectKind, namespace: &str) -> Watch {
+        let all = Options::all(kind.kind()).namespace(namespace);
+        let labelled = || all.clone().labels(names::label::SETUP);
+        let set = move |stores: &Stores, key: &Key, found| stores.set_setup_object((kind, key), found);
+        let from_metadata = move |found| Some(LiveObject::from_metadata(kind, found));
+        let from_object = move |found| Some(LiveObject::from_object(kind, found));
+        let table = Table::SetupObjects(kind);
+        match kind {
+            ObjectKind::Secret | ObjectKind::ConfigMap => self.watch(table, all.metadata_only(), from_metadata, set),
+            ObjectKind::Issuer | ObjectKind::Service => {
+                self.watch(table, labelled().metadata_only(), from_metadata, set)
+            }
+            // Others wait for what their status says.
+            ObjectKind::Certificate | ObjectKind::Deployment => self.watch(table, labelled(), from_object, set),
+        }
     }
 
     fn access(&self, namespace: &str) -> Watch {

@@ -176,6 +176,10 @@ pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec
         | Table::PullSecret
         | Table::RuntimeCrds
         | Table::RegistrySecret => Vec::new(),
+        Table::Setup(_) | Table::SetupObjects(_) => {
+            let resources = tables.setup_of(key.namespace()).into_iter();
+            resources.map(|(kind, key)| Wake::Subject(Subject::Setup(kind, key), trigger)).collect()
+        }
     };
     // Its source must know that it is there.
     let owner = SourceName::from_metadata(metadata);

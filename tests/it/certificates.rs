@@ -257,6 +257,7 @@ impl World {
             contacts: Default::default(),
             agent: None,
             watchers: Default::default(),
+            setup_memory: Default::default(),
             panicked: Default::default(),
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
         });
@@ -276,7 +277,9 @@ impl World {
                     let pass = match work.subject().clone() {
                         Subject::Gateway(key) => gateway::reconcile(context.gateway(), &key, work.triggers()).await,
                         Subject::Runtime(key) => Ok(pass(&context, &key, &runtimes).await),
-                        Subject::Source(_) | Subject::Watcher(_) | Subject::Release(_) => Ok(Finish::Done),
+                        Subject::Source(_) | Subject::Watcher(_) | Subject::Release(_) | Subject::Setup(..) => {
+                            Ok(Finish::Done)
+                        }
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }

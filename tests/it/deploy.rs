@@ -195,8 +195,9 @@ fn no_definition_goes_with_the_program() {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
     assert_eq!(Vec::from_iter(kinds("setup")), ["CustomResourceDefinition", "Namespace"]);
-    for folder in ["base", "overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager"] {
-        assert!(kinds(folder).is_disjoint(&kinds("setup")), "{folder}");
+    let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes"];
+    for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
+        assert!(kinds(&folder).is_disjoint(&kinds("setup")), "{folder}");
     }
     let all = objects("setup");
     let namespace = all.iter().find(|object| object["kind"] == "Namespace").expect("a Namespace");
@@ -352,6 +353,7 @@ async fn everything_that_is_deployed_is_accepted() {
         "overlays/istio-cert-manager",
         "overlays/direct-mtls",
         "overlays/hooks",
+        "overlays/kcp-landscapes",
     ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
     harness::apply(&client, &team).await;

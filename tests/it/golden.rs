@@ -83,7 +83,7 @@ fn the_kcp_landscape_renders_as_recorded() {
 }
 
 #[test]
-fn json_says_what_each_deployment_of_a_kcp_landscape_waits_for() {
+fn json_says_what_each_object_of_a_kcp_landscape_waits_for() {
     let value: Value = serde_json::from_str(&text(&["render", KCP, "-o", "json"])).unwrap();
     let gates = value["gates"].as_array().unwrap();
     let of = |name: &str| {
@@ -91,7 +91,8 @@ fn json_says_what_each_deployment_of_a_kcp_landscape_waits_for() {
         let found = gates.iter().find(|gate| gate["object"] == object.as_str());
         found.unwrap_or_else(|| panic!("no {object} in {gates:?}"))["waitsFor"].as_array().unwrap()
     };
-    assert_eq!(gates.len(), 6, "one for each Deployment: {gates:?}");
+    let deployments = gates.iter().filter(|gate| gate["object"].as_str().unwrap().starts_with("Deployment.apps "));
+    assert_eq!(deployments.count(), 6, "one for each Deployment: {gates:?}");
     assert!(gates.iter().all(|gate| gate["target"] == "kcp"));
     let root = of("main-kcp");
     assert_eq!(root[0], json!({"kind": "Certificate", "name": "main-ca", "condition": "Ready"}));
@@ -103,6 +104,25 @@ fn json_says_what_each_deployment_of_a_kcp_landscape_waits_for() {
     assert!(
         of("eu-shard-kcp").contains(&json!({"kind": "Secret", "name": "cache-kubeconfig", "keys": ["kubeconfig"]}))
     );
+    // Caches come before the root shard, and the root shard before its proxies and the other shards.
+    let last = |name: &str| of(name).last().cloned();
+    let up = |name: &str| Some(json!({"kind": "Deployment", "name": name, "condition": "Available"}));
+    assert_eq!(last("main-kcp"), up("cache-cache-server"));
+    for name in ["main-proxy", "public-front-proxy", "eu-shard-kcp"] {
+        assert_eq!(last(name), up("main-kcp"), "{name}");
+    }
+    let exists = json!({"kind": "Deployment", "name": "eu-shard-kcp"});
+    assert_eq!(last("eu-workspaces-virtual-workspace"), Some(exists), "it and its shard need each other");
+    assert_eq!(last("cache-cache-server").unwrap()["kind"], "Secret");
+    // CAs come before what they issue, and certificates before the kubeconfigs that contain them.
+    let waits = |object: &str| gates.iter().find(|gate| gate["object"] == object).map(|gate| gate["waitsFor"].clone());
+    let pair = |name: &str| json!({"kind": "Secret", "name": name, "keys": ["tls.crt", "tls.key"]});
+    assert_eq!(waits("Certificate.cert-manager.io kcp-system/main-ca"), None, "its issuer is not of the landscape");
+    assert_eq!(waits("Certificate.cert-manager.io kcp-system/main-server-ca"), Some(json!([pair("main-ca")])));
+    assert_eq!(waits("Certificate.cert-manager.io kcp-system/eu-server"), Some(json!([pair("main-server-ca")])));
+    let of_admin = waits("Secret kcp-system/admin-kubeconfig").unwrap();
+    assert_eq!(of_admin[0], json!({"kind": "Certificate", "name": "kubeconfig-cert-admin", "condition": "Ready"}));
+    assert_eq!(of_admin[1], pair("kubeconfig-cert-admin"));
 }
 
 #[test]

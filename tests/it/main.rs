@@ -34,6 +34,7 @@ mod reasons;
 mod removal;
 mod rollout;
 mod runtimes;
+mod setup;
 mod sim;
 mod simulation;
 mod source;

@@ -1378,6 +1378,7 @@ impl Daemon {
             )
             .unwrap(),
             watchers: Default::default(),
+            setup_memory: Default::default(),
             panicked: Default::default(),
             certificates: Arc::clone(&certificates),
         });
@@ -1396,7 +1397,9 @@ impl Daemon {
                     let pass = match work.subject().clone() {
                         Subject::Source(key) => source::reconcile(context.source(), &key, work.triggers()).await,
                         Subject::Watcher(key) => watcher::reconcile(context.watcher(), &key, work.triggers()).await,
-                        Subject::Runtime(_) | Subject::Gateway(_) | Subject::Release(_) => Ok(Finish::Done),
+                        Subject::Runtime(_) | Subject::Gateway(_) | Subject::Release(_) | Subject::Setup(..) => {
+                            Ok(Finish::Done)
+                        }
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }

@@ -381,7 +381,8 @@ impl Definitions {
             1 => "this definition of a kcp landscape is checked, but not applied".to_owned(),
             many => format!("{many} definitions of kcp landscapes are checked, but not applied; this is the first"),
         };
-        let hint = "keep kcp-operator and apply them with kubectl: the daemon does not reconcile kcp landscapes yet";
+        let hint = "apply them with kubectl: the daemon reconciles kcp landscapes in the control plane only, and only with \
+                    `--kcp-landscapes`";
         diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, message).hint(hint).at((*first).clone()));
         self.good.retain(|(kind, _), _| is_reconciled(*kind));
         self.withheld.retain(|withheld| is_reconciled(withheld.kind));

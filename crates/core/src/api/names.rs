@@ -137,6 +137,10 @@ pub mod annotation {
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";
+    /// `true` on a Shard of a kcp landscape that is being deleted: it goes although it may hold workspaces.
+    pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
+    /// The cluster for the objects of a resource of a kcp landscape.
+    pub const CLUSTER: &str = "tidegate.dev/cluster";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
 }
@@ -157,6 +161,10 @@ pub mod finalizer {
     pub const MANIFEST: &str = "declarative.kyma-project.io/finalizer";
     /// On a Manifest, removed together with [`MANIFEST`].
     pub const LABEL_REMOVAL: &str = "label-removal-finalizer";
+    /// On the resources of kcp landscapes, until their objects are gone.
+    pub const SETUP: &str = "tidegate.dev/setup";
+    /// Of kcp-operator, on Shards and Kubeconfigs. It does not remove them any more, so we do.
+    pub const KCP_OPERATOR: [&str; 2] = ["operator.kcp.io/cleanup-shard", "operator.kcp.io/cleanup-rbac"];
     /// On a Manifest with a default custom resource, until that is gone.
     pub const MANIFEST_RESOURCE: &str = "resource.kyma-project.io/finalizer";
 }

@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    api::setup::{CacheServer, FrontProxy, Kind, Kubeconfig, RootShard, Shard, VirtualWorkspace},
+    api::{
+        setup::{CacheServer, FrontProxy, Kind, Kubeconfig, RootShard, Shard, VirtualWorkspace},
+        shared::ObjectMeta,
+    },
     name::Key,
 };
 
@@ -35,6 +38,44 @@ impl Resources {
         let Resources { root_shards, shards, front_proxies, cache_servers, virtual_workspaces, kubeconfigs } = self;
         let shards = root_shards.is_empty() && shards.is_empty() && cache_servers.is_empty();
         shards && front_proxies.is_empty() && virtual_workspaces.is_empty() && kubeconfigs.is_empty()
+    }
+
+    /// The metadata of a resource.
+    pub fn metadata(&self, kind: Kind, key: &Key) -> Option<&ObjectMeta> {
+        match kind {
+            Kind::CacheServer => self.cache_servers.get(key).map(|found| &found.metadata),
+            Kind::RootShard => self.root_shards.get(key).map(|found| &found.metadata),
+            Kind::FrontProxy => self.front_proxies.get(key).map(|found| &found.metadata),
+            Kind::Shard => self.shards.get(key).map(|found| &found.metadata),
+            Kind::VirtualWorkspace => self.virtual_workspaces.get(key).map(|found| &found.metadata),
+            Kind::Kubeconfig => self.kubeconfigs.get(key).map(|found| &found.metadata),
+        }
+    }
+
+    /// The status of a resource; an empty object if it has none.
+    pub fn status(&self, kind: Kind, key: &Key) -> Value {
+        let status = match kind {
+            Kind::CacheServer => self.cache_servers.get(key).map(|found| json!(found.status)),
+            Kind::RootShard => self.root_shards.get(key).map(|found| json!(found.status)),
+            Kind::FrontProxy => self.front_proxies.get(key).map(|found| json!(found.status)),
+            Kind::Shard => self.shards.get(key).map(|found| json!(found.status)),
+            Kind::VirtualWorkspace => self.virtual_workspaces.get(key).map(|found| json!(found.status)),
+            Kind::Kubeconfig => self.kubeconfigs.get(key).map(|found| json!(found.status)),
+        };
+        status.filter(Value::is_object).unwrap_or_else(|| json!({}))
+    }
+
+    /// All resources by kind and key, in the order of apply.
+    pub fn ids(&self) -> impl Iterator<Item = (Kind, &Key)> {
+        fn of<T>(kind: Kind, all: &BTreeMap<Key, T>) -> impl Iterator<Item = (Kind, &Key)> {
+            all.keys().map(move |key| (kind, key))
+        }
+        of(Kind::CacheServer, &self.cache_servers)
+            .chain(of(Kind::RootShard, &self.root_shards))
+            .chain(of(Kind::FrontProxy, &self.front_proxies))
+            .chain(of(Kind::Shard, &self.shards))
+            .chain(of(Kind::VirtualWorkspace, &self.virtual_workspaces))
+            .chain(of(Kind::Kubeconfig, &self.kubeconfigs))
     }
 
     /// Adds a resource.

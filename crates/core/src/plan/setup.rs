@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::setup::{CommonShardSpec, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    api::setup::{CommonShardSpec, IssuerRef, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
     diagnostic::Severity,
     landscape::setup::Resources,
     name::Key,
@@ -28,7 +28,7 @@ pub use self::{
     certificate::{Certificate, Issuer},
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
-    rule::problems,
+    rule::{is_reserved_user, problems},
     version::{DEFAULT_TAG, Feature, KcpVersion},
     workload::{Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
 };
@@ -141,19 +141,124 @@ impl Resources {
     /// those that depend on it without a plan; it is one problem.
     pub fn plans(&self, known: &Known) -> (Vec<Plan>, Vec<Problem>) {
         let (mut plans, mut problems) = (Vec::new(), Vec::new());
-        let mut take = |plan: Result<Plan, Problem>| match plan {
-            Ok(plan) => plans.push(plan),
-            Err(problem) if problems.contains(&problem) => {}
-            Err(problem) => problems.push(problem),
-        };
-        let planner = Planner { resources: self, known };
-        self.cache_servers.iter().for_each(|(key, cache)| take(Ok(planner.cache_server(key, cache))));
-        self.root_shards.iter().for_each(|(key, root)| take(planner.root_shard(key, root)));
-        self.front_proxies.iter().for_each(|(key, proxy)| take(planner.front_proxy(key, proxy)));
-        self.shards.iter().for_each(|(key, shard)| take(planner.shard(key, shard)));
-        self.virtual_workspaces.iter().for_each(|(key, server)| take(planner.virtual_workspace(key, server)));
-        self.kubeconfigs.iter().for_each(|(key, kubeconfig)| take(planner.kubeconfig(key, kubeconfig)));
+        for plan in self.ids().filter_map(|(kind, key)| self.plan(kind, key, known)) {
+            match plan {
+                Ok(plan) => plans.push(plan),
+                Err(problem) if problems.contains(&problem) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
         (plans, problems)
+    }
+
+    /// The plan of one resource, or why it has none; `None` if it does not exist.
+    pub fn plan(&self, kind: Kind, key: &Key, known: &Known) -> Option<Result<Plan, Problem>> {
+        let planner = Planner { resources: self, known };
+        let plan = match kind {
+            Kind::CacheServer => Ok(planner.cache_server(key, self.cache_servers.get(key)?)),
+            Kind::RootShard => planner.root_shard(key, self.root_shards.get(key)?),
+            Kind::FrontProxy => planner.front_proxy(key, self.front_proxies.get(key)?),
+            Kind::Shard => planner.shard(key, self.shards.get(key)?),
+            Kind::VirtualWorkspace => planner.virtual_workspace(key, self.virtual_workspaces.get(key)?),
+            Kind::Kubeconfig => planner.kubeconfig(key, self.kubeconfigs.get(key)?),
+        };
+        Some(plan.map(|plan| planner.ordered(plan)))
+    }
+
+    /// The RootShard whose CAs sign the certificates of a resource, and the Secret with its root CA; `None` for a
+    /// CacheServer, and if a reference leads nowhere.
+    pub fn root_of(&self, kind: Kind, key: &Key) -> Option<(&Key, String)> {
+        let at = |name: &str| Key::new(key.namespace(), name);
+        let of_shard = |shard: &Shard| named(shard.spec.root_shard.reference.as_ref()).map(at);
+        let wanted = match kind {
+            Kind::CacheServer => None,
+            Kind::RootShard => Some(key.clone()),
+            Kind::Shard => of_shard(self.shards.get(key)?),
+            Kind::FrontProxy => named(self.front_proxies.get(key)?.spec.root_shard.reference.as_ref()).map(at),
+            Kind::VirtualWorkspace => {
+                let target = &self.virtual_workspaces.get(key)?.spec.target;
+                match named(target.root_shard_ref.as_ref()) {
+                    Some(root) => Some(at(root)),
+                    None => of_shard(self.shards.get(&at(named(target.shard_ref.as_ref())?))?),
+                }
+            }
+            Kind::Kubeconfig => {
+                let target = &self.kubeconfigs.get(key)?.spec.target;
+                if let Some(root) = named(target.root_shard_ref.as_ref()) {
+                    Some(at(root))
+                } else if let Some(shard) = named(target.shard_ref.as_ref()) {
+                    of_shard(self.shards.get(&at(shard))?)
+                } else {
+                    let proxy = self.front_proxies.get(&at(named(target.front_proxy_ref.as_ref())?))?;
+                    named(proxy.spec.root_shard.reference.as_ref()).map(at)
+                }
+            }
+        };
+        let (key, root) = self.root_shards.get_key_value(&wanted?)?;
+        Some((key, name::root_ca(key, root)))
+    }
+
+    /// The resources that depend on a resource which is being deleted: while they exist, it stays. So resources go in
+    /// the reverse order of their creation.
+    pub fn dependents(&self, kind: Kind, key: &Key) -> Vec<(Kind, Key)> {
+        let same = |other: &Key| other.namespace() == key.namespace();
+        let names = |reference: Option<&LocalRef>| named(reference) == Some(key.name());
+        match kind {
+            Kind::CacheServer => {
+                let uses = |cache: Option<&LocalRef>| names(cache);
+                let roots = self
+                    .root_shards
+                    .iter()
+                    .filter(|(other, root)| same(other) && uses(root.spec.cache.reference.as_ref()));
+                let shards = self.shards.iter().filter(|(other, shard)| {
+                    same(other) && uses(shard.spec.cache.as_ref().and_then(|cache| cache.reference.as_ref()))
+                });
+                let roots = roots.map(|(other, _)| (Kind::RootShard, other.clone()));
+                roots.chain(shards.map(|(other, _)| (Kind::Shard, other.clone()))).collect()
+            }
+            Kind::RootShard => {
+                let of_root = |(kind, other): &(Kind, &Key)| {
+                    *kind != Kind::RootShard && self.root_of(*kind, other).is_some_and(|(root, _)| root == key)
+                };
+                self.ids().filter(of_root).map(|(kind, other)| (kind, other.clone())).collect()
+            }
+            Kind::Shard => {
+                let servers = self.virtual_workspaces.iter();
+                let servers =
+                    servers.filter(|(other, found)| same(other) && names(found.spec.target.shard_ref.as_ref()));
+                let servers = servers.map(|(other, _)| (Kind::VirtualWorkspace, other.clone()));
+                let users = self.kubeconfigs.iter();
+                let users = users.filter(|(other, found)| same(other) && names(found.spec.target.shard_ref.as_ref()));
+                servers.chain(users.map(|(other, _)| (Kind::Kubeconfig, other.clone()))).collect()
+            }
+            Kind::FrontProxy => {
+                let users = self.kubeconfigs.iter();
+                let users =
+                    users.filter(|(other, found)| same(other) && names(found.spec.target.front_proxy_ref.as_ref()));
+                users.map(|(other, _)| (Kind::Kubeconfig, other.clone())).collect()
+            }
+            Kind::VirtualWorkspace | Kind::Kubeconfig => Vec::new(),
+        }
+    }
+
+    /// The Secret of the CA behind an Issuer that Tidegate makes in a namespace; `None` for other Issuers.
+    pub fn secret_of_issuer(&self, namespace: &str, issuer: &IssuerRef) -> Option<String> {
+        if (issuer.kind.as_str(), issuer.group.as_str()) != ("Issuer", "cert-manager.io") {
+            return None;
+        }
+        let roots = self.root_shards.iter().filter(|(key, _)| key.namespace() == namespace);
+        let of_roots = roots.flat_map(|(key, root)| {
+            let sub_cas = certificate::SUB_CAS.iter().map(|ca| name::sub_ca(key.name(), ca));
+            let sub_cas = sub_cas.map(|ca| (ca.clone(), ca));
+            sub_cas.chain([(format!("{}-ca", key.name()), name::root_ca(key, root))])
+        });
+        let caches = self.cache_servers.iter().filter(|(key, _)| key.namespace() == namespace);
+        let of_caches = caches.map(|(key, cache)| {
+            let ca = format!("{}-ca", key.name());
+            let given = named(cache.spec.certificates.ca_secret_ref.as_ref()).map(str::to_owned);
+            (ca.clone(), given.unwrap_or(ca))
+        });
+        of_roots.chain(of_caches).find(|(name, _)| *name == issuer.name).map(|(_, secret)| secret)
     }
 }
 
@@ -206,6 +311,57 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The same plan, with what its objects wait for beyond its own certificates and keys: the CA that issues a
+    /// certificate, and the Deployments of resources that come before.
+    fn ordered(&self, mut plan: Plan) -> Plan {
+        for certificate in &mut plan.certificates {
+            let ca = self.resources.secret_of_issuer(plan.key.namespace(), &certificate.issuer);
+            certificate.gates.extend(ca.map(|ca| Gate::keys(&ca, &workload::PAIR)));
+        }
+        let before = self.deployments_before(&plan);
+        let internal_proxy = Gate::Deployment { name: name::root_service(plan.key.name()), is_up: true };
+        for (position, deployment) in plan.deployments.iter_mut().enumerate() {
+            match (plan.kind, position) {
+                // A RootShard has its own Deployment, then that of its internal proxy.
+                (Kind::RootShard, 1..) => deployment.gates.push(internal_proxy.clone()),
+                _ => deployment.gates.extend(before.iter().cloned()),
+            }
+        }
+        plan
+    }
+
+    /// The Deployments of other resources that must exist before those of a resource. A server of virtual workspaces
+    /// and its shard need each other, so it does not wait until the shard is up.
+    fn deployments_before(&self, plan: &Plan) -> Vec<Gate> {
+        let Resources { root_shards, shards, front_proxies, virtual_workspaces, .. } = self.resources;
+        let gate = |name: String, is_up: bool| Gate::Deployment { name, is_up };
+        let root = |reference: Option<&LocalRef>| named(reference).map(|root| gate(name::root_service(root), true));
+        let cache = |reference: Option<&LocalRef>| named(reference).map(|cache| gate(name::cache_service(cache), true));
+        let found = match plan.kind {
+            Kind::CacheServer | Kind::Kubeconfig => [None, None],
+            Kind::RootShard => {
+                [root_shards.get(&plan.key).and_then(|found| cache(found.spec.cache.reference.as_ref())), None]
+            }
+            Kind::FrontProxy => {
+                [front_proxies.get(&plan.key).and_then(|found| root(found.spec.root_shard.reference.as_ref())), None]
+            }
+            Kind::Shard => {
+                let spec = shards.get(&plan.key).map(|found| &found.spec);
+                let own = spec.and_then(|spec| spec.cache.as_ref()).and_then(|own| cache(own.reference.as_ref()));
+                [own, spec.and_then(|spec| root(spec.root_shard.reference.as_ref()))]
+            }
+            Kind::VirtualWorkspace => {
+                let target = virtual_workspaces.get(&plan.key).map(|found| &found.spec.target);
+                let of = |reference: Option<&LocalRef>, service: fn(&str) -> String| {
+                    named(reference).map(|shard| gate(service(shard), false))
+                };
+                let root = target.and_then(|target| of(target.root_shard_ref.as_ref(), name::root_service));
+                [root, target.and_then(|target| of(target.shard_ref.as_ref(), name::shard_service))]
+            }
+        };
+        found.into_iter().flatten().collect()
+    }
+
     /// Whether only the first certificate of a sub CA Secret may be trusted.
     fn is_chained(&self, root: Root<'_>) -> bool {
         self.known.chained.contains(root.key)
@@ -223,12 +379,47 @@ impl<'a> Planner<'a> {
     }
 }
 
+// === impl Plan ===
+
+impl Plan {
+    /// What an object of a kind and name waits for. Its creation does, and all changes but for other Deployments.
+    pub fn gates(&self, kind: &str, name: &str) -> Vec<Gate> {
+        let found = match kind {
+            "Certificate" => {
+                let mut all = self.certificates.iter();
+                all.find(|certificate| certificate.name == name).map(|certificate| certificate.gates.clone())
+            }
+            "Secret" => self.secrets.iter().find(|secret| secret.name == name).map(Secret::gates),
+            "Deployment" => {
+                let mut all = self.deployments.iter();
+                all.find(|deployment| deployment.name == name).map(|deployment| deployment.gates.clone())
+            }
+            _ => None,
+        };
+        found.unwrap_or_default()
+    }
+}
+
 // === impl Trust ===
 
 impl Trust {
     /// All certificates of a Secret.
     pub fn whole(secret: &str) -> Trust {
         Trust { secret: secret.to_owned(), only_first: false }
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::keys(&self.secret, &["tls.crt"])
+    }
+}
+
+// === impl Gate ===
+
+impl Gate {
+    /// These keys of a Secret.
+    fn keys(secret: &str, keys: &[&str]) -> Gate {
+        let keys = keys.iter().map(|&key| key.to_owned()).collect();
+        Gate::Key(Mounted { kind: "Secret", name: secret.to_owned(), keys })
     }
 }
 
@@ -237,6 +428,20 @@ impl Trust {
 impl Secret {
     fn bundle(name: String, labels: Labels, trusts: Vec<Trust>) -> Secret {
         Secret { name, labels, content: Content::Bundle(trusts) }
+    }
+
+    /// What it waits for: the certificates that it contains.
+    pub fn gates(&self) -> Vec<Gate> {
+        match &self.content {
+            Content::Files(_) => Vec::new(),
+            Content::Bundle(trusts) => trusts.iter().map(Trust::gate).collect(),
+            Content::Credentials(credentials) => {
+                let certificate = credentials.certificate.clone();
+                let pair = Gate::keys(&certificate, &workload::PAIR);
+                let trusts = credentials.trusts.iter().map(Trust::gate);
+                [Gate::Certificate(certificate), pair].into_iter().chain(trusts).collect()
+            }
+        }
     }
 
     /// The key that it has.

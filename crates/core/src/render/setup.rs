@@ -49,13 +49,20 @@ pub fn setup(
     issuers.chain(certificates).chain(secrets).chain(configs).chain(deployments).chain(services).collect()
 }
 
-/// What a Deployment waits for, as `tidegate render -o json` prints it.
-pub fn setup_gates(deployment: &Deployment) -> Vec<Value> {
-    let gate = |gate: &Gate| match gate {
+/// What an object of a plan waits for, as `tidegate render -o json` prints it.
+pub fn setup_gates(plan: &Plan, object: &Object) -> Vec<Value> {
+    plan.gates(&object.gvk().kind, object.name()).iter().map(gate_value).collect()
+}
+
+fn gate_value(gate: &Gate) -> Value {
+    match gate {
         Gate::Certificate(name) => json!({ "kind": "Certificate", "name": name, "condition": "Ready" }),
         Gate::Key(mounted) => json!({ "kind": mounted.kind, "name": mounted.name, "keys": mounted.keys }),
-    };
-    deployment.gates.iter().map(gate).collect()
+        Gate::Deployment { name, is_up: true } => {
+            json!({ "kind": "Deployment", "name": name, "condition": "Available" })
+        }
+        Gate::Deployment { name, is_up: false } => json!({ "kind": "Deployment", "name": name }),
+    }
 }
 
 impl Rendering<'_> {

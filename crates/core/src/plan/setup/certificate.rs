@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Kind, Labels, Root, name, workload::go_duration};
+use super::{Gate, Kind, Labels, Root, name, workload::go_duration};
 use crate::{
     api::setup::{CertificateTemplate, IssuerRef, Marks, PrivateKey, Subject},
     name::Key,
@@ -54,6 +54,9 @@ pub struct Certificate {
     pub issuer: IssuerRef,
     /// Labels and annotations of the Secret.
     pub secret: Marks,
+    /// What it waits for: the Secret of the CA that issues it, if Tidegate makes that CA.
+    #[serde(skip)]
+    pub gates: Vec<Gate>,
 }
 
 /// Durations of CAs and of other certificates, as upstream writes them.
@@ -289,6 +292,7 @@ impl Of<'_> {
             private_key: PrivateKey { algorithm: "RSA".to_owned(), size: Some(KEY_SIZE), ..PrivateKey::default() },
             issuer: IssuerRef { name: issuer, kind: "Issuer".to_owned(), group: "cert-manager.io".to_owned() },
             secret: Marks { labels: self.secret_labels.clone(), annotations: Labels::new() },
+            gates: Vec::new(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Kubeconfigs: those that name files, whose text is known offline, and those of users.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
 use super::{Content, Kind, Plan, Planner, Problem, Root, Secret, Trust, certificate, name, named};
 use crate::{
     api::setup::{FrontProxy, Kubeconfig},
@@ -73,6 +75,42 @@ impl FileKubeconfig {
         ));
         text
     }
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Its text, with the CAs of the servers and the client certificate with its key, all in PEM.
+    pub fn to_text(&self, authorities: &str, certificate: &[u8], key: &[u8]) -> String {
+        let authorities = STANDARD.encode(authorities);
+        let mut clusters: Vec<_> = self.clusters.iter().collect();
+        clusters.sort();
+        let mut text = "apiVersion: v1\nclusters:\n".to_owned();
+        for (name, server) in clusters {
+            text.push_str(&format!(
+                "- cluster:\n    certificate-authority-data: {authorities}\n    server: {server}\n  name: {}\n",
+                plain(name)
+            ));
+        }
+        let (mut contexts, user) = (self.contexts.clone(), quoted(&self.user));
+        contexts.sort();
+        text.push_str("contexts:\n");
+        for (name, cluster) in &contexts {
+            let (name, cluster) = (plain(name), plain(cluster));
+            text.push_str(&format!("- context:\n    cluster: {cluster}\n    user: {user}\n  name: {name}\n"));
+        }
+        let current = self.contexts.first().map_or("", |(name, _)| name);
+        text.push_str(&format!("current-context: {}\nkind: Config\nusers:\n- name: {user}\n", plain(current)));
+        let (certificate, key) = (STANDARD.encode(certificate), STANDARD.encode(key));
+        text.push_str(&format!("  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"));
+        text
+    }
+}
+
+/// A text of users as YAML: with quotes and escapes, unless it is a plain word.
+fn quoted(text: &str) -> String {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '@' | '_'));
+    if is_plain { plain(text) } else { serde_json::Value::from(text).to_string() }
 }
 
 /// A text as YAML. Names of resources may look like numbers.

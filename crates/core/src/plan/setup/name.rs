@@ -74,6 +74,11 @@ pub(super) fn shard_service(shard: &str) -> String {
     format!("{shard}-shard-kcp")
 }
 
+/// The Service of a CacheServer.
+pub(super) fn cache_service(cache: &str) -> String {
+    format!("{cache}-cache-server")
+}
+
 /// The URL of a RootShard.
 pub(super) fn root_url(key: &Key, root: &RootShard) -> String {
     let common = &root.spec.common;

@@ -36,6 +36,11 @@ const COMMON_NAME_LEN_MAX: usize = 64;
 /// The shortest certificate that cert-manager issues, in nanoseconds: one hour.
 const VALIDITY_MIN: i64 = 3_600_000_000_000;
 
+/// Whether a user's name is one with which parts of kcp speak to each other.
+pub fn is_reserved_user(name: &str) -> bool {
+    RESERVED_USERS.contains(&name)
+}
+
 /// The problems of one resource while they are collected.
 struct Of<'a> {
     kind: Kind,
@@ -174,7 +179,7 @@ impl Of<'_> {
             let message = format!("a Kubeconfig has one target, and this one has {targets}");
             self.problem("spec.target", message, "keep one of `rootShardRef`, `shardRef` and `frontProxyRef`");
         }
-        if RESERVED_USERS.contains(&spec.username.as_str()) {
+        if is_reserved_user(&spec.username) {
             let message = format!("the user `{}` is reserved for parts of kcp", spec.username);
             self.problem("spec.username", message, "choose another name");
         }

@@ -65,7 +65,7 @@ impl Planner<'_> {
         let spec = &cache.spec;
         let (name, kind) = (key.name(), Kind::CacheServer);
         let labels = name::labels("cache-server", name);
-        let service = format!("{name}-cache-server");
+        let service = name::cache_service(name);
         let host = name::host(&service, key.namespace(), &spec.cluster_domain);
         let identity = name::identity([("cache-server", name)]);
         let ca = format!("{name}-ca");

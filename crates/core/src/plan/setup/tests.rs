@@ -629,3 +629,106 @@ fn a_certificate_has_the_labels_of_its_kubeconfig_but_not_who_owns_that() {
     let labels: Vec<&str> = certificate(&plan, "kubeconfig-cert-admin").labels.keys().map(String::as_str).collect();
     assert_eq!(labels, ["team"]);
 }
+
+fn of_target(kind: &str, name: &str, target: &str, reference: &str) -> Value {
+    let mut spec = json!({"target": {target: {"name": reference}}});
+    if kind == "VirtualWorkspace" {
+        spec["external"] = json!({"hostname": "eu.example.com", "port": 443});
+    } else {
+        let more = json!({"username": "admin", "validity": "24h", "secretRef": {"name": format!("{name}-kubeconfig")}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    }
+    resource(kind, name, spec)
+}
+
+fn landscape() -> Resources {
+    let cache = json!({"certificates": {"issuerRef": {"name": "selfsigned", "kind": "ClusterIssuer"}}});
+    resources(&[
+        resource("CacheServer", "cache", cache),
+        root(json!({"cache": {"ref": {"name": "cache"}}})),
+        shard("eu", json!({})),
+        proxy(json!({})),
+        of_target("VirtualWorkspace", "workspaces", "shardRef", "eu"),
+        of_target("Kubeconfig", "of-proxy", "frontProxyRef", "public"),
+        of_target("Kubeconfig", "of-shard", "shardRef", "eu"),
+        of_target("Kubeconfig", "lost", "shardRef", "us"),
+    ])
+}
+
+/// Row 15: nothing goes before what needs it.
+#[test]
+fn a_resource_stays_while_others_depend_on_it() {
+    let resources = landscape();
+    let check = |kind: Kind, name: &str, expected: &[&str]| {
+        let found = resources.dependents(kind, &Key::new(NAMESPACE, name));
+        let found: Vec<String> = found.iter().map(|(kind, key)| format!("{kind} {}", key.name())).collect();
+        assert_eq!(found, expected, "{kind} {name}");
+    };
+    check(Kind::CacheServer, "cache", &["RootShard main"]);
+    check(
+        Kind::RootShard,
+        "main",
+        &["FrontProxy public", "Shard eu", "VirtualWorkspace workspaces", "Kubeconfig of-proxy", "Kubeconfig of-shard"],
+    );
+    check(Kind::FrontProxy, "public", &["Kubeconfig of-proxy"]);
+    check(Kind::Shard, "eu", &["VirtualWorkspace workspaces", "Kubeconfig of-shard"]);
+    check(Kind::VirtualWorkspace, "workspaces", &[]);
+    check(Kind::Kubeconfig, "of-shard", &[]);
+}
+
+#[test]
+fn the_root_of_a_resource_is_found_through_its_references() {
+    let resources = landscape();
+    let root = |kind: Kind, name: &str| {
+        let found = resources.root_of(kind, &Key::new(NAMESPACE, name));
+        found.map(|(key, secret)| format!("{} {secret}", key.name()))
+    };
+    for (kind, name) in [
+        (Kind::RootShard, "main"),
+        (Kind::Shard, "eu"),
+        (Kind::FrontProxy, "public"),
+        (Kind::VirtualWorkspace, "workspaces"),
+        (Kind::Kubeconfig, "of-proxy"),
+        (Kind::Kubeconfig, "of-shard"),
+    ] {
+        assert_eq!(root(kind, name).as_deref(), Some("main main-ca"), "{kind} {name}");
+    }
+    assert_eq!(root(Kind::CacheServer, "cache"), None);
+    assert_eq!(root(Kind::Kubeconfig, "lost"), None, "its Shard does not exist");
+}
+
+#[test]
+fn the_secret_behind_an_issuer_is_known_for_the_issuers_of_a_landscape() {
+    let resources = resources(&[root(json!({"certificates": {"caSecretRef": {"name": "company-ca"}}}))]);
+    let secret = |name: &str, kind: &str| {
+        let issuer = IssuerRef { name: name.to_owned(), kind: kind.to_owned(), group: "cert-manager.io".to_owned() };
+        resources.secret_of_issuer(NAMESPACE, &issuer)
+    };
+    assert_eq!(secret("main-ca", "Issuer").as_deref(), Some("company-ca"));
+    assert_eq!(secret("main-client-ca", "Issuer").as_deref(), Some("main-client-ca"));
+    assert_eq!(secret("main-ca", "ClusterIssuer"), None, "another object of that name");
+    assert_eq!(secret("of-the-company", "Issuer"), None);
+}
+
+#[test]
+fn the_kubeconfig_of_a_user_has_its_certificates_and_survives_any_name() {
+    let credentials = |user: &str| Credentials {
+        certificate: "kubeconfig-cert-admin".to_owned(),
+        user: user.to_owned(),
+        clusters: vec![("base".to_owned(), "https://kcp:443".to_owned())],
+        contexts: vec![("default".to_owned(), "base".to_owned()), ("base".to_owned(), "base".to_owned())],
+        trusts: Vec::new(),
+    };
+    let text = credentials("admin@example.com").to_text("CA", b"certificate", b"key");
+    let expected = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: Q0E=\n    server: \
+                    https://kcp:443\n  name: base\ncontexts:\n- context:\n    cluster: base\n    user: \
+                    admin@example.com\n  name: base\n- context:\n    cluster: base\n    user: admin@example.com\n  \
+                    name: default\ncurrent-context: default\nkind: Config\nusers:\n- name: admin@example.com\n  \
+                    user:\n    client-certificate-data: Y2VydGlmaWNhdGU=\n    client-key-data: a2V5\n";
+    assert_eq!(text, expected);
+    for user in ["no", "system:a: b", "\"#", "1e3", "a\nb"] {
+        let text = credentials(user).to_text("CA", b"certificate", b"key");
+        let documents = crate::yaml::parse(&text, &crate::yaml::Limits::default()).expect("YAML");
+        assert_eq!(documents[0].to_json()["users"][0]["name"], user);
+    }
+}

@@ -38,7 +38,7 @@ pub struct Deployment {
     pub pull_secrets: Vec<String>,
     /// What the user says about pods.
     pub pod: PodTemplateSpec,
-    /// What it waits for: first every certificate of its resource, then every mounted key.
+    /// What it waits for: first every certificate of its resource, then every mounted key, then other Deployments.
     pub gates: Vec<Gate>,
 }
 
@@ -107,13 +107,21 @@ pub enum VolumeSource {
     User(Box<UserVolume>),
 }
 
-/// What a Deployment waits for.
+/// What an object waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// A Certificate is Ready.
     Certificate(String),
     /// A Secret or ConfigMap has a key.
     Key(Mounted),
+    /// A Deployment of another resource, or of the same one, exists. Only the creation waits for it: a change must
+    /// reach a shard also while another one is down.
+    Deployment {
+        /// Its name.
+        name: String,
+        /// Whether all its pods must be ready.
+        is_up: bool,
+    },
 }
 
 /// A mounted object.

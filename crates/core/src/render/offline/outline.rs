@@ -277,10 +277,7 @@ impl<'a> Outline<'a> {
                 match object {
                     Ok(object) => {
                         let mut rendered = Rendered::new(object, vec![place.clone()], Some(template.name()));
-                        let deployment = plan.deployments.iter().find(|deployment| {
-                            template == Template::SetupDeployment && deployment.name == rendered.object.name()
-                        });
-                        rendered.waits_for = deployment.map(render::setup_gates).unwrap_or_default();
+                        rendered.waits_for = render::setup_gates(plan, &rendered.object);
                         part.objects.push(rendered);
                     }
                     Err(error) => {

@@ -114,7 +114,10 @@ fn what_only_a_cluster_knows_is_a_placeholder_by_name() {
 fn a_gate_is_printed_with_what_it_waits_for() {
     let plans = plans("v0.32.3");
     let cache = plans.first().expect("the cache comes first");
-    let gates = setup_gates(&cache.deployments[0]);
+    let deployment = objects("v0.32.3")
+        .into_iter()
+        .find(|object| object.name() == "cache-cache-server" && &*object.gvk().kind == "Deployment");
+    let gates = setup_gates(cache, &deployment.expect("a Deployment"));
     let first: Vec<&Value> = gates.iter().take(2).collect();
     assert_eq!(
         first,

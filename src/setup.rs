@@ -1,0 +1,497 @@
+//! One pass over a resource of a kcp landscape (RootShard, Shard, FrontProxy, CacheServer, VirtualWorkspace,
+//! Kubeconfig): its objects in the control plane, its finalizer, its status.
+//!
+//! [`tidegate_core::plan::setup`] says which objects a resource has, and what each of them waits for. Watches of the
+//! objects, and of all Secrets and ConfigMaps of the namespaces without their content, wake the resources that depend
+//! on them. So waiting sends no request, and what a user adds takes effect at once.
+//!
+//! The objects bear the label `tidegate.dev/setup` of their resource. By this label they are found again, also after a
+//! restart, and pruned. The annotation `tidegate.dev/digest` says what was applied, so a new process compares each
+//! object once and writes nothing.
+//!
+//! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
+//! digests of values, never the values themselves.
+
+mod content;
+mod decide;
+mod enact;
+mod leave;
+pub(crate) mod object;
+mod state;
+mod status;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::Value;
+use tidegate_cluster::{Cause, Cluster, Error};
+use tidegate_core::{
+    api::{
+        names::annotation,
+        setup::{Kind, SETUP_GROUP, SETUP_VERSION},
+        shared::ObjectMeta,
+    },
+    conditions,
+    landscape::{self, setup::Resources},
+    name::Key,
+    object::Object,
+    plan::setup::{self as plan, Content, Known as KnownOfCluster, Plan, Problem, Replicas, setup_mark},
+    render::{self, live},
+    template::Templates,
+};
+use tidegate_process::{ambient, retry::Class};
+
+use self::{
+    decide::{Act, Next, Outcome},
+    object::ObjectKind,
+    state::{Desired, Keys, Known, Observed, Verified},
+    status::Facts,
+};
+use crate::{
+    controller::{
+        self, Failure, Pass,
+        events::{self, Event, Recorder, reason},
+    },
+    queue::{Finish, Trigger, Triggers},
+    renderer::CurrentTemplates,
+    source::registry::SourceRegistry,
+    stores::{Stores, Table},
+};
+
+pub use state::SetupMemory;
+pub(crate) use state::{LiveObjects, ObjectName};
+
+/// The parts of the daemon that passes over resources of kcp landscapes use.
+#[derive(Clone, Copy)]
+pub struct SetupContext<'a> {
+    /// The control plane. It refuses writes while this process does not lead.
+    pub kcp: &'a Cluster,
+    /// The objects in the control plane.
+    pub stores: &'a Stores,
+    /// Which sources have been read, so that their templates are known.
+    pub sources: &'a SourceRegistry,
+    /// The templates.
+    pub templates: CurrentTemplates<'a>,
+    /// Publishes Events.
+    pub events: &'a Recorder,
+    /// What this process remembers of the objects.
+    pub memory: &'a SetupMemory,
+}
+
+/// How long until an object is read again that others own or that the API server rejected. Nothing reports that it
+/// changed.
+const REFUSED_RETRY: Duration = Duration::from_secs(300);
+
+/// Moves the objects of a resource a step towards their desired state.
+///
+/// # Errors
+///
+/// Errors of the control plane, and waiting if something cannot be read.
+pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, triggers: Triggers) -> Pass {
+    let resources = context.stores.setup();
+    if context.stores.unreadable_object(Table::Setup(kind), key).is_some() {
+        return Ok(Finish::Deferred);
+    }
+    let Some(metadata) = resources.metadata(kind, key) else {
+        return Ok(Finish::Gone);
+    };
+    // What it refers to, or an object of its own, may be among them.
+    if let Some(found) = context.stores.all_unknown(&tables(), Some(key.namespace())).first() {
+        return Err(Failure::new(Class::Waiting, "Unreadable", found.sentence()));
+    }
+    let cause = controller::cause(triggers);
+    let pass = SetupPass { context, resources: &resources, kind, key, metadata, cause: &cause };
+    let ended = if metadata.deletion_timestamp.is_some() {
+        pass.leave().await
+    } else {
+        controller::templates_read(context.stores, context.sources, metadata)?;
+        pass.stay(requested(&resources, kind, key, triggers)).await
+    };
+    ended.map_err(|error| Failure::new(error.class(), error.reason(), error))
+}
+
+/// The tables that a plan depends on.
+fn tables() -> Vec<Table> {
+    Kind::ALL.map(Table::Setup).into_iter().chain(ObjectKind::ALL.map(Table::SetupObjects)).collect()
+}
+
+/// Whether a user asks to compare everything with the control plane.
+fn requested(resources: &Resources, kind: Kind, key: &Key, triggers: Triggers) -> bool {
+    let status = resources.status(kind, key);
+    let handled: Vec<_> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+    let handled = conditions::message(&handled, conditions::RECONCILE_REQUESTED);
+    let metadata = resources.metadata(kind, key);
+    let requested = metadata.and_then(|found| landscape::annotation(found, annotation::RECONCILE_REQUESTED_AT));
+    // A CacheServer has no status that could say what was handled.
+    let is_new = requested.is_some() && requested != handled && kind != Kind::CacheServer;
+    is_new || triggers.contains(Trigger::Requested) || triggers.contains(Trigger::Resync)
+}
+
+/// One pass over a resource.
+struct SetupPass<'a> {
+    context: SetupContext<'a>,
+    resources: &'a Arc<Resources>,
+    kind: Kind,
+    key: &'a Key,
+    metadata: &'a ObjectMeta,
+    cause: &'a Cause,
+}
+
+// === impl SetupPass ===
+
+impl SetupPass<'_> {
+    /// A pass over a resource that stays.
+    async fn stay(&self, compares_all: bool) -> Result<Finish, Error> {
+        let SetupPass { context, resources, kind, key, metadata, .. } = *self;
+        if !metadata.finalizers.iter().flatten().any(|name| name == tidegate_core::api::names::finalizer::SETUP) {
+            enact::take_charge(context.kcp, self.cause, kind, key, metadata).await?;
+        }
+        let mut observed = Observed::default();
+        let chained = self.chained(&mut observed).await?;
+        let planned = resources.plan(kind, key, &chained).expect("it exists");
+        let problems = self.problems(&chained, planned.as_ref().err());
+        let (mut known, failures) = match planned.as_ref().ok().filter(|_| !self.is_forbidden()) {
+            Some(plan) => self.known(plan, &mut observed).await?,
+            None => (self.nothing(), Vec::new()),
+        };
+        if compares_all {
+            context.memory.forget(key.namespace(), known.wanted.iter());
+            known.verified.clear();
+        }
+        let outcomes = self.work(&known, &mut observed).await?;
+        self.remember(&known, &observed, &outcomes);
+        let facts = Facts {
+            kind,
+            key,
+            resources,
+            metadata,
+            plan: planned.as_ref(),
+            problems: &problems,
+            outcomes: &outcomes,
+            failures: &failures,
+            live: &known.live,
+            leaving: None,
+        };
+        self.report(&facts).await?;
+        let is_refused = |(_, outcome): &(ObjectName, Outcome)| match outcome {
+            Outcome::Refused(_) => true,
+            Outcome::Well | Outcome::Waits(_) | Outcome::Unusable(_) | Outcome::Leaves | Outcome::Stays => false,
+        };
+        let is_refused = outcomes.iter().any(is_refused);
+        Ok(if is_refused { Finish::After(REFUSED_RETRY, Trigger::Resync) } else { Finish::Done })
+    }
+
+    /// A pass over a resource that is being deleted.
+    async fn leave(&self) -> Result<Finish, Error> {
+        let SetupPass { context, resources, kind, key, metadata, .. } = *self;
+        if !leave::is_held(metadata) {
+            context.stores.set_setup_needs((kind, key), BTreeSet::new());
+            return Ok(Finish::Done);
+        }
+        let definition = enact::definition(context.kcp, kind).await?;
+        let waits = leave::waits(resources, kind, key, definition);
+        let mut known = self.nothing();
+        known.is_complete = waits.is_none();
+        let mut observed = Observed::default();
+        let outcomes = self.work(&known, &mut observed).await?;
+        let leaves = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
+        if waits.is_none() && leaves == 0 {
+            self.tell_kept(&outcomes);
+            enact::release(context.kcp, self.cause, kind, metadata).await?;
+            context.memory.forget(key.namespace(), known.live.keys());
+            return Ok(Finish::Done);
+        }
+        let leaving = waits.unwrap_or_else(|| format!("{leaves} objects are being deleted"));
+        let planned = resources.plan(kind, key, &KnownOfCluster::default()).expect("it exists");
+        let facts = Facts {
+            kind,
+            key,
+            resources,
+            metadata,
+            plan: planned.as_ref(),
+            problems: &[],
+            outcomes: &outcomes,
+            failures: &[],
+            live: &known.live,
+            leaving: Some(&leaving),
+        };
+        self.report(&facts).await?;
+        Ok(Finish::Done)
+    }
+
+    /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other, or its
+    /// objects belong into another cluster.
+    fn is_forbidden(&self) -> bool {
+        if landscape::annotation(self.metadata, annotation::CLUSTER).is_some() {
+            return true;
+        }
+        let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig);
+        kubeconfig.is_some_and(|found| plan::is_reserved_user(&found.spec.username))
+    }
+
+    /// Whether the root CA behind the resource is self-signed, as far as it is known.
+    async fn chained(&self, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
+        let SetupPass { context, resources, kind, key, .. } = *self;
+        let Some((root, ca)) = resources.root_of(kind, key) else { return Ok(KnownOfCluster::default()) };
+        let (namespace, name) = (key.namespace(), (ObjectKind::Secret, ca));
+        context.stores.add_setup_need((kind, key), &name);
+        let live = context.stores.setup_objects(namespace, "", &BTreeSet::from([name.clone()]));
+        self.learn_all(std::iter::once(&name), &live, observed).await?;
+        let known = context.memory.content(namespace, &name).filter(|_| live.contains_key(&name));
+        let is_chained = known.and_then(|known| known.is_self_signed) == Some(false);
+        Ok(KnownOfCluster { chained: is_chained.then(|| root.clone()).into_iter().collect() })
+    }
+
+    /// The rules that the resource violates.
+    fn problems(&self, chained: &KnownOfCluster, unplanned: Option<&Problem>) -> Vec<Problem> {
+        let is_own = |problem: &&Problem| problem.kind == self.kind && problem.key == *self.key;
+        let all = self.context.memory.problems(self.resources, chained);
+        let mut problems: Vec<Problem> = all.iter().filter(is_own).cloned().collect();
+        problems.extend(unplanned.filter(|problem| is_own(problem) && !problems.contains(problem)).cloned());
+        problems
+    }
+
+    /// What the pass knows if nothing is desired for now.
+    fn nothing(&self) -> Known {
+        let (namespace, mark) = (self.key.namespace(), setup_mark(self.kind, self.key.name()));
+        let live = self.context.stores.setup_objects(namespace, &mark, &BTreeSet::new());
+        Known {
+            namespace: namespace.to_owned(),
+            mark,
+            live,
+            verified: BTreeMap::new(),
+            desired: Vec::new(),
+            wanted: BTreeSet::new(),
+            is_complete: false,
+            may_adopt: false,
+        }
+    }
+
+    /// What the pass knows about the objects of a plan, and which templates failed.
+    async fn known(&self, plan: &Plan, observed: &mut Observed) -> Result<(Known, Vec<String>), Error> {
+        let SetupPass { context, resources, kind, key, metadata, .. } = *self;
+        let namespace = key.namespace();
+        let (wanted, inputs, mut needs) = names(plan);
+        needs.extend(resources.root_of(kind, key).map(|(_, ca)| (ObjectKind::Secret, ca)));
+        context.stores.set_setup_needs((kind, key), needs.clone());
+        let mark = setup_mark(kind, key.name());
+        let live = context.stores.setup_objects(namespace, &mark, &needs);
+        context.memory.shown(namespace, live.keys());
+        self.learn_all(inputs.iter(), &live, observed).await?;
+        let (owned, keys) = (plan.clone(), observed.keys.clone());
+        let render = move |templates: &Templates| desired(templates, &owned, &keys);
+        let (desired, failures) = context.templates.for_object(metadata, render).await;
+        let known = Known {
+            namespace: namespace.to_owned(),
+            mark,
+            verified: context.memory.verified(namespace, wanted.iter()),
+            live,
+            desired,
+            wanted,
+            is_complete: failures.is_empty(),
+            may_adopt: landscape::annotation(metadata, annotation::ADOPT) == Some("true"),
+        };
+        Ok((known, failures))
+    }
+
+    /// Reads the values of Secrets and ConfigMaps that changed since they were read, and notes those that exist.
+    async fn learn_all<'n>(
+        &self,
+        names: impl Iterator<Item = &'n ObjectName> + Clone,
+        live: &LiveObjects,
+        observed: &mut Observed,
+    ) -> Result<(), Error> {
+        let (memory, namespace) = (self.context.memory, self.key.namespace());
+        let version =
+            |name: &ObjectName| memory.content(namespace, name).map(|known| Arc::clone(&known.resource_version));
+        for name in names {
+            let is_read = observed.values.contains_key(name);
+            if !is_read && decide::unread(std::iter::once(name), live, version).is_some() {
+                self.learn(name, observed).await?;
+            }
+            let known = memory.content(namespace, name).filter(|_| live.contains_key(name));
+            if let Some(known) = known {
+                observed.keys.insert(name.clone(), known.keys.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the values of a Secret or ConfigMap.
+    async fn learn(&self, name: &ObjectName, observed: &mut Observed) -> Result<(), Error> {
+        let found = enact::read(self.context.kcp, self.key.namespace(), name).await?;
+        let values = found.as_ref().map(content::values).unwrap_or_default();
+        let version =
+            found.as_ref().map(|found| found.value()["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+        let known = version.map(|version| content::known(version, &values));
+        self.context.memory.set_content(self.key.namespace(), name, known);
+        observed.values.insert(name.clone(), values);
+        Ok(())
+    }
+
+    /// Works until there is nothing more to do, and returns what became of each object.
+    async fn work(&self, known: &Known, observed: &mut Observed) -> Result<Vec<(ObjectName, Outcome)>, Error> {
+        let SetupContext { kcp, memory, .. } = self.context;
+        let namespace = self.key.namespace();
+        loop {
+            match decide::next(known, observed) {
+                Next::End(outcomes) => return Ok(outcomes),
+                Next::Do(Act::Learn(name)) => self.learn(&name, observed).await?,
+                Next::Do(Act::Read(name)) => {
+                    let found = enact::read(kcp, namespace, &name).await?;
+                    observed.found.insert(name, found);
+                }
+                Next::Do(Act::Apply(name, object, digest, on_conflict)) => {
+                    let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
+                    if let Ok(version) = &applied {
+                        let version = Arc::clone(version);
+                        memory.verify(namespace, &name, Verified { digest, version, is_shown: false });
+                    }
+                    observed.applied.insert(name, applied.map(drop));
+                }
+                Next::Do(Act::Delete(name, live)) => {
+                    enact::delete(kcp, self.cause, namespace, &name, &live).await?;
+                    memory.forget(namespace, std::iter::once(&name));
+                    observed.deleted.insert(name);
+                }
+            }
+        }
+    }
+
+    /// Remembers the objects that were read and are as desired.
+    fn remember(&self, known: &Known, observed: &Observed, outcomes: &[(ObjectName, Outcome)]) {
+        for (name, outcome) in outcomes.iter().filter(|(name, _)| !observed.applied.contains_key(name)) {
+            let found = observed.found.get(name).and_then(Option::as_ref).filter(|_| *outcome == Outcome::Well);
+            let desired = known.desired.iter().find(|desired| desired.name == *name);
+            if let (Some(found), Some(desired)) = (found, desired) {
+                let version = name.0.version_of_object(found);
+                let is_shown = known.live.contains_key(name);
+                let verified = Verified { digest: desired.digest, version, is_shown };
+                self.context.memory.verify(self.key.namespace(), name, verified);
+            }
+        }
+    }
+
+    /// Writes the status if it differs, and an Event about a problem.
+    async fn report(&self, facts: &Facts<'_>) -> Result<(), Error> {
+        if let Some(problem) = status::problem(facts) {
+            tracing::debug!(problem, "not everything is applied");
+            self.tell(events::Severity::Warning, reason::NOT_APPLIED, problem);
+        }
+        if let (Some(leaving), Kind::CacheServer) = (facts.leaving, self.kind) {
+            // It has no status.
+            self.tell(events::Severity::Normal, reason::DELETION_WAITS, leaving.to_owned());
+        }
+        let Some(status) = status::status(facts, ambient::now()) else { return Ok(()) };
+        if self.resources.status(self.kind, self.key) == status {
+            return Ok(());
+        }
+        enact::report(self.context.kcp, self.cause, self.kind, self.key, &status).await
+    }
+
+    /// Says which Secrets stay although their resource goes.
+    fn tell_kept(&self, outcomes: &[(ObjectName, Outcome)]) {
+        let kept = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Stays);
+        let names: Vec<&str> = kept.map(|((_, name), _)| name.as_str()).collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            let note = format!("the Secrets {names} stay: nothing that their keys signed can be renewed without them");
+            self.tell(events::Severity::Normal, reason::KEPT, note);
+        }
+    }
+
+    fn tell(&self, severity: events::Severity, reason: &'static str, note: String) {
+        let regarding = regarding(self.kind, self.key, self.metadata);
+        self.context.events.publish_event(Event { regarding, severity, reason, action: "Reconcile", note });
+    }
+}
+
+/// A resource in an Event.
+pub(crate) fn regarding(kind: Kind, key: &Key, metadata: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{SETUP_GROUP}/{SETUP_VERSION}")),
+        kind: Some(kind.as_str().to_owned()),
+        namespace: Some(key.namespace().to_owned()),
+        name: Some(key.name().to_owned()),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// The objects of a plan, the Secrets and ConfigMaps whose values they depend on, and all whose changes matter.
+fn names(plan: &Plan) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>, BTreeSet<ObjectName>) {
+    let of = |kind: ObjectKind| move |name: &String| (kind, name.clone());
+    let mut wanted: BTreeSet<ObjectName> =
+        plan.issuers.iter().map(|found| &found.name).map(of(ObjectKind::Issuer)).collect();
+    wanted.extend(plan.certificates.iter().map(|found| &found.name).map(of(ObjectKind::Certificate)));
+    // Issuers write the Secrets of Certificates, with the label.
+    wanted.extend(plan.certificates.iter().map(|found| &found.name).map(of(ObjectKind::Secret)));
+    wanted.extend(plan.secrets.iter().map(|found| &found.name).map(of(ObjectKind::Secret)));
+    wanted.extend(plan.configs.iter().map(|found| &found.name).map(of(ObjectKind::ConfigMap)));
+    wanted.extend(plan.deployments.iter().map(|found| &found.name).map(of(ObjectKind::Deployment)));
+    wanted.extend(plan.services.iter().map(|found| &found.name).map(of(ObjectKind::Service)));
+    let gates = plan.certificates.iter().flat_map(|found| found.gates.clone());
+    let gates = gates.chain(plan.secrets.iter().flat_map(plan::Secret::gates));
+    let gates: Vec<plan::Gate> = gates.chain(plan.deployments.iter().flat_map(|found| found.gates.clone())).collect();
+    let inputs: BTreeSet<ObjectName> = decide::inputs(&gates).collect();
+    let needs = wanted.iter().cloned().chain(gates.iter().filter_map(decide::named)).collect();
+    (wanted, inputs, needs)
+}
+
+/// The rendered objects of a plan in the order of apply, and one sentence for each template that failed. `keys` are the
+/// digests of the values that they mount and contain.
+fn desired(templates: &Templates, plan: &Plan, keys: &BTreeMap<ObjectName, Keys>) -> (Vec<Desired>, Vec<String>) {
+    let namespace = plan.key.namespace();
+    let digest = |gates: &[plan::Gate]| decide::digest_of_keys(gates, keys).map(|digest| digest.to_string());
+    let mut inputs: BTreeMap<String, String> = BTreeMap::new();
+    for deployment in &plan.deployments {
+        let name = live::mounts(&Key::new(namespace, &deployment.name));
+        inputs.insert(name, digest(&deployment.gates).unwrap_or_default());
+    }
+    for secret in &plan.secrets {
+        let values = digest(&secret.gates()).unwrap_or_default();
+        let name = live::data(&Key::new(namespace, &secret.name));
+        inputs.insert(name, format!("{}{values}", content::outline(&secret.content)));
+    }
+    let (mut all, mut failures) = (Vec::new(), Vec::new());
+    for (_, rendered) in render::setup(templates, plan, &|name| inputs.get(name).cloned().unwrap_or_default()) {
+        match rendered {
+            Ok(object) => all.extend(finished(plan, object)),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    (all, failures)
+}
+
+/// A rendered object with what the decision needs to know of it.
+fn finished(plan: &Plan, mut object: Object) -> Option<Desired> {
+    let kind = ObjectKind::named(&object.gvk().kind)?;
+    let name = object.name().to_owned();
+    let content = plan.secrets.iter().find(|secret| kind == ObjectKind::Secret && secret.name == name);
+    let content = content.map(|secret| secret.content.clone()).filter(|content| match content {
+        Content::Files(_) => false,
+        Content::Bundle(_) | Content::Credentials(_) => true,
+    });
+    let deployment = plan.deployments.iter().find(|found| kind == ObjectKind::Deployment && found.name == name);
+    let replicas = deployment.map(|found| found.replicas).filter(|replicas| leaves_replicas(*replicas, &mut object));
+    let digest = object.digest();
+    object.set_annotation(annotation::DIGEST, &digest.to_string());
+    let gates = plan.gates(kind.as_str(), &name);
+    Some(Desired { name: (kind, name), object, digest, gates, content, replicas })
+}
+
+/// Whether the number of pods is not part of the object; removes it then. A template may write another number.
+fn leaves_replicas(replicas: Replicas, object: &mut Object) -> bool {
+    let (Replicas::OnCreation(planned) | Replicas::AtMost(planned)) = replicas else { return false };
+    let Some(spec) = object.map_mut().get_mut("spec").and_then(Value::as_object_mut) else { return false };
+    let is_planned = spec.get("replicas").and_then(Value::as_i64) == Some(i64::from(planned));
+    if is_planned {
+        spec.remove("replicas");
+    }
+    is_planned
+}

@@ -1,0 +1,108 @@
+//! The values of Secrets that are made of others: bundles of CAs, and kubeconfigs of users. Pure; no sentence quotes a
+//! value.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+use tidegate_core::{
+    object::{Digest, Object},
+    plan::setup::{Content, Trust},
+};
+
+use super::state::{Keys, KnownContent, Values};
+use crate::gateway::pki;
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// The Secrets that a content is made of.
+pub(super) fn sources(content: &Content) -> Vec<&str> {
+    match content {
+        Content::Files(_) => Vec::new(),
+        Content::Bundle(trusts) => trusts.iter().map(|trust| trust.secret.as_str()).collect(),
+        Content::Credentials(credentials) => {
+            let trusts = credentials.trusts.iter().map(|trust| trust.secret.as_str());
+            [credentials.certificate.as_str()].into_iter().chain(trusts).collect()
+        }
+    }
+}
+
+/// What is known of a content without the Secrets that it is made of.
+pub(super) fn outline(content: &Content) -> String {
+    let trusts = |trusts: &[Trust]| -> String {
+        trusts.iter().map(|trust| format!("{} {}\n", trust.secret, trust.only_first)).collect()
+    };
+    match content {
+        Content::Files(file) => file.to_text(),
+        Content::Bundle(all) => trusts(all),
+        Content::Credentials(credentials) => {
+            format!("{}{}{}\n", credentials.to_text("", &[], &[]), trusts(&credentials.trusts), credentials.certificate)
+        }
+    }
+}
+
+/// The value of a Secret that is made of others. Fails with one sentence if one of them is unusable.
+pub(super) fn value<'a>(content: &Content, read: &dyn Fn(&str) -> Option<&'a Values>) -> Result<Vec<u8>, String> {
+    let part = |secret: &str, key: &str| {
+        let value = read(secret).and_then(|values| values.get(key));
+        value.ok_or_else(|| format!("Secret {secret} has no key `{key}`"))
+    };
+    let bundle = |trusts: &[Trust]| -> Result<String, String> {
+        let parts = trusts.iter().map(|trust| certificates(trust, part(&trust.secret, CERTIFICATE)?));
+        Ok(parts.collect::<Result<Vec<String>, String>>()?.concat())
+    };
+    match content {
+        Content::Files(file) => Ok(file.to_text().into_bytes()),
+        Content::Bundle(trusts) => Ok(bundle(trusts)?.into_bytes()),
+        Content::Credentials(credentials) => {
+            let secret = &credentials.certificate;
+            let (certificate, key) = (part(secret, CERTIFICATE)?, part(secret, KEY)?);
+            Ok(credentials.to_text(&bundle(&credentials.trusts)?, certificate, key).into_bytes())
+        }
+    }
+}
+
+/// The certificates of a Secret as PEM, and nothing else of it.
+fn certificates(trust: &Trust, text: &[u8]) -> Result<String, String> {
+    let read = if trust.only_first {
+        pki::read_first(text).map(|first| pki::write_certificates([&first]))
+    } else {
+        pki::read_bundle(text).map(|bundle| pki::write_bundle(&bundle))
+    };
+    read.map_err(|error| {
+        format!("Secret {}, key `{CERTIFICATE}`: {error}; it must contain certificates in PEM only", trust.secret)
+    })
+}
+
+/// Adds the value to its Secret, which has one key.
+pub(super) fn set(object: &mut Object, value: Vec<u8>) {
+    let Some(data) = object.map_mut().get_mut("data").and_then(Value::as_object_mut) else { return };
+    let value = Value::from(STANDARD.encode(value));
+    data.values_mut().for_each(|entry| *entry = value.clone());
+}
+
+/// The values of a Secret or ConfigMap.
+pub(super) fn values(object: &Object) -> Values {
+    let nothing = Map::new();
+    let map = |field: &str| object.field(field).and_then(Value::as_object).unwrap_or(&nothing).clone();
+    let is_secret = &*object.gvk().kind == "Secret";
+    let decode = |text: &str| STANDARD.decode(text).unwrap_or_default();
+    let plain = |text: &str| if is_secret { decode(text) } else { text.as_bytes().to_vec() };
+    let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_default();
+    let data = map("data").into_iter().map(|(key, value)| (key, plain(&text(value))));
+    let binary = map("binaryData").into_iter().map(|(key, value)| (key, decode(&text(value))));
+    data.chain(binary).collect()
+}
+
+/// What to remember of values.
+pub(super) fn known(resource_version: &str, values: &Values) -> KnownContent {
+    let keys: Keys = values.iter().map(|(key, value)| (key.clone(), Digest::of_bytes(value))).collect();
+    let first = values.get(CERTIFICATE).and_then(|text| pki::read_first(text).ok());
+    KnownContent {
+        resource_version: resource_version.into(),
+        keys,
+        is_self_signed: first.map(|first| pki::is_self_signed(&first)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use super::*;
+use crate::gateway::pki::{Leaf, Root};
+use k8s_openapi::jiff::{Timestamp, ToSpan as _};
+use serde_json::json;
+use tidegate_core::plan::certificate::Validity;
+
+fn authority(name: &str) -> Leaf {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    Root::generate(name, Validity { not_before: now, not_after: now + 24.hours() }).unwrap()
+}
+
+fn text(leaf: &Leaf) -> Vec<u8> {
+    leaf.certificate.as_bytes().to_vec()
+}
+
+fn read(secrets: &[(&str, Vec<u8>)], trusts: Vec<Trust>) -> Result<String, String> {
+    let all: Vec<(&str, Values)> =
+        secrets.iter().map(|(name, value)| (*name, Values::from([("tls.crt".to_owned(), value.clone())]))).collect();
+    let find = |name: &str| all.iter().find(|(of, _)| *of == name).map(|(_, values)| values);
+    value(&Content::Bundle(trusts), &find).map(|value| String::from_utf8(value).unwrap())
+}
+
+/// d13: a bundle contains certificates and nothing else, in the order of the plan.
+#[test]
+fn a_bundle_has_the_certificates_of_its_secrets_in_order_and_no_key() {
+    let (one, other) = (authority("one"), authority("other"));
+    let both = [text(&one), text(&other)].concat();
+    let trusts = || vec![Trust::whole("server"), Trust::whole("company")];
+    let with_blanks = [text(&other), b"\n\n  \n".to_vec()].concat();
+    let found = read(&[("server", text(&one)), ("company", with_blanks)], trusts()).unwrap();
+    assert_eq!(found.as_bytes(), both);
+
+    let first = vec![Trust { secret: "client".to_owned(), only_first: true }];
+    assert_eq!(read(&[("client", both.clone())], first).unwrap().as_bytes(), text(&one), "row 79");
+
+    let with_key = [text(&one), other.key.as_bytes().to_vec()].concat();
+    let found = read(&[("server", text(&one)), ("company", with_key)], trusts()).unwrap_err();
+    assert!(found.starts_with("Secret company, key `tls.crt`: block 2 "), "{found}");
+    assert!(!found.contains("BEGIN"), "no value is quoted: {found}");
+    let found = read(&[("server", text(&one)), ("company", b"junk".to_vec())], trusts()).unwrap_err();
+    assert!(found.contains("block 1 is not PEM"), "{found}");
+    let found = read(&[("server", text(&one)), ("company", Vec::new())], trusts()).unwrap_err();
+    assert!(found.contains("it contains no certificate"), "{found}");
+    assert_eq!(read(&[("server", text(&one))], trusts()).unwrap_err(), "Secret company has no key `tls.crt`");
+}
+
+#[test]
+fn what_is_kept_of_a_secret_has_no_value_of_it() {
+    let root = authority("root");
+    let metadata = |name: &str| json!({"name": name, "namespace": "kcp-system"});
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("main-ca"),
+        "data": {"tls.crt": STANDARD.encode(text(&root)), "tls.key": STANDARD.encode("hidden")}});
+    let values = values(&Object::new(object).unwrap());
+    let known = known("7", &values);
+    assert_eq!(known.is_self_signed, Some(true));
+    assert_eq!(known.keys.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+    assert!(!format!("{known:?}").contains("hidden"));
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("audit"),
+        "data": {"policy.yaml": "rules: []"}, "binaryData": {"other": "AAE="}});
+    let values = super::values(&Object::new(config).unwrap());
+    assert_eq!(values["policy.yaml"], b"rules: []");
+    assert_eq!(values["other"], [0, 1]);
+    assert_eq!(super::known("7", &values).is_self_signed, None);
+}

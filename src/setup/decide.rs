@@ -1,0 +1,410 @@
+//! Decides what happens to the objects of one resource of a kcp landscape: a decision over values, made again after
+//! every request.
+//!
+//! * A Certificate waits for the Secret of the CA that signs it, a Secret for the certificates that it contains. A
+//!   Deployment waits for every Certificate of its resource, then for every key that it mounts. Other objects wait for
+//!   nothing.
+//! * What was applied and has not changed since is not read and not written.
+//! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
+//! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+use tidegate_cluster::OnConflict;
+use tidegate_core::{
+    api::names::{annotation, label},
+    changes::covers,
+    object::{Digest, Object},
+    plan::setup::{Gate, Mounted, Replicas},
+};
+
+use super::{
+    content,
+    object::{LiveObject, ObjectKind, ObjectState},
+    state::{Desired, Keys, Known, LiveObjects, ObjectName, Observed, Verified},
+};
+
+/// The next step of a pass.
+#[derive(Clone, Debug)]
+pub(super) enum Next {
+    /// Enact this act, then decide again.
+    Do(Act),
+    /// Everything that can be done is done.
+    End(Vec<(ObjectName, Outcome)>),
+}
+
+/// One act: one request.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Reads the values of a Secret or ConfigMap.
+    Learn(ObjectName),
+    /// Reads an object.
+    Read(ObjectName),
+    /// Applies an object, whose digest then is this.
+    Apply(ObjectName, Box<Object>, Digest, OnConflict),
+    /// Deletes an object, unless it has changed since.
+    Delete(ObjectName, Arc<LiveObject>),
+}
+
+/// What became of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is as desired.
+    Well,
+    /// It waits for others.
+    Waits(Waits),
+    /// It cannot be made of what others contain: one sentence.
+    Unusable(String),
+    /// Others own it, or the API server rejects it: one sentence.
+    Refused(String),
+    /// It is being deleted, and is created again or gone afterwards.
+    Leaves,
+    /// It is no longer desired, and stays because its key is precious.
+    Stays,
+}
+
+/// What happens to a desired object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is as desired.
+    Keep,
+    /// It may differ, or belong to others: read it.
+    Read,
+    /// It differs.
+    Apply,
+    /// It is being deleted, and is created again afterwards.
+    Await,
+}
+
+/// What an object waits for: one sentence each, first of certificates, then of keys, then of Deployments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waits {
+    /// Certificates that are not ready.
+    pub(super) certificates: Vec<String>,
+    /// Keys that do not exist. Empty while a certificate is not ready: most of them follow from it.
+    pub(super) keys: Vec<String>,
+    /// Deployments that do not exist, or whose pods are not ready.
+    pub(super) deployments: Vec<String>,
+}
+
+/// The Secrets and ConfigMaps whose values have to be read first, because the objects of a plan depend on them.
+pub(super) fn unread<'a>(
+    mut needed: impl Iterator<Item = &'a ObjectName>,
+    live: &LiveObjects,
+    known: impl Fn(&ObjectName) -> Option<Arc<str>>,
+) -> Option<ObjectName> {
+    let is_unread = |name: &&ObjectName| {
+        live.get(*name).is_some_and(|found| known(name).as_deref() != Some(&*found.resource_version))
+    };
+    needed.find(is_unread).cloned()
+}
+
+/// Decides the next step.
+pub(super) fn next(known: &Known, observed: &Observed) -> Next {
+    let mut outcomes = Vec::new();
+    for desired in &known.desired {
+        match decide(known, observed, desired) {
+            Ok(outcome) => outcomes.push((desired.name.clone(), outcome)),
+            Err(act) => return Next::Do(act),
+        }
+    }
+    if !known.is_complete {
+        return Next::End(outcomes);
+    }
+    for (name, live) in doomed(known) {
+        match leave(&known.live, observed, &name, &live) {
+            Ok(outcome) => outcomes.push((name, outcome)),
+            Err(act) => return Next::Do(act),
+        }
+    }
+    Next::End(outcomes)
+}
+
+/// The objects of the resource that are no longer desired, in the order of deletion.
+fn doomed(known: &Known) -> Vec<(ObjectName, Arc<LiveObject>)> {
+    let is_ours = |live: &LiveObject| live.mark.as_deref() == Some(known.mark.as_str());
+    let all = known.live.iter().filter(|(name, live)| is_ours(live) && !known.wanted.contains(*name));
+    all.rev().map(|(name, live)| (name.clone(), Arc::clone(live))).collect()
+}
+
+/// What happens to an object that shall not exist any more.
+fn leave(live: &LiveObjects, observed: &Observed, name: &ObjectName, object: &Arc<LiveObject>) -> Result<Outcome, Act> {
+    // While its Certificate exists, cert-manager would make it again.
+    let has_certificate = name.0 == ObjectKind::Secret && live.contains_key(&(ObjectKind::Certificate, name.1.clone()));
+    if object.is_terminating || has_certificate || observed.deleted.contains(name) {
+        return Ok(Outcome::Leaves);
+    }
+    if is_pruned(name, object) { Err(Act::Delete(name.clone(), Arc::clone(object))) } else { Ok(Outcome::Stays) }
+}
+
+/// What became of a desired object, or what to do next with it.
+fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outcome, Act> {
+    let live = known.live.get(&desired.name);
+    let waits = waits(&desired.gates, live.is_some(), &known.live, &observed.keys);
+    if !waits.is_empty() {
+        return Ok(Outcome::Waits(waits));
+    }
+    if let Some(applied) = observed.applied.get(&desired.name) {
+        return Ok(applied.clone().map_or_else(Outcome::Refused, |()| Outcome::Well));
+    }
+    let step = step(&desired.digest, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark);
+    match step {
+        Step::Await => return Ok(Outcome::Leaves),
+        Step::Keep if !is_too_large(desired, live.map(|live| &**live)) => return Ok(Outcome::Well),
+        Step::Keep | Step::Read | Step::Apply => {}
+    }
+    let found = match (step, observed.found.get(&desired.name)) {
+        (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
+        (_, found) => found,
+    };
+    if let Some(Some(found)) = found
+        && let Some(refusal) = refusal(known, found)
+    {
+        return Ok(Outcome::Refused(refusal));
+    }
+    let object = match complete(desired, live.map(|live| &**live), found, observed) {
+        Ok(Ok(object)) => object,
+        Ok(Err(sentence)) => return Ok(Outcome::Unusable(sentence)),
+        Err(missing) => return Err(Act::Learn(missing)),
+    };
+    if let Some(Some(found)) = found
+        && covers(object.value(), found.value())
+    {
+        return Ok(Outcome::Well);
+    }
+    let on_conflict = if matches!(found, Some(None)) { OnConflict::Report } else { OnConflict::Force };
+    Err(Act::Apply(desired.name.clone(), Box::new(object), desired.digest, on_conflict))
+}
+
+/// Why an object that was read is not written: one sentence. `None` if it may be.
+fn refusal(known: &Known, found: &Object) -> Option<String> {
+    let (kind, name) = (found.gvk().kind, found.name());
+    let whose = match found.label(label::SETUP) {
+        Some(mark) if mark == known.mark => return None,
+        Some(mark) => {
+            return Some(format!(
+                "{kind} {name} belongs to {mark}, whose label it bears: rename one of the two resources"
+            ));
+        }
+        None => managers(found),
+    };
+    let owners = found.value()["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+    if 0 < owners {
+        return Some(format!(
+            "{kind} {name} exists and has owners, with which it would be deleted: delete it, or remove its \
+             `ownerReferences`"
+        ));
+    }
+    if known.may_adopt || found.annotation(annotation::ADOPT) == Some("true") {
+        return None;
+    }
+    let (plural, namespace) = (kind.to_lowercase(), &known.namespace);
+    Some(format!(
+        "{kind} {name} exists and is not managed by Tidegate: {whose}; delete it, or let Tidegate take it over with \
+         `kubectl annotate {plural} -n {namespace} {name} {}=true`",
+        annotation::ADOPT
+    ))
+}
+
+fn managers(found: &Object) -> String {
+    let managers = found.value()["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let names: std::collections::BTreeSet<&str> = managers.filter_map(|entry| entry["manager"].as_str()).collect();
+    match names.len() {
+        0 => "its manager is unknown".to_owned(),
+        1 => format!("{} manages it", names.into_iter().collect::<String>()),
+        _ => format!("{} manage it", names.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// The object as it is sent: with the value of a Secret that is made of others, and with the number of pods. Fails
+/// with the name of a Secret that has to be read first.
+fn complete(
+    desired: &Desired,
+    live: Option<&LiveObject>,
+    found: Option<&Option<Object>>,
+    observed: &Observed,
+) -> Result<Result<Object, String>, ObjectName> {
+    let mut object = desired.object.clone();
+    if let Some(content) = &desired.content {
+        let mut sources = content::sources(content).into_iter().map(|name| (ObjectKind::Secret, name.to_owned()));
+        if let Some(unread) = sources.find(|name| !observed.values.contains_key(name)) {
+            return Err(unread);
+        }
+        match content::value(content, &|name| observed.values.get(&(ObjectKind::Secret, name.to_owned()))) {
+            Ok(value) => content::set(&mut object, value),
+            Err(sentence) => return Ok(Err(sentence)),
+        }
+    }
+    if let Some(replicas) = desired.replicas {
+        let found = found.and_then(Option::as_ref).map(|found| &found.value()["spec"]["replicas"]);
+        let shown = live.and_then(LiveObject::replicas);
+        let live = found.and_then(Value::as_i64).and_then(|number| i32::try_from(number).ok()).or(shown);
+        object.map_mut()["spec"]["replicas"] = number_of_pods(replicas, live).into();
+    }
+    Ok(Ok(object))
+}
+
+/// The number of pods to send. A number that Tidegate does not decide stays as it is: an apply without it would make it
+/// one.
+fn number_of_pods(replicas: Replicas, live: Option<i32>) -> i32 {
+    match replicas {
+        Replicas::Fixed(number) => number,
+        Replicas::OnCreation(number) => live.unwrap_or(number),
+        Replicas::AtMost(number) => live.unwrap_or(number).min(number),
+    }
+}
+
+/// Whether a Deployment has more pods than it may have.
+fn is_too_large(desired: &Desired, live: Option<&LiveObject>) -> bool {
+    match (desired.replicas, live.and_then(LiveObject::replicas)) {
+        (Some(Replicas::AtMost(most)), Some(live)) => most < live,
+        (Some(Replicas::Fixed(_) | Replicas::OnCreation(_) | Replicas::AtMost(_)) | None, _) => false,
+    }
+}
+
+/// What an object waits for. `live` has the objects of its namespace, `keys` those whose content is known. Once it
+/// exists, it does not wait for other Deployments.
+pub(super) fn waits(gates: &[Gate], exists: bool, live: &LiveObjects, keys: &BTreeMap<ObjectName, Keys>) -> Waits {
+    let certificates: Vec<String> = gates.iter().filter_map(|gate| certificate(gate, live)).collect();
+    if !certificates.is_empty() {
+        return Waits { certificates, ..Waits::default() };
+    }
+    let deployments = gates.iter().filter(|_| !exists).filter_map(|gate| deployment(gate, live)).collect();
+    Waits { certificates, keys: gates.iter().flat_map(|gate| missing_keys(gate, keys)).collect(), deployments }
+}
+
+fn certificate(gate: &Gate, live: &LiveObjects) -> Option<String> {
+    let Gate::Certificate(name) = gate else { return None };
+    not_ready(name, live)
+}
+
+/// Why a Certificate is not ready: one sentence; `None` if it is.
+pub(super) fn not_ready(name: &str, live: &LiveObjects) -> Option<String> {
+    match live.get(&(ObjectKind::Certificate, name.to_owned())).map(|found| &found.state) {
+        Some(ObjectState::Certificate(Ok(()))) => None,
+        Some(ObjectState::Certificate(Err(why))) => Some(format!("Certificate {name} is not ready: {why}")),
+        Some(ObjectState::Plain | ObjectState::Deployment(_)) | None => {
+            Some(format!("Certificate {name} does not exist yet"))
+        }
+    }
+}
+
+fn deployment(gate: &Gate, live: &LiveObjects) -> Option<String> {
+    let Gate::Deployment { name, is_up } = gate else { return None };
+    match live.get(&(ObjectKind::Deployment, name.clone())).map(|found| &found.state) {
+        Some(ObjectState::Deployment(pods)) if *is_up && !pods.are_up() => {
+            Some(format!("the pods of Deployment {name} are not ready"))
+        }
+        Some(ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_)) => None,
+        None => Some(format!("Deployment {name} does not exist yet")),
+    }
+}
+
+fn missing_keys(gate: &Gate, keys: &BTreeMap<ObjectName, Keys>) -> Vec<String> {
+    let Gate::Key(Mounted { kind, name, keys: wanted }) = gate else { return Vec::new() };
+    let found = input(kind).and_then(|of| keys.get(&(of, name.clone())));
+    match found {
+        None => vec![format!("{kind} {name} does not exist")],
+        Some(found) => {
+            let missing = wanted.iter().filter(|key| !found.contains_key(*key));
+            missing.map(|key| format!("{kind} {name} has no key `{key}`")).collect()
+        }
+    }
+}
+
+/// The Secrets and ConfigMaps that gates name.
+pub(super) fn inputs(gates: &[Gate]) -> impl Iterator<Item = ObjectName> + '_ {
+    gates.iter().filter_map(|gate| match gate {
+        Gate::Key(Mounted { kind, name, .. }) => Some((input(kind)?, name.clone())),
+        Gate::Certificate(_) | Gate::Deployment { .. } => None,
+    })
+}
+
+/// The objects that gates name, whose changes wake the resource.
+pub(super) fn named(gate: &Gate) -> Option<ObjectName> {
+    match gate {
+        Gate::Key(Mounted { kind, name, .. }) => Some((input(kind)?, name.clone())),
+        Gate::Certificate(name) => Some((ObjectKind::Certificate, name.clone())),
+        Gate::Deployment { name, .. } => Some((ObjectKind::Deployment, name.clone())),
+    }
+}
+
+/// The digest of everything that an object mounts or contains: it changes if, and only if, one of these values does.
+/// `None` while something is missing.
+pub(super) fn digest_of_keys(gates: &[Gate], keys: &BTreeMap<ObjectName, Keys>) -> Option<Digest> {
+    let mut parts = Vec::new();
+    for gate in gates {
+        let Gate::Key(Mounted { kind, name, keys: wanted }) = gate else { continue };
+        let found = keys.get(&(input(kind)?, name.clone()))?;
+        let is_mounted = |key: &&String| wanted.is_empty() || wanted.contains(key);
+        let wanted = if wanted.is_empty() { found.len() } else { wanted.len() };
+        let mounted: Vec<&String> = found.keys().filter(is_mounted).collect();
+        if mounted.len() != wanted {
+            return None;
+        }
+        parts.extend(mounted.into_iter().map(|key| format!("{kind}/{name}/{key}={}", found[key])));
+    }
+    parts.sort();
+    parts.dedup();
+    Some(Digest::of_bytes(parts.join("\n").as_bytes()))
+}
+
+fn input(kind: &str) -> Option<ObjectKind> {
+    ObjectKind::named(kind).filter(|kind| kind.is_input())
+}
+
+/// What happens to a desired object. `mark` is the label of its resource.
+pub(super) fn step(desired: &Digest, live: Option<&LiveObject>, verified: Option<&Verified>, mark: &str) -> Step {
+    match (live, verified) {
+        (Some(live), _) if live.is_terminating => Step::Await,
+        // The watch does not show it yet.
+        (None, Some(verified)) if !verified.is_shown => {
+            if verified.digest == *desired {
+                Step::Keep
+            } else {
+                Step::Apply
+            }
+        }
+        // It may belong to others, or be gone: only a read says it.
+        (None, _) => Step::Read,
+        (Some(live), _) if live.mark.as_deref() != Some(mark) => Step::Read,
+        (Some(live), Some(verified)) if verified.version == live.version => {
+            if verified.digest == *desired {
+                Step::Keep
+            } else {
+                Step::Apply
+            }
+        }
+        // Another process applied something else.
+        (Some(live), None) if live.digest.as_deref() != Some(desired.to_string().as_str()) => Step::Apply,
+        // Others changed it, or this process has not compared it yet.
+        (Some(_), Some(_) | None) => Step::Read,
+    }
+}
+
+/// Whether an object that is no longer desired is deleted. The private keys of CAs and of service accounts stay unless
+/// an annotation allows their loss: without them, nothing that they signed can be renewed.
+pub(super) fn is_pruned(name: &ObjectName, live: &LiveObject) -> bool {
+    if live.is_terminating {
+        return false;
+    }
+    live.prune.unwrap_or_else(|| !has_precious_key(name))
+}
+
+fn has_precious_key((kind, name): &ObjectName) -> bool {
+    let is_bundle = name.ends_with("-merged-client-ca");
+    *kind == ObjectKind::Secret && !is_bundle && (name.ends_with("-ca") || name.ends_with("-service-account"))
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// Whether it waits for nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.certificates.is_empty() && self.keys.is_empty() && self.deployments.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

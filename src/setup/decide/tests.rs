@@ -1,0 +1,308 @@
+use serde_json::json;
+
+use super::*;
+use tidegate_core::plan::setup::{Content, Trust};
+
+const MARK: &str = "shard.eu";
+
+fn live(mark: Option<&str>, version: &str) -> LiveObject {
+    LiveObject {
+        mark: mark.map(Into::into),
+        uid: "uid".into(),
+        resource_version: version.into(),
+        version: version.into(),
+        digest: None,
+        prune: None,
+        is_terminating: false,
+        state: ObjectState::Plain,
+    }
+}
+
+fn digest(text: &str) -> Digest {
+    Digest::of_bytes(text.as_bytes())
+}
+
+fn verified(text: &str, version: &str, is_shown: bool) -> Verified {
+    Verified { digest: digest(text), version: version.into(), is_shown }
+}
+
+#[test]
+fn an_object_is_read_before_its_first_apply_and_never_without_need() {
+    let applied = |text: &str| LiveObject { digest: Some(digest(text).to_string().into()), ..live(Some(MARK), "1") };
+    let leaving = LiveObject { is_terminating: true, ..live(Some(MARK), "1") };
+    for (what, live, verified, expected) in [
+        ("first seen", None, None, Step::Read),
+        ("just applied", None, Some(verified("new", "1", false)), Step::Keep),
+        ("just applied otherwise", None, Some(verified("old", "1", false)), Step::Apply),
+        ("deleted by others", None, Some(verified("new", "1", true)), Step::Read),
+        ("of others", Some(live(None, "1")), None, Step::Read),
+        ("of another resource", Some(live(Some("shard.us"), "1")), None, Step::Read),
+        ("unchanged", Some(live(Some(MARK), "1")), Some(verified("new", "1", true)), Step::Keep),
+        ("newly desired", Some(live(Some(MARK), "1")), Some(verified("old", "1", true)), Step::Apply),
+        ("edited by others", Some(live(Some(MARK), "2")), Some(verified("new", "1", true)), Step::Read),
+        ("after a restart", Some(applied("new")), None, Step::Read),
+        ("after a restart with news", Some(applied("old")), None, Step::Apply),
+        ("being deleted", Some(leaving), Some(verified("new", "1", true)), Step::Await),
+    ] {
+        assert_eq!(step(&digest("new"), live.as_ref(), verified.as_ref(), MARK), expected, "{what}");
+    }
+}
+
+fn key(kind: &'static str, name: &str, keys: &[&str]) -> Gate {
+    Gate::Key(Mounted { kind, name: name.to_owned(), keys: keys.iter().map(|&key| key.to_owned()).collect() })
+}
+
+fn keys(kind: ObjectKind, name: &str, values: &[(&str, &str)]) -> (ObjectName, Keys) {
+    let values = values.iter().map(|(key, value)| ((*key).to_owned(), digest(value)));
+    ((kind, name.to_owned()), values.collect())
+}
+
+#[test]
+fn a_deployment_names_the_certificates_that_are_not_ready_and_then_the_keys_that_are_missing() {
+    let gates = [
+        Gate::Certificate("eu-server".to_owned()),
+        Gate::Certificate("eu-client".to_owned()),
+        key("Secret", "eu-server", &["tls.crt", "tls.key"]),
+        key("Secret", "etcd", &["ca.crt"]),
+        key("ConfigMap", "audit", &["policy.yaml"]),
+    ];
+    let of = |state| Arc::new(LiveObject { state, ..live(Some(MARK), "1") });
+    let certificate = |name: &str| (ObjectKind::Certificate, name.to_owned());
+    let mut objects = LiveObjects::new();
+    let why = ObjectState::Certificate(Err("issuer main-client-ca not found".into()));
+    objects.insert(certificate("eu-client"), of(why));
+    let expected = [
+        "Certificate eu-server does not exist yet",
+        "Certificate eu-client is not ready: issuer main-client-ca not found",
+    ];
+    let found = waits(&gates, false, &objects, &BTreeMap::new());
+    assert_eq!((found.certificates, found.keys), (expected.map(str::to_owned).to_vec(), vec![]));
+
+    for name in ["eu-server", "eu-client"] {
+        objects.insert(certificate(name), of(ObjectState::Certificate(Ok(()))));
+    }
+    let found = BTreeMap::from([
+        keys(ObjectKind::Secret, "eu-server", &[("tls.crt", "a")]),
+        keys(ObjectKind::Secret, "etcd", &[("ca.crt", "b")]),
+    ]);
+    let expected = ["Secret eu-server has no key `tls.key`", "ConfigMap audit does not exist"];
+    let waiting = waits(&gates, false, &objects, &found);
+    assert_eq!((waiting.certificates, waiting.keys), (vec![], expected.map(str::to_owned).to_vec()));
+    assert_eq!(digest_of_keys(&gates, &found), None);
+}
+
+#[test]
+fn only_the_creation_of_a_deployment_waits_for_another_one() {
+    let gates = [Gate::Deployment { name: "main-kcp".to_owned(), is_up: true }];
+    let pods = |ready: i32| {
+        let pods = super::super::object::Pods { wanted: 2, updated: 2, ready, is_current: true };
+        let object = LiveObject { state: ObjectState::Deployment(pods), ..live(Some("rootshard.main"), "1") };
+        LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
+    };
+    let found = |exists, live: &LiveObjects| waits(&gates, exists, live, &BTreeMap::new()).deployments;
+    assert_eq!(found(false, &LiveObjects::new()), ["Deployment main-kcp does not exist yet"]);
+    assert_eq!(found(false, &pods(1)), ["the pods of Deployment main-kcp are not ready"]);
+    assert_eq!(found(false, &pods(2)), [""; 0]);
+    assert_eq!(found(true, &pods(0)), [""; 0], "a change must reach a shard while the root shard is down");
+    let exists = [Gate::Deployment { name: "main-kcp".to_owned(), is_up: false }];
+    assert!(waits(&exists, false, &pods(0), &BTreeMap::new()).is_empty());
+}
+
+/// d25: only a mounted value restarts a pod, not a label or a key beside it.
+#[test]
+fn d25_the_digest_of_mounts_follows_mounted_values_only() {
+    let gates = [key("Secret", "server", &["tls.crt"]), key("Secret", "login", &[])];
+    let of = |certificate: &str, beside: &str, login: &str| {
+        let found = BTreeMap::from([
+            keys(ObjectKind::Secret, "server", &[("tls.crt", certificate), ("tls.key", beside)]),
+            keys(ObjectKind::Secret, "login", &[("ca.crt", login)]),
+            keys(ObjectKind::Secret, "foreign", &[("tls.crt", beside)]),
+        ]);
+        digest_of_keys(&gates, &found).expect("everything is there")
+    };
+    assert_eq!(of("a", "b", "c"), of("a", "B", "c"));
+    assert_ne!(of("a", "b", "c"), of("A", "b", "c"));
+    assert_ne!(of("a", "b", "c"), of("a", "b", "C"), "a mount without keys has all of them");
+}
+
+/// What survives its resource are the keys without which nothing can be renewed, and nothing else.
+#[test]
+fn the_keys_of_cas_and_service_accounts_are_pruned_only_if_an_annotation_says_so() {
+    let is =
+        |kind, name: &str, prune| is_pruned(&(kind, name.to_owned()), &LiveObject { prune, ..live(Some(MARK), "1") });
+    assert!(is(ObjectKind::Secret, "eu-server", None));
+    assert!(is(ObjectKind::Secret, "main-merged-client-ca", None), "it has no key");
+    assert!(is(ObjectKind::Issuer, "main-ca", None));
+    assert!(is(ObjectKind::Certificate, "eu-service-account", None));
+    for name in ["main-ca", "main-requestheader-client-ca", "eu-service-account"] {
+        assert!(!is(ObjectKind::Secret, name, None), "{name}");
+        assert!(is(ObjectKind::Secret, name, Some(true)), "{name}");
+    }
+    assert!(!is(ObjectKind::Secret, "eu-server", Some(false)));
+}
+
+/// An API server with one object, and the decisions until the pass ends.
+fn play(known: &Known, observed: &mut Observed, server: Option<&Value>) -> (Vec<String>, Vec<(ObjectName, Outcome)>) {
+    let mut acts = Vec::new();
+    loop {
+        match next(known, observed) {
+            Next::End(outcomes) => return (acts, outcomes),
+            Next::Do(Act::Learn(name)) => {
+                acts.push(format!("learn {}", name.1));
+                observed.values.insert(name, BTreeMap::from([("tls.crt".to_owned(), b"no PEM".to_vec())]));
+            }
+            Next::Do(Act::Read(name)) => {
+                acts.push(format!("read {}", name.1));
+                observed.found.insert(name, server.map(|value| Object::new(value.clone()).expect("an object")));
+            }
+            Next::Do(Act::Apply(name, object, _, on_conflict)) => {
+                acts.push(format!("apply {} {:?} {}", name.1, on_conflict, object.value()["spec"]["replicas"]));
+                observed.applied.insert(name, Ok(()));
+            }
+            Next::Do(Act::Delete(name, _)) => {
+                acts.push(format!("delete {} {}", name.0.as_str(), name.1));
+                observed.deleted.insert(name);
+            }
+        }
+    }
+}
+
+fn deployment(replicas: Value) -> Value {
+    let metadata = json!({"name": "eu-shard-kcp", "namespace": "kcp-system", "labels": {"tidegate.dev/setup": MARK}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}})
+}
+
+fn known(desired: Vec<Desired>) -> Known {
+    Known {
+        namespace: "kcp-system".to_owned(),
+        mark: MARK.to_owned(),
+        live: LiveObjects::new(),
+        verified: BTreeMap::new(),
+        wanted: desired.iter().map(|desired| desired.name.clone()).collect(),
+        desired,
+        is_complete: true,
+        may_adopt: false,
+    }
+}
+
+fn desired(object: Value, replicas: Option<Replicas>) -> Desired {
+    let object = Object::new(object).expect("an object");
+    let kind = ObjectKind::named(&object.gvk().kind).expect("a known kind");
+    let name = (kind, object.name().to_owned());
+    Desired { name, digest: object.digest(), object, gates: Vec::new(), content: None, replicas }
+}
+
+/// Row 55: a number that the definition does not have is 2 at first, and nobody's afterwards.
+#[test]
+fn a_number_of_pods_that_leaves_the_definition_stays_as_it_is() {
+    let with = |replicas| {
+        let mut object = deployment(json!(null));
+        object["spec"] = json!({"paused": false});
+        known(vec![desired(object, Some(replicas))])
+    };
+    let (acts, _) = play(&with(Replicas::OnCreation(2)), &mut Observed::default(), None);
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Report 2"]);
+    let server = deployment(json!(5));
+    let (acts, _) = play(&with(Replicas::OnCreation(2)), &mut Observed::default(), Some(&server));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 5"]);
+    let (acts, _) = play(&with(Replicas::AtMost(1)), &mut Observed::default(), Some(&server));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 1"]);
+
+    // A Deployment with the desired content gets no request, however many pods it has.
+    let mut known = with(Replicas::OnCreation(2));
+    let name = known.desired[0].name.clone();
+    let pods = super::super::object::Pods { wanted: 7, updated: 7, ready: 7, is_current: true };
+    let object = LiveObject { state: ObjectState::Deployment(pods), ..live(Some(MARK), "1") };
+    known.live.insert(name.clone(), Arc::new(object));
+    let is_as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    known.verified.insert(name, is_as_applied);
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!((acts, &outcomes[0].1), (vec![], &Outcome::Well));
+    known.desired[0].replicas = Some(Replicas::AtMost(1));
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["apply eu-shard-kcp Force 1"], "a cache without etcd must not have two pods");
+}
+
+#[test]
+fn an_object_of_others_stays_until_a_user_hands_it_over() {
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut server = deployment(json!(2));
+        change(&mut server);
+        let mut known = known(vec![desired(deployment(json!(3)), None)]);
+        let (acts, outcomes) = play(&known, &mut Observed::default(), Some(&server));
+        known.may_adopt = true;
+        let (adopting, _) = play(&known, &mut Observed::default(), Some(&server));
+        let sentence = match &outcomes[0].1 {
+            Outcome::Refused(sentence) => sentence.clone(),
+            _ => String::new(),
+        };
+        (acts.len(), sentence, adopting.len())
+    };
+    assert_eq!(with(&|_| ()), (2, String::new(), 2), "ours");
+    let foreign = |server: &mut Value| {
+        server["metadata"] = json!({"name": "eu-shard-kcp", "namespace": "kcp-system",
+            "managedFields": [{"manager": "kubectl"}]});
+    };
+    let expected = "Deployment eu-shard-kcp exists and is not managed by Tidegate: kubectl manages it; delete it, or \
+                    let Tidegate take it over with `kubectl annotate deployment -n kcp-system eu-shard-kcp \
+                    tidegate.dev/adopt=true`";
+    assert_eq!(with(&foreign), (1, expected.to_owned(), 2));
+    let (acts, sentence, adopting) = with(&|server| {
+        foreign(server);
+        server["metadata"]["ownerReferences"] = json!([{"kind": "CompiledShard", "name": "eu"}]);
+    });
+    assert_eq!((acts, adopting), (1, 1), "it would be deleted with its owner");
+    assert!(sentence.contains("remove its `ownerReferences`"), "{sentence}");
+    let (acts, sentence, adopting) =
+        with(&|server| server["metadata"]["labels"]["tidegate.dev/setup"] = json!("shard.us"));
+    assert_eq!((acts, adopting), (1, 1));
+    assert!(sentence.starts_with("Deployment eu-shard-kcp belongs to shard.us"), "{sentence}");
+}
+
+#[test]
+fn a_bundle_of_what_is_no_certificate_is_not_written() {
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "data": {"tls.crt": ""},
+        "metadata": {"name": "eu-merged-client-ca", "namespace": "kcp-system"}});
+    let mut bundle = desired(object, None);
+    bundle.content = Some(Content::Bundle(vec![Trust::whole("company")]));
+    let (acts, outcomes) = play(&known(vec![bundle]), &mut Observed::default(), None);
+    assert_eq!(acts, ["read eu-merged-client-ca", "learn company"]);
+    let expected = "Secret company, key `tls.crt`: block 1 is not PEM; it must contain certificates in PEM only";
+    assert_eq!(outcomes[0].1, Outcome::Unusable(expected.to_owned()));
+}
+
+/// Objects go in the reverse order of their creation; what cert-manager would make again waits for its Certificate.
+#[test]
+fn what_is_no_longer_desired_goes_and_keys_stay() {
+    let mut known = known(Vec::new());
+    for (kind, name) in [
+        (ObjectKind::Issuer, "eu-ca"),
+        (ObjectKind::Certificate, "eu-server"),
+        (ObjectKind::Secret, "eu-server"),
+        (ObjectKind::Secret, "eu-service-account"),
+        (ObjectKind::Deployment, "eu-shard-kcp"),
+        (ObjectKind::Service, "eu-shard-kcp"),
+    ] {
+        known.live.insert((kind, name.to_owned()), Arc::new(live(Some(MARK), "1")));
+    }
+    known.live.insert((ObjectKind::Secret, "of-others".to_owned()), Arc::new(live(None, "1")));
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(
+        acts,
+        [
+            "delete Service eu-shard-kcp",
+            "delete Deployment eu-shard-kcp",
+            "delete Certificate eu-server",
+            "delete Issuer eu-ca"
+        ]
+    );
+    known.live.retain(|(kind, name), _| *kind == ObjectKind::Secret && name != "gone");
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["delete Secret eu-server"]);
+    let stays = outcomes.iter().find(|(_, outcome)| *outcome == Outcome::Stays).map(|((_, name), _)| name.as_str());
+    assert_eq!(stays, Some("eu-service-account"));
+
+    known.is_complete = false;
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, [""; 0], "nothing is pruned while a template fails");
+}

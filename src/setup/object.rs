@@ -1,0 +1,255 @@
+//! The objects of kcp landscapes in the control plane, as the stores keep them: without content.
+//!
+//! An object bears the label `tidegate.dev/setup` of its resource. Secrets and ConfigMaps are kept whether they bear it
+//! or not, because a resource may name those of users.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use serde_json::Value;
+
+use tidegate_cluster::{Kind, Metadata};
+use tidegate_core::{
+    api::names::{annotation, label},
+    object::{Digest, Gvk, Object},
+};
+
+/// The kinds of objects of kcp landscapes, in the order of apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// A cert-manager Issuer.
+    Issuer,
+    /// A cert-manager Certificate.
+    Certificate,
+    /// A Secret.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Deployment.
+    Deployment,
+    /// A Service.
+    Service,
+}
+
+/// An object without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveObject {
+    /// The label of its resource, if it has one.
+    pub mark: Option<Arc<str>>,
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// Its resource version.
+    pub resource_version: Arc<str>,
+    /// Changes with what users and Tidegate write, not with the status.
+    pub version: Arc<str>,
+    /// The digest of its last apply, if Tidegate applied it.
+    pub digest: Option<Arc<str>>,
+    /// Whether an annotation says that it may or may not be pruned.
+    pub prune: Option<bool>,
+    /// Whether it is being deleted.
+    pub is_terminating: bool,
+    /// What its status says.
+    pub state: ObjectState,
+}
+
+/// What the status of an object says, for the kinds that others wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectState {
+    /// Nothing waits for its status.
+    Plain,
+    /// A Certificate. Contains why it is not ready, if it is not.
+    Certificate(Result<(), Arc<str>>),
+    /// A Deployment.
+    Deployment(Pods),
+}
+
+/// The pods of a Deployment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pods {
+    /// The desired number.
+    pub wanted: i32,
+    /// Those of the current template.
+    pub updated: i32,
+    /// Those that are ready.
+    pub ready: i32,
+    /// Whether the status is of the current spec.
+    pub is_current: bool,
+}
+
+/// Written by the controller of Deployments.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+// === impl ObjectKind ===
+
+impl ObjectKind {
+    /// All of them, in the order of apply.
+    pub const ALL: [ObjectKind; 6] = [
+        ObjectKind::Issuer,
+        ObjectKind::Certificate,
+        ObjectKind::Secret,
+        ObjectKind::ConfigMap,
+        ObjectKind::Deployment,
+        ObjectKind::Service,
+    ];
+
+    /// The value of `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ObjectKind::Issuer => "Issuer",
+            ObjectKind::Certificate => "Certificate",
+            ObjectKind::Secret => "Secret",
+            ObjectKind::ConfigMap => "ConfigMap",
+            ObjectKind::Deployment => "Deployment",
+            ObjectKind::Service => "Service",
+        }
+    }
+
+    /// The kind with this value of `kind`.
+    pub fn named(kind: &str) -> Option<ObjectKind> {
+        ObjectKind::ALL.into_iter().find(|found| found.as_str() == kind)
+    }
+
+    /// The kind at the API server.
+    pub fn kind(self) -> Kind {
+        let (group, version, plural) = match self {
+            ObjectKind::Issuer => ("cert-manager.io", "v1", "issuers"),
+            ObjectKind::Certificate => ("cert-manager.io", "v1", "certificates"),
+            ObjectKind::Secret => ("", "v1", "secrets"),
+            ObjectKind::ConfigMap => ("", "v1", "configmaps"),
+            ObjectKind::Deployment => ("apps", "v1", "deployments"),
+            ObjectKind::Service => ("", "v1", "services"),
+        };
+        Kind::new(Gvk::new(group, version, self.as_str()), plural, true)
+    }
+
+    /// Whether the API server counts changes of the spec of these objects.
+    fn has_generation(self) -> bool {
+        match self {
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment => true,
+            ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => false,
+        }
+    }
+
+    /// Whether users may have objects of this kind that a resource names.
+    pub fn is_input(self) -> bool {
+        match self {
+            ObjectKind::Secret | ObjectKind::ConfigMap => true,
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment | ObjectKind::Service => false,
+        }
+    }
+
+    fn version(
+        self,
+        (uid, resource_version, generation): (&str, &str, i64),
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Arc<str> {
+        if !self.has_generation() {
+            return resource_version.into();
+        }
+        let annotations: BTreeMap<_, _> = annotations.iter().filter(|(name, _)| *name != REVISION).collect();
+        let marks = Digest::from_value(&serde_json::json!([labels, annotations])).short();
+        format!("{uid}/{generation}/{marks}").into()
+    }
+
+    /// The version of an object after an apply, see [`LiveObject::version`].
+    pub(super) fn version_of(self, metadata: &Metadata) -> Arc<str> {
+        let numbers = (metadata.uid.as_str(), metadata.resource_version.as_str(), metadata.generation);
+        self.version(numbers, &metadata.labels, &metadata.annotations)
+    }
+
+    /// The version of an object that was read.
+    pub(super) fn version_of_object(self, object: &Object) -> Arc<str> {
+        let metadata = &object.value()["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let map = |field: &str| serde_json::from_value(metadata[field].clone()).unwrap_or_default();
+        let numbers = (text("uid"), text("resourceVersion"), metadata["generation"].as_i64().unwrap_or_default());
+        self.version(numbers, &map("labels"), &map("annotations"))
+    }
+}
+
+// === impl LiveObject ===
+
+impl LiveObject {
+    /// An object whose status does not matter.
+    pub fn from_metadata(kind: ObjectKind, found: PartialObjectMeta<DynamicObject>) -> LiveObject {
+        LiveObject::new(kind, found.metadata, ObjectState::Plain)
+    }
+
+    /// An object with its status.
+    pub fn from_object(kind: ObjectKind, found: DynamicObject) -> LiveObject {
+        let generation = found.metadata.generation.unwrap_or_default();
+        let state = match kind {
+            ObjectKind::Certificate => ObjectState::Certificate(readiness(&found.data)),
+            ObjectKind::Deployment => ObjectState::Deployment(Pods::of(&found.data, generation)),
+            ObjectKind::Issuer | ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => ObjectState::Plain,
+        };
+        LiveObject::new(kind, found.metadata, state)
+    }
+
+    /// The desired number of pods of a Deployment.
+    pub(super) fn replicas(&self) -> Option<i32> {
+        match self.state {
+            ObjectState::Deployment(pods) => Some(pods.wanted),
+            ObjectState::Plain | ObjectState::Certificate(_) => None,
+        }
+    }
+
+    fn new(kind: ObjectKind, metadata: ObjectMeta, state: ObjectState) -> LiveObject {
+        let (labels, annotations) = (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
+        let uid = metadata.uid.unwrap_or_default();
+        let resource_version = metadata.resource_version.unwrap_or_default();
+        let numbers = (uid.as_str(), resource_version.as_str(), metadata.generation.unwrap_or_default());
+        let prune = match annotations.get(annotation::PRUNE).map(String::as_str) {
+            Some("enabled") => Some(true),
+            Some("disabled") => Some(false),
+            _ => None,
+        };
+        LiveObject {
+            mark: labels.get(label::SETUP).map(|mark| mark.as_str().into()),
+            version: kind.version(numbers, &labels, &annotations),
+            digest: annotations.get(annotation::DIGEST).map(|digest| digest.as_str().into()),
+            prune,
+            is_terminating: metadata.deletion_timestamp.is_some(),
+            state,
+            uid: uid.into(),
+            resource_version: resource_version.into(),
+        }
+    }
+}
+
+// === impl Pods ===
+
+impl Pods {
+    fn of(deployment: &Value, generation: i64) -> Pods {
+        let number = |pointer: &str| {
+            let found = deployment.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+            i32::try_from(found).unwrap_or(i32::MAX)
+        };
+        let observed = deployment.pointer("/status/observedGeneration").and_then(Value::as_i64);
+        Pods {
+            // The API server writes it always.
+            wanted: number("/spec/replicas"),
+            updated: number("/status/updatedReplicas"),
+            ready: number("/status/readyReplicas"),
+            is_current: observed == Some(generation),
+        }
+    }
+
+    /// Whether as many pods as wanted are ready, all of the current template.
+    pub(super) fn are_up(self) -> bool {
+        self.is_current && self.updated == self.wanted && self.ready == self.wanted
+    }
+}
+
+/// Why a Certificate is not ready, if it is not.
+fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
+    let conditions = certificate.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    match ready {
+        Some(ready) if ready["status"] == "True" => Ok(()),
+        Some(ready) => Err(ready["message"].as_str().unwrap_or("it is not ready").into()),
+        None => Err("its issuer has not answered yet".into()),
+    }
+}

@@ -1,0 +1,196 @@
+//! The data of a pass over a resource of a kcp landscape: known at its start, remembered between passes, and observed
+//! by its requests.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, MutexGuard},
+};
+
+use tidegate_core::{
+    landscape::setup::Resources,
+    name::Key,
+    object::{Digest, Object},
+    plan::setup::{self as plan, Content, Gate, Known as KnownOfCluster, Problem, Replicas},
+};
+use tidegate_process::lock::Mutex;
+
+use super::object::{LiveObject, ObjectKind};
+
+/// An object of a namespace.
+pub(crate) type ObjectName = (ObjectKind, String);
+
+/// Objects of a namespace, without their content.
+pub(crate) type LiveObjects = BTreeMap<ObjectName, Arc<LiveObject>>;
+
+/// The digests of the values of a Secret or ConfigMap, by key.
+pub(super) type Keys = BTreeMap<String, Digest>;
+
+/// What this process remembers of the objects of kcp landscapes.
+#[derive(Debug, Default)]
+pub struct SetupMemory(Mutex<Memory>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    verified: HashMap<(ObjectKind, Key), Verified>,
+    contents: HashMap<(ObjectKind, Key), Arc<KnownContent>>,
+    judged: Option<Judged>,
+}
+
+/// The rules that resources violate. Most passes after one another are over the same resources.
+#[derive(Debug)]
+struct Judged {
+    resources: Arc<Resources>,
+    chained: KnownOfCluster,
+    problems: Arc<[Problem]>,
+}
+
+/// What this process knows of an object that it has applied or compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verified {
+    /// The digest of what was applied.
+    pub(super) digest: Digest,
+    /// The version of the object then, see [`LiveObject::version`].
+    pub(super) version: Arc<str>,
+    /// Whether the watch has shown the object since.
+    pub(super) is_shown: bool,
+}
+
+/// What this process has read of a Secret or ConfigMap: no values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownContent {
+    /// The resource version that was read.
+    pub(super) resource_version: Arc<str>,
+    /// The digests of its values.
+    pub(super) keys: Keys,
+    /// Whether its first certificate is self-signed; `None` if it has no readable one.
+    pub(super) is_self_signed: Option<bool>,
+}
+
+/// The values of a Secret or ConfigMap, by key. They do not outlive the pass that read them.
+pub(super) type Values = BTreeMap<String, Vec<u8>>;
+
+/// A rendered object.
+#[derive(Clone, Debug)]
+pub(super) struct Desired {
+    /// Its kind and name.
+    pub(super) name: ObjectName,
+    /// The object with the annotation of its digest. Of a Secret that is made of others, the value is missing.
+    pub(super) object: Object,
+    /// Changes with the object and with the values that it is made of.
+    pub(super) digest: Digest,
+    /// What it waits for.
+    pub(super) gates: Vec<Gate>,
+    /// The content of a Secret that is made of others.
+    pub(super) content: Option<Content>,
+    /// The number of pods, if it is not part of the object.
+    pub(super) replicas: Option<Replicas>,
+}
+
+/// The data at the start of a pass: from watches, the templates and earlier passes.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// Namespace of the resource and of all its objects.
+    pub(super) namespace: String,
+    /// The label of the resource's objects.
+    pub(super) mark: String,
+    /// The objects that bear the label, and those that the plan names.
+    pub(super) live: LiveObjects,
+    /// What was applied or compared before.
+    pub(super) verified: BTreeMap<ObjectName, Verified>,
+    /// The objects that shall exist, in the order of apply.
+    pub(super) desired: Vec<Desired>,
+    /// All objects that shall exist, also those that another program makes.
+    pub(super) wanted: BTreeSet<ObjectName>,
+    /// Whether every object of the resource could be rendered.
+    pub(super) is_complete: bool,
+    /// Whether an annotation of the resource allows to take over objects without the label.
+    pub(super) may_adopt: bool,
+}
+
+/// The results of a pass so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    /// The digests of the Secrets and ConfigMaps that exist.
+    pub(super) keys: BTreeMap<ObjectName, Keys>,
+    /// The values that were read in this pass.
+    pub(super) values: BTreeMap<ObjectName, Values>,
+    /// The objects that were read in this pass; `None` for one that does not exist.
+    pub(super) found: BTreeMap<ObjectName, Option<Object>>,
+    /// The objects that were applied in this pass, or why the API server rejected them: one sentence.
+    pub(super) applied: BTreeMap<ObjectName, Result<(), String>>,
+    /// The objects that were deleted in this pass.
+    pub(super) deleted: BTreeSet<ObjectName>,
+}
+
+// === impl SetupMemory ===
+
+impl SetupMemory {
+    /// What was applied or compared, of objects with these names.
+    pub(super) fn verified<'a>(
+        &self,
+        namespace: &str,
+        names: impl Iterator<Item = &'a ObjectName>,
+    ) -> BTreeMap<ObjectName, Verified> {
+        let memory = self.lock();
+        let found = names.filter_map(|name| Some((name.clone(), memory.verified.get(&id(namespace, name))?.clone())));
+        found.collect()
+    }
+
+    /// Remembers that an object is as `verified` says.
+    pub(super) fn verify(&self, namespace: &str, name: &ObjectName, verified: Verified) {
+        self.lock().verified.insert(id(namespace, name), verified);
+    }
+
+    /// Remembers that the watch shows these objects.
+    pub(super) fn shown<'a>(&self, namespace: &str, names: impl Iterator<Item = &'a ObjectName>) {
+        let mut memory = self.lock();
+        for name in names {
+            if let Some(verified) = memory.verified.get_mut(&id(namespace, name)) {
+                verified.is_shown = true;
+            }
+        }
+    }
+
+    /// Forgets what was applied or compared, so that these objects are read again.
+    pub(super) fn forget<'a>(&self, namespace: &str, names: impl Iterator<Item = &'a ObjectName>) {
+        let mut memory = self.lock();
+        for name in names {
+            memory.verified.remove(&id(namespace, name));
+        }
+    }
+
+    /// The rules that resources violate, judged once.
+    pub(super) fn problems(&self, resources: &Arc<Resources>, chained: &KnownOfCluster) -> Arc<[Problem]> {
+        let is_same = |judged: &&Judged| Arc::ptr_eq(&judged.resources, resources) && judged.chained == *chained;
+        if let Some(judged) = self.lock().judged.as_ref().filter(is_same) {
+            return Arc::clone(&judged.problems);
+        }
+        let (plans, _) = resources.plans(chained);
+        let problems: Arc<[Problem]> = plan::problems(resources, &plans).into();
+        let (resources, chained) = (Arc::clone(resources), chained.clone());
+        self.lock().judged = Some(Judged { resources, chained, problems: Arc::clone(&problems) });
+        problems
+    }
+
+    /// What was read of a Secret or ConfigMap.
+    pub(super) fn content(&self, namespace: &str, name: &ObjectName) -> Option<Arc<KnownContent>> {
+        self.lock().contents.get(&id(namespace, name)).cloned()
+    }
+
+    /// Remembers what was read of a Secret or ConfigMap; `None` if it does not exist.
+    pub(super) fn set_content(&self, namespace: &str, name: &ObjectName, content: Option<KnownContent>) {
+        let mut memory = self.lock();
+        match content {
+            Some(content) => memory.contents.insert(id(namespace, name), Arc::new(content)),
+            None => memory.contents.remove(&id(namespace, name)),
+        };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock()
+    }
+}
+
+fn id(namespace: &str, (kind, name): &ObjectName) -> (ObjectKind, Key) {
+    (*kind, Key::new(namespace, name))
+}

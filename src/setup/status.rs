@@ -1,0 +1,294 @@
+//! The status of a resource of a kcp landscape. Pure.
+//!
+//! Phases, types and reasons are those of kcp-operator, because tools depend on them. Conditions of Tidegate's own
+//! begin with `tidegate.dev/`; one that is `False` names what is missing.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tidegate_core::{
+    api::{
+        names::annotation,
+        setup::{Kind, LocalRef},
+        shared::{Condition, ObjectMeta, Time},
+    },
+    conditions::{self, Status},
+    diagnostic::Severity,
+    landscape::{annotation as annotation_of, setup::Resources},
+    name::Key,
+    plan::setup::{Plan, Problem},
+    status::seconds,
+};
+
+use super::{
+    decide::{self, Outcome},
+    object::{ObjectKind, ObjectState},
+    state::{LiveObjects, ObjectName},
+};
+
+/// Whether the definition keeps all rules.
+const VALID: &str = "tidegate.dev/Valid";
+/// Whether all Certificates of the resource are ready.
+const CERTIFICATES: &str = "tidegate.dev/Certificates";
+/// Whether everything exists that its objects mount, contain or come after.
+const MOUNTS: &str = "tidegate.dev/Mounts";
+/// Whether all its objects are applied.
+const OBJECTS: &str = "tidegate.dev/Objects";
+/// Present while the resource is being deleted. Says what it waits for.
+const DELETION: &str = "tidegate.dev/Deletion";
+/// Whether its objects are in the cluster that it asks for.
+const CLUSTER: &str = "tidegate.dev/Cluster";
+/// Whether what the resource asks for inside kcp is there.
+const KCP: &str = "tidegate.dev/Kcp";
+const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
+                         annotation `tidegate.dev/cluster`";
+/// Length of a message that the API server accepts, in bytes.
+const MESSAGE_BYTES_MAX: usize = 32_768;
+
+/// What the status of a resource says.
+pub(super) struct Facts<'a> {
+    pub(super) kind: Kind,
+    pub(super) key: &'a Key,
+    pub(super) resources: &'a Resources,
+    pub(super) metadata: &'a ObjectMeta,
+    /// The plan, or why there is none.
+    pub(super) plan: Result<&'a Plan, &'a Problem>,
+    /// All rules that the resource violates.
+    pub(super) problems: &'a [Problem],
+    /// What became of each object.
+    pub(super) outcomes: &'a [(ObjectName, Outcome)],
+    /// Templates that failed: one sentence each.
+    pub(super) failures: &'a [String],
+    pub(super) live: &'a LiveObjects,
+    /// What its deletion waits for, if it is being deleted.
+    pub(super) leaving: Option<&'a str>,
+}
+
+/// The status; `None` for a kind that has none.
+pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Option<Value> {
+    let before = facts.resources.status(facts.kind, facts.key);
+    let all: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
+    let mut conditions = Conditions { all, generation: facts.metadata.generation, now: Time(seconds(now)) };
+    facts.own_conditions(&mut conditions);
+    facts.reference(&mut conditions);
+    let is_up = facts.available(&mut conditions);
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), json!(conditions.all));
+    let is_leaving = facts.metadata.deletion_timestamp.is_some();
+    let phase = match (is_leaving, is_up) {
+        (true, _) => "Deleting",
+        (false, true) => "Running",
+        (false, false) => "Provisioning",
+    };
+    match facts.kind {
+        // Upstream's definition declares no field of its status.
+        Kind::CacheServer => return None,
+        Kind::VirtualWorkspace => {}
+        Kind::FrontProxy | Kind::Shard => {
+            status.insert("phase".to_owned(), phase.into());
+        }
+        Kind::RootShard => {
+            status.insert("phase".to_owned(), phase.into());
+            let shards = facts.resources.shards_of(facts.key).map(|(key, _)| json!({"name": key.name()}));
+            let shards: Vec<Value> = shards.collect();
+            if !shards.is_empty() {
+                status.insert("shards".to_owned(), shards.into());
+            }
+        }
+        Kind::Kubeconfig => {
+            let phase = match (&facts.plan, is_up) {
+                (Err(_), _) => "Failed",
+                (Ok(_), true) => "Ready",
+                (Ok(_), false) => "Provisioning",
+            };
+            status.insert("phase".to_owned(), phase.into());
+            // Of kcp-operator: where it made ClusterRoleBindings.
+            if let Some(provisioned) = before.get("authorization").filter(|found| !found.is_null()) {
+                status.insert("authorization".to_owned(), provisioned.clone());
+            }
+            if let Some(target) = facts.target() {
+                status.insert("targetName".to_owned(), target.into());
+            }
+        }
+    }
+    Some(Value::Object(status))
+}
+
+/// What is wrong with a resource, for its Event and the log: one sentence; `None` if nothing is.
+pub(super) fn problem(facts: &Facts<'_>) -> Option<String> {
+    let broken = facts.problems.iter().filter(|problem| problem.severity == Severity::Error).map(sentence);
+    let refused = facts.outcomes.iter().filter_map(|(_, outcome)| match outcome {
+        Outcome::Refused(sentence) | Outcome::Unusable(sentence) => Some(sentence.clone()),
+        Outcome::Well | Outcome::Waits(_) | Outcome::Leaves | Outcome::Stays => None,
+    });
+    broken.chain(facts.failures.iter().cloned()).chain(refused).next()
+}
+
+fn sentence(problem: &Problem) -> String {
+    format!("{}: {}; {}", problem.field, problem.message, problem.hint)
+}
+
+/// The conditions while they are written.
+struct Conditions {
+    all: Vec<Condition>,
+    generation: Option<i64>,
+    now: Time,
+}
+
+// === impl Conditions ===
+
+impl Conditions {
+    fn set(&mut self, type_: &str, holds: bool, reason: &str, message: &str) {
+        let mut end = message.len().min(MESSAGE_BYTES_MAX);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        let status = if holds { Status::True } else { Status::False };
+        conditions::set(&mut self.all, type_, status, reason, &message[..end], self.generation, &self.now);
+    }
+
+    /// False with these sentences, or true if there is none.
+    fn judge(&mut self, type_: &str, problems: &[String], reason: &str, well: (&str, &str)) {
+        match problems {
+            [] => self.set(type_, true, well.0, well.1),
+            problems => self.set(type_, false, reason, &problems.join("; ")),
+        }
+    }
+
+    fn remove(&mut self, type_: &str) {
+        conditions::remove(&mut self.all, type_);
+    }
+}
+
+// === impl Facts ===
+
+impl Facts<'_> {
+    fn own_conditions(&self, conditions: &mut Conditions) {
+        let broken: Vec<String> =
+            self.problems.iter().filter(|problem| problem.severity == Severity::Error).map(sentence).collect();
+        conditions.judge(VALID, &broken, "InvalidDefinition", ("Valid", "the definition is valid"));
+        let requested = annotation_of(self.metadata, annotation::RECONCILE_REQUESTED_AT);
+        if let Some(requested) = requested {
+            conditions.set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+        }
+        match self.leaving {
+            Some(waits) => conditions.set(DELETION, false, "Waiting", waits),
+            None => conditions.remove(DELETION),
+        }
+        match annotation_of(self.metadata, annotation::CLUSTER) {
+            Some(_) => conditions.set(CLUSTER, false, "NotSupported", ELSEWHERE),
+            None => conditions.remove(CLUSTER),
+        }
+        match self.unbuilt() {
+            Some(sentence) => conditions.set(KCP, false, "NotSupported", sentence),
+            None => conditions.remove(KCP),
+        }
+        let Ok(plan) = self.plan else { return };
+        if self.leaving.is_some() {
+            return;
+        }
+        let not_ready = plan.certificates.iter().filter_map(|found| decide::not_ready(&found.name, self.live));
+        let not_ready: Vec<String> = not_ready.collect();
+        let well = ("Ready", "all certificates are ready");
+        conditions.judge(CERTIFICATES, &not_ready, "CertificateNotReady", well);
+        let (mut missing, mut refused) = (Vec::new(), self.failures.to_vec());
+        for (_, outcome) in self.outcomes {
+            match outcome {
+                Outcome::Waits(waits) => missing.extend(waits.keys.iter().chain(&waits.deployments).cloned()),
+                Outcome::Unusable(sentence) => missing.push(sentence.clone()),
+                Outcome::Refused(sentence) => refused.push(sentence.clone()),
+                Outcome::Well | Outcome::Leaves | Outcome::Stays => {}
+            }
+        }
+        missing.sort();
+        missing.dedup();
+        conditions.judge(MOUNTS, &missing, "Missing", ("Complete", "everything that its objects need exists"));
+        conditions.judge(OBJECTS, &refused, "NotApplied", ("Applied", "its objects are applied, or wait for others"));
+    }
+
+    /// What the resource asks for and the daemon does not do.
+    fn unbuilt(&self) -> Option<&'static str> {
+        let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig)?;
+        kubeconfig.spec.authorization.as_ref().map(|_| {
+            "Tidegate does not create ClusterRoleBindings inside kcp yet: create those of `spec.authorization` yourself"
+        })
+    }
+
+    /// Upstream's condition about what a resource refers to.
+    fn reference(&self, conditions: &mut Conditions) {
+        let (type_, reasons) = match self.kind {
+            Kind::CacheServer | Kind::RootShard => return,
+            Kind::Shard | Kind::FrontProxy => ("RootShard", ("Valid", "InvalidReference")),
+            Kind::VirtualWorkspace | Kind::Kubeconfig => ("ReferenceValid", ("ReferenceValid", "ReferenceNotFound")),
+        };
+        match self.plan {
+            Ok(_) => conditions.set(type_, true, reasons.0, "all references are valid"),
+            Err(problem) => conditions.set(type_, false, reasons.1, &sentence(problem)),
+        }
+    }
+
+    /// Upstream's condition about pods, and about the Secret of a Kubeconfig. Returns whether it holds.
+    fn available(&self, conditions: &mut Conditions) -> bool {
+        let (holds, reason, message) = match self.kind {
+            Kind::Kubeconfig => self.secret(),
+            Kind::CacheServer | Kind::RootShard | Kind::FrontProxy | Kind::Shard | Kind::VirtualWorkspace => {
+                self.pods()
+            }
+        };
+        conditions.set("Available", holds, reason, &message);
+        holds
+    }
+
+    fn pods(&self) -> (bool, &'static str, String) {
+        let planned = self.plan.ok().and_then(|plan| plan.deployments.first());
+        let Some(planned) = planned else {
+            return (false, "DeploymentUnavailable", "its Deployment has no plan".to_owned());
+        };
+        let name = format!("Deployment {}/{}", self.key.namespace(), planned.name);
+        match self.live.get(&(ObjectKind::Deployment, planned.name.clone())).map(|found| &found.state) {
+            Some(ObjectState::Deployment(pods)) if pods.are_up() => {
+                (true, "ReplicasUp", format!("{name} is fully up and running."))
+            }
+            Some(ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_)) => {
+                (false, "ReplicasUnavailable", format!("{name} is not fully up and running."))
+            }
+            None => (false, "DeploymentUnavailable", format!("{name} does not exist.")),
+        }
+    }
+
+    fn secret(&self) -> (bool, &'static str, String) {
+        let secret = |(name, _): &&(ObjectName, Outcome)| name.0 == ObjectKind::Secret;
+        let Ok(plan) = self.plan else {
+            return (false, "ClientCertificateSecretNotReady", "its reference is invalid".to_owned());
+        };
+        match self.outcomes.iter().find(secret).map(|(_, outcome)| outcome) {
+            Some(Outcome::Well) => (true, "SecretsReady", "the kubeconfig is in its Secret".to_owned()),
+            Some(Outcome::Unusable(sentence) | Outcome::Refused(sentence)) => {
+                (false, "ServerCASecretError", sentence.clone())
+            }
+            Some(Outcome::Waits(waits)) => {
+                let own = plan.certificates.first().map_or("", |certificate| certificate.name.as_str());
+                let is_own = !waits.certificates.is_empty() || waits.keys.iter().any(|missing| missing.contains(own));
+                let reason = if is_own { "ClientCertificateSecretNotReady" } else { "ServerCASecretNotReady" };
+                let all = waits.certificates.iter().chain(&waits.keys).cloned().collect::<Vec<_>>();
+                (false, reason, all.join("; "))
+            }
+            Some(Outcome::Leaves | Outcome::Stays) | None => {
+                (false, "ClientCertificateSecretNotReady", "its Secret is not written yet".to_owned())
+            }
+        }
+    }
+
+    /// What a Kubeconfig leads to.
+    fn target(&self) -> Option<String> {
+        let target = &self.resources.kubeconfigs.get(self.key)?.spec.target;
+        let of = |kind: Kind, reference: Option<&LocalRef>| {
+            reference.filter(|found| !found.name.is_empty()).map(|found| format!("{kind}/{}", found.name))
+        };
+        of(Kind::RootShard, target.root_shard_ref.as_ref())
+            .or_else(|| of(Kind::Shard, target.shard_ref.as_ref()))
+            .or_else(|| of(Kind::FrontProxy, target.front_proxy_ref.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

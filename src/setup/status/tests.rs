@@ -1,0 +1,107 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use tidegate_core::plan::setup::Known;
+
+use super::*;
+use crate::setup::object::{LiveObject, Pods};
+
+const NAMESPACE: &str = "kcp-system";
+
+fn root(change: impl FnOnce(&mut Value)) -> Resources {
+    let mut resource = json!({"apiVersion": "operator.kcp.io/v1alpha1", "kind": "RootShard",
+        "metadata": {"name": "main", "namespace": NAMESPACE, "generation": 3},
+        "spec": {"external": {"hostname": "kcp.example.com", "port": 443}, "cache": {},
+            "certificates": {"issuerRef": {"name": "selfsigned"}}, "etcd": {"endpoints": ["https://etcd:2379"]}}});
+    change(&mut resource);
+    let mut resources = Resources::default();
+    resources.insert(Kind::RootShard, &Key::new(NAMESPACE, "main"), resource).unwrap();
+    resources
+}
+
+fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
+    let pods = Pods { wanted, updated: wanted, ready, is_current };
+    let object = LiveObject {
+        mark: Some("rootshard.main".into()),
+        uid: "uid".into(),
+        resource_version: "1".into(),
+        version: "1".into(),
+        digest: None,
+        prune: None,
+        is_terminating: false,
+        state: ObjectState::Deployment(pods),
+    };
+    LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
+}
+
+fn of(resources: &Resources, live: &LiveObjects, outcomes: &[(ObjectName, Outcome)], leaving: Option<&str>) -> Value {
+    let key = Key::new(NAMESPACE, "main");
+    let plan = resources.plan(Kind::RootShard, &key, &Known::default()).unwrap();
+    let facts = Facts {
+        kind: Kind::RootShard,
+        key: &key,
+        resources,
+        metadata: resources.metadata(Kind::RootShard, &key).unwrap(),
+        plan: plan.as_ref(),
+        problems: &[],
+        outcomes,
+        failures: &[],
+        live,
+        leaving,
+    };
+    status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a RootShard has one")
+}
+
+fn said(status: &Value) -> BTreeMap<String, String> {
+    let all = status["conditions"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all.map(|one| (text(&one["type"]), format!("{} {}", text(&one["status"]), text(&one["reason"])))).collect()
+}
+
+/// Row 42: phases fall back, and a Deployment without pods counts as available, as upstream.
+#[test]
+fn the_phase_follows_the_pods_and_falls_back() {
+    let resources = root(|_| ());
+    let check = |live: &LiveObjects, phase: &str, available: &str| {
+        let status = of(&resources, live, &[], None);
+        assert_eq!((status["phase"].as_str().unwrap(), said(&status)["Available"].as_str()), (phase, available));
+    };
+    check(&LiveObjects::new(), "Provisioning", "False DeploymentUnavailable");
+    check(&pods(2, 2, true), "Running", "True ReplicasUp");
+    check(&pods(2, 1, true), "Provisioning", "False ReplicasUnavailable");
+    check(&pods(2, 2, false), "Provisioning", "False ReplicasUnavailable");
+    check(&pods(0, 0, true), "Running", "True ReplicasUp");
+}
+
+/// Row 82: what is missing is named, and goes from the condition once it is there.
+#[test]
+fn what_is_missing_is_named_and_a_condition_keeps_its_time() {
+    let resources = root(|_| ());
+    let name = || (ObjectKind::Deployment, "main-kcp".to_owned());
+    let waits = decide::Waits { keys: vec!["Secret etcd does not exist".to_owned()], ..decide::Waits::default() };
+    let waiting = of(&resources, &LiveObjects::new(), &[(name(), Outcome::Waits(waits))], None);
+    assert_eq!(said(&waiting)["tidegate.dev/Mounts"], "False Missing");
+    assert_eq!(said(&waiting)["tidegate.dev/Certificates"], "False CertificateNotReady");
+    assert_eq!(said(&waiting)["tidegate.dev/Objects"], "True Applied");
+    let refused = of(&resources, &pods(2, 2, true), &[(name(), Outcome::Refused("no".to_owned()))], None);
+    assert_eq!(said(&refused)["tidegate.dev/Objects"], "False NotApplied");
+    assert_eq!(said(&refused)["tidegate.dev/Mounts"], "True Complete");
+
+    // A second pass over the same world writes the same status.
+    let again = root(|resource| resource["status"] = waiting.clone());
+    let waits = decide::Waits { keys: vec!["Secret etcd does not exist".to_owned()], ..decide::Waits::default() };
+    assert_eq!(of(&again, &LiveObjects::new(), &[(name(), Outcome::Waits(waits))], None), waiting);
+}
+
+#[test]
+fn a_resource_that_goes_says_what_it_waits_for() {
+    let resources = root(|resource| resource["metadata"]["deletionTimestamp"] = json!("2026-11-26T00:00:00Z"));
+    let status = of(&resources, &pods(2, 2, true), &[], Some("RootShard main goes after Shard eu"));
+    assert_eq!(
+        (&status["phase"], said(&status)["tidegate.dev/Deletion"].as_str()),
+        (&json!("Deleting"), "False Waiting")
+    );
+    let long = "ü".repeat(MESSAGE_BYTES_MAX);
+    let status = of(&resources, &LiveObjects::new(), &[], Some(&long));
+    let messages = status["conditions"].as_array().unwrap().iter();
+    assert!(messages.clone().all(|one| one["message"].as_str().unwrap().len() <= MESSAGE_BYTES_MAX));
+}

@@ -1,0 +1,169 @@
+//! cert-manager, as far as kcp landscapes need it: it issues what Certificates ask for, from the Secrets of Issuers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::harness;
+
+/// How often it looks for work.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// cert-manager in a task. It ends with this value.
+pub(super) struct CertManager {
+    task: JoinHandle<()>,
+    failures: Arc<AtomicUsize>,
+}
+
+/// Its kinds, with any content.
+pub(super) fn certificate_kinds() -> Vec<Value> {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = |kind: &str, plural: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.cert-manager.io")},
+            "spec": {
+                "group": "cert-manager.io", "scope": "Namespaced",
+                "names": {
+                    "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+                },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                }],
+            },
+        })
+    };
+    vec![crd("Issuer", "issuers"), crd("Certificate", "certificates")]
+}
+
+/// The certificate of a CA, in PEM.
+pub(super) fn authority(name: &str) -> String {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.self_signed(&key).unwrap().pem()
+}
+
+// === impl CertManager ===
+
+impl CertManager {
+    pub(super) fn start(client: &Client, namespace: &str) -> CertManager {
+        let failures = Arc::new(AtomicUsize::default());
+        let (client, namespace, counted) = (client.clone(), namespace.to_owned(), Arc::clone(&failures));
+        let task = tokio::spawn(async move {
+            let of = |version: &str, kind: &str| {
+                let metadata = json!({"namespace": namespace});
+                json!({"apiVersion": version, "kind": kind, "metadata": metadata})
+            };
+            let certificates = harness::api_of(&client, &of("cert-manager.io/v1", "Certificate")).await.unwrap();
+            let issuers = harness::api_of(&client, &of("cert-manager.io/v1", "Issuer")).await.unwrap();
+            let secrets = harness::api_of(&client, &of("v1", "Secret")).await.unwrap();
+            let cluster = Cluster { client, namespace: namespace.clone(), issuers, secrets };
+            loop {
+                for certificate in certificates.list(&ListParams::default()).await.unwrap().items {
+                    let certificate = serde_json::to_value(certificate).unwrap();
+                    if !cluster.is_done(&certificate).await && !cluster.issue(&certificates, &certificate).await {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        CertManager { task, failures }
+    }
+
+    /// How often a Certificate could not be issued, because its CA was missing.
+    pub(super) fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for CertManager {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Cluster {
+    client: Client,
+    namespace: String,
+    issuers: Api<DynamicObject>,
+    secrets: Api<DynamicObject>,
+}
+
+impl Cluster {
+    async fn secret(&self, name: &str) -> Option<Value> {
+        self.secrets.get_opt(name).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    async fn is_done(&self, certificate: &Value) -> bool {
+        let ready = &certificate["status"]["conditions"][0];
+        let is_current = ready["observedGeneration"] == certificate["metadata"]["generation"];
+        let name = certificate["spec"]["secretName"].as_str().unwrap();
+        certificate["metadata"]["deletionTimestamp"].is_string()
+            || (ready["status"] == "True" && is_current && self.secret(name).await.is_some())
+    }
+
+    /// Issues a Certificate. Returns whether its CA is there.
+    async fn issue(&self, certificates: &Api<DynamicObject>, certificate: &Value) -> bool {
+        let (spec, metadata) = (&certificate["spec"], &certificate["metadata"]);
+        let (name, secret) = (metadata["name"].as_str().unwrap(), spec["secretName"].as_str().unwrap());
+        let key = KeyPair::generate().unwrap();
+        let names = spec["dnsNames"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let mut params = CertificateParams::new(names.collect::<Vec<_>>()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(common_name) = spec["commonName"].as_str() {
+            params.distinguished_name.push(DnType::CommonName, common_name);
+        }
+        if spec["isCA"] == true {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let (pem, ca) = if spec["issuerRef"]["kind"] == "ClusterIssuer" {
+            let pem = params.self_signed(&key).unwrap().pem();
+            (pem.clone(), pem)
+        } else {
+            let Some(authority) = self.authority(spec["issuerRef"]["name"].as_str().unwrap()).await else {
+                return false;
+            };
+            let text = |field: &str| {
+                String::from_utf8(STANDARD.decode(authority["data"][field].as_str().unwrap()).unwrap()).unwrap()
+            };
+            let issuer = Issuer::from_ca_cert_pem(&text("tls.crt"), KeyPair::from_pem(&text("tls.key")).unwrap());
+            (params.signed_by(&key, &issuer.unwrap()).unwrap().pem(), text("tls.crt"))
+        };
+        let encoded = |text: &str| STANDARD.encode(text);
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": secret, "namespace": self.namespace, "labels": spec["secretTemplate"]["labels"]},
+            "data": {"tls.crt": encoded(&pem), "tls.key": encoded(&key.serialize_pem()), "ca.crt": encoded(&ca)},
+        });
+        harness::apply(&self.client, &object).await;
+        let ready = json!({"type": "Ready", "status": "True", "reason": "Ready", "message": "it is issued",
+            "observedGeneration": metadata["generation"], "lastTransitionTime": "2026-11-26T00:00:00Z"});
+        let status = Patch::Merge(json!({"status": {"conditions": [ready]}}));
+        // It may be gone meanwhile.
+        let _ = certificates.patch_status(name, &PatchParams::default(), &status).await;
+        true
+    }
+
+    /// The Secret with the CA of an Issuer.
+    async fn authority(&self, issuer: &str) -> Option<Value> {
+        let issuer = serde_json::to_value(self.issuers.get_opt(issuer).await.unwrap()?).unwrap();
+        self.secret(issuer["spec"]["ca"]["secretName"].as_str()?).await
+    }
+}
