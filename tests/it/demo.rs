@@ -60,7 +60,9 @@ async fn check(arguments: &[&str], files: &[&str], path: Option<&str>) {
         "$ tidegate status --kubeconfig",
         "mailer/2.5.0/module-template.yaml:10",
         "tidegate.dev/confirm-prune=",
-        "waiting: no request to a runtime and no write to the KCP for 5s",
+        "waiting: no request to a runtime and no write to the KCP for 5s; what still follows from the last step starts \
+         this time again",
+        "Two things to break next:",
         "both runtimes are Ready",
     ] {
         assert!(said.contains(shown), "{shown}: {said}");

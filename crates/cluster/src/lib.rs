@@ -237,6 +237,22 @@ impl Cluster {
         }
     }
 
+    /// The CustomResourceDefinition of a kind; `None` if the kind is built in, or if the client may not read it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
+    pub async fn definition_of(&self, kind: &Kind) -> Result<Option<Object>, Error> {
+        let definitions = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let Some(definitions) = Kind::built_in(&definitions).filter(|_| Kind::built_in(&kind.gvk).is_none()) else {
+            return Ok(None);
+        };
+        match self.get(&definitions, &Key::new("", &format!("{}.{}", kind.plural, kind.gvk.group))).await {
+            Err(Error::Forbidden { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
     /// An object as a type; `None` if it does not exist or its kind is not served.
     ///
     /// # Errors

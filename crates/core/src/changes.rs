@@ -19,7 +19,7 @@ use crate::{
 mod cover;
 mod quantity;
 
-pub use cover::covers;
+pub use self::{cover::covers, quantity::compare_quantities};
 
 /// What a cluster must have of a module.
 #[derive(Clone, Copy, Debug)]
@@ -192,6 +192,18 @@ fn guard(id: &ObjectId, purpose: Purpose) -> Guard {
 /// Annotation `tidegate.dev/prune` in the JSON of an object.
 pub fn prune_annotation(object: &Value) -> Option<&str> {
     object.pointer("/metadata/annotations")?.get(names::annotation::PRUNE)?.as_str()
+}
+
+/// Writes an object over another one: mappings are merged, everything else is replaced.
+pub fn overlay(over: &mut Value, object: &Value) {
+    match (over, object) {
+        (Value::Object(over), Value::Object(object)) => {
+            for (key, value) in object {
+                overlay(over.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (over, object) => *over = object.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,28 @@
-//! Fields that an API server does not change in an object that exists.
+//! Changes of an object that exists which an API server refuses: of fields that never change, and of custom resources
+//! against a rule that compares with the old value.
 //!
 //! `diff` and the daemon use the same table, so what one predicts is what the other does: the change is refused, unless
 //! the object says with `tidegate.dev/recreate: enabled` that it may be deleted and created again.
 
-use serde_json::Value;
+mod context;
+mod kinds;
 
-use crate::{api::names::annotation, changes::covers, object::Gvk};
+use serde_json::{Map, Value};
+
+pub use self::context::Context;
+use crate::{
+    api::names::annotation,
+    changes::{self, covers},
+    object::Gvk,
+};
 
 /// A change that an API server refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Immutable {
-    /// The kind of the object.
-    kind: String,
     /// The field, such as `spec.selector`.
     field: String,
+    /// What the API server refuses about it, as a clause.
+    fact: String,
     /// What can be done about it.
     remedy: Remedy,
 }
@@ -27,10 +36,18 @@ enum Remedy {
     Annotate,
     /// Nothing, but another name: the deletion of such an object takes users' data along.
     Rename,
+    /// Objects are stored in the version, so they must be stored in another one first.
+    Migrate,
 }
 
-/// How the values of a field compare.
-type Same = fn(field: &str, new: &Value, old: &Value) -> bool;
+/// What the old side of a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Old {
+    /// Another declaration of the object. What both omit has the same default.
+    Declared,
+    /// The live object, to which the API server has added defaults.
+    Live,
+}
 
 /// Fields to which an API server adds nothing, so that one without a key has lost it.
 const WITHOUT_DEFAULTS: [&str; 2] = ["/spec/selector", "/parameters"];
@@ -38,29 +55,43 @@ const WITHOUT_DEFAULTS: [&str; 2] = ["/spec/selector", "/parameters"];
 /// The value of [`annotation::RECREATE`] that allows it.
 const ENABLED: &str = "enabled";
 
-/// The first immutable field that differs between two declarations of an object; `None` if the API server changes it.
+/// The first change between two declarations of an object that the API server refuses; `None` if there is none.
 ///
-/// A field that the new declaration omits keeps its value or its default, so it is no difference.
-pub fn between(gvk: &Gvk, old: &Value, new: &Value) -> Option<Immutable> {
-    find(gvk, old, new, |_, new, old| new == old)
+/// A field of the table that the new declaration omits keeps its value or its default, so it is no difference.
+pub fn between(gvk: &Gvk, old: &Value, new: &Value, context: &Context) -> Option<Immutable> {
+    find(gvk, old, new, Old::Declared, context)
 }
 
 /// As [`between`], for a live object, to which the API server has added defaults.
-pub fn over_live(gvk: &Gvk, live: &Value, desired: &Value) -> Option<Immutable> {
-    find(
-        gvk,
-        live,
-        desired,
-        |field, desired, live| {
-            if WITHOUT_DEFAULTS.contains(&field) { desired == live } else { covers(desired, live) }
-        },
-    )
+pub fn over_live(gvk: &Gvk, live: &Value, desired: &Value, context: &Context) -> Option<Immutable> {
+    find(gvk, live, desired, Old::Live, context)
 }
 
-fn find(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<Immutable> {
-    let pointer = field(gvk, old, new, same)?;
-    let field = pointer.trim_start_matches('/').replace('/', ".");
-    Some(Immutable { kind: gvk.kind.to_string(), field, remedy: remedy(gvk, new) })
+fn find(gvk: &Gvk, old: &Value, new: &Value, of: Old, context: &Context) -> Option<Immutable> {
+    let kind = with_article(&gvk.kind);
+    let cannot_change = |field: &str| (field.to_owned(), format!("{field} of {kind} cannot be changed"));
+    let by_table = || {
+        let pointer = field(gvk, old, new, of)?;
+        Some(cannot_change(&pointer.trim_start_matches('/').replace('/', ".")))
+    };
+    let (field, fact) = match (&*gvk.group, &*gvk.kind) {
+        ("", "Pod") => kinds::pod(old, new, of).map(|field| cannot_change(&field)),
+        ("", "PersistentVolume") => kinds::volume(old, new, of).map(|field| cannot_change(&field)),
+        ("", "PersistentVolumeClaim") => kinds::claim(old, new, of, context.expands),
+        ("batch", "Job") => kinds::completions(old, new, of).then(|| cannot_change("spec.completions")),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => kinds::stored_version(old, new, of),
+        _ => None,
+    }
+    .or_else(by_table)
+    .or_else(|| context.broken_rule(old, new, of, &kind))?;
+    let remedy = if field == kinds::VERSIONS { Remedy::Migrate } else { remedy(gvk, new) };
+    Some(Immutable { field, fact, remedy })
+}
+
+/// `a Deployment`, `an IngressClass`.
+fn with_article(kind: &str) -> String {
+    let article = if kind.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" };
+    format!("{article} {kind}")
 }
 
 fn remedy(gvk: &Gvk, new: &Value) -> Remedy {
@@ -79,7 +110,7 @@ fn remedy(gvk: &Gvk, new: &Value) -> Remedy {
 }
 
 /// The immutable field that differs, as a JSON pointer.
-fn field(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<&'static str> {
+fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
     let is_external = |value: &Value| value.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName");
     let of_kind: &[&'static str] = match (&*gvk.group, &*gvk.kind) {
         ("apps", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],
@@ -92,6 +123,7 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<&'static str
             "/spec/selector",
             "/spec/completionMode",
             "/spec/podFailurePolicy",
+            "/spec/successPolicy",
             "/spec/backoffLimitPerIndex",
             "/spec/managedBy",
         ],
@@ -101,7 +133,7 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<&'static str
         ("", "PersistentVolumeClaim") => {
             &["/spec/storageClassName", "/spec/accessModes", "/spec/volumeMode", "/spec/selector", "/spec/volumeName"]
         }
-        ("", "PersistentVolume") => &["/spec/volumeMode"],
+        ("", "PersistentVolume") => &["/spec/volumeMode", "/spec/nodeAffinity"],
         ("", "Secret") => &["/type"],
         ("", "ResourceQuota") => &["/spec/scopes"],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &["/roleRef"],
@@ -115,7 +147,7 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<&'static str
         _ => &[],
     };
     let differs = |field: &str| match (old.pointer(field), new.pointer(field)) {
-        (Some(old), Some(new)) => !same(field, new, old),
+        (Some(old), Some(new)) => !of.is_same(field, new, old),
         (_, None) | (None, _) => false,
     };
     if let Some(field) = of_kind.iter().find(|field| differs(field)) {
@@ -130,6 +162,42 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, same: Same) -> Option<&'static str
     frozen.into_iter().find(|field| is_frozen && is_other(field))
 }
 
+// === impl Old ===
+
+impl Old {
+    /// Whether a field of the table has the same value.
+    fn is_same(self, field: &str, new: &Value, old: &Value) -> bool {
+        match self {
+            Old::Declared => new == old,
+            Old::Live if WITHOUT_DEFAULTS.contains(&field) => new == old,
+            Old::Live => covers(new, old),
+        }
+    }
+
+    /// The object after the change: an apply keeps the fields of a live object that it does not name.
+    fn after(self, old: &Value, new: &Value) -> Value {
+        match self {
+            Old::Declared => new.clone(),
+            Old::Live => {
+                let mut after = old.clone();
+                changes::overlay(&mut after, new);
+                after
+            }
+        }
+    }
+
+    /// Whether a member of two mappings is the same.
+    fn is_same_member(self, name: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
+        let member = |value: Option<&Value>| {
+            Value::Object(value.map(|value| (name.to_owned(), value.clone())).into_iter().collect::<Map<_, _>>())
+        };
+        match self {
+            Old::Declared => old == new || (covers(&member(new), &member(old)) && covers(&member(old), &member(new))),
+            Old::Live => covers(&member(new), &member(old)),
+        }
+    }
+}
+
 // === impl Immutable ===
 
 impl Immutable {
@@ -138,14 +206,17 @@ impl Immutable {
         self.remedy == Remedy::Recreate
     }
 
+    /// The field, such as `spec.selector`.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
     /// Why the change is not made as it is, and what to do, as a clause: `spec.selector of a Deployment cannot be
     /// changed; ...`.
     pub fn sentence(&self) -> String {
-        let Immutable { kind, field, remedy } = self;
-        let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
-        let fact = format!("{field} of {article} {kind} cannot be changed");
+        let Immutable { fact, remedy, .. } = self;
         match remedy {
-            Remedy::Recreate => fact,
+            Remedy::Recreate => fact.clone(),
             Remedy::Annotate => format!(
                 "{fact}; undo the change, or annotate the object with {}: {ENABLED} to have it deleted and created again",
                 annotation::RECREATE
@@ -153,6 +224,10 @@ impl Immutable {
             Remedy::Rename => {
                 format!("{fact}, and Tidegate never deletes one to create it again; undo the change, or use a new name")
             }
+            Remedy::Migrate => format!(
+                "{fact}; keep it with `served: false`, or store all objects in another version and remove it from \
+                 status.storedVersions first"
+            ),
         }
     }
 }

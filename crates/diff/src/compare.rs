@@ -46,6 +46,7 @@ use tidegate_core::{
     api::{Kyma, names::annotation},
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
+    immutable::Context,
     intake::{Id, Installed, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
@@ -413,6 +414,7 @@ impl<'a> Comparison<'a> {
             own: Names::new([(id.1.to_string(), "key"), (id.1.name().to_owned(), "name")]),
             owner: None,
             moves: false,
+            context: Context::default(),
         }
     }
 
@@ -447,6 +449,7 @@ impl<'a> Comparison<'a> {
                     own: Names::default(),
                     owner: None,
                     moves: false,
+                    context: Context::default(),
                 },
                 &[],
             );
@@ -482,6 +485,7 @@ impl<'a> Comparison<'a> {
                     own: Names::default(),
                     owner: None,
                     moves: false,
+                    context: Context::default(),
                 },
                 &[],
             );

@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 use super::compare::leaves;
-use tidegate_core::object::PathPart;
+use tidegate_core::{changes::overlay, object::PathPart};
 
 /// Fields of `metadata` that only the API server writes.
 const SERVER_SET: [&str; 6] =
@@ -127,17 +127,6 @@ pub fn overlaid(live: &Value, desired: &Value) -> Value {
     let mut after = stripped(live);
     overlay(&mut after, &stripped(desired));
     after
-}
-
-fn overlay(after: &mut Value, desired: &Value) {
-    match (after, desired) {
-        (Value::Object(after), Value::Object(desired)) => {
-            for (key, value) in desired {
-                overlay(after.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (after, desired) => *after = desired.clone(),
-    }
 }
 
 /// The paths of the fields that differ, in the order of the new side.

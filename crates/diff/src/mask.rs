@@ -16,7 +16,7 @@ mod find;
 mod leaves;
 mod scrub;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -33,6 +33,8 @@ pub struct MaskKey([u8; KEY_BYTES]);
 pub struct Masker {
     key: MaskKey,
     forms: Forms,
+    /// Names of objects and namespaces, which occur everywhere and are no secrets.
+    names: BTreeSet<String>,
 }
 
 /// Numbers instead of digests, in the order of occurrence: equal values still look equal, and runs
@@ -159,7 +161,7 @@ impl Numbers {
 impl Masker {
     /// An empty masker.
     pub fn new(key: MaskKey) -> Masker {
-        Masker { key, forms: Forms::default() }
+        Masker { key, forms: Forms::default(), names: BTreeSet::new() }
     }
 
     /// Masks every value of every Secret in `value`, and remembers them. Returns whether there were
@@ -208,7 +210,8 @@ impl Masker {
     /// Remembers a clear value that is not in a Secret, such as a token.
     pub fn remember(&mut self, value: &[u8]) {
         // A mask is not a value.
-        if !std::str::from_utf8(value).is_ok_and(is_mask) {
+        let is_other = |text: &str| is_mask(text) || self.names.contains(text.trim());
+        if !std::str::from_utf8(value).is_ok_and(is_other) {
             self.forms.add(value, &self.key.mask(value));
         }
     }
@@ -218,9 +221,11 @@ impl Masker {
         self.forms.is_empty()
     }
 
-    /// Registers the name of an object, which is not secret even if a Secret repeats it.
+    /// Registers the name of an object or namespace, which is not secret even if a Secret repeats it, before or later.
     pub fn is_name(&mut self, text: &str) {
-        self.forms.remove(text);
+        if !text.is_empty() && self.names.insert(text.to_owned()) {
+            self.forms.remove(text);
+        }
     }
 
     /// A message from outside without any remembered value, in any notation.

@@ -1,4 +1,4 @@
-//! Objects whose apply the API server refuses because of an immutable field.
+//! Objects whose apply the API server refuses because of an immutable field, or a rule about the old value.
 //!
 //! The live object says which field that is. With `tidegate.dev/recreate: enabled` on the desired object, the live one
 //! is deleted, if it is ours and still as it was read, and created again. It stays in the inventory throughout, so a
@@ -7,7 +7,7 @@
 use tidegate_cluster::{Deleted, Error, Kind, Propagation};
 use tidegate_core::{
     api::Manifest,
-    immutable::{self, Immutable},
+    immutable::{self, Context, Immutable},
     name::Key,
     object::Object,
     render::SharedObject,
@@ -87,7 +87,12 @@ async fn find(target: &ApplyTarget<'_>, owner: &Key, object: &SharedObject) -> R
         Err(_) => return Ok(None),
     };
     let desired = serde_json::from_slice(&object.body(owner)).unwrap_or_default();
-    let found = immutable::over_live(&object.gvk, live.value(), &desired);
+    let definition = match target.cluster.definition_of(&kind).await {
+        Err(error) if concerns_all(&error) => return Err(error),
+        definition => definition.ok().flatten(),
+    };
+    let context = definition.map(|one| Context::of_definition(&object.gvk, one.value())).unwrap_or_default();
+    let found = immutable::over_live(&object.gvk, live.value(), &desired, &context);
     Ok(found.map(|immutable| Refusal { kind, live, immutable }))
 }
 

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, process::Command};
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tidegate_core::{immutable, object::Gvk, plan::manifest_name};
+use tidegate_core::{
+    immutable::{self, Context},
+    object::Gvk,
+    plan::manifest_name,
+};
 use tidegate_testbed::Extent;
 
 use crate::{
@@ -149,7 +153,8 @@ async fn what_counts_as_immutable_is_what_an_api_server_refuses() {
             Err(error) => panic!("{kind} {pointer}: {error}"),
         };
         refused += usize::from(is_refused);
-        let known = immutable::over_live(&Gvk::from_api_version(api_version, kind), &live, &object);
+        let gvk = Gvk::from_api_version(api_version, kind);
+        let known = immutable::over_live(&gvk, &live, &object, &Context::default());
         assert_eq!(known.is_some(), is_refused, "{kind} {pointer}: {known:?} {answer:?}");
     }
     assert!(refused > 15, "{refused}");

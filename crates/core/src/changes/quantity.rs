@@ -1,5 +1,7 @@
 //! Kubernetes quantities: `0.1` and `100m` are equal.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 /// Maps whose values are quantities.
@@ -33,6 +35,11 @@ pub(super) fn are_in(field: &str) -> bool {
 /// Whether two values are the same quantity.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     one == other || read(one).zip(read(other)).is_some_and(|(one, other)| one == other)
+}
+
+/// Which of two quantities is larger; `None` if one of them is invalid.
+pub fn compare_quantities(one: &Value, other: &Value) -> Option<Ordering> {
+    Some(read(one)?.cmp(&read(other)?))
 }
 
 /// The quantity in billionths. `None` if it is invalid or beyond the size of any cluster.

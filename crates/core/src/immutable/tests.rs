@@ -1,11 +1,12 @@
 use serde_json::json;
 
 use super::*;
+use crate::changes::overlay;
 
 #[track_caller]
 fn check(api_version: &str, kind: &str, old: Value, new: Value, expected: Option<&str>) {
     let gvk = Gvk::from_api_version(api_version, kind);
-    assert_eq!(between(&gvk, &old, &new).map(|found| found.field), expected.map(str::to_owned));
+    assert_eq!(between(&gvk, &old, &new, &Context::default()).map(|found| found.field), expected.map(str::to_owned));
 }
 
 #[test]
@@ -58,8 +59,11 @@ fn defaults_of_a_live_object_are_no_difference() {
     let mut live = desired("one");
     live["spec"]["template"]["spec"]["dnsPolicy"] = json!("ClusterFirst");
     live["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("Always");
-    assert_eq!(over_live(&gvk, &live, &desired("one")), None);
-    assert_eq!(over_live(&gvk, &live, &desired("two")).map(|found| found.field).as_deref(), Some("spec.template"));
+    assert_eq!(over_live(&gvk, &live, &desired("one"), &Context::default()), None);
+    assert_eq!(
+        over_live(&gvk, &live, &desired("two"), &Context::default()).map(|found| found.field).as_deref(),
+        Some("spec.template")
+    );
 }
 
 #[test]
@@ -99,7 +103,160 @@ fn an_annotation_allows_a_recreation_where_no_data_are_lost() {
     ];
     for (api_version, kind, annotation, is_recreated, sentence) in cases {
         let gvk = Gvk::from_api_version(api_version, kind);
-        let found = between(&gvk, &with(annotation, 1), &with(annotation, 2)).expect("a refusal");
+        let found = between(&gvk, &with(annotation, 1), &with(annotation, 2), &Context::default()).expect("a refusal");
         assert_eq!((found.is_recreated(), found.sentence().as_str()), (is_recreated, sentence), "{kind}");
     }
+}
+
+#[track_caller]
+fn check_live(api_version: &str, kind: &str, live: Value, desired: Value, expected: Option<&str>) {
+    let gvk = Gvk::from_api_version(api_version, kind);
+    let found = over_live(&gvk, &live, &desired, &Context::default());
+    assert_eq!(found.map(|found| found.field), expected.map(str::to_owned));
+}
+
+fn pod(more: Value) -> Value {
+    let mut pod = json!({"spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+    overlay(&mut pod["spec"], &more);
+    pod
+}
+
+/// The same Pod with what an API server adds.
+fn live_pod(more: Value) -> Value {
+    let mut pod = pod(json!({
+        "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30, "nodeName": "node-1", "serviceAccountName": "default",
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+    }));
+    pod["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+    overlay(&mut pod["spec"], &more);
+    pod
+}
+
+#[test]
+fn of_a_pod_only_images_deadlines_and_tolerations_change() {
+    let toleration = |key: &str| json!({"key": key, "operator": "Exists"});
+    let deadline = |seconds: u32| json!({"activeDeadlineSeconds": seconds});
+    let image = json!({"containers": [{"name": "a", "image": "a:2"}]});
+    let cases = [
+        (json!({}), image, None),
+        (json!({}), json!({"restartPolicy": "Always"}), None),
+        (json!({}), json!({"nodeSelector": {"a": "b"}}), Some("spec.nodeSelector")),
+        (json!({"nodeSelector": {"a": "b"}}), json!({"nodeSelector": {"a": "c"}}), Some("spec.nodeSelector")),
+        (json!({}), json!({"containers": [{"name": "a", "image": "a:1", "command": ["b"]}]}), Some("spec.containers")),
+        (deadline(10), deadline(5), None),
+        (deadline(5), deadline(10), Some("spec.activeDeadlineSeconds")),
+        (json!({}), deadline(10), None),
+        (json!({"tolerations": [toleration("a")]}), json!({"tolerations": [toleration("a"), toleration("b")]}), None),
+        (
+            json!({"tolerations": [toleration("a")]}),
+            json!({"tolerations": [toleration("b")]}),
+            Some("spec.tolerations"),
+        ),
+        (json!({}), json!({"terminationGracePeriodSeconds": 5}), Some("spec.terminationGracePeriodSeconds")),
+    ];
+    for (old, new, expected) in cases {
+        check("v1", "Pod", pod(old.clone()), pod(new.clone()), expected);
+        check_live("v1", "Pod", live_pod(old), pod(new), expected);
+    }
+    check("v1", "Pod", pod(json!({"nodeSelector": {"a": "b"}})), pod(json!({})), Some("spec.nodeSelector"));
+}
+
+#[test]
+fn a_volume_keeps_its_source_and_a_claim_only_grows() {
+    let volume = |path: &str, size: &str| json!({"spec": {"capacity": {"storage": size}, "hostPath": {"path": path}}});
+    check("v1", "PersistentVolume", volume("/a", "1Gi"), volume("/b", "1Gi"), Some("spec.hostPath"));
+    check("v1", "PersistentVolume", volume("/a", "1Gi"), volume("/a", "2Gi"), None);
+    let nfs = json!({"spec": {"capacity": {"storage": "1Gi"}, "nfs": {"server": "a", "path": "/a"}}});
+    check("v1", "PersistentVolume", volume("/a", "1Gi"), nfs, Some("spec.nfs"));
+    let mut live = volume("/a", "1Gi");
+    live["spec"]["hostPath"]["type"] = json!("");
+    check_live("v1", "PersistentVolume", live.clone(), volume("/a", "1Gi"), None);
+    check_live("v1", "PersistentVolume", live, volume("/b", "1Gi"), Some("spec.hostPath"));
+
+    let claim = |size: &str| json!({"spec": {"storageClassName": "a", "resources": {"requests": {"storage": size}}}});
+    let size = Some("spec.resources.requests.storage");
+    check("v1", "PersistentVolumeClaim", claim("2Gi"), claim("1Gi"), size);
+    check("v1", "PersistentVolumeClaim", claim("1Gi"), claim("1024Mi"), None);
+    check("v1", "PersistentVolumeClaim", claim("1Gi"), claim("2Gi"), None);
+    for (phase, expected) in [("Bound", None), ("Pending", size)] {
+        let mut live = claim("1Gi");
+        live["status"] = json!({"phase": phase});
+        check_live("v1", "PersistentVolumeClaim", live, claim("2Gi"), expected);
+    }
+}
+
+#[test]
+fn only_an_indexed_job_changes_its_completions_together_with_its_parallelism() {
+    let job = |spec: Value| json!({"spec": spec});
+    let refused = Some("spec.completions");
+    let indexed = |number: u32| json!({"completionMode": "Indexed", "completions": number, "parallelism": number});
+    for (old, new, expected) in [
+        (json!({"completions": 1}), json!({"completions": 2}), refused),
+        (json!({}), json!({"completions": 2}), refused),
+        (json!({}), json!({"completions": 1}), None),
+        (json!({"parallelism": 1}), json!({"parallelism": 2}), None),
+        (indexed(2), indexed(3), None),
+        (indexed(2), json!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}), refused),
+    ] {
+        check("batch/v1", "Job", job(old), job(new), expected);
+    }
+    let live = job(json!({"completions": 1, "parallelism": 1, "completionMode": "NonIndexed"}));
+    check_live("batch/v1", "Job", live.clone(), job(json!({"completions": 3})), refused);
+    check_live("batch/v1", "Job", live, job(json!({})), None);
+}
+
+fn definition(versions: &[(&str, bool)]) -> Value {
+    let versions: Vec<Value> =
+        versions.iter().map(|(name, storage)| json!({"name": name, "served": true, "storage": storage})).collect();
+    json!({"spec": {"versions": versions}})
+}
+
+#[test]
+fn a_version_with_stored_objects_does_not_leave_its_definition() {
+    let (api, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let both = || definition(&[("v1", true), ("v1beta1", false)]);
+    check(api, kind, both(), definition(&[("v1beta1", true)]), Some("spec.versions"));
+    check(api, kind, both(), definition(&[("v1", true)]), None);
+    check(api, kind, both(), definition(&[("v1", false), ("v2", true)]), None);
+    let mut live = both();
+    live["status"] = json!({"storedVersions": ["v1beta1", "v1"]});
+    check_live(api, kind, live, definition(&[("v1", true)]), Some("spec.versions"));
+    let gvk = Gvk::from_api_version(api, kind);
+    let found = between(&gvk, &both(), &definition(&[("v1beta1", true)]), &Context::default()).expect("a refusal");
+    assert_eq!(
+        found.sentence(),
+        "version v1 of a CustomResourceDefinition cannot be removed, because objects are stored in it; keep it with \
+         `served: false`, or store all objects in another version and remove it from status.storedVersions first"
+    );
+}
+
+#[test]
+fn a_custom_resource_obeys_the_rules_that_compare_with_its_old_value() {
+    let gvk = Gvk::from_api_version("example.org/v1", "Widget");
+    let schema = json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "default": "one"}, "b": {"type": "integer"}},
+        "x-kubernetes-validations": [
+            {"rule": "self.a == oldSelf.a", "message": "a is immutable", "fieldPath": ".a"},
+            {"rule": "self.b < 10"},
+        ],
+    }}});
+    let crd = json!({"spec": {
+        "group": "example.org", "names": {"kind": "Widget"},
+        "versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}],
+    }});
+    let widget = |spec: Value| json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "x"}, "spec": spec});
+    let context = Context::of_definition(&gvk, &crd);
+    let find =
+        |old: Value, new: Value| between(&gvk, &widget(old), &widget(new), &context).map(|found| found.sentence());
+    let refused = "spec.a of a Widget cannot be changed in this way (a is immutable); undo the change, or annotate the \
+                   object with tidegate.dev/recreate: enabled to have it deleted and created again";
+    assert_eq!(find(json!({"a": "x", "b": 1}), json!({"a": "y", "b": 1})).as_deref(), Some(refused));
+    assert_eq!(find(json!({"b": 1}), json!({"a": "y", "b": 1})).as_deref(), Some(refused), "the default counts");
+    assert_eq!(find(json!({"a": "x", "b": 1}), json!({"a": "x", "b": 2})), None);
+    assert_eq!(find(json!({"a": "x", "b": 1}), json!({"a": "x", "b": 20})), None, "it is invalid by itself");
+    let live = over_live(&gvk, &widget(json!({"a": "x", "b": 1})), &widget(json!({"b": 2})), &context);
+    assert_eq!(live, None, "what an apply does not name stays");
+    assert_eq!(between(&gvk, &widget(json!({"a": "x"})), &widget(json!({"a": "y"})), &Context::default()), None);
 }

@@ -11,13 +11,17 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{code, terms::field_problem};
+use super::{
+    code,
+    terms::{TermsError, field_problem},
+};
 use crate::{
     api::{self, git_source::GitSourceSpec},
     diagnostic::{Diagnostic, Place},
     object::{DisplayPath, PathPart},
     schema::{Schema, duration_nanoseconds},
     snapshot::{Content, File, OWN_FOLDER, Snapshot},
+    version_range::VersionRange,
     yaml::{self, Node},
 };
 
@@ -262,6 +266,11 @@ fn parse(path: &Arc<str>, file: &File, is_applied: bool) -> Result<SourceFile, D
     let mut spec_of: GitSourceSpec = serde_json::from_value(value["spec"].take())
         .map_err(|_| problem((1, 1), "the GitSource does not match its type".to_owned()))?;
     spec_of.url = String::new();
+    let semver = spec_of.reference.as_ref().and_then(|reference| reference.semver.as_deref());
+    if semver.is_some_and(|range| range.parse::<VersionRange>().is_err()) {
+        let path = ["spec".into(), "ref".into(), "semver".into()];
+        return Err(problem(node.key_position(&path), TermsError::Versions.to_string()));
+    }
     let positions = Arc::new(yaml::Positions::from_node(node));
     Ok(SourceFile { spec: spec_of, name, namespace, path: Arc::clone(path), written: spec, positions })
 }

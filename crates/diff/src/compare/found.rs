@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Request, leaves::alike, places::PLACES_MAX};
 use tidegate_core::{
     diagnostic::Place,
-    immutable,
+    immutable::{self, Context},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
 };
@@ -37,6 +37,8 @@ pub(super) struct Hit {
     pub(super) owner: Option<String>,
     /// Whether it moves from another module, so that it is deleted and created again.
     pub(super) moves: bool,
+    /// What the API server decides by besides the object.
+    pub(super) context: Context,
 }
 
 /// All differences.
@@ -80,7 +82,7 @@ impl Hit {
             (Some(_), Some(_)) if self.owner.is_some() => Action::Conflict,
             (Some(_), Some(_)) if self.moves => Action::Recreate,
             (Some(old), Some(new)) if old == new => return None,
-            (Some(old), Some(new)) => match immutable::between(&new.gvk(), old.value(), new.value()) {
+            (Some(old), Some(new)) => match immutable::between(&new.gvk(), old.value(), new.value(), &self.context) {
                 Some(immutable) if immutable.is_recreated() => Action::Recreate,
                 Some(immutable) => return Some((Action::Refuse, Some(immutable.sentence()))),
                 None => Action::Change,

@@ -19,6 +19,7 @@ use tidegate_core::{
     content::ContentId,
     definition::Kind,
     diagnostic::Place,
+    immutable::Context,
     landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
@@ -288,6 +289,7 @@ impl Work<'_, '_, '_> {
             own: self.bucket.own(),
             owner: None,
             moves: false,
+            context: Context::default(),
         }
     }
 
@@ -348,12 +350,30 @@ impl Work<'_, '_, '_> {
             let mut places = causes.to_vec();
             places.extend(self.line(pair));
             let mut hit = self.one(Side::Runtime, objects, places, None);
+            hit.context = self.context(&hit);
             // While an object is in conflict, nothing of its module is pruned.
             if is_blocked && hit.new.is_none() {
                 hit.effect = Effect::Held;
             }
             self.seen.found.add(hit, &self.bucket.runtimes);
         }
+    }
+
+    /// What the new side of the module says about an object that changes. Whether a claim may grow is not known if the
+    /// module does not contain its StorageClass.
+    fn context(&mut self, hit: &Hit) -> Context {
+        let (Some(old), Some(new), Some(has)) = (&hit.old, &hit.new, &self.bucket.new) else {
+            return Context::default();
+        };
+        let Some(module) = self.comparison.new.module(has.content()) else { return Context::default() };
+        let (gvk, old, id) = (new.gvk(), old.value(), new.id());
+        let context = Context::in_module(&gvk, new.value(), &module.objects().objects);
+        if context.may_not_grow(&gvk, old, new.value()) {
+            let module = &has.installation.module;
+            let what = format!("StorageClass that decides whether {id} may grow, of module {module}");
+            self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
+        }
+        context
     }
 
     fn clash(&self, old: &Option<SharedObject>, new: &Option<SharedObject>) -> Option<&Clash> {

@@ -8,6 +8,7 @@ use tidegate_core::{
     api::KYMA_GROUP,
     definition::Kind,
     diagnostic::Place,
+    immutable::Context,
     name::Key,
     object::ObjectId,
     plan::Class,
@@ -70,6 +71,7 @@ fn compare(
             own: Names::new([(owner.to_string(), "key"), (owner.name().to_owned(), "name")]),
             owner: None,
             moves: false,
+            context: Context::default(),
         };
         seen.found.add(hit, runtimes);
     }

@@ -16,6 +16,7 @@ use tidegate_core::{
     },
     definition::Kind,
     diagnostic::Place,
+    immutable::Context,
     landscape,
     name::Key,
     plan::{
@@ -149,6 +150,7 @@ fn counterpart(
         own: Names::new(own),
         owner: None,
         moves: false,
+        context: Context::default(),
     };
     Found::add(&mut seen.found, hit, &[runtime]);
 }
@@ -227,7 +229,7 @@ fn modules(
         if let (Some(kept), Some(ModuleOutcome::Install(before))) = (kept, &outcomes.0) {
             let is_unconfirmed = is_unconfirmed((Kind::ModuleTemplate, kept.template.clone()));
             let effect = if is_unconfirmed { Effect::NeedsConfirmation } else { effect };
-            let shared = Shared::default();
+            let shared = shared.clone();
             One { comparison, key, runtime, name: &name, old, new, effect, shared }.keeps(before, kept, seen);
         }
         let effect = if wait.is_some() { Effect::Held } else { effect };
@@ -429,7 +431,7 @@ impl One<'_, '_> {
         }
         let of = |half: Option<&Half<'_>>, installation| Some(Installed { half: half?, installation }.owned());
         let pair = (of(self.old, before), of(self.new, kept));
-        modules::record(self.comparison, seen, self.runtime, pair, (self.effect, Shared::default()), self.wishes());
+        modules::record(self.comparison, seen, self.runtime, pair, (self.effect, self.shared.clone()), self.wishes());
     }
 
     /// The rollout of a new version in the same channel; none if there is none, or if all runtimes get it at once.

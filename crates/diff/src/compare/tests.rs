@@ -345,6 +345,22 @@ fn an_upgrade_that_spreads_step_by_step_is_named_with_its_policy() {
 }
 
 #[test]
+fn an_upgrade_whose_rollout_is_paused_changes_no_runtime() {
+    let old = world().release("1.1.0", "1.0.0");
+    let new = old.clone().release("1.1.0", "1.1.0");
+    let paused = "{name: cache, namespace: kcp-system, annotations: {tidegate.dev/rollout-paused: \"true\"}}";
+    let release = new.files[RELEASE].replace("{name: cache, namespace: kcp-system}", paused);
+    let found = report(&old, &new.clone().file(RELEASE, &release));
+    assert_eq!(found.held.iter().map(|held| held.runtimes.len()).sum::<usize>(), 1, "{:?}", found.held);
+    assert!(found.held[0].message.contains("paused"), "{:?}", found.held);
+    let applies =
+        |line: &&String| line.starts_with("skr change ConfigMap ×") || line.starts_with("kcp change Manifest ×");
+    assert_eq!(script(&found).iter().filter(applies).count(), 0, "{:?}", script(&found));
+    // Without the annotation, it does.
+    assert_eq!(script(&report(&old, &new)).iter().filter(applies).count(), 2);
+}
+
+#[test]
 fn an_upgrade_that_requires_downtime_is_held_until_its_window() {
     let policy = r#"{"rules": [{"match": {"region": "eu"}, "windows": [{"days": ["Sat"], "begin": "20:00:00Z", "end":
         "22:00:00Z"}]}]}"#;

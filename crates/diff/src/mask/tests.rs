@@ -139,6 +139,22 @@ fn texts_of_others_are_scrubbed_of_what_was_met() {
 }
 
 #[test]
+fn a_name_is_no_secret_whether_a_secret_repeats_it_before_or_later() {
+    let token = json!({"kind": "Secret", "data": {"namespace": STANDARD.encode("kyma-system"), "token": STANDARD.encode("hunter-two")}});
+    let text = "kyma-system/pod says hunter-two";
+    let expected = format!("kyma-system/pod says {}", key().mask(b"hunter-two"));
+    let mut before = Masker::new(key());
+    before.is_name("kyma-system");
+    assert!(before.mask(&mut token.clone()));
+    assert_eq!(before.scrub(text), expected);
+    let mut later = Masker::new(key());
+    assert!(later.mask(&mut token.clone()));
+    assert_ne!(later.scrub(text), expected);
+    later.is_name("kyma-system");
+    assert_eq!(later.scrub(text), expected);
+}
+
+#[test]
 fn words_that_name_a_secret_outside_of_a_mapping_are_one_value() {
     // Too short to contain a value.
     assert_eq!(masked(&json!({"a": "see kind:Secret"}), &key())["a"], "see kind:Secret");

@@ -15,7 +15,7 @@ use tidegate_core::{
     changes::covers,
     definition::Definitions,
     diagnostic::Place,
-    immutable::{self, Immutable},
+    immutable::{self, Context, Immutable},
     name::Key,
     object::{Digest, Gvk, Object},
     render,
@@ -96,8 +96,13 @@ impl Shared {
         self.masker.lock().clone()
     }
 
+    /// Masks an object. Its namespace is no secret, although the API server writes it into Secrets with tokens.
     fn mask(&self, value: &mut Value) -> bool {
-        self.masker.lock().mask(value)
+        let mut masker = self.masker.lock();
+        if let Some(namespace) = value.pointer("/metadata/namespace").and_then(Value::as_str) {
+            masker.is_name(namespace);
+        }
+        masker.mask(value)
     }
 
     /// The version of an API server, requested once.
@@ -237,7 +242,7 @@ impl<'a> Comparer<'a> {
         let (mut old, mut new) = secret_after(wish.object.value(), live.value(), FIELD_MANAGER);
         self.shared.mask(&mut old);
         self.shared.mask(&mut new);
-        let refused = immutable::over_live(&wish.gvk, live.value(), wish.object.value());
+        let refused = immutable::over_live(&wish.gvk, live.value(), wish.object.value(), &Context::default());
         (old != new).then(|| {
             let differs = self.differs(&old, &new, Vec::new());
             refused.iter().fold(differs, Differs::refused)
@@ -303,7 +308,9 @@ impl<'a> Comparer<'a> {
             Err(Error::Invalid { target, message }) => {
                 let new = overlaid(live.value(), wish.object.value());
                 let differs = self.differs(&old, &new, conflicts);
-                let differs = match immutable::over_live(&wish.gvk, live.value(), wish.object.value()) {
+                let definition = self.cluster.definition_of(&kind).await?;
+                let context = definition.map(|one| Context::of_definition(&wish.gvk, one.value())).unwrap_or_default();
+                let differs = match immutable::over_live(&wish.gvk, live.value(), wish.object.value(), &context) {
                     Some(immutable) => differs.refused(&immutable),
                     // A field that the API server knows to be immutable, and Tidegate does not.
                     None if is_immutable(&message) => {
@@ -329,8 +336,10 @@ fn is_secret(gvk: &Gvk) -> bool {
 /// Whether an API server rejects an object because one of its fields is immutable. The API has no separate reason for
 /// this.
 fn is_immutable(message: &str) -> bool {
-    const SAYINGS: [&str; 5] = [
+    const SAYINGS: [&str; 7] = [
         "field is immutable",
+        "may not change fields other than",
+        "missing from spec.versions",
         "is immutable after creation",
         "immutable when `immutable` is set",
         "updates to statefulset spec",

@@ -86,6 +86,11 @@ fn what_belongs_to_the_control_plane_is_refused() {
 fn a_mistake_is_one_sentence_with_its_line() {
     check_refused(&file("  path: [a]\n"), 5, "unknown field `path`");
     check_refused(&file("  paths: a\n"), 5, "");
+    check_refused(
+        &file("  ref: {semver: newest}\n"),
+        5,
+        "spec.ref.semver is not a range of versions: use a range such as",
+    );
     check_refused("a: [\n", 1, "this bracket is never closed");
     check_refused("a: 1\n", 1, "exactly one GitSource");
     let mut linked = snapshot(&[(".tidegate/source.yaml", "")]);

@@ -55,7 +55,10 @@ impl Tour<'_> {
     /// Lease.
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
         let (mut mark, mut since) = (self.mark(), Instant::now());
-        report::waiting(&format!("no request to a runtime and no write to the KCP for {duration:?}"));
+        report::waiting(&format!(
+            "no request to a runtime and no write to the KCP for {duration:?}; what still follows from the last step \
+             starts this time again"
+        ));
         let seen = testbed::until(DEADLINE, async || {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");

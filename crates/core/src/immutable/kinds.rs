@@ -1,0 +1,177 @@
+//! Kinds whose immutable fields depend on more than one value.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value, json};
+
+use super::Old;
+use crate::changes::compare_quantities;
+
+/// The field of a CustomResourceDefinition whose version leaves.
+pub(super) const VERSIONS: &str = "spec.versions";
+
+/// Fields of a Pod's spec that have a default, so that one side may name it and the other may not.
+const POD_DEFAULTS: [(&str, &str); 6] = [
+    ("dnsPolicy", "ClusterFirst"),
+    ("preemptionPolicy", "PreemptLowerPriority"),
+    ("restartPolicy", "Always"),
+    ("schedulerName", "default-scheduler"),
+    ("serviceAccount", "default"),
+    ("serviceAccountName", "default"),
+];
+/// Fields of a Pod's spec that change in some direction.
+const POD_MUTABLE: [&str; 3] = ["activeDeadlineSeconds", "schedulingGates", "tolerations"];
+/// Tolerations that an API server adds to every Pod.
+const ADDED_TOLERATIONS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// Fields of a PersistentVolume's spec that are not where its data are.
+const NO_SOURCE: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+/// The fields of a member of an object; none if it is no mapping.
+fn fields(value: &Value, pointer: &str) -> Map<String, Value> {
+    value.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The first field that differs, without those that may.
+fn differing(old: &Map<String, Value>, new: &Map<String, Value>, of: Old) -> Option<String> {
+    let only_old = old.keys().filter(|name| of == Old::Declared && !new.contains_key(*name));
+    let mut all = new.keys().chain(only_old);
+    all.find(|name| !of.is_same_member(name, old.get(*name), new.get(*name))).map(|name| format!("spec.{name}"))
+}
+
+/// The immutable field of a Pod that differs: all of its spec but images, a deadline that comes closer, further
+/// tolerations, and scheduling gates that go.
+pub(super) fn pod(old: &Value, new: &Value, of: Old) -> Option<String> {
+    let gates = |pod: &Value| pod.pointer("/spec/schedulingGates").and_then(Value::as_array).map_or(0, Vec::len);
+    let is_gated = gates(old) > 0;
+    let fixed = |pod: &Value| {
+        let mut spec = fields(pod, "/spec");
+        spec.retain(|name, _| {
+            // The node of a Pod that is not scheduled yet may be narrowed down.
+            let may_narrow = is_gated && matches!(name.as_str(), "nodeSelector" | "affinity");
+            !may_narrow && !POD_MUTABLE.contains(&name.as_str())
+        });
+        if of == Old::Declared {
+            for (name, default) in POD_DEFAULTS {
+                spec.entry(name).or_insert_with(|| json!(default));
+            }
+            spec.entry("terminationGracePeriodSeconds").or_insert_with(|| json!(30));
+            spec.entry("enableServiceLinks").or_insert_with(|| json!(true));
+        }
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(container) = container.as_object_mut() {
+                    container.shift_remove("image");
+                }
+            }
+        }
+        spec
+    };
+    if let Some(field) = differing(&fixed(old), &fixed(new), of) {
+        return Some(field);
+    }
+    let deadline = |pod: &Value| pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
+    let is_later = match (deadline(old), deadline(new)) {
+        (Some(old), Some(new)) => old < new,
+        (Some(_), None) => of == Old::Declared,
+        (None, _) => false,
+    };
+    if is_later {
+        return Some("spec.activeDeadlineSeconds".to_owned());
+    }
+    if gates(old) < gates(new) {
+        return Some("spec.schedulingGates".to_owned());
+    }
+    let tolerations = |pod: &Value| pod.pointer("/spec/tolerations").and_then(Value::as_array).cloned();
+    let (was, is) = (tolerations(old).unwrap_or_default(), tolerations(new));
+    let is_added =
+        |one: &Value| of == Old::Live && one["key"].as_str().is_some_and(|key| ADDED_TOLERATIONS.contains(&key));
+    let is = is.or_else(|| (of == Old::Declared).then(Vec::new))?;
+    let loses = was.iter().any(|one| !is.contains(one) && !is_added(one));
+    loses.then(|| "spec.tolerations".to_owned())
+}
+
+/// The immutable field of a PersistentVolume that differs: where its data are.
+pub(super) fn volume(old: &Value, new: &Value, of: Old) -> Option<String> {
+    let source = |volume: &Value| {
+        let mut spec = fields(volume, "/spec");
+        spec.retain(|name, _| !NO_SOURCE.contains(&name.as_str()));
+        // The Secrets of a driver for later steps may be added.
+        if let Some(driver) = spec.get_mut("csi").and_then(Value::as_object_mut) {
+            driver.retain(|name, _| !matches!(name.as_str(), "controllerExpandSecretRef" | "nodeExpandSecretRef"));
+        }
+        spec
+    };
+    differing(&source(old), &source(new), of)
+}
+
+/// What is refused about the size of a PersistentVolumeClaim: it only grows, once it is bound, and if its StorageClass
+/// allows it. `expands` is what is known of that.
+pub(super) fn claim(old: &Value, new: &Value, of: Old, expands: Option<bool>) -> Option<(String, String)> {
+    const FIELD: &str = "spec.resources.requests.storage";
+    let size = |claim: &Value| claim.pointer("/spec/resources/requests/storage").cloned();
+    let (was, is) = (size(old)?, size(new)?);
+    let says = |what: String| Some((FIELD.to_owned(), format!("{FIELD} of a PersistentVolumeClaim {what}")));
+    let order = compare_quantities(&is, &was)?;
+    let is_unbound = of == Old::Live && old.pointer("/status/phase").is_some_and(|phase| phase != "Bound");
+    match order {
+        Ordering::Equal => None,
+        Ordering::Less | Ordering::Greater if is_unbound => says("cannot be changed before it is bound".to_owned()),
+        Ordering::Less => {
+            let text = |size: &Value| size.as_str().map_or_else(|| size.to_string(), str::to_owned);
+            says(format!("cannot shrink from {} to {}", text(&was), text(&is)))
+        }
+        Ordering::Greater if expands == Some(false) => {
+            says("cannot grow, because its StorageClass does not set allowVolumeExpansion".to_owned())
+        }
+        Ordering::Greater => None,
+    }
+}
+
+/// Whether a PersistentVolumeClaim asks for more than before.
+pub(super) fn grows(old: &Value, new: &Value) -> bool {
+    let size = |claim: &'_ Value| claim.pointer("/spec/resources/requests/storage").cloned();
+    let sizes = size(new).zip(size(old));
+    sizes.and_then(|(new, old)| compare_quantities(&new, &old)) == Some(Ordering::Greater)
+}
+
+/// Whether the number of completions of a Job differs, and may not: only an indexed Job changes it, together with its
+/// parallelism.
+pub(super) fn completions(old: &Value, new: &Value, of: Old) -> bool {
+    let number = |job: &Value, name: &str| job["spec"].get(name).and_then(Value::as_i64);
+    // One, if both are omitted.
+    let of_job = |job: &Value| number(job, "completions").or_else(|| number(job, "parallelism").is_none().then_some(1));
+    if of == Old::Live && number(new, "completions").is_none() {
+        return false;
+    }
+    let (was, is) = (of_job(old), of_job(new));
+    let parallelism = number(new, "parallelism").or_else(|| number(old, "parallelism").filter(|_| of == Old::Live));
+    let is_indexed = [new, old].iter().find_map(|job| job.pointer("/spec/completionMode")?.as_str()) == Some("Indexed");
+    was != is && !(is_indexed && is.is_some() && is == Some(parallelism.unwrap_or(1)))
+}
+
+/// What is refused about the versions of a CustomResourceDefinition: one in which objects are stored does not leave.
+pub(super) fn stored_version(old: &Value, new: &Value, of: Old) -> Option<(String, String)> {
+    let versions = |definition: &Value| definition.pointer("/spec/versions").and_then(Value::as_array).cloned();
+    let (was, is) = (versions(old)?, versions(new)?);
+    let stored: Vec<String> = match (of, old.pointer("/status/storedVersions").and_then(Value::as_array)) {
+        (Old::Live, Some(stored)) => stored.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        (Old::Declared, _) | (Old::Live, None) => {
+            let stores = was.iter().filter(|version| version["storage"] == true);
+            stores.filter_map(|version| version["name"].as_str()).map(str::to_owned).collect()
+        }
+    };
+    let gone = stored.into_iter().find(|name| !is.iter().any(|version| version["name"] == name.as_str()))?;
+    let fact =
+        format!("version {gone} of a CustomResourceDefinition cannot be removed, because objects are stored in it");
+    Some((VERSIONS.to_owned(), fact))
+}
