@@ -453,8 +453,8 @@ async fn what_a_user_must_confirm_is_what_offline_shows(stage: &Stage) {
     std::fs::remove_file(stage.repository.path().join(folder).join("config.yaml")).expect("a file");
     write(stage, &format!("{folder}/manager.yaml"), &manager.replace("replicas: 1", "replicas: 2"));
     let shown = both(stage);
-    assert!(shown.contains("needsConfirmation runtime delete ConfigMap cache-config [one two]"), "{shown:#?}");
-    assert!(shown.contains("needsConfirmation runtime change Deployment cache-manager [one two]"), "{shown:#?}");
+    assert!(shown.contains("needs-confirmation runtime delete ConfigMap cache-config [one two]"), "{shown:#?}");
+    assert!(shown.contains("needs-confirmation runtime change Deployment cache-manager [one two]"), "{shown:#?}");
     write(stage, &format!("{folder}/config.yaml"), &config);
     write(stage, &format!("{folder}/manager.yaml"), &manager);
 
@@ -462,7 +462,7 @@ async fn what_a_user_must_confirm_is_what_offline_shows(stage: &Stage) {
         write(stage, &format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache", "vault"]));
     }
     let shown = both(stage);
-    assert!(shown.contains("needsConfirmation runtime delete Deployment mailer-manager [one two]"), "{shown:#?}");
+    assert!(shown.contains("needs-confirmation runtime delete Deployment mailer-manager [one two]"), "{shown:#?}");
     for name in stage::KYMAS {
         write(stage, &format!("kymas/{name}.yaml"), &stage::kyma(name, &["cache", "mailer", "vault"]));
     }
