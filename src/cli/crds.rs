@@ -14,7 +14,8 @@ use tidegate_process::Exit;
 /// Prints the CustomResourceDefinitions that Tidegate needs.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Print those of kcp landscapes instead (RootShard, Shard, FrontProxy, CacheServer, VirtualWorkspace, Kubeconfig)
+    /// Print those of kcp landscapes instead: RootShard, Shard, FrontProxy, CacheServer, VirtualWorkspace, Kubeconfig
+    /// [default: those of Kyma landscapes]
     #[arg(long)]
     kcp: bool,
     /// Print in this format
