@@ -42,8 +42,6 @@ pub(super) fn run(arguments: &Arguments, mut command: clap::Command) -> anyhow::
 pub(super) fn man(arguments: &ManArguments, command: clap::Command) -> anyhow::Result<Exit> {
     let folder = &arguments.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    // The version on each page is that of the program.
-    let command = command.propagate_version(true);
     clap_mangen::generate_to(command, folder).with_context(|| format!("cannot write into {}", folder.display()))?;
     say!("wrote the pages into {}", folder.display());
     Ok(Exit::Ok)

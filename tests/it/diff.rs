@@ -846,7 +846,9 @@ fn the_repositorys_own_source_is_used_without_a_flag() {
     assert_eq!(stage.json(&[], 1)["summary"]["runtimesTotal"], 1, "only dev is read");
     let source =
         stage.beside("prod.yaml", &own("{url: https://git.example.org/a.git, paths: [modules, landscapes/prod]}"));
-    assert_eq!(stage.json(&["--source-file", &source], 1)["moves"][0]["runtimes"], 1, "a flag takes precedence");
+    let report = stage.json(&["--source-file", &source], 3);
+    assert_eq!(report["moves"][0]["runtimes"], 1, "a flag takes precedence");
+    assert_eq!(report["diagnostics"][0]["code"], "source-differs", "as for the daemon: {report:#}");
     stage.write(".tidegate/source.yaml", &own("{path: [modules]}"));
     let report = stage.json(&[], 3);
     let found = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "source-file").unwrap();

@@ -443,9 +443,10 @@ fn a_shell_completes_commands_options_and_values() {
     let file = folder.path().join("tidegate.bash");
     fs::write(&file, script).unwrap();
     let completed = |words: &str| {
-        let last = words.split(' ').count() - 1;
+        let (before, word) = words.rsplit_once(' ').unwrap();
+        let (count, before) = (words.split(' ').count() - 1, before.rsplit(' ').next().unwrap());
         let typed = format!(
-            "source {}; COMP_WORDS=({words}); COMP_CWORD={last}; _tidegate tidegate '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={count}; _tidegate tidegate {word} {before}; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
             file.display()
         );
         let output = Command::new("bash").args(["--norc", "-c", &typed]).output().unwrap();

@@ -60,7 +60,7 @@ const AT_ONCE: u32 = 3;
 /// How long the first repair waits that does not come at once. Each further one waits twice as long.
 const REST_MIN: Duration = Duration::from_secs(5);
 /// Longest time that a repair waits. A user who has stopped what undoes an object waits no longer.
-const REST_MAX: Duration = Duration::from_secs(300);
+const REST_MAX: Duration = Duration::from_secs(60);
 /// An object that is as desired for so long is no longer undone. Longer than any rest, so that a fight stays known.
 const CALM: Duration = Duration::from_secs(600);
 

@@ -377,7 +377,7 @@ fn paths_ignore_and_templates_say_what_is_read() {
 fn ignore_has_no_effect_within_a_module_and_a_warning_says_so() {
     let snapshot = with(
         "modules/cache/objects/extra.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: n}\n",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: other}\n",
     );
     let count = |ignore: &[&str]| {
         let options = Options { ignore: ignore.iter().map(ToString::to_string).collect(), ..Options::default() };

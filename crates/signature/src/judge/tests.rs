@@ -89,7 +89,7 @@ fn every_commit_that_touches_a_path_is_signed_by_one_who_may() {
     let refused = |signed_by: &str, path: &str, rule: &str, allowed: &str| {
         Err(format!(
             "commit {ID} changes {path} and {signed_by}, but only {allowed} may sign changes of {rule} \
-             (spec.verify.paths)"
+             (spec.verify.paths): remove that commit from the branch, and let one of them commit the change"
         ))
     };
     let found = check(&touch(head(), "openpgp-bert.commit", &[prod]));

@@ -38,7 +38,7 @@ impl World {
 }
 
 #[test]
-fn the_first_repairs_come_at_once_and_each_further_one_waits_longer_up_to_minutes() {
+fn the_first_repairs_come_at_once_and_each_further_one_waits_longer_up_to_a_minute() {
     let mut world = World::new();
     let rests: Vec<u64> = (0..11)
         .map(|_| {
@@ -47,7 +47,7 @@ fn the_first_repairs_come_at_once_and_each_further_one_waits_longer_up_to_minute
             rest.as_secs()
         })
         .collect();
-    assert_eq!(rests, [0, 0, 0, 5, 10, 20, 40, 80, 160, 300, 300]);
+    assert_eq!(rests, [0, 0, 0, 5, 10, 20, 40, 60, 60, 60, 60]);
 }
 
 #[test]
