@@ -470,8 +470,8 @@ async fn what_a_user_must_confirm_is_what_offline_shows(stage: &Stage) {
     edit(&stage.kcp, source, &PatchParams::default(), &limit(Value::Null)).await;
 }
 
-/// What the live comparison shows to wait in runtimes: all that the other one shows, and it violates the same rules. Drift
-/// of what waits is shown besides.
+/// What the live comparison shows to wait in runtimes: all that the other one shows, and it violates the same rules.
+/// Drift of what waits is shown besides.
 fn both(stage: &Stage) -> BTreeSet<String> {
     let rules = ["--fail-on", "delete,mass-change=10%"];
     let live = diff(stage, &rules).report(4);
