@@ -123,8 +123,9 @@ async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let exit = conclude(&rows, &stage.daemon);
     if arguments.once {
-        say!("\nWithout `--once`, the clusters keep running.");
-        stage.suggest();
+        say!("\nTwo things to break next: start the demo without `--once`, so that the clusters keep running.\n");
+        say!("  Delete a Deployment of prod: its agent reports it, and the Deployment is back within a second or two.");
+        say!("  Remove the Kyma of dev from git: nothing is deleted, and `tidegate status` says what dev would lose.");
         return Ok(exit);
     }
     stage.invite();
@@ -200,7 +201,12 @@ impl Stage {
             say!("  kubectl --kubeconfig {skr} get kymas,deployments -A");
         }
         say!("  tidegate status --kubeconfig {kcp}");
-        self.suggest();
+        let (repository, prod) = (say::word(self.repository.path().display()), word("skr-2.kubeconfig"));
+        say!("\nTwo things to break next:\n");
+        say!("  kubectl --kubeconfig {prod} -n kyma-system delete deployment cache-manager");
+        say!("    The agent of prod reports it, and the Deployment is back within a second or two.");
+        say!("  git -C {repository} rm -q {} && git -C {repository} commit -qm 'no dev'", landscape::DEV_KYMA);
+        say!("    Nothing is deleted: `tidegate status` says what dev would lose, and the command that confirms it.");
         say!(
             "\nCommit to {} and watch the clusters, or edit objects in a runtime{}. The log of the daemon is {}, \
              beside those of the agents. {} lists the addresses and certificates of the listener and the agents.",
@@ -209,17 +215,6 @@ impl Stage {
             say::word(self.daemon.log().display()),
             word("watch.json"),
         );
-    }
-
-    /// Prints what to try on the running clusters.
-    fn suggest(&self) {
-        let (repository, prod) =
-            (say::word(self.repository.path().display()), say::word(self.folder.join("skr-2.kubeconfig").display()));
-        say!("\nTwo things to break next:\n");
-        say!("  kubectl --kubeconfig {prod} -n kyma-system delete deployment cache-manager");
-        say!("    The agent of prod reports it, and the Deployment is back within a second or two.");
-        say!("  git -C {repository} rm -q {} && git -C {repository} commit -qm 'no dev'", landscape::DEV_KYMA);
-        say!("    Nothing is deleted: `tidegate status` says what dev would lose, and the command that confirms it.");
     }
 }
 
