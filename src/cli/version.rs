@@ -29,28 +29,29 @@ struct Version {
     date: Option<&'static str>,
 }
 
-/// Commit and date are what the build was told, see `deploy/Dockerfile`: a build that looked for them itself would
-/// compile everything again after each commit.
-const VERSION: Version = Version {
-    version: env!("CARGO_PKG_VERSION"),
-    commit: option_env!("TIDEGATE_COMMIT"),
-    date: option_env!("TIDEGATE_COMMIT_DATE"),
-};
-
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    // What the build was told, see `deploy/Dockerfile`: a build that looked for it itself would compile everything
+    // again after each commit.
+    let version = Version::new(option_env!("TIDEGATE_COMMIT"), option_env!("TIDEGATE_COMMIT_DATE"));
     match arguments.output {
-        Output::Text => say!("{}", VERSION.text()),
-        Output::Json => say!("{}", serde_json::to_string(&VERSION)?),
+        Output::Text => say!("{}", version.text()),
+        Output::Json => say!("{}", serde_json::to_string(&version)?),
     }
     Ok(Exit::Ok)
 }
 
 impl Version {
+    /// An empty value is none: container builds pass on what they were not given.
+    fn new(commit: Option<&'static str>, date: Option<&'static str>) -> Version {
+        let given = |value: Option<&'static str>| value.filter(|value| !value.is_empty());
+        Version { version: env!("CARGO_PKG_VERSION"), commit: given(commit), date: given(date) }
+    }
+
     fn text(&self) -> String {
         let known = |name: &str, value: Option<&str>| match value {
-            Some(value) if !value.is_empty() => format!("\n{name} {value}"),
-            Some(_) | None => format!("\n{name} unknown: the build did not name it"),
+            Some(value) => format!("\n{name} {value}"),
+            None => format!("\n{name} unknown: the build did not name it"),
         };
         format!("tidegate {}{}{}", self.version, known("commit", self.commit), known("date", self.date))
     }
@@ -62,10 +63,12 @@ mod tests {
 
     #[test]
     fn what_the_build_was_not_told_is_said_to_be_unknown() {
-        let told = Version { version: "1.2.3", commit: Some("0123abc"), date: Some("2026-01-02T03:04:05Z") };
-        assert_eq!(told.text(), "tidegate 1.2.3\ncommit 0123abc\ndate 2026-01-02T03:04:05Z");
-        let untold = Version { commit: None, date: Some(""), ..told };
+        let version = env!("CARGO_PKG_VERSION");
+        let told = Version::new(Some("0123abc"), Some("2026-01-02T03:04:05Z"));
+        assert_eq!(told.text(), format!("tidegate {version}\ncommit 0123abc\ndate 2026-01-02T03:04:05Z"));
+        let untold = Version::new(None, Some(""));
         let unknown = "unknown: the build did not name it";
-        assert_eq!(untold.text(), format!("tidegate 1.2.3\ncommit {unknown}\ndate {unknown}"));
+        assert_eq!(untold.text(), format!("tidegate {version}\ncommit {unknown}\ndate {unknown}"));
+        assert_eq!(serde_json::to_value(&untold).unwrap()["date"], serde_json::Value::Null);
     }
 }
