@@ -1,14 +1,12 @@
 //! `tidegate completions` and `tidegate man`: what shells and `man` know of the commands, generated from them.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::{fs, path::PathBuf};
 
 use anyhow::Context as _;
 use clap_complete::Shell;
 use tidegate_process::{Exit, say};
+
+use super::output;
 
 /// Prints completions for a shell, for example `source <(tidegate completions bash)`.
 #[derive(clap::Args)]
@@ -31,11 +29,7 @@ const NAME: &str = "tidegate";
 pub(super) fn run(arguments: &Arguments, mut command: clap::Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, NAME, &mut script);
-    match io::stdout().lock().write_all(&script) {
-        // The reader closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
-    }
+    output::print(&script)
 }
 
 /// Writes man pages. Fails if a file cannot be written.

@@ -1,7 +1,5 @@
 //! `tidegate crds`: the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
 
-use std::io::{self, Write as _};
-
 use anyhow::Context as _;
 use serde_json::{Number, Value, json};
 
@@ -10,6 +8,8 @@ use tidegate_core::{
     yaml,
 };
 use tidegate_process::Exit;
+
+use super::output;
 
 /// Prints the CustomResourceDefinitions that Tidegate needs.
 #[derive(clap::Args)]
@@ -41,11 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             format!("{}\n", serde_json::to_string_pretty(&list).context("cannot write JSON")?)
         }
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // The reader closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
-    }
+    output::print(text.as_bytes())
 }
 
 /// The definitions by name: those of kcp landscapes, or all others.

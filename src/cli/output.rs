@@ -21,6 +21,7 @@ use tidegate_diff::{
     sarif,
     text::{self, Row, Tone},
 };
+use tidegate_process::Exit;
 
 /// A format, and the file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +132,14 @@ pub(super) fn check<F>(sinks: &[Sink<F>]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes a whole text to standard output. A reader that closes the pipe is no failure. Fails if it cannot be written.
+pub(super) fn print(text: &[u8]) -> anyhow::Result<Exit> {
+    match io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
+    }
 }
 
 // === impl Sink ===

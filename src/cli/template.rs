@@ -1,12 +1,11 @@
 //! `tidegate template`: the templates that can be overridden, and the values that an override can use.
 
-use std::io::{self, Write as _};
-
 use anyhow::{Context as _, bail};
 
 use tidegate_core::template::Template;
 use tidegate_process::Exit;
 
+use super::output;
 use crate::confine;
 
 /// Shows the templates that produce objects.
@@ -46,11 +45,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             return Ok(Exit::Ok);
         }
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // The reader closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
-    }
+    output::print(text.as_bytes())
 }
 
 fn list() -> String {
