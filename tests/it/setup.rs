@@ -321,7 +321,7 @@ async fn what_others_change_is_repaired_and_only_mounters_restart() {
     landscape.until("Service", "public-front-proxy", "the annotation goes", |found| team(found).is_null()).await;
     landscape.stage.rests().await;
 
-    // A number of pods that the definition does not have is nobody's; one that leaves it stays.
+    // Tidegate leaves a number of pods alone that the definition does not have; one that leaves it stays.
     let scaled = json!({"spec": {"replicas": 5}});
     landscape.merge("Deployment", "main-kcp", None, scaled.clone()).await;
     landscape.stage.rests().await;

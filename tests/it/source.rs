@@ -337,7 +337,7 @@ async fn a_source_that_says_otherwise_than_its_repository_is_an_error_until_they
     ignore(&world, json!(["/old/"])).await;
     world.ready_is("landscape", "False PruneUnconfirmed").await;
 
-    // A file that nobody can read limits nothing, so it opens nothing either.
+    // An invalid file allows no more than a valid one.
     world.repository.replace(".tidegate/source.yaml", "strict: false", "strickt: false").unwrap();
     world.kyma("c", "mail");
     let commit = world.commit();

@@ -30,7 +30,7 @@ fn of_lease(lease: &Lease, now: Timestamp) -> Option<String> {
     let spec = lease.spec.clone().unwrap_or_default();
     let holder = spec.holder_identity.unwrap_or_default();
     if holder.is_empty() {
-        return Some(format!("nobody holds the Lease {name}; start the daemon, or see its log"));
+        return Some(format!("no daemon holds the Lease {name}; start the daemon, or see its log"));
     }
     let renewed = spec.renew_time.map(|renewed| renewed.0);
     let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(at(&[lease("", recent), lease("tidegate_a", recent)]), None, "the daemon of one namespace leads");
         for (leases, expected) in [
             (vec![], "there is no Lease kcp-system/893110f7.kyma-project.io; start the daemon"),
-            (vec![lease("", recent)], "nobody holds the Lease kcp-system/893110f7.kyma-project.io"),
+            (vec![lease("", recent)], "no daemon holds the Lease kcp-system/893110f7.kyma-project.io"),
             (
                 vec![lease("tidegate_a", "2026-01-01T11:50:00.000000Z")],
                 "tidegate_a has not renewed the Lease kcp-system/893110f7.kyma-project.io since 2026-01-01T11:50:00Z",

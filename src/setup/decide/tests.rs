@@ -192,7 +192,7 @@ fn desired(object: Value, replicas: Option<Replicas>) -> Desired {
     Desired { name, digest: object.digest(), object, gates: Vec::new(), content: None, replicas }
 }
 
-/// Row 55: a number that the definition does not have is 2 at first, and nobody's afterwards.
+/// Row 55: a number that the definition does not have is 2 at first. Afterwards, Tidegate leaves it alone.
 #[test]
 fn a_number_of_pods_that_leaves_the_definition_stays_as_it_is() {
     let with = |replicas| {

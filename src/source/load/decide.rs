@@ -140,7 +140,7 @@ pub(super) enum Flaws {
     None,
     /// It has errors.
     Errors,
-    /// It says of its source what the GitSource does not, or what nobody can read.
+    /// Its `.tidegate/source.yaml` differs from the GitSource, or is invalid.
     Disagreement,
 }
 
@@ -503,7 +503,7 @@ pub(super) fn read(
     last: Option<&Revision>,
 ) -> ReadRevision {
     match (purpose, on_error, flaws) {
-        // Whoever reviewed it saw what other settings make of it.
+        // The review showed what the settings in the file make of it, not those of the GitSource.
         (_, _, Flaws::Disagreement) => ReadRevision::Refused,
         (Purpose::Recall, _, _) => ReadRevision::Recalled,
         (Purpose::Follow, OnError::RefuseRevision, Flaws::Errors) => ReadRevision::Refused,

@@ -116,7 +116,7 @@ fn unmarked(live: &Live, declared: &Declared) -> Claim {
         // Only the managers show whether Argo CD manages the object, so they are read even before an adoption.
         (None, _) => Claim::LookUp,
         (Some(_), true) => Claim::Apply(Why::Adopted),
-        // The source left it when it was deleted, and nobody has written it since.
+        // The source left it when it was deleted, and no other client has written it since.
         (Some(managers), false) if live.left && is_only_ours(managers) => {
             if live.same_content {
                 Claim::Apply(Why::Moved)
@@ -128,7 +128,7 @@ fn unmarked(live: &Live, declared: &Declared) -> Claim {
     }
 }
 
-/// Whether nobody but Tidegate has written an object.
+/// Whether Tidegate is the only client that has written an object.
 fn is_only_ours(managers: &[String]) -> bool {
     managers.iter().all(|manager| manager == FIELD_MANAGER)
 }

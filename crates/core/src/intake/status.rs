@@ -481,12 +481,11 @@ fn refused(pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.attempted.or(pass.in_force)?;
     let first = |code: &str| entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code);
     if let Some(first) = first(code::SOURCE_DIFFERS).map(located) {
-        let message = format!("{revision} is not applied, because it is for another GitSource than this one; {first}");
+        let message = format!("{revision} is not applied, because its source.yaml and the GitSource differ; {first}");
         return Some(Verdict::no("SourceDiffers", message).stalled());
     }
     if let Some(first) = first(code::SOURCE_FILE).map(located) {
-        let message =
-            format!("{revision} is not applied, because what it says of its GitSource cannot be read; {first}");
+        let message = format!("{revision} is not applied, because its source.yaml is invalid; {first}");
         return Some(Verdict::no("SourceFileInvalid", message).stalled());
     }
     let errors = pass.diagnostics.errors();

@@ -44,7 +44,7 @@ fn objects() -> Arc<SharedObjects> {
     Arc::clone(module().objects())
 }
 
-/// What a pass does where nobody undoes anything.
+/// What a pass does if no other client undoes anything.
 fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
     super::work(manifest, installed, desired, checks, Resting { repairs: &Repairs::default(), now: Instant::now() })
 }

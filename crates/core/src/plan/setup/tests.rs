@@ -414,7 +414,7 @@ users:
 }
 
 #[test]
-fn a_number_of_pods_that_git_does_not_say_is_nobodys_after_creation() {
+fn a_number_of_pods_that_git_does_not_say_is_left_alone_after_creation() {
     let replicas = |more: Value| plan(&[root(more)], Kind::RootShard, "main").deployments[0].replicas;
     assert_eq!(replicas(json!({})), Replicas::OnCreation(2));
     assert_eq!(replicas(json!({"replicas": 0})), Replicas::Fixed(0));

@@ -47,7 +47,7 @@ pub struct Deployment {
 pub enum Replicas {
     /// This number, always.
     Fixed(i32),
-    /// This number when the Deployment is created. Nobody's afterwards.
+    /// This number when the Deployment is created. Afterwards, Tidegate leaves it alone.
     OnCreation(i32),
     /// This number when the Deployment is created, and never more.
     AtMost(i32),
