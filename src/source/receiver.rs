@@ -26,6 +26,7 @@ use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::Cluster;
 use tidegate_core::{
     intake::{Terms, status::Receiving},
+    landscape,
     name::Key,
     push::{self, Delivered, Headers, HookSecret, Host, is_authentic},
 };
@@ -200,12 +201,17 @@ impl Receivers {
         outcome
     }
 
-    /// Wakes the sources that deliveries named. Runs until it is dropped.
+    /// Wakes the sources that deliveries named, and those whose status is to say that their Secret became usable or
+    /// unusable. Runs until it is dropped.
     pub(super) async fn run(&self, queue: &Queue) {
         loop {
             let (due, next) = self.state.lock().due(Instant::now());
             for source in due {
                 queue.push(Subject::Source(source), Trigger::Push);
+            }
+            let affected = self.state.lock().affected();
+            for source in affected {
+                queue.push(Subject::Source(source), Trigger::Changed);
             }
             tokio::select! {
                 // In this order, so that a simulation repeats itself.
@@ -232,13 +238,12 @@ impl Receivers {
         let is_right = |secret: &Result<HookSecret, String>| {
             secret.as_ref().is_ok_and(|secret| is_authentic(host, &delivery.headers, &delivery.body, secret))
         };
-        let slot = self.slot(ctx.stores, secret);
         let read = async {
-            if is_right(&slot.read(ctx.kcp, secret, decide::FRESH).await) {
+            if is_right(&self.read(ctx, secret, decide::FRESH).await) {
                 return true;
             }
             // The token may have been rotated a moment ago.
-            is_right(&slot.read(ctx.kcp, secret, decide::FRESH_FOR_REFUSAL).await)
+            is_right(&self.read(ctx, secret, decide::FRESH_FOR_REFUSAL).await)
         };
         timeout(SECRET_READ_MAX, read).await.unwrap_or_else(|_elapsed| {
             tracing::warn!(%secret, "cannot read the Secret of a receiver in time; a delivery is refused");
@@ -248,13 +253,27 @@ impl Receivers {
 
     /// Reads the Secret of a receiver if that was never done, or if it could not be used some time ago.
     async fn check(&self, ctx: ReceiverContext<'_>, secret: &Key) {
-        let slot = self.slot(ctx.stores, secret);
-        let fresh = slot.last().map_or(Duration::ZERO, |secret| match secret {
+        let fresh = self.slot(ctx.stores, secret).last().map_or(Duration::ZERO, |secret| match secret {
             Ok(_) => Duration::MAX,
             Err(_) => decide::FRESH,
         });
         // It is read again with the next delivery or pass.
-        let _ = timeout(SECRET_READ_MAX, slot.read(ctx.kcp, secret, fresh)).await;
+        let _ = timeout(SECRET_READ_MAX, self.read(ctx, secret, fresh)).await;
+    }
+
+    /// The Secret of a receiver, read at most `fresh` ago. Wakes its sources if their status is to say something else.
+    async fn read(&self, ctx: ReceiverContext<'_>, secret: &Key, fresh: Duration) -> Result<HookSecret, String> {
+        let slot = self.slot(ctx.stores, secret);
+        let before = slot.last();
+        let read = slot.read(ctx.kcp, secret, fresh).await;
+        if decide::is_news(before.as_ref(), &read) {
+            let sources = ctx.stores.sources();
+            let sources = sources.iter().map(|source| &*source.object);
+            let affected = sources.filter(|source| decide::secret_of(source).as_ref() == Some(secret));
+            self.state.lock().affects(affected.map(|source| landscape::key(&source.metadata)));
+            self.wake.notify_one();
+        }
+        read
     }
 
     /// What is known of the deliveries of a source, for its status.

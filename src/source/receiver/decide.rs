@@ -80,6 +80,11 @@ pub(super) fn after_read(
     }
 }
 
+/// Whether the status of the sources says something else of their Secret after a read than `before` it.
+pub(super) fn is_news(before: Option<&Result<HookSecret, String>>, read: &Result<HookSecret, String>) -> bool {
+    before.is_some_and(|before| before.as_ref().err() != read.as_ref().err())
+}
+
 // === impl Announced ===
 
 impl Announced {

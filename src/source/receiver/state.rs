@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    mem,
     net::IpAddr,
     time::Duration,
 };
@@ -22,6 +23,8 @@ pub(super) struct State {
     addresses: HashMap<IpAddr, Bucket>,
     /// The sources that deliveries named.
     sources: BTreeMap<Key, Pace>,
+    /// The sources whose Secret became usable or unusable.
+    affected: BTreeSet<Key>,
 }
 
 /// A token bucket, which is full at some time.
@@ -129,6 +132,16 @@ impl State {
             }
         }
         (due, self.sources.values().filter_map(|pace| pace.due).min())
+    }
+
+    /// Records that the Secret of these sources became usable or unusable.
+    pub(super) fn affects(&mut self, sources: impl Iterator<Item = Key>) {
+        self.affected.extend(sources);
+    }
+
+    /// The sources whose Secret became usable or unusable since the last call.
+    pub(super) fn affected(&mut self) -> BTreeSet<Key> {
+        mem::take(&mut self.affected)
     }
 
     /// When the last delivery came that named a source.
