@@ -47,6 +47,7 @@ use super::{
     error::Error,
     flaw::Flaw,
     limits::{ADVERTISEMENT_BYTES_MAX, PACK_BYTES_MAX},
+    proxy::Proxy,
     remote::{Reference, Remote},
     server_message,
     state::state_error,
@@ -328,16 +329,35 @@ impl Attempt<'_> {
             let flaw = self.known.as_ref().and_then(|known| known.flaw()).map(|flaw| flaw.to_string());
             return Err(Error::HostKey { url: self.url(), why, flaw });
         }
-        let mut handle = connected.map_err(|error| connection_error(self.url, &error))?;
+        let mut handle = connected.map_err(|error| self.unconnected(&error))?;
         self.authenticate(&mut handle).await?;
         Ok(handle)
+    }
+
+    /// The proxy of this connection, if there is one for the server.
+    fn proxy(&self) -> Option<&Proxy> {
+        self.remote.proxy.as_ref().filter(|proxy| proxy.is_for(&self.target.host))
+    }
+
+    /// Why ssh could not begin.
+    fn unconnected(&self, error: &russh::Error) -> Error {
+        let error = connection_error(self.url, error);
+        let why = match &error {
+            Error::Answer { flaw: Flaw::NotSsh, .. } => "what it connects to is not an ssh server",
+            Error::Answer { flaw: Flaw::Cut, .. } => "the connection ended before ssh began",
+            _ => return error,
+        };
+        match self.proxy() {
+            Some(proxy) => Error::Proxy { url: self.url(), proxy: proxy.to_string(), why },
+            None => error,
+        }
     }
 
     /// Opens a connection to the server, through the proxy if there is one for it.
     async fn reach(&self) -> Result<Box<dyn Stream>, Error> {
         let SshTarget { host, port, .. } = self.target;
         let direct = |why| Error::Connect { url: self.url(), why };
-        let Some(proxy) = self.remote.proxy.as_ref().filter(|proxy| proxy.is_for(host)) else {
+        let Some(proxy) = self.proxy() else {
             return Ok(Box::new(self.dial((host, *port), direct).await?));
         };
         // The proxy resolves names. What is an address already can be checked here.

@@ -32,6 +32,8 @@ pub(crate) enum Conduct {
     Flood(&'static [u8]),
     /// Says that the connection is open, and is the git server itself.
     Lie,
+    /// Opens a connection to a server that speaks no ssh.
+    Elsewhere,
     /// Opens the connection, and sends its answer together with what the server sends first.
     Eager,
 }
@@ -92,6 +94,10 @@ impl Conduct {
                 let _ = client.write_all(text.as_bytes());
                 let _ = client.shutdown(Shutdown::Write);
                 let _ = client.read_to_end(&mut Vec::new());
+            }
+            Conduct::Elsewhere => {
+                let _ = client.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+                while client.write_all(b"220 mail.example.com ESMTP\r\n").is_ok() {}
             }
             Conduct::Hang => drop(client.read_to_end(&mut Vec::new())),
             Conduct::Flood(bytes) => while client.write_all(bytes).is_ok() {},
@@ -298,11 +304,11 @@ async fn a_proxy_before_an_ssh_server_that_does_wrong_becomes_a_sentence_that_na
         (Conduct::Answer("SSH-2.0-OpenSSH_9.9\r\n"), no_proxy),
         (Conduct::Flood(b"s3cret\r\n"), no_proxy),
         (Conduct::Flood(b"x"), no_proxy),
+        (Conduct::Lie, "PLACEthe connection ended before ssh began"),
+        (Conduct::Elsewhere, "PLACEwhat it connects to is not an ssh server"),
     ] {
         assert_eq!(failure(conduct).await, ("Unreachable", expected.to_owned()));
     }
-    let lie = failure(Conduct::Lie).await;
-    assert_eq!(lie.0, "AnswerNotUnderstood", "{}", lie.1);
     // Not even the version of a client arrived.
     assert!(server.log().iter().all(|line| line == "refused"), "{:?}", server.log());
 }
