@@ -8,7 +8,7 @@ use std::{
 
 use tidegate_git::{Error, Reference, Remote, SshAccess};
 
-use self::server::{Relay, Sshd, key, listen, url};
+use self::server::{OpenSsh, Relay, Sshd, key, listen, url};
 use super::{Fixture, noise, repository::Repository, text};
 use crate::harness::{SOON, eventually};
 
@@ -74,6 +74,34 @@ async fn a_fetch_over_ssh_brings_the_files_and_the_next_one_only_what_is_new() {
         (counts == (3, 3)).then_some(()).ok_or_else(|| format!("{log:?}"))
     })
     .await;
+}
+
+/// Where OpenSSH's server is installed. All other tests of ssh use the one that is built with the tests.
+#[tokio::test]
+async fn openssh_serves_every_kind_of_key_and_refuses_an_unknown_one() {
+    let repository = Repository::with(&[("a.yaml", "a: 1\n"), ("big.yaml", &noise(1, 200_000))]);
+    let host_keys = ["host_ed25519", "host_ecdsa", "host_rsa"];
+    let Some(server) = OpenSsh::start(&host_keys) else {
+        eprintln!("OpenSSH's server is not installed, so nothing was fetched from it");
+        return;
+    };
+    let url = server.url(&repository.path());
+    let fixture = Fixture::new(remote(&url, access("ed25519", &["host_ed25519"])));
+    let first = fixture.fetch().await.unwrap_or_else(|error| panic!("{error}\n{}", server.log()));
+    assert!(100_000 < first.received_bytes);
+    repository.commit(&[("a.yaml", "a: 2\n")]);
+    let second = fixture.update().await;
+    assert!(second.fast_forward && second.received_bytes < 10_000, "{} bytes", second.received_bytes);
+    assert_eq!(text(&fixture.read(&second.revision).await.unwrap(), "a.yaml"), "a: 2\n");
+    for identity in ["ecdsa", "ecdsa521", "rsa"] {
+        for host_key in host_keys {
+            Fixture::new(remote(&url, access(identity, &[host_key]))).update().await;
+        }
+    }
+    assert_eq!(failure(remote(&url, access("ca", &["host_ed25519"]))).await.0, "AuthenticationFailed");
+    assert_eq!(failure(remote(&url, access("ed25519", &["ed25519"]))).await.0, "HostKeyNotTrusted");
+    let absent = server.url(&repository.root().join("absent"));
+    assert_eq!(failure(remote(&absent, access("ed25519", &["host_ed25519"]))).await.0, "RepositoryNotFound");
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
-//! An ssh server that is built from a Go module, and a relay before it that can cut connections.
+//! An ssh server that is built from a Go module, that of OpenSSH where it is installed, and a relay that can cut
+//! connections.
 
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -79,6 +81,60 @@ impl Drop for Sshd {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The server of OpenSSH, one process for each connection.
+pub(crate) struct OpenSsh {
+    port: u16,
+    user: String,
+    folder: tempfile::TempDir,
+}
+
+impl OpenSsh {
+    /// Serves the repositories of this machine to all keys of the tests but `ca`, with these host keys. `None` if
+    /// OpenSSH's server is not installed: the tests need no package of a distribution.
+    pub(crate) fn start(host_keys: &[&str]) -> Option<OpenSsh> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+        let program = folders.map(|folder| folder.join("sshd")).find(|program| program.is_file())?;
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        };
+        let authorized = ["ed25519.pub", "ecdsa.pub", "ecdsa521.pub", "rsa.pub"].map(key).concat();
+        let mut config = format!("AuthorizedKeysFile {}\n", write("authorized_keys", &authorized));
+        config += "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n";
+        for name in host_keys {
+            config += &format!("HostKey {}\n", write(name, &key(name)));
+        }
+        let config = write("sshd_config", &config);
+        // A server of the administrator needs this empty folder, which the system makes when its service starts.
+        let _ = fs::create_dir("/run/sshd");
+        let log = folder.path().join("log");
+        let port = listen(move |stream| {
+            let (input, output) = (OwnedFd::from(stream.try_clone().unwrap()), OwnedFd::from(stream));
+            let mut command = Command::new(&program);
+            command.args(["-i", "-f", &config, "-E"]).arg(&log).stdin(input).stdout(output).stderr(Stdio::null());
+            // It ends with its connection.
+            let _ = command.status();
+        });
+        let user = Command::new("id").arg("-un").output().unwrap().stdout;
+        let user = String::from_utf8(user).unwrap().trim().to_owned();
+        Some(OpenSsh { port, user, folder })
+    }
+
+    /// The URL of a folder on this machine.
+    pub(crate) fn url(&self, path: &Path) -> String {
+        format!("ssh://{}@localhost:{}{}", self.user, self.port, path.display())
+    }
+
+    /// What the server says of its connections.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 
