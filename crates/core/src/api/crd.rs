@@ -30,6 +30,8 @@ pub mod pattern {
     /// A rule: the forms of a URL. Other rules say what is wrong with forms that are often tried.
     pub const GIT_URL_RULE: &str = r"self.matches('^(https?://[^/]|ssh://[^/]|file:///[^/]|/.|([^/@:]+@)?[^/@:]+:/?[^/])')
         && (self.startsWith('/') || self.startsWith('file:') || !self.matches('\\s'))";
+    /// A rule: a port that TCP has, if there is one.
+    pub const GIT_URL_PORT_RULE: &str = r"!self.matches('^(https|ssh)://([^/@]*@)?(\\[[^/\\]]*\\]|[^/@:\\[]*):0*([1-9][0-9]{5,}|[7-9][0-9]{4}|6[6-9][0-9]{3}|65[6-9][0-9]{2}|655[4-9][0-9]|6553[6-9])?(/|$)')";
     /// A path in a repository: relative, no `..`, no empty part.
     pub const REPOSITORY_PATH: &str =
         r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";

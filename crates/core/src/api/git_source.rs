@@ -58,6 +58,14 @@ pub struct GitSourceSpec {
             "message": "the ssh URL names no repository: use ssh://git@host/path or git@host:path",
         },
         {
+            "rule": pattern::GIT_URL_PORT_RULE,
+            "message": "a port is a number from 1 to 65535",
+        },
+        {
+            "rule": "!self.matches('^(ssh://)?([^/@:]*@)?-')",
+            "message": "neither user name nor host may begin with a hyphen",
+        },
+        {
             "rule": "!self.matches('^[A-Za-z0-9+._-]+::')",
             "message": "remote helpers of git (name::…) are not supported: use an https:// or ssh:// URL",
         },
