@@ -173,6 +173,10 @@ pub struct Options {
     /// Send at most this many probes a second to all runtimes together, so that 1,300 are probed in 130s; 5,000 need 40
     #[arg(long, value_name = "N", default_value = "10")]
     pub watch_probes_max: usize,
+    /// Wait at most so long before repairing an object that is changed or deleted again and again; the first three
+    /// repairs come at once, and with `0s` all of them
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub drift_repair_pause_max: Period,
     /// Use this channel for a module if neither the module nor its Kyma names one
     #[arg(long, value_name = "NAME", default_value = "regular")]
     pub default_channel: String,
@@ -462,6 +466,8 @@ pub struct Config {
     pub watch_probe_interval: Duration,
     /// How many of these probes are sent in a second, to all runtimes together.
     pub watch_probes_max: usize,
+    /// Longest wait before an object is repaired that is undone again and again.
+    pub drift_repair_pause_max: Duration,
     /// Channel of a module for which neither module nor Kyma names one.
     pub default_channel: String,
     /// Modules for selected Kymas only.
@@ -744,6 +750,7 @@ impl TryFrom<Options> for Config {
                 policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
                 size_min: options.min_maintenance_window_size.0,
             },
+            drift_repair_pause_max: options.drift_repair_pause_max.0,
             rollout_delay_max: options.module_upgrade_rollout_max_delay.0,
             shutdown_timeout: options.shutdown_timeout.0,
             kubeconfig: options.kubeconfig,

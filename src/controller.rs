@@ -71,6 +71,8 @@ pub struct Context {
     pub resync: Duration,
     /// Over how long upgrades to a new version are spread.
     pub rollout_delay_max: Duration,
+    /// Longest wait before an object is repaired that is undone again and again.
+    pub drift_repair_pause_max: Duration,
     /// Renders overrides of templates.
     pub renderer: Renderer,
     /// The templates: those of the daemon, and the overrides of sources.
@@ -169,6 +171,7 @@ impl Context {
                 plan: &self.settings,
                 agent: self.agent.as_ref(),
                 rollout_delay_max: self.rollout_delay_max,
+                drift_repair_pause_max: self.drift_repair_pause_max,
             },
             templates: self.templates(),
             sources: &self.sources,

@@ -215,6 +215,7 @@ impl Daemon {
             allow_local_sources: config.allow_local_sources,
             resync: config.resync,
             rollout_delay_max: config.rollout_delay_max,
+            drift_repair_pause_max: config.drift_repair_pause_max,
             renderer,
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),

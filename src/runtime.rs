@@ -143,6 +143,8 @@ pub struct RuntimeSettings<'a> {
     pub agent: Option<&'a Agent>,
     /// Over how long upgrades to a new version are spread.
     pub rollout_delay_max: Duration,
+    /// Longest wait before an object is repaired that is undone again and again.
+    pub drift_repair_pause_max: Duration,
 }
 
 /// The objects that many runtimes share. Each is rendered and serialised once.

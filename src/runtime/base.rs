@@ -55,7 +55,8 @@ pub(super) async fn reconcile(
     known.follow(&base);
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
     let mut repairs = std::mem::take(&mut known.repairs);
-    let undone = objects::check_repairs(cluster, filling, live, &mut applied, &mut repairs).await?;
+    let pause = pass.context.settings.drift_repair_pause_max;
+    let undone = objects::check_repairs(cluster, filling, live, &mut applied, (&mut repairs, pause)).await?;
     undone.iter().for_each(|undone| pass.context.report_undone(&owner, undone));
     if let Some(left) = left {
         objects::recognize(cluster, filling, left, &mut applied).await?;

@@ -239,7 +239,8 @@ async fn apply_known(
 ) -> Result<ManifestReport, Error> {
     let owner = landscape::key(&manifest.metadata);
     let (filling, applied) = (target.filling(&owner), &mut installed.applied);
-    let undone = objects::check_repairs(target.cluster, filling, target.live, applied, &mut known.repairs).await?;
+    let repairs = (&mut known.repairs, target.context.settings.drift_repair_pause_max);
+    let undone = objects::check_repairs(target.cluster, filling, target.live, applied, repairs).await?;
     undone.iter().for_each(|undone| target.context.report_undone(&owner, undone));
     let resting = Resting { repairs: &known.repairs, now: Instant::now() };
     let work = match &purpose {

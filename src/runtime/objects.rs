@@ -3,7 +3,7 @@
 //! `state` is what is known, `decide` what to read and apply and what follows from the answers, `repairs` what others
 //! undo, `enact` sends the requests. This file only joins them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{name::Key, render::SharedObjects};
@@ -48,7 +48,7 @@ pub(crate) async fn check(
 }
 
 /// As [`check`]. Notes as well what others have undone since the last check, so that the same object is not repaired
-/// without an end, and returns that.
+/// without an end, and returns that. A repair waits for `pause` at most.
 ///
 /// # Errors
 ///
@@ -58,13 +58,13 @@ pub(crate) async fn check_repairs(
     filling: Filling<'_>,
     live: Option<&LiveObjects>,
     applied: &mut Applied,
-    repairs: &mut Repairs,
+    (repairs, pause): (&mut Repairs, Duration),
 ) -> Result<Vec<Undone>, Error> {
     let before = live.map(|_| applied.seen.clone()).unwrap_or_default();
     check(cluster, filling, live, applied).await?;
     let now = Instant::now();
     repairs.keep(applied, now);
-    Ok(live.map(|live| repairs.note(&before, applied, live, now)).unwrap_or_default())
+    Ok(live.map(|live| repairs.note(&before, applied, live, pause, now)).unwrap_or_default())
 }
 
 /// Notes which of the objects to apply are already as desired, where the record of what was applied is lost: its custom

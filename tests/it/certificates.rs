@@ -241,6 +241,7 @@ impl World {
             allow_local_sources: false,
             resync: Duration::from_secs(3600),
             rollout_delay_max: Duration::ZERO,
+            drift_repair_pause_max: Duration::from_secs(60),
             renderer: Renderer::local(),
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(state),

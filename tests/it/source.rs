@@ -1380,6 +1380,7 @@ impl Daemon {
             allow_local_sources: allow_local,
             resync: Duration::from_secs(3600),
             rollout_delay_max: Duration::ZERO,
+            drift_repair_pause_max: Duration::from_secs(60),
             renderer: Renderer::local(),
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(open),

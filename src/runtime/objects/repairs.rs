@@ -31,6 +31,8 @@ struct Repair {
     since: Instant,
     /// When it may be repaired.
     until: Instant,
+    /// The longest time that a repair waits.
+    pause: Duration,
 }
 
 /// What another client did to an object.
@@ -59,17 +61,22 @@ pub(crate) struct Undone {
 const AT_ONCE: u32 = 3;
 /// How long the first repair waits that does not come at once. Each further one waits twice as long.
 const REST_MIN: Duration = Duration::from_secs(5);
-/// Longest time that a repair waits. A user who has stopped what undoes an object waits no longer.
-const REST_MAX: Duration = Duration::from_secs(60);
-/// An object that is as desired for so long is no longer undone. Longer than any rest, so that a fight stays known.
+/// An object that is as desired for so long is no longer undone.
 const CALM: Duration = Duration::from_secs(600);
 
 // === impl Repairs ===
 
 impl Repairs {
     /// Notes which objects were as desired before a check, `before`, and are not any more. Forgets what has been as
-    /// desired for a while. Returns what was undone.
-    pub(crate) fn note(&mut self, before: &[Seen], applied: &Applied, live: &LiveObjects, now: Instant) -> Vec<Undone> {
+    /// desired for a while. Returns what was undone. A repair waits for `pause` at most.
+    pub(crate) fn note(
+        &mut self,
+        before: &[Seen],
+        applied: &Applied,
+        live: &LiveObjects,
+        pause: Duration,
+        now: Instant,
+    ) -> Vec<Undone> {
         self.forget(now);
         let mut undone = Vec::new();
         for ((object, before), seen) in applied.objects.objects.iter().zip(before).zip(&applied.seen) {
@@ -81,8 +88,8 @@ impl Repairs {
                 Some(live) => Undoing::Changed(live.last_other.clone()),
             };
             let count = self.0.get(&object.id).map_or(1, |repair| repair.count.saturating_add(1));
-            let rest = rest(count);
-            let repair = Repair { count, undoing: undoing.clone(), since: now, until: now + rest };
+            let rest = rest(count, pause);
+            let repair = Repair { count, undoing: undoing.clone(), since: now, until: now + rest, pause };
             self.0.insert(object.id.clone(), repair);
             undone.push(Undone { id: object.id.clone(), undoing, count, rest });
         }
@@ -130,11 +137,11 @@ impl Repairs {
     }
 }
 
-/// How long the repair of an object waits that was undone `count` times in a row.
-fn rest(count: u32) -> Duration {
+/// How long the repair of an object waits that was undone `count` times in a row: for `pause` at most.
+fn rest(count: u32, pause: Duration) -> Duration {
     match count.checked_sub(AT_ONCE) {
         None | Some(0) => Duration::ZERO,
-        Some(attempt) => retry::backoff(REST_MIN, REST_MAX, attempt),
+        Some(attempt) => retry::backoff(REST_MIN, pause, attempt),
     }
 }
 
@@ -148,11 +155,14 @@ impl Repair {
 
     /// The same text as long as the same client does the same, so that a status is not written for each repair.
     fn sentence(&self, id: &ObjectId) -> String {
+        let often = match self.pause.as_secs() {
+            0 => "Tidegate repairs it each time".to_owned(),
+            pause => format!("Tidegate repairs it every {pause} seconds at most"),
+        };
+        let undoing = &self.undoing;
         format!(
-            "{id} is {} in the runtime again and again; Tidegate repairs it every {} seconds at most; stop what does it, \
-             or remove the object from its module",
-            self.undoing,
-            REST_MAX.as_secs()
+            "{id} is {undoing} in the runtime again and again; {often}; stop what does it, or remove the object from its \
+             module"
         )
     }
 }

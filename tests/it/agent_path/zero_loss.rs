@@ -139,7 +139,14 @@ impl Site {
     async fn new() -> Site {
         let wire = Wire::new().await;
         let address = format!("--listener-address=localhost:{}", wire.port());
-        let more = ["--pki=builtin", "--istio-gateway-server-cert-switch-grace-period=10s", "--resync=2h", &address];
+        let more = [
+            "--pki=builtin",
+            "--istio-gateway-server-cert-switch-grace-period=10s",
+            "--resync=2h",
+            // The test is about whether a change is reported, not about who is the stronger one.
+            "--drift-repair-pause-max=0s",
+            &address,
+        ];
         let arguments: Vec<&str> = AGENT.into_iter().chain(more).collect();
         // Only a real server counts failed calls of webhooks.
         let files = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];

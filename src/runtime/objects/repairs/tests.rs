@@ -7,11 +7,13 @@ use crate::runtime::objects::{
 };
 
 const MAP: &str = "ConfigMap n/a is";
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// One object, and what a check finds of it.
 struct World {
     applied: Applied,
     repairs: Repairs,
+    pause: Duration,
     now: Instant,
 }
 
@@ -19,7 +21,7 @@ impl World {
     fn new() -> World {
         let objects = shared(&[("v1", "ConfigMap", "n", "a")]);
         let applied = Applied::before(&objects, None, None, &objects.digest);
-        World { applied, repairs: Repairs::default(), now: Instant::now() }
+        World { applied, repairs: Repairs::default(), pause: PAUSE, now: Instant::now() }
     }
 
     fn id(&self) -> ObjectId {
@@ -31,7 +33,7 @@ impl World {
         let found = metadata(&self.id(), "1");
         let before = [Seen::At(Version::from_metadata(&found))];
         let found = manager.map(|manager| Metadata { last_other: Some(manager.into()), ..found });
-        let undone = self.repairs.note(&before, &self.applied, &live(found), self.now);
+        let undone = self.repairs.note(&before, &self.applied, &live(found), self.pause, self.now);
         assert_eq!(undone.len(), 1);
         undone[0].rest
     }
@@ -48,6 +50,15 @@ fn the_first_repairs_come_at_once_and_each_further_one_waits_longer_up_to_a_minu
         })
         .collect();
     assert_eq!(rests, [0, 0, 0, 5, 10, 20, 40, 60, 60, 60, 60]);
+}
+
+#[test]
+fn without_a_pause_every_repair_comes_at_once_and_the_fight_is_named_all_the_same() {
+    let mut world = World { pause: Duration::ZERO, ..World::new() };
+    assert!((0..9).all(|_| world.undo(None) == Duration::ZERO));
+    assert!(!world.repairs.is_resting(&world.id(), world.now));
+    let sentence = world.repairs.sentence().expect("a fight");
+    assert!(sentence.contains("again and again; Tidegate repairs it each time; stop"), "{sentence}");
 }
 
 #[test]
@@ -82,7 +93,7 @@ fn after_calm_a_repair_comes_at_once_again() {
     for _ in 0..6 {
         world.undo(None);
     }
-    world.now += REST_MAX + CALM;
+    world.now += PAUSE + CALM;
     let applied = world.applied.clone();
     world.repairs.keep(&applied, world.now);
     assert_eq!((world.repairs.sentence(), world.repairs.again(world.now)), (None, None));
@@ -99,5 +110,5 @@ fn an_object_that_left_the_module_is_forgotten_and_one_that_was_never_applied_is
     let other = Applied::before(&objects, None, None, &objects.digest);
     world.repairs.keep(&other, world.now);
     assert_eq!(world.repairs, Repairs::default());
-    assert!(world.repairs.note(&[Seen::Missing], &other, &live([]), world.now).is_empty());
+    assert!(world.repairs.note(&[Seen::Missing], &other, &live([]), PAUSE, world.now).is_empty());
 }
