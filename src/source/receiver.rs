@@ -257,8 +257,8 @@ impl Receivers {
             Ok(_) => Duration::MAX,
             Err(_) => decide::FRESH,
         });
-        // It is read again with the next delivery or pass.
-        let _ = timeout(SECRET_READ_MAX, self.read(ctx, secret, fresh)).await;
+        // It is read again with the next delivery or pass. On the heap: a pass needs much of its stack.
+        let _ = timeout(SECRET_READ_MAX, Box::pin(self.read(ctx, secret, fresh))).await;
     }
 
     /// The Secret of a receiver, read at most `fresh` ago. Wakes its sources if their status is to say something else.
