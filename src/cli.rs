@@ -6,6 +6,7 @@ mod completions;
 mod control_plane;
 mod crds;
 mod diff;
+mod examples;
 mod export;
 mod git;
 mod judge;
@@ -28,7 +29,7 @@ mod version;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tidegate_agent::cli as agent;
 use tidegate_process::{Exit, say, tell};
 
@@ -70,7 +71,8 @@ enum Command {
 
 /// Reads the arguments, runs the command, and prints an error on one line with its causes.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
+    let matches = command().get_matches_from(agent::normalised(std::env::args_os()));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match arguments.command.run().and_then(|exit| say::check().map(|()| exit)) {
         Ok(exit) => exit.into(),
         Err(error) => {
@@ -80,19 +82,24 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The commands, with examples in their help.
+fn command() -> clap::Command {
+    examples::add(Arguments::command())
+}
+
 // === impl Command ===
 
 impl Command {
     fn run(self) -> anyhow::Result<Exit> {
         match self {
             Command::Agent(arguments) => agent::run(&arguments),
-            Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+            Command::Completions(arguments) => completions::run(&arguments, command()),
             Command::Crds(arguments) => crds::run(&arguments),
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Export(arguments) => block_on(export::run(arguments)),
             Command::Git(arguments) => git::run(&arguments),
             Command::Oci(arguments) => oci::run(&arguments),
-            Command::Man(arguments) => completions::man(&arguments, Arguments::command()),
+            Command::Man(arguments) => completions::man(&arguments, command()),
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
             Command::Resume(arguments) => block_on(suspend::resume(arguments)),

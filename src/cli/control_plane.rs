@@ -38,6 +38,14 @@ pub(super) struct Access {
     /// connection]
     #[arg(long, value_name = "DURATION")]
     request_timeout: Option<Period>,
+    /// Make requests to the control plane as this user, for example `anna` or `system:serviceaccount:team-a:ci`, if the
+    /// user of the kubeconfig may impersonate it [default: the user of the kubeconfig]
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// Make them as a member of this group as well, for example `system:masters`; repeat the option for more [default:
+    /// none]
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
 }
 
 /// Kinds that can be named on the command line.
@@ -142,6 +150,10 @@ impl Access {
             None => kube::Config::from_kubeconfig(&options).await,
         };
         let mut config = config.context("cannot use the kubeconfig: use another with --kubeconfig")?;
+        if self.user.is_some() {
+            config.auth_info.impersonate.clone_from(&self.user);
+            config.auth_info.impersonate_groups = Some(self.groups.clone());
+        }
         if let Some(Period(timeout)) = self.request_timeout {
             config.connect_timeout = Some(timeout);
             config.read_timeout = Some(timeout);

@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
+use tempfile::TempDir;
 use tidegate_core::{
     api::{self, GitSource, git_source::GitSourceSpec, names},
     budget::Budget,
@@ -30,11 +32,11 @@ use crate::renderer::Renderer;
 /// A repository, its revision, and the filters of its definitions.
 #[derive(clap::Args)]
 pub(super) struct Repository {
-    /// Read this repository, a folder or file in it, or any other folder.
+    /// Read this repository, a folder or file in it, or any other folder; `-` is standard input, as the only file.
     ///
     /// Paths in definitions and diagnostics are relative to the root of the repository. A folder that contains a folder
     /// `.tidegate` is a repository of its own.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", default_value = ".")]
     path: PathBuf,
     /// Read this branch, tag or commit, for example `main` [default: the work tree, with the files that `git add -A`
     /// would add]
@@ -110,6 +112,10 @@ pub(super) struct Committed {
     pub(super) with_verify: Vec<Arc<str>>,
 }
 
+/// The path that stands for standard input.
+const INPUT: &str = "-";
+/// The file that diagnostics name for it.
+const INPUT_NAME: &str = "stdin.yaml";
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
 /// Code of the warning about a repository inside the one that is read.
@@ -133,8 +139,29 @@ impl Repository {
     /// As [`Repository::load`], but with these `paths` instead of those of the GitSource. `None` for those of the
     /// GitSource.
     pub(super) fn load_selected(&self, selected: Option<&[String]>) -> anyhow::Result<Loaded> {
-        self.counting.load_selected(&self.path, self.rev.as_deref(), None, selected, None)
+        if !self.is_input() {
+            return self.counting.load_selected(&self.path, self.rev.as_deref(), None, selected, None);
+        }
+        if self.rev.is_some() {
+            bail!("standard input has no revisions: leave out --rev");
+        }
+        let folder = stored_input().context("cannot store standard input in a temporary folder")?;
+        self.counting.load_selected(folder.path(), None, None, selected, None)
     }
+
+    /// Whether standard input is read, which has no revisions.
+    fn is_input(&self) -> bool {
+        self.path.as_os_str() == INPUT
+    }
+}
+
+/// Standard input as the only file of a repository of its own.
+fn stored_input() -> io::Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    // The folder for temporary files may be inside a repository.
+    fs::create_dir(folder.path().join(OWN_ROOT))?;
+    io::copy(&mut io::stdin().lock(), &mut fs::File::create_new(folder.path().join(INPUT_NAME))?)?;
+    Ok(folder)
 }
 
 // === impl Counting ===

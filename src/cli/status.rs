@@ -40,7 +40,6 @@ use tidegate_process::ambient;
 /// Exit code 0: nothing is wrong; 1: something is wrong; 2: the command cannot run; 5: the control plane does not serve
 /// a kind of Tidegate's.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Show only this object, as KIND/NAME: gitsource, kyma, module or watcher [default: all]
     #[arg(value_name = "KIND/NAME")]
@@ -58,12 +57,6 @@ pub(super) struct Arguments {
     #[command(flatten)]
     access: Access,
 }
-
-const EXAMPLES: &str = "Examples:
-  tidegate status                        what is wrong, in kcp-system
-  tidegate status kyma/dev -o wide       one runtime with all its modules
-  tidegate status module/cache           which runtimes have which version
-  tidegate status --request-timeout 5s   in a script: the exit code is 1 if anything is wrong";
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {

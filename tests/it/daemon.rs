@@ -362,6 +362,21 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     assert_eq!(run(&["suspend", "watcher/landscape"]).await.0, Some(2));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_may_act_as_another_user_and_group() {
+    let place = TestNamespace::real().await;
+    let run = async |more: &[&str]| {
+        let output = place.command(&[&["status", "-n", &place.namespace], more].concat()).await;
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, text) = run(&["--as", "anna"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("User \"anna\" cannot list resource"), "{text}");
+    let (code, text) = run(&["--as", "anna", "--as-group", "staff", "--as-group", "system:masters"]).await;
+    assert_eq!(code, Some(0), "{text}");
+}
+
 #[test]
 fn a_flag_of_lifecycle_manager_without_effect_is_one_warning() {
     let folder = harness::folder();

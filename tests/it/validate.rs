@@ -4,9 +4,10 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// A repository in the making. Begins with one module, its release, a Kyma and a Watcher, all of them good.
@@ -687,4 +688,38 @@ fn a_check_ends_after_the_timeout_of_the_source() {
     let file = folder.root.path().join(".tidegate/dev.yaml");
     let (text, exit) = folder.run(&["--source-file", file.to_str().unwrap()]);
     assert!(text.contains("error[check-unfinished]: ") && text.contains("spec.timeout") && exit == 3, "{text}");
+}
+
+/// Runs `tidegate` in a folder with this input. Returns the exit code and all output.
+fn piped(folder: &Path, arguments: &[&str], input: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that reads no input closes it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[test]
+fn without_a_path_the_working_directory_is_read_and_a_hyphen_is_standard_input() {
+    let folder = good().git(&["init", "-q"]);
+    let root = folder.root.path();
+    assert_eq!(piped(root, &["validate"], "").0, Some(0));
+    assert_eq!(piped(&root.join("landscapes/dev"), &["validate"], "").0, Some(0));
+    let (code, rendered) = piped(root, &["render", "--target", "kcp"], "");
+    assert_eq!(code, Some(0), "{rendered}");
+    assert!(rendered.contains("kind: Kyma"), "{rendered}");
+
+    let watcher = fs::read_to_string(root.join(WATCHER)).unwrap();
+    let (code, text) = piped(root, &["validate", "-"], &watcher);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = piped(root, &["validate", "-"], &watcher.replace("field: spec", "field: specs"));
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("stdin.yaml:"), "{text}");
+    let (code, text) = piped(root, &["validate", "-"], "");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("no definitions found"), "{text}");
+    let (code, text) = piped(root, &["validate", "-", "--rev", "main"], &watcher);
+    assert_eq!((code, text.as_str()), (Some(2), "error: standard input has no revisions: leave out --rev\n"));
 }
