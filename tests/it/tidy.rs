@@ -164,6 +164,74 @@ fn files_that_documents_name_exist() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// README and all pages.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let others = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "deploy/README.md", "tests/it/conformance/README.md"];
+    pages.chain(others.map(|name| root.join(name))).collect()
+}
+
+#[test]
+fn links_of_documents_lead_to_a_file_and_a_heading() {
+    let link = regex::Regex::new(r"\]\(([^)\s]+)\)").unwrap();
+    let mut broken = Vec::new();
+    for page in documents() {
+        let text = fs::read_to_string(&page).unwrap();
+        for found in link.captures_iter(&without_code(&text)) {
+            let target = found[1].to_owned();
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let is_there = match (heading, fs::read_to_string(&file)) {
+                ("", _) => file.exists(),
+                (heading, Ok(text)) => headings(&text).contains(heading),
+                (_, Err(_)) => false,
+            };
+            if !is_there {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A text without its code.
+fn without_code(text: &str) -> String {
+    let prose: String = text.split("\n```").step_by(2).collect();
+    prose.split('`').step_by(2).collect()
+}
+
+/// What links call the headings of a page: in lower case, without punctuation, with hyphens for spaces.
+fn headings(text: &str) -> BTreeSet<String> {
+    let prose: String = text.split("\n```").step_by(2).collect();
+    let is_heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').starts_with(' ');
+    let lines = prose.lines().filter(is_heading).map(|line| line.trim_start_matches('#').trim_start());
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    lines.map(|line| line.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
+/// Names with six words and more in documents are those of tests.
+#[test]
+fn tests_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let name = regex::Regex::new(r"`(?:\w+::)*([a-z][a-z0-9]*(?:_[a-z0-9]+){5,})`").unwrap();
+    let folders = ["src", "crates", "lab", "tests"].iter().flat_map(|folder| rust_files(&root.join(folder)));
+    let code: String = folders.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let words: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut missing = Vec::new();
+    for page in documents() {
+        let text = fs::read_to_string(&page).unwrap();
+        let names = name.captures_iter(&text).map(|found| found[1].to_owned());
+        let unknown = names.filter(|name| !words.contains(name.as_str()));
+        missing.extend(unknown.map(|name| format!("{}: {name}", page.display())));
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
 /// `path:line` of each longer line that begins with `prefix`. Tables, code blocks and links cannot be wrapped.
 fn long_lines(file: &Path, columns: usize, prefix: &str) -> Vec<String> {
     let mut in_code = false;
