@@ -2,13 +2,18 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use kube::api::DeleteParams;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::{Value, json};
 use tidegate_core::yaml::{self, Limits};
 use tidegate_testbed::{Extent, Record};
 
 use crate::{
-    events, harness,
+    events,
+    harness::{self, SOON, eventually},
     stage::{self, Stage},
 };
 
@@ -194,10 +199,13 @@ fn no_definition_goes_with_the_program() {
     let kinds = |folder: &str| -> BTreeSet<String> {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
-    assert_eq!(Vec::from_iter(kinds("setup")), ["CustomResourceDefinition", "Namespace"]);
+    assert_eq!(Vec::from_iter(kinds("setup")), ["ClusterRole", "CustomResourceDefinition", "Namespace"]);
     let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes"];
     for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
-        assert!(kinds(&folder).is_disjoint(&kinds("setup")), "{folder}");
+        assert!(
+            !kinds(&folder).contains("CustomResourceDefinition") && !kinds(&folder).contains("Namespace"),
+            "{folder}"
+        );
     }
     let all = objects("setup");
     let namespace = all.iter().find(|object| object["kind"] == "Namespace").expect("a Namespace");
@@ -360,6 +368,53 @@ async fn everything_that_is_deployed_is_accepted() {
     for folder in ["setup", "base"].into_iter().chain(overlays).chain(["pipelines"]) {
         for object in objects(folder) {
             harness::apply(&client, &object).await;
+        }
+    }
+}
+
+/// The roles of Kubernetes include the rights for GitSources, and no user can write a status.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_with_the_roles_view_edit_and_admin_have_their_rights_for_gitsources() {
+    let client = harness::kcp().await.client().unwrap();
+    for object in objects("setup") {
+        harness::apply(&client, &object).await;
+    }
+    let namespace = harness::namespace(&client, "roles").await;
+    for role in ["view", "edit", "admin"] {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("{namespace}-{role}")}],
+        });
+        harness::apply(&client, &binding).await;
+    }
+    let reviews: Api<SubjectAccessReview> = Api::all(client);
+    let allowed = async |role: &str, verb: &str, subresource: &str| {
+        let attributes = json!({
+            "namespace": namespace, "verb": verb, "group": "tidegate.dev", "resource": "gitsources",
+            "subresource": subresource,
+        });
+        let spec = json!({"user": format!("{namespace}-{role}"), "resourceAttributes": attributes});
+        let review = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        let review = reviews.create(&PostParams::default(), &review).await.unwrap();
+        review.status.is_some_and(|status| status.allowed)
+    };
+    // A controller adds the rules to the roles.
+    eventually("the roles have the rules", SOON, async || {
+        let found = (allowed("view", "list", "").await, allowed("edit", "create", "").await);
+        if found == (true, true) && allowed("admin", "delete", "").await { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    for verb in ["get", "list", "watch"] {
+        for role in ["view", "edit", "admin"] {
+            assert!(allowed(role, verb, "").await, "{role} {verb}");
+        }
+    }
+    for verb in ["create", "update", "patch", "delete"] {
+        assert!(!allowed("view", verb, "").await, "{verb}");
+        for role in ["view", "edit", "admin"] {
+            assert!(!allowed(role, verb, "status").await, "{role} {verb}");
         }
     }
 }
