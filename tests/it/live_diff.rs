@@ -680,6 +680,12 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     for object in &component {
         harness::apply(&stage.kcp, object).await;
     }
+    for account in ["tidegate-diff", "tidegate-export"] {
+        let own: Vec<Value> =
+            component.iter().filter(|object| object["metadata"]["name"] == account).cloned().collect();
+        let user = format!("system:serviceaccount:kcp-system:{account}");
+        deploy::until_granted(&stage.kcp, &user, &deploy::rules(&own, account)).await;
+    }
     // One change for each kind that supports dry runs.
     write(
         &stage,
