@@ -98,6 +98,12 @@ pub fn routes(proxies: Peers, context: &Arc<Context>, leadership: &Leadership) -
     let (metrics, large) = (context.metrics.clone(), Semaphore::new(LARGE_BODIES_MAX));
     // Requests do not keep the daemon alive.
     let (admitting, leadership, receiving) = (Arc::downgrade(context), leadership.clone(), Arc::downgrade(context));
+    let stalling = Arc::downgrade(context);
+    let stalled = Box::new(move |address| {
+        if let Some(context) = stalling.upgrade() {
+            context.sources.receivers.refused(address);
+        }
+    });
     let admits = Box::new(move |address| match admitting.upgrade() {
         Some(context) if leadership.is_leading() && context.stores.missing().is_empty() => {
             if context.sources.receivers.admits(address) { Admission::Open } else { Admission::Limited }
@@ -113,7 +119,7 @@ pub fn routes(proxies: Peers, context: &Arc<Context>, leadership: &Leadership) -
         };
         Box::pin(receive) as futures::future::BoxFuture<'static, Outcome>
     });
-    router(Arc::new(Hooks { admits, receive, proxies, metrics, large }))
+    router(Arc::new(Hooks { admits, receive, proxies, metrics, large, stalled }))
 }
 
 // === impl Certificate ===

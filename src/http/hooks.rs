@@ -64,6 +64,8 @@ pub(crate) struct Hooks {
     pub(crate) metrics: Metrics,
     /// Permits for large bodies.
     pub(crate) large: Semaphore,
+    /// Records that a body of this address did not arrive in time.
+    pub(crate) stalled: Box<dyn Fn(IpAddr) + Send + Sync>,
 }
 
 /// Whether a delivery may come in.
@@ -125,6 +127,9 @@ async fn deliver(
     let (body, _permit) = match hooks.read(&head.headers, &mut body).await {
         Ok(read) => read,
         Err(unread) => {
+            if unread == Unread::TooSlow {
+                (hooks.stalled)(address);
+            }
             hooks.metrics.delivery(unread.outcome());
             let (status, message) = unread.answer();
             return hooks.reject(body, status, message).await;

@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::Cluster;
 use tidegate_core::{
+    diagnostic::Diagnostic,
     intake::{Terms, status::Receiving},
     landscape,
     name::Key,
@@ -38,7 +39,10 @@ use tokio::{
 
 pub(super) use self::decide::Announced;
 use self::state::State;
-use super::{KnownSource, SourcePass, load::secrets};
+use super::{
+    KnownSource, SourcePass,
+    load::{access, secrets},
+};
 use crate::{
     controller::{Queue, Subject},
     queue::Trigger,
@@ -106,6 +110,8 @@ struct SecretSlot {
 struct ReadSecret {
     at: Instant,
     secret: Result<HookSecret, String>,
+    /// Keys that nothing reads.
+    unread: Vec<String>,
 }
 
 /// How long an answer to a delivery that is refused takes.
@@ -158,6 +164,11 @@ impl Receivers {
         self.state.lock().admits(address, Instant::now())
     }
 
+    /// Counts a delivery of an address as refused, because its body did not arrive.
+    pub(crate) fn refused(&self, address: IpAddr) {
+        self.state.lock().refused(address, Instant::now());
+    }
+
     /// Handles a delivery. Refuses what is not authentic after [`REFUSAL`].
     pub(crate) async fn receive(&self, ctx: ReceiverContext<'_>, delivery: &Delivery) -> Outcome {
         let began = Instant::now();
@@ -171,7 +182,7 @@ impl Receivers {
         match (authentic, host, secret) {
             (true, Some(host), Some(secret)) => self.accept(ctx, host, &secret, delivery),
             (_, _, _) => {
-                self.state.lock().refused(delivery.address, Instant::now());
+                self.refused(delivery.address);
                 sleep_until(began + REFUSAL).await;
                 Outcome::Refused
             }
@@ -191,7 +202,7 @@ impl Receivers {
             let (now, at) = (Instant::now(), ambient::now());
             let mut state = self.state.lock();
             // One that woke nothing may be sent again once the source is corrected.
-            if id.is_some_and(|id| state.is_known(secret, host, &id)) {
+            if id.is_some_and(|id| state.is_known(&delivery.source, host, &id)) {
                 return Outcome::Duplicate;
             }
             woken.iter().chain(suspended).for_each(|source| state.delivered(source, now, at));
@@ -245,10 +256,15 @@ impl Receivers {
             // The token may have been rotated a moment ago.
             is_right(&self.read(ctx, secret, decide::FRESH_FOR_REFUSAL).await)
         };
-        timeout(SECRET_READ_MAX, read).await.unwrap_or_else(|_elapsed| {
+        if let Ok(is_right) = timeout(SECRET_READ_MAX, read).await {
+            return is_right;
+        }
+        // The tokens of before stay valid while the control plane does not answer.
+        let is_authentic = self.slot(ctx.stores, secret).last().is_some_and(|known| is_right(&known));
+        if !is_authentic {
             tracing::warn!(%secret, "cannot read the Secret of a receiver in time; a delivery is refused");
-            false
-        })
+        }
+        is_authentic
     }
 
     /// Reads the Secret of a receiver if that was never done, or if it could not be used some time ago.
@@ -309,8 +325,9 @@ impl SecretSlot {
         }
         let at = Instant::now();
         let answer = kcp.get_as::<Secret>(&secrets(), key).await;
+        let unread = decide::unread(&answer, known.as_ref().map(|known| &known.unread[..]));
         let secret = decide::after_read(key, answer, known.map(|known| known.secret));
-        *self.last.lock() = Some(ReadSecret { at, secret: secret.clone() });
+        *self.last.lock() = Some(ReadSecret { at, secret: secret.clone(), unread });
         secret
     }
 
@@ -334,6 +351,14 @@ impl SourcePass<'_> {
     pub(super) fn receiving(&self, known: &KnownSource, terms: Option<&Terms>) -> Receiving {
         let Some(secret) = terms.and_then(|terms| self.receiver_secret(terms)) else { return Receiving::Off };
         self.ctx.registry.receivers.receiving(self.receiver_context(), self.key, &secret, &known.announced)
+    }
+
+    /// A warning about keys of the receiver's Secret that nothing reads.
+    pub(super) fn receiver_warning(&self, terms: &Terms) -> Option<Diagnostic> {
+        let secret = self.receiver_secret(terms)?;
+        let slot = self.ctx.registry.receivers.slot(self.ctx.stores, &secret);
+        let unread = slot.last.lock().as_ref().map(|last| last.unread.clone())?;
+        access::unread(&secret, &unread, "a receiver", &HookSecret::KEYS)
     }
 
     fn receiver_secret(&self, terms: &Terms) -> Option<Key> {

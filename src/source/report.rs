@@ -105,7 +105,8 @@ impl SourcePass<'_> {
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
-        let remarks = known.remarks.diagnostics();
+        let mut remarks = known.remarks.diagnostics();
+        remarks.extend(terms.and_then(|terms| self.receiver_warning(terms)));
         let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let receiving = self.receiving(known, terms);

@@ -14,11 +14,14 @@ use super::*;
 struct Stage {
     router: Router,
     deliveries: Arc<Mutex<Vec<Delivery>>>,
+    stalled: Arc<Mutex<Vec<IpAddr>>>,
 }
 
 fn stage(admission: Admission, outcome: Outcome) -> Stage {
     let deliveries = Arc::<Mutex<Vec<Delivery>>>::default();
     let received = Arc::clone(&deliveries);
+    let stalled = Arc::<Mutex<Vec<IpAddr>>>::default();
+    let counted = Arc::clone(&stalled);
     let hooks = Hooks {
         admits: Box::new(move |_| admission),
         receive: Box::new(move |delivery| {
@@ -28,8 +31,9 @@ fn stage(admission: Admission, outcome: Outcome) -> Stage {
         proxies: Peers::loopback(),
         metrics: Metrics::default(),
         large: Semaphore::new(LARGE_BODIES_MAX),
+        stalled: Box::new(move |address| counted.lock().push(address)),
     };
-    Stage { router: router(Arc::new(hooks)), deliveries }
+    Stage { router: router(Arc::new(hooks)), deliveries, stalled }
 }
 
 async fn ask(router: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
@@ -176,6 +180,7 @@ async fn large_bodies_that_never_end_leave_room_for_small_ones() {
     while let Some(status) = stalled.join_next().await {
         assert_eq!(status.unwrap(), StatusCode::REQUEST_TIMEOUT);
     }
+    assert_eq!(stage.stalled.lock().len(), 2 * LARGE_BODIES_MAX, "each counts against its address");
     let large = ask(&stage.router, post_to(PATH).body(Body::from(vec![b' '; 1 << 20])).unwrap()).await.0;
     assert_eq!(large, StatusCode::ACCEPTED);
 }

@@ -152,7 +152,7 @@ impl ProxyAccess {
 }
 
 /// A warning about keys of a Secret that nothing reads.
-fn unread(secret: &Key, names: &[String], kind: &str, known: &[&str]) -> Option<Diagnostic> {
+pub(in crate::source) fn unread(secret: &Key, names: &[String], kind: &str, known: &[&str]) -> Option<Diagnostic> {
     let (names, known) = (named(names, known)?, known.join(", "));
     let message = format!("nothing reads {names} of Secret {secret}: for {kind}, the keys are {known}");
     Some(Diagnostic::warning(code::SECRET_KEY_UNREAD, message))

@@ -80,6 +80,18 @@ pub(super) fn after_read(
     }
 }
 
+/// The keys of a Secret that nothing reads, from the answer of the control plane. Without an answer, those `known`
+/// before.
+pub(super) fn unread(answer: &Result<Option<Secret>, cluster::Error>, known: Option<&[String]>) -> Vec<String> {
+    match answer {
+        Ok(found) => {
+            let names = found.iter().filter_map(|secret| secret.data.as_ref()).flat_map(|data| data.keys());
+            names.filter(|name| !HookSecret::KEYS.contains(&name.as_str())).cloned().collect()
+        }
+        Err(_) => known.unwrap_or_default().to_vec(),
+    }
+}
+
 /// Whether the status of the sources says something else of their Secret after a read than `before` it.
 pub(super) fn is_news(before: Option<&Result<HookSecret, String>>, read: &Result<HookSecret, String>) -> bool {
     before.is_some_and(|before| before.as_ref().err() != read.as_ref().err())

@@ -85,9 +85,9 @@ impl State {
         self.addresses.entry(address).or_insert(Bucket { full: now }).take(now);
     }
 
-    /// Whether a delivery with this id came before, to a receiver with this Secret. It is remembered.
-    pub(super) fn is_known(&mut self, secret: &Key, host: Host, id: &str) -> bool {
-        let digest = Digest::of_bytes(format!("{secret}\n{}\n{id}", host.name()).as_bytes());
+    /// Whether a delivery with this id came before, to the receiver of this GitSource. It is remembered.
+    pub(super) fn is_known(&mut self, source: &Key, host: Host, id: &str) -> bool {
+        let digest = Digest::of_bytes(format!("{source}\n{}\n{id}", host.name()).as_bytes());
         if !self.known.insert(digest) {
             return true;
         }

@@ -277,9 +277,16 @@ async fn a_token_is_rotated_without_a_delivery_that_is_refused() {
         if found.ends_with(&unusable) { Ok(()) } else { Err(found) }
     })
     .await;
-    world.give_token("hook", &[("token", NEXT)]).await;
+    world.give_token("hook", &[("token", NEXT), ("previoustoken", TOKEN)]).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(new.push(&url, "refs/heads/main").await, yes);
+    let misspelt = "nothing reads `previoustoken` (rename it to `previousToken`)";
+    eventually("the status names the key that nothing reads", SOON, async || {
+        let status = world.source("landscape").await.status.unwrap_or_default();
+        let is_said = status.diagnostics.iter().any(|found| found.message.starts_with(misspelt));
+        if is_said { Ok(()) } else { Err(format!("{:?}", status.diagnostics)) }
+    })
+    .await;
     eventually("the status says that it was delivered", SOON, async || {
         let found = world.received("landscape").await;
         if found.starts_with("True Delivered") { Ok(()) } else { Err(found) }

@@ -47,6 +47,8 @@ type HmacSha256 = Hmac<Sha256>;
 // === impl HookSecret ===
 
 impl HookSecret {
+    /// The keys that are read.
+    pub const KEYS: [&str; 2] = ["token", "previousToken"];
     /// Shortest token. A shorter one can be guessed offline from one signed delivery.
     pub const TOKEN_BYTES_MIN: usize = 16;
 

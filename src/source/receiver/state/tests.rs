@@ -76,18 +76,18 @@ fn the_last_delivery_of_a_source_is_known_until_it_is_forgotten() {
 }
 
 #[test]
-fn an_id_is_known_for_ten_thousand_deliveries_of_one_secret_and_host() {
+fn an_id_is_known_for_ten_thousand_deliveries_of_one_receiver_and_host() {
     let mut state = State::default();
-    let secret = key("hook");
-    assert!(!state.is_known(&secret, Host::GitHub, "0"));
-    assert!(state.is_known(&secret, Host::GitHub, "0"));
-    assert!(!state.is_known(&secret, Host::GitLab, "0") && !state.is_known(&key("other"), Host::GitHub, "0"));
+    let receiver = key("hook");
+    assert!(!state.is_known(&receiver, Host::GitHub, "0"));
+    assert!(state.is_known(&receiver, Host::GitHub, "0"));
+    assert!(!state.is_known(&receiver, Host::GitLab, "0") && !state.is_known(&key("other"), Host::GitHub, "0"));
     for id in 1..DELIVERIES_MAX - 2 {
-        assert!(!state.is_known(&secret, Host::GitHub, &id.to_string()));
+        assert!(!state.is_known(&receiver, Host::GitHub, &id.to_string()));
     }
-    assert!(state.is_known(&secret, Host::GitHub, "0"));
-    assert!(!state.is_known(&secret, Host::GitHub, "last"));
-    assert!(!state.is_known(&secret, Host::GitHub, "0"));
+    assert!(state.is_known(&receiver, Host::GitHub, "0"));
+    assert!(!state.is_known(&receiver, Host::GitHub, "last"));
+    assert!(!state.is_known(&receiver, Host::GitHub, "0"));
     assert_eq!((state.known.len(), state.order.len()), (DELIVERIES_MAX, DELIVERIES_MAX));
 }
 
