@@ -220,7 +220,7 @@ where
     P: PartialEq + Send + Sync + 'static,
 {
     async fn run(mut self) {
-        let mut failures: u32 = 0;
+        let (mut failures, mut was_expired): (u32, bool) = (0, false);
         let mut from: Option<String> = None;
         loop {
             let (began, watched) = (Instant::now(), from.is_some());
@@ -245,10 +245,14 @@ where
             };
             // A watch that ran for a while before it broke is not a consecutive failure.
             failures = if began.elapsed() > WATCH / 10 { 1 } else { failures + 1 };
+            let is_expired = matches!(*error, Error::Expired { .. });
             let pause = match *error {
                 Error::NotServed { .. } if self.is_absent().await => self.absent(),
+                // A list helps at once, however long the outage was that made the version too old.
+                _ if is_expired && (failures <= 1 || !was_expired) => Duration::ZERO,
                 _ => self.pause(&error, failures),
             };
+            was_expired = is_expired;
             // An outage that ends wakes all watches, however long their pauses have become.
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -275,9 +279,6 @@ where
     /// Logs an error and returns how long to wait.
     fn pause(&self, error: &Error, failures: u32) -> Duration {
         let kind = &self.options.kind.gvk;
-        if matches!(error, Error::Expired { .. }) && failures <= 1 {
-            return Duration::ZERO;
-        }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
         let is_outage = error.may_be_outage() && (self.cluster.outage().is_some() || failures <= OUTAGE_AFTER);
         if is_outage {
