@@ -78,7 +78,9 @@ fn find(gvk: &Gvk, old: &Value, new: &Value, of: Old, context: &Context) -> Opti
         ("", "Pod") => kinds::pod(old, new, of).map(|field| cannot_change(&field)),
         ("", "PersistentVolume") => kinds::volume(old, new, of).map(|field| cannot_change(&field)),
         ("", "PersistentVolumeClaim") => kinds::claim(old, new, of, context.expands),
-        ("batch", "Job") => kinds::completions(old, new, of).then(|| cannot_change("spec.completions")),
+        ("batch", "Job") => kinds::job(old, new, of).map(cannot_change),
+        ("", "Service") => kinds::service(old, new, of).map(cannot_change),
+        ("networking.k8s.io", "ServiceCIDR") => kinds::cidrs(old, new).then(|| cannot_change("spec.cidrs")),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => kinds::stored_version(old, new, of),
         _ => None,
     }
@@ -119,7 +121,6 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
         }
         ("apps", "ControllerRevision") => &["/data"],
         ("batch", "Job") => &[
-            "/spec/template",
             "/spec/selector",
             "/spec/completionMode",
             "/spec/podFailurePolicy",
@@ -130,15 +131,23 @@ fn field(gvk: &Gvk, old: &Value, new: &Value, of: Old) -> Option<&'static str> {
         // Such a Service has no address, and may get or lose one.
         ("", "Service") if is_external(old) || is_external(new) => &[],
         ("", "Service") => &["/spec/clusterIP", "/spec/clusterIPs"],
-        ("", "PersistentVolumeClaim") => {
-            &["/spec/storageClassName", "/spec/accessModes", "/spec/volumeMode", "/spec/selector", "/spec/volumeName"]
-        }
+        ("", "PersistentVolumeClaim") => &[
+            "/spec/storageClassName",
+            "/spec/accessModes",
+            "/spec/volumeMode",
+            "/spec/selector",
+            "/spec/volumeName",
+            "/spec/dataSource",
+            "/spec/dataSourceRef",
+        ],
         ("", "PersistentVolume") => &["/spec/volumeMode", "/spec/nodeAffinity"],
         ("", "Secret") => &["/type"],
         ("", "ResourceQuota") => &["/spec/scopes"],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &["/roleRef"],
         ("apiextensions.k8s.io", "CustomResourceDefinition") => &["/spec/group", "/spec/scope", "/spec/names/kind"],
         ("storage.k8s.io", "StorageClass") => &["/provisioner", "/parameters", "/reclaimPolicy", "/volumeBindingMode"],
+        ("storage.k8s.io", "VolumeAttributesClass") => &["/driverName", "/parameters"],
+        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => &["/spec"],
         ("storage.k8s.io", "CSIDriver") => &["/spec/attachRequired", "/spec/volumeLifecycleModes"],
         ("scheduling.k8s.io", "PriorityClass") => &["/value", "/preemptionPolicy"],
         ("node.k8s.io", "RuntimeClass") => &["/handler"],

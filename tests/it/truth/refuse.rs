@@ -62,7 +62,21 @@ fn cases() -> Vec<Case> {
     }});
     let class = json!({"provisioner": "example.org/one", "parameters": {"a": "1"}, "reclaimPolicy": "Delete"});
     let service = json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "a"}}});
+    let balancer = json!({"spec": {
+        "type": "LoadBalancer", "loadBalancerClass": "example.org/one", "ports": [{"port": 80}], "selector": {"app": "a"},
+    }});
+    let suspended = json!({"spec": {"suspend": true, "template": pods("a:1")}});
+    let elsewhere = json!({"example.org/zone": "two"});
+    let range = json!({"spec": {"cidrs": ["10.111.0.0/24"]}});
+    let request =
+        |class: &str| json!({"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": class}}]}});
+    let disk = json!({"driverName": "example.org/one", "parameters": {"a": "1"}});
+    let copy = json!({"spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        "dataSource": {"kind": "PersistentVolumeClaim", "name": "one"},
+    }});
     let (rbac, apps) = ("rbac.authorization.k8s.io/v1", "apps/v1");
+    let (resource, storage) = ("resource.k8s.io/v1", "storage.k8s.io/v1");
     vec![
         (apps, "Deployment", wide("Deployment"), "/spec/selector/matchLabels", json!({"app": "a"})),
         (apps, "DaemonSet", wide("DaemonSet"), "/spec/selector/matchLabels", json!({"app": "a"})),
@@ -83,6 +97,16 @@ fn cases() -> Vec<Case> {
         ("v1", "PersistentVolumeClaim", claim, "/spec/accessModes", json!(["ReadWriteMany"])),
         ("v1", "Service", service.clone(), "/spec/clusterIP", json!("10.96.7.8")),
         ("v1", "Service", service, "/spec/ports/0/port", json!(81)),
+        ("v1", "Service", balancer.clone(), "/spec/loadBalancerClass", json!("example.org/two")),
+        ("v1", "Service", balancer, "/spec/ports/0/port", json!(81)),
+        ("v1", "PersistentVolumeClaim", copy, "/spec/dataSource/name", json!("two")),
+        ("batch/v1", "Job", suspended.clone(), "/spec/template/spec/nodeSelector", elsewhere),
+        ("batch/v1", "Job", suspended, "/spec/template/spec/restartPolicy", json!("OnFailure")),
+        ("networking.k8s.io/v1", "ServiceCIDR", range.clone(), "/spec/cidrs", json!(["10.112.0.0/24"])),
+        (resource, "ResourceClaim", json!({"spec": request("one")}), "/spec", request("two")),
+        (resource, "ResourceClaimTemplate", json!({"spec": {"spec": request("one")}}), "/spec/spec", request("two")),
+        (storage, "VolumeAttributesClass", disk.clone(), "/driverName", json!("example.org/two")),
+        (storage, "VolumeAttributesClass", disk, "/parameters/a", json!("2")),
         ("v1", "ResourceQuota", json!({"spec": {"scopes": ["BestEffort"]}}), "/spec/scopes", json!(["Terminating"])),
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition, "/spec/scope", json!("Cluster")),
         ("storage.k8s.io/v1", "StorageClass", class.clone(), "/parameters/a", json!("2")),

@@ -21,6 +21,8 @@ const POD_DEFAULTS: [(&str, &str); 6] = [
 ];
 /// Fields of a Pod's spec that change in some direction.
 const POD_MUTABLE: [&str; 3] = ["activeDeadlineSeconds", "schedulingGates", "tolerations"];
+/// Fields of a template that say where pods run: two of its metadata, then those of its spec.
+const SCHEDULED: [&str; 6] = ["labels", "annotations", "affinity", "nodeSelector", "schedulingGates", "tolerations"];
 /// Tolerations that an API server adds to every Pod.
 const ADDED_TOLERATIONS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// Fields of a PersistentVolume's spec that are not where its data are.
@@ -144,9 +146,56 @@ pub(super) fn grows(old: &Value, new: &Value) -> bool {
     sizes.and_then(|(new, old)| compare_quantities(&new, &old)) == Some(Ordering::Greater)
 }
 
+/// The immutable field of a Job that differs and is not in the table: its completions, or its template. While a Job is
+/// suspended and has not started, its pods may be scheduled elsewhere.
+pub(super) fn job(old: &Value, new: &Value, of: Old) -> Option<&'static str> {
+    if completions(old, new, of) {
+        return Some("spec.completions");
+    }
+    let is_waiting =
+        old.pointer("/spec/suspend") == Some(&Value::Bool(true)) && old.pointer("/status/startTime").is_none();
+    let fixed = |job: &Value| {
+        let mut template = job.pointer("/spec/template")?.clone();
+        if is_waiting {
+            for (part, names) in [("metadata", &SCHEDULED[..2]), ("spec", &SCHEDULED[2..])] {
+                if let Some(part) = template.get_mut(part).and_then(Value::as_object_mut) {
+                    part.retain(|name, _| !names.contains(&name.as_str()));
+                }
+            }
+        }
+        Some(template)
+    };
+    let (was, is) = (fixed(old)?, fixed(new)?);
+    (!of.is_same("/spec/template", &is, &was)).then_some("spec.template")
+}
+
+/// The immutable field of a Service that differs: the class of its load balancer, and the first family of its address.
+/// One of another type may get or lose both.
+pub(super) fn service(old: &Value, new: &Value, of: Old) -> Option<&'static str> {
+    let text = |service: &Value, pointer: &str| service.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let is = |service: &Value, name: &str| text(service, "/spec/type").as_deref() == Some(name);
+    if [old, new].iter().all(|service| is(service, "LoadBalancer")) {
+        let class = |service: &Value| text(service, "/spec/loadBalancerClass");
+        let is_kept = of == Old::Live && class(new).is_none();
+        if class(old) != class(new) && !is_kept {
+            return Some("spec.loadBalancerClass");
+        }
+    }
+    let family = |service: &Value| text(service, "/spec/ipFamilies/0");
+    let differs = family(old).zip(family(new)).is_some_and(|(old, new)| old != new);
+    (differs && ![old, new].iter().any(|service| is(service, "ExternalName"))).then_some("spec.ipFamilies")
+}
+
+/// Whether the ranges of a ServiceCIDR differ: one range may only get a second one.
+pub(super) fn cidrs(old: &Value, new: &Value) -> bool {
+    let ranges = |object: &Value| object.pointer("/spec/cidrs").and_then(Value::as_array).cloned().unwrap_or_default();
+    let (was, is) = (ranges(old), ranges(new));
+    was != is && !(was.len() == 1 && is.len() == 2 && is.starts_with(&was))
+}
+
 /// Whether the number of completions of a Job differs, and may not: only an indexed Job changes it, together with its
 /// parallelism.
-pub(super) fn completions(old: &Value, new: &Value, of: Old) -> bool {
+fn completions(old: &Value, new: &Value, of: Old) -> bool {
     let number = |job: &Value, name: &str| job["spec"].get(name).and_then(Value::as_i64);
     // One, if both are omitted.
     let of_job = |job: &Value| number(job, "completions").or_else(|| number(job, "parallelism").is_none().then_some(1));

@@ -36,6 +36,29 @@ fn what_cannot_be_changed_in_place() {
 }
 
 #[test]
+fn a_suspended_job_may_be_scheduled_elsewhere_and_a_service_keeps_its_class_and_family() {
+    let job = |suspend: bool, zone: &str, image: &str| {
+        let spec = json!({"nodeSelector": {"zone": zone}, "containers": [{"name": "a", "image": image}]});
+        json!({"spec": {"suspend": suspend, "template": {"metadata": {"labels": {"zone": zone}}, "spec": spec}}})
+    };
+    check("batch/v1", "Job", job(true, "a", "1"), job(true, "b", "1"), None);
+    check("batch/v1", "Job", job(true, "a", "1"), job(true, "a", "2"), Some("spec.template"));
+    check("batch/v1", "Job", job(false, "a", "1"), job(false, "b", "1"), Some("spec.template"));
+    let service = |kind: &str, class: Option<&str>| json!({"spec": {"type": kind, "loadBalancerClass": class}});
+    let balancer = |class: Option<&str>| service("LoadBalancer", class);
+    check("v1", "Service", balancer(Some("a")), balancer(Some("b")), Some("spec.loadBalancerClass"));
+    check("v1", "Service", balancer(None), balancer(Some("b")), Some("spec.loadBalancerClass"));
+    check("v1", "Service", balancer(Some("a")), service("ClusterIP", None), None);
+    let families = |families: &[&str]| json!({"spec": {"ipFamilies": families}});
+    check("v1", "Service", families(&["IPv4"]), families(&["IPv6"]), Some("spec.ipFamilies"));
+    check("v1", "Service", families(&["IPv4"]), families(&["IPv4", "IPv6"]), None);
+    let ranges = |ranges: &[&str]| json!({"spec": {"cidrs": ranges}});
+    let kind = "ServiceCIDR";
+    check("networking.k8s.io/v1", kind, ranges(&["10.0.0.0/8"]), ranges(&["11.0.0.0/8"]), Some("spec.cidrs"));
+    check("networking.k8s.io/v1", kind, ranges(&["10.0.0.0/8"]), ranges(&["10.0.0.0/8", "fd00::/64"]), None);
+}
+
+#[test]
 fn a_frozen_object_cannot_be_changed() {
     let config = |immutable: bool, value: &str| json!({"immutable": immutable, "data": {"a": value}});
     check("v1", "ConfigMap", config(false, "1"), config(false, "2"), None);

@@ -336,7 +336,7 @@ fn is_secret(gvk: &Gvk) -> bool {
 /// Whether an API server rejects an object because one of its fields is immutable. The API has no separate reason for
 /// this.
 fn is_immutable(message: &str) -> bool {
-    const SAYINGS: [&str; 7] = [
+    const SAYINGS: [&str; 8] = [
         "field is immutable",
         "may not change fields other than",
         "missing from spec.versions",
@@ -344,6 +344,7 @@ fn is_immutable(message: &str) -> bool {
         "immutable when `immutable` is set",
         "updates to statefulset spec",
         "may not change once set",
+        "updates to driverName are forbidden",
     ];
     SAYINGS.iter().any(|saying| message.contains(saying))
 }
