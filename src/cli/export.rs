@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -110,11 +111,18 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
             result => result.context("cannot write to standard output"),
         };
     }
-    // The file is replaced as a whole, because a pipeline may read it at any time.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() {
         bail!("{} is a folder: use the path of a file", path.display());
     }
+    // A device or a pipe is written, a link leads to the file, and neither is replaced.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let written =
+            fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        return written.with_context(|| format!("cannot write {}", path.display()));
+    }
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The file is replaced as a whole, because a pipeline may read it at any time.
     let written = || -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
@@ -141,6 +149,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_device_is_written_and_a_link_leads_to_the_file() {
+        let error = write(Path::new("/dev/full"), "text").unwrap_err();
+        assert_eq!(format!("{error:#}"), "cannot write /dev/full: No space left on device (os error 28)");
+        assert!(!fs::metadata("/dev/full").unwrap().is_file());
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, "after").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "after");
+        write(&folder.path().join("new"), "text").unwrap();
+    }
 
     #[test]
     fn only_labels_that_decide_are_written() {
