@@ -254,6 +254,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         }
         writeln!(out)?;
     }
+    write_warnings(out, overview, lines_max)?;
     let (window, turn) = ("Waiting for a maintenance window", "Waiting for their turn in a rollout");
     write_waiting(out, overview, lines_max, window, |runtime| runtime.maintenance.as_deref())?;
     write_waiting(out, overview, lines_max, turn, |runtime| runtime.rollout.as_deref())?;
@@ -263,6 +264,29 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         whole::write_table(out, &overview.runtimes, lines_max)?;
     }
     writeln!(out, "{}", well(overview))
+}
+
+/// What to know of sources that are healthy.
+fn write_warnings(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io::Result<()> {
+    let well = overview.sources.iter().filter(|source| source.standing == SubjectState::Well);
+    let lines: Vec<String> = well
+        .flat_map(|source| {
+            let of_source = source.diagnostics.iter().map(diagnostic);
+            let all = source.deliveries.clone().into_iter().chain(of_source);
+            all.map(|warning| format!("source {}  {warning}", source.name))
+        })
+        .collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{}", format!("Warnings ({})", lines.len()).bold())?;
+    for line in lines.iter().take(lines_max) {
+        writeln!(out, "  {line}")?;
+    }
+    if lines_max < lines.len() {
+        writeln!(out, "  and {} more: `tidegate status -o wide` lists all", lines.len() - lines_max)?;
+    }
+    writeln!(out)
 }
 
 /// The runtimes with upgrades that wait. They may be healthy otherwise.

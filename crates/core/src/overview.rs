@@ -17,7 +17,7 @@ use crate::{
         shared::{Condition, State, is_default},
     },
     conditions,
-    intake::status::WAIT_FOR_TEMPLATES,
+    intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
     landscape,
     name::Key,
     plan::is_mandatory,
@@ -78,6 +78,9 @@ pub struct SourceLine {
     /// The problems of its definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DiagnosticEntry>,
+    /// What is wrong with the deliveries of its git host, which is no problem of the source: polling finds each push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliveries: Option<String>,
 }
 
 /// A runtime.
@@ -335,6 +338,9 @@ fn source(source: &GitSource) -> SourceLine {
         attempted_revision: status.attempted_revision.clone(),
         counts: status.counts.unwrap_or_default(),
         diagnostics: status.diagnostics.clone(),
+        deliveries: condition(&status.conditions, RECEIVED)
+            .filter(|received| received.status == "False")
+            .map(|received| received.message.clone()),
     }
 }
 

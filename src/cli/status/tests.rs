@@ -26,6 +26,7 @@ fn source_line(name: &str, standing: SubjectState, message: &str, errors: usize)
         attempted_revision: None,
         counts: Counts { applied: 12, withheld: 2, to_prune: 0 },
         diagnostics: (1..=errors).map(diagnostic).collect(),
+        deliveries: None,
     }
 }
 
@@ -285,4 +286,26 @@ fn where_all_is_well_the_runtimes_are_a_table() {
          1 source, 1 runtime, 2 modules, 0 watchers\n  source kcp-system/landscape at \
          main@sha1:1111111111111111111111111111111111111111, 12 applied\n"
     );
+}
+
+#[test]
+fn what_is_to_be_known_of_a_healthy_source_is_a_warning_and_no_problem() {
+    let tag = DiagnosticEntry {
+        severity: "warning".to_owned(),
+        code: "tag-moved".to_owned(),
+        path: None,
+        line: None,
+        column: None,
+        message: "the tag v1 was moved".to_owned(),
+    };
+    let source = SourceLine {
+        diagnostics: vec![tag],
+        deliveries: Some("no delivery announced main@sha1:2".to_owned()),
+        ..source_line("kcp-system/landscape", SubjectState::Well, "applied", 0)
+    };
+    let overview = Overview { sources: vec![source], ..Overview::default() };
+    let expected = "Warnings (2)\n  source kcp-system/landscape  no delivery announced main@sha1:2\n  source \
+                    kcp-system/landscape  warning: the tag v1 was moved\n\nHealthy: 1 source";
+    assert!(text(&overview).starts_with(expected), "{}", text(&overview));
+    assert_eq!(exit(&overview), Exit::Ok);
 }
