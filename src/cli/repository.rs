@@ -15,7 +15,7 @@ use tidegate_core::{
     budget::Budget,
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
-    intake::{self, SourceFile},
+    intake::{self, SourceFile, Terms},
     landscape::{Landscape, SourceName},
     name::{self, Key},
     render::{Trial, sample_agents},
@@ -492,6 +492,8 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
         let (line, column) = node.key_position(&["spec".into(), "url".into()]);
         bail!("{shown}:{line}:{column}: `spec.url`: {error}");
     }
+    // Nor fields that do not go together.
+    Terms::from_source(&source).with_context(|| format!("{shown}:{}", node.key_position(&["spec".into()]).0))?;
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 

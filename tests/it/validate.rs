@@ -723,3 +723,15 @@ fn without_a_path_the_working_directory_is_read_and_a_hyphen_is_standard_input()
     let (code, text) = piped(root, &["validate", "-", "--rev", "main"], &watcher);
     assert_eq!((code, text.as_str()), (Some(2), "error: standard input has no revisions: leave out --rev\n"));
 }
+
+#[test]
+fn fields_of_a_source_file_that_do_not_go_together_are_refused_as_by_the_daemon() {
+    let folder = good().file(
+        "source.yml.txt",
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: a, namespace: kcp-system}\nspec:\n  url: \
+         https://git.example.com/a\n  verify: {mode: Tag, secretRef: {name: signers}}\n",
+    );
+    let (code, text) = piped(folder.root.path(), &["validate", "--source-file", "source.yml.txt"], "");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.starts_with("error: source.yml.txt:4: spec.verify.mode is Tag, which needs a tag"), "{text}");
+}
