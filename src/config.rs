@@ -891,7 +891,12 @@ fn hooks(options: &Options) -> Result<Hooks, Error> {
     let certificate = match (options.hooks_certificate.clone(), options.hooks_key.clone()) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, key)),
-        (Some(_), None) => return Err(invalid("hooksKey", "missing: `hooksCertificate` needs the file with its key")),
+        (Some(_), None) => {
+            return Err(invalid(
+                "hooksKey",
+                "missing: `hooksCertificate` (`--hooks-certificate`) needs the file with its key",
+            ));
+        }
         (None, Some(_)) => {
             return Err(invalid("hooksCertificate", "missing: `hooksKey` needs the file with its certificate"));
         }

@@ -15,7 +15,7 @@ pub enum Listen {
 
 /// A text is not a listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid address `{0}`: use IP:PORT, :PORT or off, for example 0.0.0.0:8082")]
+#[error("invalid address `{0}`: use IP:PORT, :PORT or off, for example 127.0.0.1:9000")]
 pub struct ParseListenError(String);
 
 /// A text is not an address to listen on.

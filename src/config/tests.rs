@@ -102,7 +102,7 @@ fn the_default_limits_of_git_are_those_of_its_crate() {
 fn a_certificate_for_webhooks_needs_its_key_and_a_key_its_certificate() {
     let hooks = |flags: &[&str]| Config::try_from(options(flags, "")).map(|config| config.hooks);
     let text = |flags: &[&str]| hooks(flags).unwrap_err().to_string();
-    let expected = "`hooksKey`: missing: `hooksCertificate` needs the file with its key";
+    let expected = "`hooksKey`: missing: `hooksCertificate` (`--hooks-certificate`) needs the file with its key";
     assert_eq!(text(&["--hooks-certificate=tls.crt"]), expected);
     let expected = "`hooksCertificate`: missing: `hooksKey` needs the file with its certificate";
     assert_eq!(text(&["--hooks-key=tls.key"]), expected);

@@ -245,10 +245,10 @@ pub fn unconfirmed_end(
     let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
     let named: String = named.collect();
     let command = confirm_command(source, &confirmation);
+    let number = if objects.len() == 1 { "1 object".to_owned() } else { format!("{} objects", objects.len()) };
     let sentence = format!(
-        "spec.deletionPolicy is Delete, and the deletion of {} objects needs a confirmation: {named}to delete them, run \
-         `{command}`; to keep them, set spec.deletionPolicy to Orphan",
-        objects.len()
+        "spec.deletionPolicy is Delete, and the deletion of {number} needs a confirmation: {named}to delete them, run \
+         `{command}`; to keep them, set spec.deletionPolicy to Orphan"
     );
     Some(UnconfirmedEnd { command, objects: objects.len(), sentence })
 }
