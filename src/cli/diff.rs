@@ -200,6 +200,15 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let sides = &mut [&mut from.definitions, &mut to.definitions];
     let components = arguments.modules.read(&source, landscape.as_ref(), sides);
     let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
+    if let Some(file) = &landscape {
+        let (old, new) = (&mut from.definitions.good, &to.definitions.good);
+        // What others have in the control plane was held before, too. What stays held is no news.
+        old.retain(|id, before| {
+            let is_same =
+                new.get(id).is_some_and(|after| after.digest == before.digest && after.module == before.module);
+            is_same || file.owner(id.0, &id.1, &source).is_none()
+        });
+    }
     let request = Request {
         from: from.given(),
         to: to.given(),

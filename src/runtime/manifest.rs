@@ -217,7 +217,8 @@ async fn apply(
     purpose: Purpose,
 ) -> Result<ManifestReport, Error> {
     let desired = decide::desired_digest(module.objects(), manifest);
-    if let Some(again) = decide::rest(&known.retry, &purpose, &desired, Instant::now()).filter(|_| !target.checks()) {
+    let tried = decide::tried(&desired, manifest, target.manifests);
+    if let Some(again) = decide::rest(&known.retry, &purpose, &tried, Instant::now()).filter(|_| !target.checks()) {
         return Ok(ManifestReport::unchanged(manifest, Some(again)));
     }
     let recorded = recorded::digest(manifest);
@@ -354,11 +355,12 @@ impl ManifestPass<'_> {
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         enact::publish(target, manifest, decide::undone_note(&known.repairs));
+        let tried = decide::tried(&desired, &manifest, target.manifests);
         let applied = installed.applied.is_complete().then_some(desired);
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         known.status = StatusWrite::Begun;
         let manifest = enact::write_status(target, &recorded, &facts).await?;
-        let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, desired, Instant::now());
+        let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, tried, Instant::now());
         known.retry = retry;
         let again = again.into_iter().chain(known.repairs.again(Instant::now())).min();
         Ok(ManifestReport::unchanged(&manifest, again))

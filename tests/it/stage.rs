@@ -218,6 +218,13 @@ impl Stage {
         command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.expect("the command runs")
     }
 
+    /// Runs a `tidegate` command that needs no cluster. Real time passes meanwhile.
+    pub(crate) async fn command_offline(&self, arguments: &[&str]) -> Output {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let _flow = clock::flow();
+        command.args(arguments).output().await.expect("the command runs")
+    }
+
     /// The id of the daemon's process, once it runs.
     pub(crate) async fn process_id(&self) -> u32 {
         let found = || self.lock().as_ref().and_then(Daemon::process_id);

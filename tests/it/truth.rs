@@ -2,6 +2,7 @@
 
 mod brakes;
 mod deaf;
+mod equal;
 mod kube;
 mod outage;
 mod refuse;

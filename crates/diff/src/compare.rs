@@ -112,6 +112,8 @@ pub struct Prepared {
     settled: settle::Settled,
     /// Kymas of the landscape file by key.
     known: HashMap<Key, KnownKyma>,
+    /// What is active until a user confirms what waits; `None` if nothing waits.
+    until_confirmed: Option<Box<Prepared>>,
 }
 
 /// Two landscapes, ready to be compared runtime by runtime. Several threads may read it at once.
@@ -120,6 +122,8 @@ pub struct Comparison<'a> {
     prepared: &'a Prepared,
     old: Outline<'a>,
     new: Outline<'a>,
+    /// The same for what is active until a user confirms what waits.
+    until_confirmed: Option<Box<Comparison<'a>>>,
     old_classes: BTreeMap<Class, u32>,
     new_classes: BTreeMap<Class, u32>,
     /// The compared runtimes of either side.
@@ -148,7 +152,7 @@ struct TemplateChanges {
 pub struct Seen {
     found: Found,
     buckets: BTreeMap<Pair, Bucket>,
-    classes: BTreeMap<(Option<u32>, Option<u32>, Effect), Vec<Runtime>>,
+    classes: BTreeMap<(Option<u32>, Option<u32>), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
     /// Runtimes that reject a custom resource, by its position in the list of rejected ones.
     refused: BTreeMap<usize, Vec<Runtime>>,
@@ -164,6 +168,8 @@ pub struct Seen {
     /// What could not be compared: module and reason, with the runtimes.
     unknown: BTreeMap<String, Vec<Runtime>>,
     diagnostics: Diagnostics,
+    /// The findings for what is active until a user confirms what waits.
+    until_confirmed: Option<Box<Seen>>,
 }
 
 /// Compares on one thread.
@@ -202,8 +208,13 @@ impl Prepared {
             settings: request.settings,
         };
         let settled = settle::settle(from.definitions, to.definitions, &around);
-        let mut new = Landscape::following(&mut unread, &settled.definitions, source, Some((from.definitions, &old)));
-        complete(&mut new);
+        let mut read = |definitions: &Definitions| {
+            let mut new = Landscape::following(&mut unread, definitions, source, Some((from.definitions, &old)));
+            complete(&mut new);
+            new
+        };
+        let mut new = read(&settled.definitions);
+        let mut until = settled.until_confirmed(from.definitions).map(|definitions| (read(&definitions), definitions));
         let declared = |key: &Key| old.kymas.contains_key(key) || new.kymas.contains_key(key);
         let elsewhere: Vec<(Key, Arc<Kyma>)> = known
             .iter()
@@ -211,10 +222,16 @@ impl Prepared {
             .map(|(key, known)| (key.clone(), Arc::new(known.to_kyma())))
             .collect();
         for (key, kyma) in elsewhere {
-            old.kymas.insert(key.clone(), Arc::clone(&kyma));
-            new.kymas.insert(key, kyma);
+            for landscape in [&mut old, &mut new].into_iter().chain(until.as_mut().map(|(landscape, _)| landscape)) {
+                landscape.kymas.insert(key.clone(), Arc::clone(&kyma));
+            }
         }
-        Prepared { old, new, settled, known }
+        let until_confirmed = until.map(|(landscape, definitions)| {
+            let settled = settle::Settled { definitions, unconfirmed: BTreeSet::new(), held: Vec::new() };
+            let (old, known) = (old.clone(), known.clone());
+            Box::new(Prepared { old, new: landscape, settled, known, until_confirmed: None })
+        });
+        Prepared { old, new, settled, known, until_confirmed }
     }
 }
 
@@ -299,6 +316,7 @@ impl<'a> Comparison<'a> {
                 [&prepared.old, &prepared.new],
                 components,
             ),
+            until_confirmed: prepared.until_confirmed.as_deref().map(|until| Box::new(Comparison::new(request, until))),
             request,
             prepared,
             old,
@@ -327,10 +345,13 @@ impl<'a> Comparison<'a> {
     pub fn finish(mut self, mut seen: Seen, mut diagnostics: Diagnostics, subject: Subject) -> Draft {
         let mut lines = [Lines::new(self.request.from.snapshot), Lines::new(self.request.to.snapshot)];
         let mut outlined = std::mem::take(&mut self.diagnostics);
-        let shown = self.control_plane(&mut seen, &mut outlined);
-        modules::finish(&self, &mut seen, &mut lines);
-        parts::finish(&self, &mut seen);
-        self.tell_refused(&mut seen);
+        let shown = self.complete(&mut seen, &mut lines, &mut outlined);
+        if let Some(until) = &self.until_confirmed {
+            let mut earlier = seen.until_confirmed.take().map(|earlier| *earlier).unwrap_or_default();
+            // What is wrong with it is wrong with the new side as well.
+            until.complete(&mut earlier, &mut lines, &mut Diagnostics::default());
+            seen.follow(earlier);
+        }
         diagnostics.append(outlined);
         diagnostics.append(std::mem::take(&mut seen.diagnostics));
         let side = match self.request.target {
@@ -360,6 +381,15 @@ impl<'a> Comparison<'a> {
         };
         report.count_runtimes();
         Draft::new(report, masker, self.request.numbers)
+    }
+
+    /// Adds what does not depend on single runtimes. Returns the generated objects of the control plane.
+    fn complete(&self, seen: &mut Seen, lines: &mut [Lines<'_>; 2], diagnostics: &mut Diagnostics) -> Vec<Object> {
+        let shown = self.control_plane(seen, diagnostics);
+        modules::finish(self, seen, lines);
+        parts::finish(self, seen);
+        self.tell_refused(seen);
+        shown
     }
 
     /// Compares the objects of the control plane that do not depend on runtimes: definitions, VirtualServices, and
@@ -687,6 +717,23 @@ impl Seen {
             self.unknown.entry(what).or_default().extend(runtimes);
         }
         self.diagnostics.append(other.diagnostics);
+        if let Some(until) = other.until_confirmed {
+            self.until_confirmed.get_or_insert_default().append(*until);
+        }
+    }
+
+    /// Adds what takes effect at once to what takes effect after a confirmation.
+    fn follow(&mut self, earlier: Seen) {
+        self.found = std::mem::take(&mut self.found).after_confirmation(earlier.found);
+        for (by, (runtimes, place)) in earlier.held {
+            self.held.entry(by).or_insert_with(|| (Vec::new(), place)).0.extend(runtimes);
+        }
+        for (what, runtimes) in earlier.unknown {
+            let known = self.unknown.entry(what).or_default();
+            known.extend(runtimes);
+            known.sort_unstable();
+            known.dedup();
+        }
     }
 }
 

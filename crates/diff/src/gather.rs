@@ -76,6 +76,16 @@ struct Group {
     objects: usize,
 }
 
+// === impl Found ===
+
+impl Found {
+    /// Whether the same happens to the same object of the same runtime.
+    pub fn is_alike(&self, other: &Found) -> bool {
+        let of = |found: &Found| (found.target, found.action, found.runtimes.first().cloned());
+        of(self) == of(other) && self.id == other.id && self.old == other.old && self.new == other.new
+    }
+}
+
 // === impl Gatherer ===
 
 impl Gatherer {

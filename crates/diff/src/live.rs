@@ -129,6 +129,34 @@ pub fn overlaid(live: &Value, desired: &Value) -> Value {
     after
 }
 
+/// As [`overlaid`], without the fields that `manager` applied before and `desired` no longer has.
+pub fn applied(live: &Value, desired: &Value, manager: &str) -> Value {
+    let mut after = overlaid(live, desired);
+    for fields in applied_fields(live, manager) {
+        drop_fields(&mut after, desired, fields);
+    }
+    after
+}
+
+/// Removes the fields of a set (`fieldsV1`) that are not desired. Lists are replaced as a whole anyway.
+fn drop_fields(after: &mut Value, desired: &Value, fields: &Map<String, Value>) {
+    let Some(map) = after.as_object_mut() else { return };
+    for (field, inner) in fields {
+        let Some(("f", name)) = field.split_once(':') else { continue };
+        let inner = inner.as_object().filter(|inner| inner.keys().any(|field| field.starts_with("f:")));
+        match (map.get_mut(name), desired.get(name), inner) {
+            (Some(value), wanted, Some(inner)) => {
+                drop_fields(value, wanted.unwrap_or(&Value::Null), inner);
+                if wanted.is_none() && value.as_object().is_some_and(Map::is_empty) {
+                    map.shift_remove(name);
+                }
+            }
+            (Some(_), None, None) => drop(map.shift_remove(name)),
+            (None, _, _) | (Some(_), Some(_), None) => {}
+        }
+    }
+}
+
 /// The paths of the fields that differ, in the order of the new side.
 pub fn differing(old: &Value, new: &Value) -> Vec<Vec<PathPart>> {
     leaves(old, new).into_iter().map(|leaf| leaf.path).collect()

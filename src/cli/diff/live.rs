@@ -201,8 +201,17 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         return Ok(unreachable(subject, &shared, &error));
     }
     let chosen = choose(arguments, &inputs, &intent)?;
-    let baseline =
-        Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
+    let (bases, bases_until) = (Bases::default(), Bases::default());
+    let whole = Baseline {
+        inputs: &inputs,
+        world: &world,
+        intent: &intent,
+        shared: &shared,
+        bases: &bases,
+        until_confirmed: None,
+    };
+    let until = intent.until_confirmed.as_deref().map(|intent| Baseline { intent, bases: &bases_until, ..whole });
+    let baseline = Baseline { until_confirmed: until.as_ref(), ..whole };
     progress.start_step("comparing runtimes", chosen.len());
     let results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
@@ -410,6 +419,11 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
     };
     let mut result =
         runtime::compare_runtime(baseline, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+    if let Some(until) = baseline.until_confirmed {
+        let until =
+            runtime::compare_runtime(until, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+        result.outcome.follow(until.outcome);
+    }
     if cluster.is_none() && !result.suspended {
         result.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
@@ -585,6 +599,27 @@ impl Outcome {
             Some(place) => diagnostic.at(place.clone()),
             None => diagnostic,
         });
+    }
+
+    /// Adds what takes effect at once to what is there after a confirmation.
+    fn follow(&mut self, at_once: Outcome) {
+        let after = std::mem::replace(&mut self.found, at_once.found);
+        for mut found in after {
+            if self.found.iter().any(|known| known.effect == found.effect && known.is_alike(&found)) {
+                continue;
+            }
+            if found.effect != Effect::Held {
+                found.effect = Effect::NeedsConfirmation;
+                // What keeps it until then is resolved by the confirmation.
+                self.found.retain(|known| known.effect != Effect::Held || !known.is_alike(&found));
+            }
+            self.found.push(found);
+        }
+        self.held.extend(at_once.held);
+        let is_new = |one: &NotKnown| self.unknown.iter().all(|known| known.value != one.value);
+        let unknown: Vec<NotKnown> = at_once.unknown.into_iter().filter(is_new).collect();
+        self.unknown.extend(unknown);
+        self.problems.extend(at_once.problems);
     }
 
     fn append(&mut self, other: Outcome) {

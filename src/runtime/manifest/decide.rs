@@ -11,7 +11,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate_cluster::{Error, Metadata, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
@@ -235,6 +235,17 @@ pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Di
     Digest::all([&objects.digest, &Digest::from_value(&manager)])
 }
 
+/// What an apply tries: the objects, among those of the other Manifests of the runtime. Once one of these changes, it
+/// may give up an object that is in conflict.
+pub(super) fn tried(desired: &Digest, manifest: &Manifest, all: &[Arc<Manifest>]) -> Digest {
+    let others = all.iter().filter(|other| other.metadata.name != manifest.metadata.name);
+    let others = others.map(|other| {
+        let source = &other.spec.install.source;
+        json!([other.metadata.name, source, other.metadata.deletion_timestamp.is_some()])
+    });
+    Digest::all([desired, &Digest::from_value(&others.collect::<Value>())])
+}
+
 /// How long a failed apply still rests; none if it does not. A removal that waits has checked what it waits for, so its
 /// objects are checked as well.
 pub(super) fn rest(retry: &Retry, purpose: &Purpose, desired: &Digest, now: Instant) -> Option<Duration> {
@@ -395,7 +406,11 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
     if !observed.failed.is_empty() {
         let class = observed.failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
         let message = failures(observed.failed, observed.path);
-        let class = class.unwrap_or(Class::Transient);
+        let class = match class.unwrap_or(Class::Transient) {
+            // What another module gives up comes soon, whatever else stays wrong.
+            Class::Stalled if !leaving.is_empty() => Class::Waiting,
+            class => class,
+        };
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
     if let Some((id, Owner::Leaving(manifest))) = leaving.first() {

@@ -237,6 +237,17 @@ pub fn hold(situation: &Situation<'_>, removals: &Removals, decision: &mut Decis
     report(situation, decision);
 }
 
+/// The installed modules without those that leave their runtimes at once: nothing of a module waits for a runtime that
+/// no longer wants it. `decision` is that of the same commit, after [`hold`].
+pub fn remaining(installed: &[Installed], removals: &Removals, decision: &Decision) -> Vec<Installed> {
+    let at_once = removals.iter().filter(|(id, _)| !decision.held.contains_key(id)).flat_map(|(_, all)| all);
+    let leaving: BTreeSet<(&Key, &Key)> = at_once
+        .filter(|removal| removal.loss == Removed::Module)
+        .flat_map(|removal| removal.runtimes.iter().map(|runtime| (&removal.module, runtime)))
+        .collect();
+    installed.iter().filter(|one| !leaving.contains(&(&module_key(one), &one.runtime))).cloned().collect()
+}
+
 /// How many of the runtimes with a module may lose something of it without a confirmation.
 fn limit(given: Option<usize>, runtimes: usize) -> usize {
     given.unwrap_or_else(|| (runtimes * LIMIT_PERCENT / 100).clamp(LIMIT_MIN, LIMIT_RUNTIMES_MAX))

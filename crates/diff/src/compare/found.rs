@@ -73,6 +73,11 @@ struct Entry {
 // === impl Hit ===
 
 impl Hit {
+    /// Whether the API server refuses the change.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.action(), Some((Action::Refuse, _)))
+    }
+
     /// What happens, and why nothing does if the change is refused.
     fn action(&self) -> Option<(Action, Option<String>)> {
         let action = match (&self.old, &self.new) {
@@ -126,6 +131,43 @@ impl Found {
             refusal,
         };
         self.take(key, entry);
+    }
+
+    /// These differences, which are there once a user has confirmed what waits, beside those that are there `at_once`.
+    pub(super) fn after_confirmation(self, at_once: Found) -> Found {
+        let mut all = at_once;
+        for (key, mut entry) in self.0 {
+            let effect = match key.effect {
+                Effect::Applies | Effect::NeedsConfirmation => Effect::Applies,
+                Effect::Held => Effect::Held,
+            };
+            if let Some(known) = all.0.get(&Alike { effect, ..key.clone() }) {
+                let known: BTreeSet<Runtime> = known.runtimes.iter().copied().collect();
+                entry.runtimes.retain(|runtime| !known.contains(runtime));
+                if entry.runtimes.is_empty() {
+                    continue;
+                }
+                entry.objects = entry.runtimes.len();
+            }
+            if effect == Effect::Held {
+                all.take(key, entry);
+                continue;
+            }
+            // What keeps it until then is resolved by the confirmation.
+            all.forget(&Alike { effect: Effect::Held, ..key.clone() }, &entry.runtimes);
+            all.take(Alike { effect: Effect::NeedsConfirmation, ..key }, entry);
+        }
+        all
+    }
+
+    /// Removes a difference of some runtimes.
+    fn forget(&mut self, key: &Alike, runtimes: &[Runtime]) {
+        let Some(known) = self.0.get_mut(key) else { return };
+        known.runtimes.retain(|runtime| !runtimes.contains(runtime));
+        known.objects = known.runtimes.len();
+        if known.runtimes.is_empty() {
+            self.0.remove(key);
+        }
     }
 
     /// Adds all differences of another collection.

@@ -62,6 +62,18 @@ impl HeldBy {
         HeldBy { module, why, message, hint }
     }
 
+    /// Objects that a module no longer contains, while the API server refuses a change of another one.
+    pub(super) fn prunes(module: &str, refused: &ObjectId) -> HeldBy {
+        HeldBy {
+            module: module.to_owned(),
+            why: Why::Refused,
+            message: format!(
+                "the change of {refused} is refused: until this is resolved, Tidegate prunes nothing of {module}"
+            ),
+            hint: None,
+        }
+    }
+
     /// An object that another module owns.
     pub(super) fn conflict(module: &str, id: &ObjectId, other: &str) -> HeldBy {
         HeldBy {

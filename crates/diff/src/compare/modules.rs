@@ -14,7 +14,7 @@ use super::{
     runtime::Half,
 };
 use tidegate_core::{
-    api::{Kyma, names::annotation, shared::CustomResourcePolicy},
+    api::{Kyma, names::label, shared::CustomResourcePolicy},
     changes::{self, Purpose, Verdict},
     content::ContentId,
     definition::Kind,
@@ -24,7 +24,7 @@ use tidegate_core::{
     name::Key,
     object::{Object, ObjectId},
     plan::{Installation, Offer},
-    render::{CompleteModule, SharedObject, offline::default_resource},
+    render::{CompleteModule, SharedObject, is_in_every_runtime, offline::default_resource},
     template::Template,
 };
 
@@ -160,16 +160,16 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
         let changes = bucket.template_changes(comparison);
         let causes = bucket.causes(comparison);
         let contents = bucket.contents();
-        if !pair.is_unmanaged {
-            objects_elsewhere(comparison, seen, &bucket);
-        }
+        objects_elsewhere(comparison, seen, &bucket);
         let differing = Arc::clone(known.entry(contents).or_insert_with(|| Arc::new(differing(comparison, contents))));
         let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
         let edited = work.edited(&differing);
         let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
         of_manifest.extend(changes.and_then(|changes| changes.manifest.clone()).flatten());
         work.rendered(|work, one| work.manifest(one, &of_manifest));
-        if !pair.is_unmanaged {
+        if pair.is_unmanaged {
+            work.released(&differing, &causes);
+        } else {
             work.objects(&differing, &causes);
             work.clashes(&differing, &causes);
             work.rendered(|work, one| work.default_resource(one, &causes));
@@ -304,14 +304,6 @@ impl Work<'_, '_, '_> {
             }
         };
         let maker = Some(Template::Manifest);
-        let after = match (&before, self.pair.is_unmanaged) {
-            (Some(before), true) => {
-                let mut after = before.clone();
-                after.set_annotation(annotation::IS_UNMANAGED, "true");
-                Some(after)
-            }
-            _ => after,
-        };
         match (before, after) {
             // A Manifest with another name is another object.
             (Some(before), Some(after)) if before.id() != after.id() => {
@@ -333,6 +325,7 @@ impl Work<'_, '_, '_> {
     fn objects(&mut self, differing: &Differing, causes: &[Place]) {
         let gone = self.gone(differing);
         let is_blocked = self.pair.clashes.iter().any(|clash| matches!(clash.fate, Fate::Theirs(_)));
+        let mut hits = Vec::new();
         for pair in differing.iter() {
             let (old, new) = pair;
             if self.clash(old, new).is_some() {
@@ -351,10 +344,34 @@ impl Work<'_, '_, '_> {
             places.extend(self.line(pair));
             let mut hit = self.one(Side::Runtime, objects, places, None);
             hit.context = self.context(&hit);
-            // While an object is in conflict, nothing of its module is pruned.
-            if is_blocked && hit.new.is_none() {
-                hit.effect = Effect::Held;
+            hits.push(hit);
+        }
+        let refused = hits.iter().find_map(|hit| hit.new.as_ref().filter(|_| hit.is_refused())).map(Object::id);
+        // While an object is in conflict or refused, nothing of its module is pruned.
+        let is_held = |hit: &Hit| (is_blocked || refused.is_some()) && hit.new.is_none();
+        if let (Some(id), Some(has)) = (&refused, &self.bucket.new)
+            && let Some(hit) = hits.iter().find(|hit| is_held(hit))
+        {
+            let place = hit.places.last().cloned();
+            self.seen.hold(HeldBy::prunes(&has.installation.module, id), &self.bucket.runtimes, || place);
+        }
+        for hit in hits {
+            let effect = if is_held(&hit) { Effect::Held } else { hit.effect };
+            self.seen.found.add(Hit { effect, ..hit }, &self.bucket.runtimes);
+        }
+    }
+
+    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.
+    fn released(&mut self, differing: &Differing, causes: &[Place]) {
+        let Some(has) = &self.bucket.old else { return };
+        let owner = has.manifest();
+        for old in differing.iter().filter_map(|(old, _)| old.as_ref()).filter(|old| !is_in_every_runtime(&old.id)) {
+            let before = old.object(&owner);
+            let mut after = before.clone();
+            if let Some(labels) = after.metadata_mut().get_mut("labels").and_then(|labels| labels.as_object_mut()) {
+                labels.shift_remove(label::MANAGED_BY);
             }
+            let hit = self.one(Side::Runtime, (Some(before), Some(after)), causes.to_vec(), None);
             self.seen.found.add(hit, &self.bucket.runtimes);
         }
     }

@@ -25,7 +25,8 @@ type Objects<'a> = BTreeMap<&'a ObjectId, (&'a SharedObject, &'a Part)>;
 
 /// Compares the objects of each pair of classes.
 pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen) {
-    for ((old, new, effect), runtimes) in std::mem::take(&mut seen.classes) {
+    let effect = if comparison.until_confirmed.is_some() { Effect::NeedsConfirmation } else { Effect::Applies };
+    for ((old, new), runtimes) in std::mem::take(&mut seen.classes) {
         let class = |outline: &Outline<'_>, number: Option<u32>| -> Option<Class> {
             outline.classes().nth(number? as usize).cloned()
         };
@@ -56,10 +57,6 @@ fn compare(
         }
         let Some((_, part)) = is.or(was) else { continue };
         let definition = new.or(old).and_then(|class| definition(class, id));
-        let effect = match &definition {
-            Some(definition) if effect == Effect::Applies && is.is_none() => comparison.effect(definition),
-            _ => effect,
-        };
         let object = |found: Option<&(&SharedObject, &Part)>| found.map(|(shared, _)| shared.object(owner));
         let hit = Hit {
             side: Side::Runtime,

@@ -1,12 +1,16 @@
 //! Compares one runtime: its own differences, and the parts that it has on both sides.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     Comparison, Found, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
-    overlap::{Clashes, Outcomes, content},
+    overlap::{Clash, Clashes, Outcomes, content},
 };
 use tidegate_core::{
     api::{
@@ -14,11 +18,13 @@ use tidegate_core::{
         kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
         names::label,
     },
+    content::ContentId,
     definition::Kind,
     diagnostic::Place,
     immutable::Context,
     landscape,
     name::Key,
+    object::ObjectId,
     plan::{
         self, Class, HeldVersions, InstalledModules, ModuleOutcome, ModulesFrom, Offer, RuntimePlan, Wait, Windows,
         rollout, window,
@@ -41,8 +47,40 @@ pub(super) struct Half<'a> {
     pub(super) is_declared: bool,
 }
 
+/// What a module of a runtime comes to. If two comparisons agree about it, they find the same differences.
+#[derive(PartialEq)]
+struct State {
+    outcome: Option<ModuleOutcome>,
+    wait: Option<Wait>,
+    clashes: Vec<Clash>,
+    refused: BTreeSet<ObjectId>,
+}
+
+/// The states of all modules of a runtime that may differ, by name.
+type States = BTreeMap<String, State>;
+
+/// Which of two comparisons of a runtime is made.
+enum Turn<'s> {
+    /// The only one: nothing waits for a confirmation.
+    Only,
+    /// That of what is active until a user confirms what waits. It notes the states.
+    UntilConfirmed(&'s mut States),
+    /// That of the new side, where other states than these wait for the confirmation.
+    Confirmed(&'s States),
+}
+
 /// Compares one runtime.
 pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mut Seen) {
+    let Some(until) = &comparison.until_confirmed else {
+        return look_once(comparison, key, runtime, seen, Turn::Only);
+    };
+    let mut states = States::new();
+    let earlier = seen.until_confirmed.get_or_insert_default();
+    look_once(until, key, runtime, earlier, Turn::UntilConfirmed(&mut states));
+    look_once(comparison, key, runtime, seen, Turn::Confirmed(&states));
+}
+
+fn look_once(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mut Seen, turn: Turn<'_>) {
     let old = Half::old(comparison, key);
     let new = Half::new(comparison, key, old.as_ref());
     let same = is_same(comparison, old.as_ref(), new.as_ref());
@@ -72,11 +110,11 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
     if old.as_ref().is_some_and(decided) && is_taken_over && !comparison.prepared.known.contains_key(key) {
         seen.decided.push(runtime);
     }
-    let effect = comparison.effect(&(Kind::Kyma, key.clone()));
     let number = |half: &Option<Half<'_>>| half.as_ref().map(|half| half.class_number);
-    seen.classes.entry((number(&old), number(&new), effect)).or_default().push(runtime);
+    seen.classes.entry((number(&old), number(&new))).or_default().push(runtime);
+    let effect = comparison.effect(&(Kind::Kyma, key.clone()));
     counterpart(comparison, key, runtime, (old.as_ref(), new.as_ref()), effect, seen);
-    modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), effect, seen);
+    modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), turn, seen);
 }
 
 /// Whether a label suspends a runtime, either in git or by `tidegate suspend`.
@@ -161,7 +199,7 @@ fn modules(
     key: &Key,
     runtime: Runtime,
     (old, new, same): (Option<&Half<'_>>, Option<&Half<'_>>, bool),
-    effect: Effect,
+    mut turn: Turn<'_>,
     seen: &mut Seen,
 ) {
     let may_differ = |name: &str| !same || comparison.touched.contains(&Key::new(key.namespace(), name));
@@ -200,10 +238,16 @@ fn modules(
     }
     after.retain(|name, outcome| !is_unknown(name, outcome));
     before.retain(|name, outcome| !is_unknown(name, outcome));
-    let mut clashes = overlaps.clashes(&before, &after, &|tree, id| {
+    let read = |tree: &ContentId, id: &ObjectId| {
         let module = comparison.old.module(*tree)?;
         module.objects().objects.iter().find(|object| object.id == *id).map(|object| object.object(key))
-    });
+    };
+    let mut clashes = overlaps.clashes(&before, &after, &read);
+    // Until an upgrade that waits has come, its module has what it keeps.
+    let coming: Clashes = waits.keys().filter_map(|name| Some((name.clone(), clashes.remove(name)?))).collect();
+    if !waits.is_empty() {
+        clashes = overlaps.clashes(&before, &while_waiting(&after, &before, &waits), &read);
+    }
     let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
     let manifests = manifests(key, [&before, &after], &clashes);
     let names: Vec<String> =
@@ -215,24 +259,25 @@ fn modules(
             refused: refused.remove(&name).unwrap_or_default(),
             manifests: Some(&manifests),
         };
-        // The prune of a ModuleReleaseMeta waits for a user, and with it the removal of its mandatory module; and so do
-        // objects that leave the version that is installed, and what makes a runtime lose the module.
-        let definitions = [
-            Some((Kind::ModuleReleaseMeta, Key::new(key.namespace(), &name))),
-            installed_template(&outcomes).map(|template| (Kind::ModuleTemplate, template)),
-        ];
-        let is_unconfirmed = |id| comparison.effect(&id) == Effect::NeedsConfirmation;
-        let effect =
-            if definitions.into_iter().flatten().any(is_unconfirmed) { Effect::NeedsConfirmation } else { effect };
         let wait = waits.get(&name);
+        let effect = turn.effect(&name, || State {
+            outcome: outcomes.1.clone(),
+            wait: wait.cloned(),
+            clashes: shared.clashes.clone(),
+            refused: shared.refused.clone(),
+        });
         let kept = wait.and_then(|wait| wait.kept.as_ref());
         if let (Some(kept), Some(ModuleOutcome::Install(before))) = (kept, &outcomes.0) {
-            let is_unconfirmed = is_unconfirmed((Kind::ModuleTemplate, kept.template.clone()));
-            let effect = if is_unconfirmed { Effect::NeedsConfirmation } else { effect };
             let shared = shared.clone();
             One { comparison, key, runtime, name: &name, old, new, effect, shared }.keeps(before, kept, seen);
         }
-        let effect = if wait.is_some() { Effect::Held } else { effect };
+        let (effect, shared) = match wait {
+            Some(_) => {
+                let clashes = coming.get(&name).cloned().unwrap_or_default();
+                (Effect::Held, Shared { clashes, ..shared })
+            }
+            None => (effect, shared),
+        };
         let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
         if let Some(wait) = wait {
             seen.hold(HeldBy::waits(&name, wait), &[runtime], || module.place());
@@ -266,13 +311,6 @@ fn new_plan(
     if held.is_empty() { whole } else { plan(&held) }
 }
 
-/// The ModuleTemplate of a module that keeps its version, or that the runtime must not have any more.
-fn installed_template((before, after): &(Option<ModuleOutcome>, Option<ModuleOutcome>)) -> Option<Key> {
-    let template = |outcome: &Option<ModuleOutcome>| Some(outcome.as_ref()?.installed()?.template.clone());
-    let is_denied = matches!(after, Some(ModuleOutcome::Refuse(refusal)) if !refusal.keep);
-    template(before).filter(|before| is_denied || template(after).as_ref() == Some(before))
-}
-
 /// Whether the plan does not know where the objects of a module are.
 fn is_not_known(outcome: &ModuleOutcome) -> bool {
     matches!(outcome, ModuleOutcome::Refuse(refusal) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE)
@@ -298,6 +336,19 @@ fn take_waits(outcomes: &mut Outcomes) -> BTreeMap<String, Wait> {
         }
     }
     waits
+}
+
+/// What the modules come to while upgrades wait.
+fn while_waiting(after: &Outcomes, before: &Outcomes, waits: &BTreeMap<String, Wait>) -> Outcomes {
+    let mut now = after.clone();
+    for (name, wait) in waits {
+        let kept = wait.kept.clone().map(|kept| ModuleOutcome::Install(Box::new(kept)));
+        match kept.or_else(|| before.get(name).cloned()) {
+            Some(kept) => now.insert(name.clone(), kept),
+            None => now.remove(name),
+        };
+    }
+    now
 }
 
 /// The labels of a Kyma, which decide about its maintenance windows: others may have set some that git does not have.
@@ -358,6 +409,23 @@ struct One<'c, 'a> {
     new: Option<&'c Half<'c>>,
     effect: Effect,
     shared: Shared<'c>,
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    /// Whether the differences of a module wait for a confirmation.
+    fn effect(&mut self, module: &str, state: impl FnOnce() -> State) -> Effect {
+        match self {
+            Turn::Only => Effect::Applies,
+            Turn::UntilConfirmed(states) => {
+                states.insert(module.to_owned(), state());
+                Effect::Applies
+            }
+            Turn::Confirmed(states) if states.get(module) == Some(&state()) => Effect::Applies,
+            Turn::Confirmed(_) => Effect::NeedsConfirmation,
+        }
+    }
 }
 
 // === impl One ===

@@ -48,6 +48,25 @@ pub(super) struct Around<'a> {
     pub(super) settings: &'a Settings,
 }
 
+// === impl Settled ===
+
+impl Settled {
+    /// The definitions that are active until a user confirms what waits; `None` if nothing waits.
+    pub(super) fn until_confirmed(&self, from: &Definitions) -> Option<Definitions> {
+        if self.unconfirmed.is_empty() {
+            return None;
+        }
+        let mut definitions = self.definitions.clone();
+        for id in &self.unconfirmed {
+            match from.good.get(id) {
+                Some(before) => definitions.good.insert(id.clone(), Arc::clone(before)),
+                None => definitions.good.remove(id),
+            };
+        }
+        Some(definitions)
+    }
+}
+
 /// Decides about everything that either side declares.
 pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Settled {
     let mut good = to.good.clone();
@@ -68,8 +87,14 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         .filter_map(|id| Some((id, around.known?.owner(id.0, &id.1, around.source)?)))
         .collect();
     let mut unconfirmed = BTreeSet::new();
+    let removals = removals(from, to, around);
     if !gone.is_empty() || !claimed.is_empty() {
-        let decision = decide(&gone, &claimed, (from, to), around);
+        let installed = if gone.is_empty() { Vec::new() } else { (around.installed)(&(around.before)()) };
+        let installed = match &removals {
+            Some((taken, decision)) => removal::remaining(&installed, taken, decision),
+            None => installed,
+        };
+        let decision = decide(&gone, &claimed, (from, to), around, &installed);
         for (id, wait) in &decision.waiting {
             let Some(definition) = gone.get(id) else { continue };
             match wait {
@@ -96,9 +121,9 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
             held.push(of_another(id, of, &decision));
         }
     }
-    if let Some((ids, removals)) = removals(from, to, around) {
-        unconfirmed.extend(ids);
-        held.extend(removals);
+    if let Some((_, decision)) = removals {
+        held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(around.source.key(), removal)));
+        unconfirmed.extend(decision.held.into_keys());
     }
     // Kept objects may refer to objects that only the old side has.
     for (tree, objects) in &from.modules {
@@ -116,6 +141,7 @@ fn decide(
     claimed: &BTreeMap<&Id, Owner>,
     (from, to): (&Definitions, &Definitions),
     around: &Around<'_>,
+    installed: &[Installed],
 ) -> Decision {
     let label = around.source.label_value();
     let digest: Arc<str> = "".into();
@@ -163,7 +189,6 @@ fn decide(
         };
         live.insert((*id).clone(), Live { source, managers, ..Live::default() });
     }
-    let installed = if gone.is_empty() { Vec::new() } else { (around.installed)(&(around.before)()) };
     intake::decide(&Situation {
         source: around.source.key(),
         label: &label,
@@ -172,7 +197,7 @@ fn decide(
         withheld: &withheld,
         live: &live,
         others: &others,
-        installed: &installed,
+        installed,
         policy: around.policy,
         errors: around.errors,
         moved: Moved::No,
@@ -193,8 +218,8 @@ fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
     }
 }
 
-/// The definitions that take something from more runtimes than the limit, and what that is.
-fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Vec<Id>, Vec<Held>)> {
+/// What definitions take from runtimes, and the decision which of them wait, because that is more than the limit.
+fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Removals, Decision)> {
     let is_changed = |id: &Id, definition: &Definition| {
         let before = from.good.get(id);
         before.is_some_and(|before| before.digest != definition.digest || before.module != definition.module)
@@ -253,8 +278,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
         moved: Moved::No,
     };
     removal::hold(&situation, &taken, &mut decision);
-    let ids = decision.held.into_keys().collect();
-    Some((ids, decision.removals.iter().map(|removal| Held::unconfirmed(source.key(), removal)).collect()))
+    Some((taken, decision))
 }
 
 /// The changed definitions that may change which modules runtimes may have.

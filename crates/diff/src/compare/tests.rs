@@ -1,7 +1,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
+use serde_json::Value;
+
 use super::*;
 use tidegate_core::{
+    api::names::label,
     component::{BlobDigest, Component, Layer, LayerKind, Module},
     definition, maintenance,
     object::Digest,
@@ -684,10 +687,18 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
 fn a_module_that_a_user_takes_over_stays_in_the_runtime() {
     let new = world().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}]");
     let found = report(&world(), &new);
-    assert!(!script(&found).iter().any(|line| line.contains("delete")), "{:?}", script(&found));
-    let manifest = found.differences.iter().find(|one| &*one.id.kind == "Manifest").unwrap();
-    let after = manifest.new.as_ref().unwrap();
-    assert_eq!(after.pointer("/metadata/annotations").unwrap()[annotation::IS_UNMANAGED], "true");
+    let expected = [
+        "kcp delete Manifest ×1 kymas/one.yaml:10",
+        "kcp change Kyma ×1 kymas/one.yaml:10",
+        "skr change ConfigMap ×1 kymas/one.yaml:10",
+        "skr change Kyma ×1 kymas/one.yaml:10",
+    ];
+    assert_eq!(script(&found), expected, "its objects stay, and lose the ownership label");
+    let object = found.differences.iter().find(|one| &*one.id.kind == "ConfigMap").unwrap();
+    let has_label = |object: &Option<Arc<Value>>| {
+        object.as_ref().unwrap().pointer("/metadata/labels").unwrap().get(label::MANAGED_BY).is_some()
+    };
+    assert_eq!((has_label(&object.old), has_label(&object.new)), (true, false));
 }
 
 #[test]
@@ -858,14 +869,14 @@ fn a_kcp_landscape_that_goes_waits_for_a_confirmation_where_it_holds_workspaces(
     let found = script(&report(&kcp("", ""), &new));
     let found = found.iter().map(String::as_str);
     let (gone, changed): (Vec<&str>, Vec<&str>) = found.partition(|line| line.contains("delete"));
-    // The pods of the root shard and of the proxy trust the keys of its service accounts, and the virtual workspaces
-    // serve another shard.
+    // The pods of the root shard and of the proxy trust the keys of the shard's service accounts, so they change when
+    // it is deleted. The virtual workspaces serve another shard.
     assert_eq!(
         changed,
         [
             "kcp change Deployment ×1 kcp.yaml:45",
-            "kcp change Deployment ×1 kcp.yaml:17",
-            "kcp change Deployment ×1 kcp.yaml:49",
+            "kcp change? Deployment ×1 kcp.yaml:17",
+            "kcp change? Deployment ×1 kcp.yaml:49",
             "kcp change VirtualWorkspace ×1 kcp.yaml:45",
         ]
     );

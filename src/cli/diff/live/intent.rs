@@ -19,7 +19,7 @@ use tidegate_cluster::Error;
 use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
-        names::{annotation, label},
+        names::{FIELD_MANAGER, annotation, label},
     },
     changes,
     definition::{Allow, Channels, Definition, Definitions, Elsewhere, Kind},
@@ -47,22 +47,12 @@ pub(super) struct Intent {
     pub(super) before: Landscape,
     /// Kymas that would be deleted.
     pub(super) gone: BTreeSet<Key>,
-    /// Definitions that a user must confirm. The landscape after the revision contains them as confirmed, so that what
-    /// they take from runtimes is shown.
-    unconfirmed: BTreeSet<Id>,
+    /// The same until a user confirms what waits; `None` if nothing waits.
+    pub(super) until_confirmed: Option<Box<Intent>>,
 }
 
 /// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
-
-// === impl Intent ===
-
-impl Intent {
-    /// Whether a user must confirm the change of a definition.
-    pub(super) fn effect(&self, id: &Id) -> Effect {
-        if self.unconfirmed.contains(id) { Effect::NeedsConfirmation } else { Effect::Applies }
-    }
-}
 
 /// The catalog in the control plane that belongs to other sources.
 pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
@@ -126,18 +116,22 @@ pub(super) async fn intend(
         place: Some(withheld.place.clone()),
     }));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
-    let mut unconfirmed = BTreeSet::new();
-    for (id, value) in refused(inputs, world, comparer, &decision, outcome).await? {
-        after.insert(id.clone(), value);
-        unconfirmed.insert(id);
-    }
+    let unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
     let gone = goes(world, comparer, &decision, outcome);
-    for (id, effect) in &gone {
-        after.remove(id);
-        unconfirmed.extend((*effect == Effect::NeedsConfirmation).then(|| id.clone()));
+    let (at_once, waiting): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(_, effect)| *effect == Effect::Applies);
+    at_once.iter().for_each(|(id, _)| drop(after.remove(id)));
+    let of_kymas = |gone: &[(Id, Effect)]| -> BTreeSet<Key> {
+        gone.iter().filter(|((kind, _), _)| *kind == Kind::Kyma).map(|((_, key), _)| key.clone()).collect()
+    };
+    let until =
+        Intent { after: landscape_of(&after), before: before.clone(), gone: of_kymas(&at_once), until_confirmed: None };
+    if unconfirmed.is_empty() && waiting.is_empty() {
+        return Ok(until);
     }
-    let kymas = gone.into_keys().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).collect();
-    Ok(Intent { after: landscape_of(&after), before, gone: kymas, unconfirmed })
+    after.extend(unconfirmed);
+    waiting.iter().for_each(|(id, _)| drop(after.remove(id)));
+    let gone = until.gone.union(&of_kymas(&waiting)).cloned().collect();
+    Ok(Intent { after: landscape_of(&after), before, gone, until_confirmed: Some(Box::new(until)) })
 }
 
 /// Whether an error concerns the cluster as a whole rather than one object.
@@ -188,6 +182,12 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
     let mut taken = removals(inputs, world, &decision, situation.installed);
     removal::merge(&mut taken, of_access(inputs, world, &decision, situation.installed));
     removal::hold(&situation, &taken, &mut decision);
+    let remaining = removal::remaining(situation.installed, &taken, &decision);
+    if remaining.len() < situation.installed.len() {
+        // What no runtime has any more is pruned without a confirmation.
+        decision = intake::decide(&Situation { installed: &remaining, ..situation });
+        removal::hold(&situation, &taken, &mut decision);
+    }
     decision
 }
 
@@ -327,7 +327,7 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
         found.places = vec![line(definition, &differing(old, new))];
     }
     // Planning uses the object that would be stored, with its current status: the dry run's answer, unmasked.
-    let mut value = tidegate_diff::live::overlaid(live.value(), wish.object.value());
+    let mut value = tidegate_diff::live::applied(live.value(), wish.object.value(), FIELD_MANAGER);
     for field in ["/metadata/uid", "/metadata/generation", "/status"] {
         restore(&mut value, live.value(), field);
     }

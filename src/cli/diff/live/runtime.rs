@@ -47,17 +47,20 @@ use tidegate_core::{
 use tidegate_diff::{
     gather::Found,
     live::stripped,
-    model::{Effect, Held, NotKnown, Side, Why},
+    model::{Action, Effect, Held, NotKnown, Side, Why},
     names::Names,
 };
 
 /// The inputs that the comparisons of all runtimes share.
+#[derive(Clone, Copy)]
 pub(super) struct Baseline<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) world: &'a World,
     pub(super) intent: &'a Intent,
     pub(super) shared: &'a Shared,
     pub(super) bases: &'a Bases,
+    /// The same until a user confirms what waits; `None` if nothing waits.
+    pub(super) until_confirmed: Option<&'a Baseline<'a>>,
 }
 
 /// The result for one runtime.
@@ -102,8 +105,8 @@ struct Module {
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
-    /// Whether a user must confirm what happens to the module.
-    effect: Effect,
+    /// Whether the objects stay, without the ownership label.
+    is_released: bool,
 }
 
 /// A wish for a Secret whose data are from the control plane: this comparison does not read them, so they count as they
@@ -172,6 +175,7 @@ pub(super) async fn compare_runtime(
         let plan = RuntimePlan { modules: Vec::new(), mandatory: Vec::new(), ..plan };
         let modules = comparison.modules(&plan).await?;
         comparison.compare(Vec::new(), &modules).await?;
+        comparison.leave(counterpart.as_ref(), &plan).await?;
         return Ok(RuntimeResult { outcome: comparison.outcome, ..RuntimeResult::default() });
     }
     let installed = plan.deciding().into_iter().filter_map(|module| {
@@ -285,7 +289,7 @@ impl<'a> RuntimeComparison<'a> {
             object: desired,
         };
         let comparer = self.skr();
-        let effect = self.effect_of(definition::Kind::Kyma, self.key.clone());
+        let effect = Effect::Applies;
         match (counterpart::write(&wish.object, self.kyma, in_runtime), live) {
             (Write::Create(_), _) => {
                 self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), effect));
@@ -302,6 +306,23 @@ impl<'a> RuntimeComparison<'a> {
         }
     }
 
+    /// What every runtime has leaves it with its Kyma, except its namespace.
+    async fn leave(&mut self, counterpart: Option<&Object>, plan: &RuntimePlan) -> Result<(), Error> {
+        let Some(cluster) = self.cluster else { return Ok(()) };
+        let base = self.base(plan);
+        let ids: BTreeSet<ObjectId> = base.iter().map(|wish| wish.object.id()).collect();
+        let comparer = self.skr();
+        let live = marked(cluster, &kinds(&base, &[])).await?;
+        let leaves = |id: &ObjectId, object: &Object| {
+            &*id.kind != "Namespace"
+                && (ids.contains(id) || is_catalog_copy(id, object))
+                && object.value().pointer("/metadata/deletionTimestamp").is_none()
+        };
+        let leaving = live.iter().filter(|(id, object)| leaves(id, object)).map(|(_, object)| object);
+        self.outcome.found.extend(leaving.chain(counterpart).map(|one| comparer.found_gone(one, Effect::Applies)));
+        Ok(())
+    }
+
     /// The objects that every runtime gets.
     fn base(&mut self, plan: &RuntimePlan) -> Vec<Wish> {
         let base = self.baseline.bases.for_class(self.baseline, &plan.class);
@@ -311,28 +332,6 @@ impl<'a> RuntimeComparison<'a> {
             Wish { gvk: one.gvk.clone(), object: one.object(self.key), places, maker }
         };
         base.objects.objects.iter().map(wish).collect()
-    }
-
-    /// Whether a user must confirm the change of a definition.
-    fn effect_of(&self, kind: definition::Kind, key: Key) -> Effect {
-        self.baseline.intent.effect(&(kind, key))
-    }
-
-    /// Whether a user must confirm what happens to a module: its Kyma, its ModuleReleaseMeta or the version that stays
-    /// installed waits. `after` is `None` if the runtime no longer selects the module.
-    fn effect(&self, module: &str, live: Option<&Object>, after: Option<&ModuleOutcome>) -> Effect {
-        let of_version = |version: &str| Key::new(self.key.namespace(), &format!("{module}-{version}"));
-        let installed = live.and_then(|live| live.value().pointer("/spec/version")?.as_str()).map(of_version);
-        let is_denied = matches!(after, Some(ModuleOutcome::Refuse(refusal)) if !refusal.keep);
-        let planned = after.and_then(ModuleOutcome::installed).map(|installation| &installation.template);
-        let template = installed.filter(|template| is_denied || planned == Some(template));
-        let definitions = [
-            Some((definition::Kind::Kyma, self.key.clone())),
-            Some((definition::Kind::ModuleReleaseMeta, Key::new(self.key.namespace(), module))),
-            template.map(|template| (definition::Kind::ModuleTemplate, template)),
-        ];
-        let waits = |id| self.baseline.intent.effect(&id) == Effect::NeedsConfirmation;
-        if definitions.into_iter().flatten().any(waits) { Effect::NeedsConfirmation } else { Effect::Applies }
     }
 
     /// The Manifests, which this function compares, and the objects of each.
@@ -348,12 +347,11 @@ impl<'a> RuntimeComparison<'a> {
                     self.baseline.inputs.offer_place(&release, &Offer::Mandatory)
                 }
             };
-            let effect = self.effect(&module.name, live, Some(&module.outcome));
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
                     let held = self.rollout(installation, live, place.as_ref());
                     self.outcome.held.extend(held);
-                    modules.extend(self.install(installation, live, place, effect).await?);
+                    modules.extend(self.install(installation, live, place).await?);
                 }
                 ModuleOutcome::Wait(wait) => {
                     let runtimes = [self.key.clone()].into();
@@ -363,7 +361,7 @@ impl<'a> RuntimeComparison<'a> {
                         ..Held::waiting(&module.name, wait)
                     });
                     if let Some(kept) = &wait.kept {
-                        modules.extend(self.install(kept, live, place, effect).await?);
+                        modules.extend(self.install(kept, live, place).await?);
                     }
                 }
                 ModuleOutcome::Refuse(refusal) => {
@@ -376,17 +374,16 @@ impl<'a> RuntimeComparison<'a> {
                         hint: refusal.hint.clone(),
                         place,
                     });
-                    modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live, effect)));
+                    modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live)));
                 }
-                // Its objects stay, without the ownership label.
                 ModuleOutcome::Unmanage => {
-                    live.into_iter().for_each(|live| drop(self.removed(&module.name, live, effect)));
+                    let removed = live.map(|live| self.removed(&module.name, live));
+                    modules.extend(removed.map(|removed| Module { is_released: true, resource: None, ..removed }));
                 }
             }
         }
         for (module, live) in rest {
-            let effect = self.effect(&module, Some(live), None);
-            modules.push(self.removed(&module, live, effect));
+            modules.push(self.removed(&module, live));
         }
         Ok(modules)
     }
@@ -396,7 +393,6 @@ impl<'a> RuntimeComparison<'a> {
         installation: &Installation,
         live: Option<&'a Object>,
         place: Option<Place>,
-        effect: Effect,
     ) -> Result<Option<Module>, Error> {
         let inputs = self.baseline.inputs;
         let uid = self
@@ -426,13 +422,13 @@ impl<'a> RuntimeComparison<'a> {
             Some(live) if live.value().pointer("/metadata/deletionTimestamp").is_some() => {}
             Some(live) => match comparer.existing(&wish, live).await {
                 Ok(differs) => {
-                    let found = differs.map(|differs| comparer.found(&wish, &differs, effect));
+                    let found = differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies));
                     self.outcome.found.extend(found);
                 }
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => self.outcome.problem("kcp", wish.places.first(), &error, &comparer),
             },
-            None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), effect)),
+            None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies)),
         }
         let (owned, has_resource) = recorded(live);
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
@@ -446,7 +442,7 @@ impl<'a> RuntimeComparison<'a> {
             desired: Some(desired),
             owned,
             resource,
-            effect,
+            is_released: false,
         }))
     }
 
@@ -533,16 +529,17 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// A Manifest that is removed, with all objects of its inventory.
-    fn removed(&mut self, module: &str, live: &Object, effect: Effect) -> Module {
+    fn removed(&mut self, module: &str, live: &Object) -> Module {
         if live.value().pointer("/metadata/deletionTimestamp").is_none() {
-            self.outcome.found.push(self.kcp().found_gone(live, effect));
+            self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
         }
         let (owned, _) = recorded(Some(live));
         let manifest: Option<Manifest> = typed(live.value());
         let ours =
             manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
         let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
-        Module { name: module.to_owned(), manifest: key(live), wishes: None, desired: None, owned, resource, effect }
+        let (name, manifest) = (module.to_owned(), key(live));
+        Module { name, manifest, wishes: None, desired: None, owned, resource, is_released: false }
     }
 
     /// Compares all desired and all recorded objects with the runtime.
@@ -575,7 +572,6 @@ impl<'a> RuntimeComparison<'a> {
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
         let strangers = self.look_up(&wishes, &live).await?;
         let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
-        let unconfirmed = unconfirmed(modules);
         let comparer = self.skr();
         let results: Vec<_> = stream::iter(&blocked.wishes)
             .map(|(wish, ownership)| async { one(&comparer, wish, ownership).await })
@@ -584,12 +580,12 @@ impl<'a> RuntimeComparison<'a> {
             .await;
         for ((wish, _), result) in blocked.wishes.iter().zip(results) {
             match result {
-                Ok(found) => self.outcome.found.extend(found.map(|found| match found.effect {
-                    Effect::Applies if unconfirmed.contains(&found.id) => {
-                        Found { effect: Effect::NeedsConfirmation, ..found }
-                    }
-                    Effect::Applies | Effect::NeedsConfirmation | Effect::Held => found,
-                })),
+                Ok(found) => {
+                    let is_refused = found.as_ref().is_some_and(|found| found.action == Action::Refuse);
+                    let module = modules.iter().find(|module| is_refused && module.wants(&wish.object.id()));
+                    blocked.modules.extend(module.map(|module| module.manifest.clone()));
+                    self.outcome.found.extend(found);
+                }
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => {
                     self.outcome.problem(&format!("skr/{}", self.key), wish.places.first(), &error, &comparer);
@@ -600,7 +596,11 @@ impl<'a> RuntimeComparison<'a> {
             }
         }
         for module in modules {
-            self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
+            if module.is_released {
+                self.release(module, &live);
+            } else {
+                self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
+            }
         }
         Ok(())
     }
@@ -756,12 +756,28 @@ impl<'a> RuntimeComparison<'a> {
                     places: place.into_iter().collect(),
                     maker: None,
                 };
-                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), module.effect));
+                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
             }
-            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, module.effect)),
+            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, Effect::Applies)),
             (Some(_), Some(_)) | (None, None) => {}
         }
         Ok(())
+    }
+
+    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.
+    fn release(&mut self, module: &Module, live: &BTreeMap<ObjectId, Object>) {
+        let comparer = self.skr();
+        let owned = module.owned.ids().filter(|id| !render::is_in_every_runtime(id));
+        for object in owned.filter_map(|id| live.get(id)) {
+            let old = stripped(object.value());
+            let mut new = old.clone();
+            if let Some(labels) = new.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+                labels.shift_remove(label::MANAGED_BY);
+            }
+            let wish = Wish { gvk: object.gvk(), object: object.clone(), places: Vec::new(), maker: None };
+            let differs = comparer.merged(&old, &new);
+            self.outcome.found.extend(differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies)));
+        }
     }
 
     /// The objects that a module no longer contains, by the rules of the daemon.
@@ -773,7 +789,7 @@ impl<'a> RuntimeComparison<'a> {
         is_blocked: bool,
     ) {
         let comparer = self.skr();
-        let effect = if is_blocked { Effect::Held } else { module.effect };
+        let effect = if is_blocked { Effect::Held } else { Effect::Applies };
         for prune in module.prunes() {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
             match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
@@ -807,28 +823,20 @@ impl<'a> RuntimeComparison<'a> {
         }
         let comparer = self.skr();
         for (id, object) in live {
-            let is_catalog = matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
-                && &*id.group == tidegate_core::api::KYMA_GROUP
-                && &*id.namespace == SKR_NAMESPACE;
-            let by = managers(object);
-            let ours = by.iter().any(|name| name == FIELD_MANAGER || name == CATALOG_MANAGER_UPSTREAM);
             let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
-            if is_catalog && ours && !deleting && !desired.contains(id) {
-                let kind = match &*id.kind {
-                    "ModuleTemplate" => definition::Kind::ModuleTemplate,
-                    _ => definition::Kind::ModuleReleaseMeta,
-                };
-                let effect = self.effect_of(kind, Key::new(self.key.namespace(), &id.name));
-                self.outcome.found.push(comparer.found_gone(object, effect));
+            if is_catalog_copy(id, object) && !deleting && !desired.contains(id) {
+                self.outcome.found.push(comparer.found_gone(object, Effect::Applies));
             }
         }
     }
 }
 
-/// The objects of modules that wait for a confirmation.
-fn unconfirmed(modules: &[Module]) -> BTreeSet<ObjectId> {
-    let waiting = modules.iter().filter(|module| module.effect == Effect::NeedsConfirmation);
-    waiting.flat_map(|module| &module.wishes).flatten().map(|(wish, _)| wish.object.id()).collect()
+/// Whether an object of a runtime is a copy of a definition.
+fn is_catalog_copy(id: &ObjectId, object: &Object) -> bool {
+    let is_catalog = matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
+        && &*id.group == tidegate_core::api::KYMA_GROUP
+        && &*id.namespace == SKR_NAMESPACE;
+    is_catalog && managers(object).iter().any(|name| name == FIELD_MANAGER || name == CATALOG_MANAGER_UPSTREAM)
 }
 
 /// Compares one object.

@@ -554,3 +554,19 @@ fn e20_a_module_whose_removal_waits_is_repaired_and_nothing_of_it_is_pruned() {
     let facts = keeping_facts(&deleting, waiting.clone(), Some(desired));
     assert_eq!((facts.outcome, facts.synced.len()), (waiting, 3), "everything stays recorded");
 }
+
+#[test]
+fn a_failed_apply_is_tried_again_once_another_module_of_the_runtime_has_other_objects() {
+    let own = manifest(|_| {});
+    let other = |tree: &str| {
+        Arc::new(manifest(|manifest| {
+            manifest["metadata"]["name"] = json!("eu-mailer");
+            manifest["spec"]["install"]["source"]["tree"] = json!(tree);
+        }))
+    };
+    let desired = Digest::of_bytes(b"desired");
+    let tried = |all: &[Arc<Manifest>]| super::tried(&desired, &own, all);
+    assert_eq!(tried(&[other("a")]), tried(&[Arc::new(own.clone()), other("a")]), "its own source is in `desired`");
+    assert_ne!(tried(&[other("a")]), tried(&[other("b")]));
+    assert_ne!(tried(&[other("a")]), tried(&[]));
+}
