@@ -831,6 +831,23 @@ fn what_another_source_declares_is_not_predicted_as_applied() {
 }
 
 #[test]
+fn a_kyma_of_another_source_is_not_predicted_as_applied() {
+    let stage = only_kymas();
+    let three = stage.repository.read("two.yaml").unwrap().replace("name: two", "name: three");
+    stage.write("three.yaml", &three);
+    let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+    let kyma = "{\"namespace\": \"kcp-system\", \"name\": \"three\", \"channel\": \"regular\", \"labels\": \
+                {\"tidegate.dev/source\": \"kcp-system.modules\"}}";
+    let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [{kyma}]"));
+    let file = stage.beside("landscape.json", &file);
+    let report = stage.json(&["--landscape", &file, "--max-age", "40000d"], 0);
+    assert_eq!(script(&report), [""; 0]);
+    let held = &report["held"][0];
+    let message = "Kyma kcp-system/three is also declared by GitSource kcp-system/modules, which owns it";
+    assert_eq!((&held["why"], &held["message"]), (&"conflict".into(), &message.into()), "{held}");
+}
+
+#[test]
 fn the_repositorys_own_source_is_used_without_a_flag() {
     let stage = Stage::new();
     let own = |spec: &str| {

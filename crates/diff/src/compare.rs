@@ -28,13 +28,13 @@ use std::{
 };
 
 pub(super) use self::leaves::leaves;
-pub use self::places::Lines;
 use self::{
     found::{Found, Hit, Runtime},
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
 };
+pub use self::{places::Lines, unknown::users_custom_resources};
 use super::{
     clean::{self, Draft},
     mask::{MaskKey, Masker},

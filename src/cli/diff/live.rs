@@ -40,7 +40,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::{Draft, REFUSED},
-    compare::Lines,
+    compare::{Lines, users_custom_resources},
     gather::{Found, Gatherer},
     mask::Masker,
     model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
@@ -478,6 +478,7 @@ impl Summing {
             }
         }
         let mut unknown = together(unknown);
+        unknown.extend(users_custom_resources(&differences));
         if matches!(baseline.world.trusted, Trusted::NotKnown) {
             unknown.push(ca_bundle());
         }

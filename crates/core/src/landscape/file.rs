@@ -200,6 +200,12 @@ fn deciding(metadata: &ObjectMeta) -> ObjectMeta {
     }
 }
 
+/// The GitSource that a label names in full. A long name is cut.
+fn named(label: &str) -> Option<SourceName> {
+    let (namespace, name) = label.split_once('.')?;
+    Some(SourceName::new(Key::new(namespace, name))).filter(|source| source.label_value() == label)
+}
+
 fn is_other(metadata: &ObjectMeta, source: &SourceName) -> bool {
     label(metadata, names::label::SOURCE) != Some(&source.label_value())
 }
@@ -296,8 +302,7 @@ impl LandscapeFile {
         let labels = self.kymas.iter().filter_map(|kyma| kyma.labels.get(names::label::SOURCE));
         let labels: BTreeSet<&String> = labels.collect();
         let (Some(label), 1) = (labels.first(), labels.len()) else { return None };
-        let (namespace, name) = label.split_once('.')?;
-        Some(SourceName::new(Key::new(namespace, name))).filter(|source| source.label_value() == **label)
+        named(label)
     }
 
     /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
@@ -307,10 +312,19 @@ impl LandscapeFile {
             Kind::ModuleReleaseMeta => {
                 self.releases.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key)
             }
-            Kind::Watcher | Kind::Kyma | Kind::Setup(_) => None,
+            Kind::Kyma => return self.owner_of_kyma(key, source),
+            Kind::Watcher | Kind::Setup(_) => None,
         };
         let metadata = metadata.filter(|metadata| is_other(metadata, source))?;
         Some(SourceName::from_metadata(metadata).map_or(Owner::User, Owner::Source))
+    }
+
+    /// The other source that declares a Kyma. A file says nothing about Kymas of users: a pipeline may have left out
+    /// the label.
+    fn owner_of_kyma(&self, key: &Key, source: &SourceName) -> Option<Owner> {
+        let is_it = |kyma: &&KnownKyma| kyma.namespace == key.namespace() && kyma.name == key.name();
+        let label = self.kymas.iter().find(is_it)?.labels.get(names::label::SOURCE)?;
+        named(label).filter(|other| other != source).map(Owner::Source)
     }
 
     /// Whether a GitSource was suspended.

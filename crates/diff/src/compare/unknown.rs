@@ -11,7 +11,7 @@ use tidegate_core::{
     render::live::{self, UID_OF, Unknown},
 };
 
-use crate::model::{Difference, NotKnown, Side};
+use crate::model::{Action, Difference, NotKnown, Side};
 
 /// All unknown values, without duplicates. `shown` are the VirtualServices of the new side.
 pub(super) fn all(
@@ -42,7 +42,22 @@ pub(super) fn all(
         elsewhere(&mut known, what, runtimes);
     }
     withheld_before(comparison, &mut known);
-    known.into_values().collect()
+    known.into_values().chain(users_custom_resources(differences)).collect()
+}
+
+/// Whether users have custom resources of CustomResourceDefinitions that leave runtimes: if they have, the definition
+/// stays, and with it its module. `None` if none leaves.
+pub fn users_custom_resources(differences: &[Difference]) -> Option<NotKnown> {
+    let leaves = |one: &&Difference| {
+        one.target == Side::Runtime && one.action == Action::Delete && &*one.id.kind == "CustomResourceDefinition"
+    };
+    let mut leaving = differences.iter().filter(leaves).peekable();
+    let first = leaving.peek()?;
+    let value = "custom resources of users, which keep their CustomResourceDefinition and its module".to_owned();
+    let target = first.runtimes.first().map_or_else(|| "skr".to_owned(), |key| format!("skr/{key}"));
+    let first =
+        Unknown { value: value.clone(), target, object: first.id.to_string(), path: "metadata.finalizers".to_owned() };
+    Some(NotKnown { value, first, occurrences: leaving.map(|one| one.objects).sum(), may_hide: false })
 }
 
 fn add(
