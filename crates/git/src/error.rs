@@ -5,6 +5,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 use super::{
     flaw::{Distrust, Flaw, Strange},
     github_app::AppProblem,
+    limits::{EVIDENCE_PATHS_MAX, EVIDENCE_STEPS_MAX},
     remote::Reference,
     server_message::ServerMessage,
     ssh::{HostKeyProblem, IdentityProblem},
@@ -316,6 +317,17 @@ pub enum Error {
         limit: usize,
     },
     /// A path is longer than the limit.
+    /// The changes since the active revision are too many to judge their signatures.
+    #[error(
+        "the changes since the active revision cannot be judged: more than {limit} {what}; push in smaller steps, or \
+         remove spec.verify.paths until this revision is active"
+    )]
+    History {
+        /// What is limited.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
     #[error("the path that begins with {path} is longer than {limit} bytes")]
     TooLong {
         /// The start of the path.
@@ -452,6 +464,16 @@ fn advice(status: u16, retry_after: Option<Duration>) -> String {
 
 impl Error {
     /// What resolves the failure.
+    /// One step of a history changes too many guarded paths.
+    pub(super) fn too_many_paths() -> Error {
+        Error::History { what: "guarded paths change at once", limit: EVIDENCE_PATHS_MAX }
+    }
+
+    /// A history takes too long to judge.
+    pub(super) fn too_much_history() -> Error {
+        Error::History { what: "entries of folders must be compared", limit: EVIDENCE_STEPS_MAX }
+    }
+
     pub fn class(&self) -> Class {
         match self {
             Error::StateInUse { .. }
@@ -500,6 +522,7 @@ impl Error {
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
             | Error::Exhausted { .. }
+            | Error::History { .. }
             | Error::Unreadable { .. }
             | Error::PathIsLink { .. }
             | Error::NotARepository { .. }
@@ -562,6 +585,7 @@ impl Error {
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
             | Error::Exhausted { .. }
+            | Error::History { .. }
             | Error::Engine { .. }
             | Error::Memory
             | Error::Sha256 { .. }
@@ -611,6 +635,7 @@ impl Error {
             | Error::TooLong { .. }
             | Error::Exhausted { .. } => "LimitExceeded",
             Error::Engine { .. } | Error::Memory => "EngineFailed",
+            Error::History { .. } => "HistoryNotJudged",
             Error::Sha256 { .. } => "ObjectFormatNotSupported",
             Error::Unreadable { .. }
             | Error::Path { .. }
