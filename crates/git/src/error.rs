@@ -179,7 +179,8 @@ pub enum Error {
         if *.sent {
             "rejected the credentials: check whether they are correct and still valid"
         } else {
-            "requires credentials, but none are configured: add a Secret and name it in spec.secretRef"
+            "requires credentials, but none are configured: spec.secretRef must name a Secret that has some, besides a \
+             CA or a client certificate"
         }
     )]
     Authentication {
@@ -316,7 +317,6 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A path is longer than the limit.
     /// The changes since the active revision are too many to judge their signatures.
     #[error(
         "the changes since the active revision cannot be judged: more than {limit} {what}; push in smaller steps, or \
@@ -328,6 +328,7 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// A path is longer than the limit.
     #[error("the path that begins with {path} is longer than {limit} bytes")]
     TooLong {
         /// The start of the path.
@@ -463,7 +464,6 @@ fn advice(status: u16, retry_after: Option<Duration>) -> String {
 // === impl Error ===
 
 impl Error {
-    /// What resolves the failure.
     /// One step of a history changes too many guarded paths.
     pub(super) fn too_many_paths() -> Error {
         Error::History { what: "guarded paths change at once", limit: EVIDENCE_PATHS_MAX }
@@ -474,6 +474,7 @@ impl Error {
         Error::History { what: "entries of folders must be compared", limit: EVIDENCE_STEPS_MAX }
     }
 
+    /// What resolves the failure.
     pub fn class(&self) -> Class {
         match self {
             Error::StateInUse { .. }
@@ -521,8 +522,8 @@ impl Error {
             | Error::TooManyFiles { .. }
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
-            | Error::Exhausted { .. }
             | Error::History { .. }
+            | Error::Exhausted { .. }
             | Error::Unreadable { .. }
             | Error::PathIsLink { .. }
             | Error::NotARepository { .. }
@@ -584,8 +585,8 @@ impl Error {
             | Error::TooManyFiles { .. }
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
-            | Error::Exhausted { .. }
             | Error::History { .. }
+            | Error::Exhausted { .. }
             | Error::Engine { .. }
             | Error::Memory
             | Error::Sha256 { .. }
@@ -634,8 +635,8 @@ impl Error {
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
             | Error::Exhausted { .. } => "LimitExceeded",
-            Error::Engine { .. } | Error::Memory => "EngineFailed",
             Error::History { .. } => "HistoryNotJudged",
+            Error::Engine { .. } | Error::Memory => "EngineFailed",
             Error::Sha256 { .. } => "ObjectFormatNotSupported",
             Error::Unreadable { .. }
             | Error::Path { .. }

@@ -44,6 +44,7 @@ use tidegate_process::{ambient, lock::Mutex, redirect, retry, tls};
 
 const NO_CERTIFICATE: &str = "tls.crt contains no valid PEM certificate";
 const NO_KEY: &str = "tls.key contains no valid PEM private key";
+const KEY_IS_ENCRYPTED: &str = "tls.key is encrypted: decrypt it with `openssl pkey -in KEY -out tls.key`";
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
 /// One fetch: its remote, its deadline and its result.
@@ -486,6 +487,13 @@ fn client_certificate(client: &ClientCertificate) -> Result<ClientCert, Error> {
         {
             certificates.push(certificate);
         }
+    }
+    // Both formats of OpenSSL. No parser of rustls reads one of them.
+    let is_encrypted = |line: &[u8]| {
+        line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+    };
+    if client.key.split(|byte| *byte == b'\n').any(is_encrypted) {
+        return Err(Error::ClientCertificate { what: KEY_IS_ENCRYPTED });
     }
     let key = parse_pem(&client.key).find_map(|item| match item {
         Ok(PemItem::PrivateKey(key)) => Some(key),
