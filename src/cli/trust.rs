@@ -108,7 +108,7 @@ fn hint(refusal: &Refusal) -> Option<&'static str> {
         Refusal::Strange(_) | Refusal::TooLarge => "make it again with git itself, and sign it",
         Refusal::NoTag { .. } | Refusal::OtherTag { .. } => "name an annotated tag that was signed under this name",
         Refusal::History(_) => "judge it in smaller steps, from a later revision on",
-        Refusal::WeakAlgorithm { .. } | Refusal::NotAllowed { .. } => return None,
+        Refusal::WeakAlgorithm { .. } | Refusal::NotAllowed { .. } | Refusal::NameContested { .. } => return None,
         Refusal::Of { refusal, .. } => return hint(refusal),
     })
 }
