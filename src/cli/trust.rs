@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 use tidegate_git as git;
 use tidegate_process::ambient;
-use tidegate_signature::{self as signature, Keys};
+use tidegate_signature::{self as signature, Keys, Refusal};
 
 use super::repository::{Committed, Counting};
 
@@ -62,8 +62,8 @@ impl Arguments {
             .with_context(|| format!("cannot read the signatures of {rev} in {}", path.display()))?;
         let name = rev.trim_start_matches("refs/tags/").trim_start_matches("refs/heads/");
         if let Err(refusal) = signature::judge(&settings, &keys, (name, commit), &evidence, ambient::now()) {
-            let hint = "sign it with a trusted key, or add the key of its signer to `--trusted-keys`";
-            diagnostics.push(Diagnostic::error(CODE_UNVERIFIED, format!("{rev}: {refusal}")).hint(hint));
+            let diagnostic = Diagnostic::error(CODE_UNVERIFIED, format!("{rev}: {refusal}"));
+            diagnostics.push(Diagnostic { hint: hint(&refusal).map(str::to_owned), ..diagnostic });
         }
         Ok(())
     }
@@ -89,6 +89,28 @@ impl Arguments {
         let keys = Keys::parse(files.iter().map(|(name, content)| (name.as_str(), &**content)));
         keys.context("cannot use --trusted-keys")
     }
+}
+
+/// What helps against a refusal; none if it says so itself.
+fn hint(refusal: &Refusal) -> Option<&'static str> {
+    Some(match refusal {
+        Refusal::Unsigned => "sign it with a trusted key, for example with `git commit --amend --gpg-sign`",
+        Refusal::UnknownKey { .. } => {
+            "sign it with a trusted key, or add the key of its signer to `--trusted-keys` if you trust it"
+        }
+        Refusal::BadSignature { .. } => "it was changed after it was signed: find out by whom before you sign it again",
+        Refusal::KeyExpired { .. } => "extend the key and export it to `--trusted-keys`, or sign with another one",
+        Refusal::KeyNotYetValid { .. } | Refusal::SignatureFromFuture { .. } => "check the clock of the signer",
+        Refusal::KeyRevoked { .. } => "sign it again with a key that is not revoked",
+        Refusal::KeyNotForSigning { .. } => "sign it again with a key that is for signing objects of git",
+        Refusal::SignatureExpired { .. } => "sign it again",
+        Refusal::OtherNamespace { .. } | Refusal::NotUnderstood(_) => "sign it again with git itself",
+        Refusal::Strange(_) | Refusal::TooLarge => "make it again with git itself, and sign it",
+        Refusal::NoTag { .. } | Refusal::OtherTag { .. } => "name an annotated tag that was signed under this name",
+        Refusal::History(_) => "judge it in smaller steps, from a later revision on",
+        Refusal::WeakAlgorithm { .. } | Refusal::NotAllowed { .. } | Refusal::NameContested { .. } => return None,
+        Refusal::Of { refusal, .. } => return hint(refusal),
+    })
 }
 
 /// What must be signed: as the GitSource of `--source-file` asks for, or that of the revision before the commits that
@@ -142,4 +164,37 @@ fn parse(source: Option<&GitSourceSpec>) -> anyhow::Result<Verify> {
     let asked = source.map(intake::verify).transpose().context("cannot use the GitSource")?;
     let head = Verify { mode: VerifyMode::Head, secret: String::new(), rules: Vec::new() };
     Ok(asked.flatten().unwrap_or(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new key among the trusted ones helps only against a key that is unknown.
+    #[test]
+    fn a_hint_fits_its_refusal() {
+        let key = || "SHA256:a".to_owned();
+        let of = |refusal| Refusal::Of { object: "commit 1".to_owned(), refusal: Box::new(refusal) };
+        let not_allowed = Refusal::NotAllowed {
+            object: "commit 1".to_owned(),
+            does: "changes a".to_owned(),
+            rule: "a".to_owned(),
+            signed_by: "is signed by anna".to_owned(),
+            allowed: "bert".to_owned(),
+        };
+        for (refusal, part) in [
+            (of(Refusal::UnknownKey { key: key() }), Some("add the key of its signer")),
+            (of(Refusal::Unsigned), Some("sign it with a trusted key")),
+            (of(Refusal::BadSignature { key: key() }), Some("it was changed after it was signed")),
+            (of(Refusal::KeyRevoked { key: key() }), Some("with a key that is not revoked")),
+            (of(Refusal::OtherNamespace { namespace: "file".to_owned() }), Some("sign it again with git itself")),
+            (not_allowed, None),
+        ] {
+            let found = hint(&refusal);
+            assert_eq!(found.is_some(), part.is_some(), "{refusal}");
+            assert!(found.unwrap_or_default().contains(part.unwrap_or_default()), "{refusal}: {found:?}");
+            let adds_a_key = found.is_some_and(|hint| hint.contains("--trusted-keys"));
+            assert_eq!(adds_a_key, refusal.reason() == "UnknownKey", "{refusal}");
+        }
+    }
 }

@@ -270,7 +270,9 @@ async fn credentials_are_asked_for_checked_and_never_shown() {
     );
     assert_eq!(fetch(Some(basic("wrong"))).await, Err(refused.clone()));
     assert_eq!(fetch(Some(Credentials::Bearer("wrong".into()))).await, Err(refused));
-    let none = "requires credentials, but none are configured: add a Secret and name it in spec.secretRef";
+    // There is a CA.
+    let none = "requires credentials, but none are configured: spec.secretRef must name a Secret that has some, besides \
+                a CA or a client certificate";
     let asked = ("AuthenticationFailed", format!("{url} {none}"));
     assert_eq!(fetch(None).await, Err(asked));
     let broken = ("AuthenticationFailed", format!("the credentials for {url} contain characters that cannot be sent"));
@@ -354,9 +356,13 @@ async fn a_server_that_wants_a_client_certificate_gets_the_one_of_the_secret() {
     assert!(error.to_string().contains("requires a client certificate that it accepts"), "{error}");
 
     let (certificate, key) = (client.certificate, client.key);
+    let encrypted = |format: &str| ssh::server::key(&format!("rsa_{format}_encrypted")).into_bytes();
+    let encrypted_key = "tls.key is encrypted: decrypt it with `openssl pkey -in KEY -out tls.key`";
     for (certificate, key, expected) in [
         (b"not PEM".to_vec(), key.clone(), "tls.crt contains no valid PEM certificate"),
         (certificate.clone(), b"not PEM".to_vec(), "tls.key contains no valid PEM private key"),
+        (certificate.clone(), encrypted("pkcs1"), encrypted_key),
+        (certificate.clone(), encrypted("pkcs8"), encrypted_key),
         (certificate.clone(), certificate, "tls.key contains no valid PEM private key"),
         (of_other_ca.unwrap().certificate, key, "tls.key is not the key of tls.crt"),
     ] {

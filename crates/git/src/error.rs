@@ -5,6 +5,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 use super::{
     flaw::{Distrust, Flaw, Strange},
     github_app::AppProblem,
+    limits::{EVIDENCE_PATHS_MAX, EVIDENCE_STEPS_MAX},
     remote::Reference,
     server_message::ServerMessage,
     ssh::{HostKeyProblem, IdentityProblem},
@@ -178,7 +179,8 @@ pub enum Error {
         if *.sent {
             "rejected the credentials: check whether they are correct and still valid"
         } else {
-            "requires credentials, but none are configured: add a Secret and name it in spec.secretRef"
+            "requires credentials, but none are configured: spec.secretRef must name a Secret that has some, besides a \
+             CA or a client certificate"
         }
     )]
     Authentication {
@@ -312,6 +314,17 @@ pub enum Error {
     TooDeep {
         /// The folder.
         path: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// The changes since the active revision are too many to judge their signatures.
+    #[error(
+        "the changes since the active revision cannot be judged: more than {limit} {what}; push in smaller steps, or \
+         remove spec.verify.paths until this revision is active"
+    )]
+    History {
+        /// What is limited.
+        what: &'static str,
         /// The limit.
         limit: usize,
     },
@@ -451,6 +464,16 @@ fn advice(status: u16, retry_after: Option<Duration>) -> String {
 // === impl Error ===
 
 impl Error {
+    /// One step of a history changes too many guarded paths.
+    pub(super) fn too_many_paths() -> Error {
+        Error::History { what: "guarded paths change at once", limit: EVIDENCE_PATHS_MAX }
+    }
+
+    /// A history takes too long to judge.
+    pub(super) fn too_much_history() -> Error {
+        Error::History { what: "entries of folders must be compared", limit: EVIDENCE_STEPS_MAX }
+    }
+
     /// What resolves the failure.
     pub fn class(&self) -> Class {
         match self {
@@ -499,6 +522,7 @@ impl Error {
             | Error::TooManyFiles { .. }
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
+            | Error::History { .. }
             | Error::Exhausted { .. }
             | Error::Unreadable { .. }
             | Error::PathIsLink { .. }
@@ -561,6 +585,7 @@ impl Error {
             | Error::TooManyFiles { .. }
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
+            | Error::History { .. }
             | Error::Exhausted { .. }
             | Error::Engine { .. }
             | Error::Memory
@@ -610,6 +635,7 @@ impl Error {
             | Error::TooDeep { .. }
             | Error::TooLong { .. }
             | Error::Exhausted { .. } => "LimitExceeded",
+            Error::History { .. } => "HistoryNotJudged",
             Error::Engine { .. } | Error::Memory => "EngineFailed",
             Error::Sha256 { .. } => "ObjectFormatNotSupported",
             Error::Unreadable { .. }

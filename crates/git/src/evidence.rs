@@ -6,15 +6,24 @@
 //! A merge changes a path unless its content follows from the parents: it is that of one parent, and each parent with
 //! other content has had it since before they diverged. So a merge that keeps an old version of a file, against a
 //! parent that changed it, is a change of the merge itself. What the parents bring are changes of their own commits.
+//!
+//! The work follows from what differs: a folder that commits share is read once, as far as it is remembered. Whoever
+//! can push may still build a history that is small and takes long, so all steps together have a limit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod folders;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    rc::Rc,
+};
 
 use git2::{Commit, ErrorCode, ObjectType, Oid as GitOid, Repository};
 
+use self::folders::{Entry, Folder, Folders};
 use super::{
     limits::{
-        DEPTH_MAX, ENTRIES_MAX, EVIDENCE_BYTES_MAX, EVIDENCE_COMMITS_MAX, EVIDENCE_PARENTS_MAX, EVIDENCE_PATHS_MAX,
-        EVIDENCE_TAGS_MAX, EVIDENCE_TOUCHED_MAX,
+        DEPTH_MAX, EVIDENCE_BYTES_MAX, EVIDENCE_COMMITS_MAX, EVIDENCE_PARENTS_MAX, EVIDENCE_PATHS_MAX,
+        EVIDENCE_STEPS_MAX, EVIDENCE_TAGS_MAX, EVIDENCE_TOUCHED_MAX,
     },
     loose::LooseObjects,
     objects::{from_git, to_git},
@@ -30,15 +39,20 @@ pub(super) type Outcome = (BTreeMap<usize, String>, Option<Gap>);
 
 /// A path: names with `/` between them, as bytes.
 type Path = Vec<u8>;
-/// An entry of a folder: its mode and object.
-type Entry = (i32, GitOid);
 
 struct Walk<'a> {
     repository: &'a Repository,
     loose: LooseObjects,
     guards: Guards,
-    entries: usize,
+    folders: Folders,
+    /// What an entry that differs costs: its path is compared with each rule.
+    difference_steps: usize,
+    /// Steps that are left.
+    steps: usize,
 }
+
+/// Steps of comparing a path with a rule; a step is an entry that is read or passed over.
+const RULE_STEPS: usize = 10;
 
 /// Why a walk ends early.
 enum Stop {
@@ -54,8 +68,25 @@ pub(super) fn collect(
     rules: &[String],
     sink: Sink<'_>,
 ) -> Result<Outcome, Trouble> {
-    let loose = LooseObjects::of(repository);
-    let mut walk = Walk { repository, loose, guards: Guards::new(rules), entries: 0 };
+    collect_within(EVIDENCE_STEPS_MAX, repository, (id, base), rules, sink)
+}
+
+/// The same, in so many steps.
+fn collect_within(
+    steps: usize,
+    repository: &Repository,
+    (id, base): (Oid, Option<Oid>),
+    rules: &[String],
+    sink: Sink<'_>,
+) -> Result<Outcome, Trouble> {
+    let mut walk = Walk {
+        repository,
+        loose: LooseObjects::of(repository),
+        guards: Guards::new(rules),
+        folders: Folders::default(),
+        difference_steps: RULE_STEPS * rules.len(),
+        steps,
+    };
     match walk.run(id, base, sink) {
         Ok(vouched) => Ok((vouched, None)),
         Err(Stop::Gap(gap)) => Ok((BTreeMap::new(), Some(gap))),
@@ -262,19 +293,16 @@ impl<'a> Walk<'a> {
         }
         let before = before.map(|tree| self.folder(tree)).transpose()?.unwrap_or_default();
         let after = after.map(|tree| self.folder(tree)).transpose()?.unwrap_or_default();
-        let names: BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
-        for name in names {
-            let (old, new) = (before.get(name).copied(), after.get(name).copied());
-            if old == new {
-                continue;
-            }
+        self.spend(before.len() + after.len())?;
+        for (name, old, new) in folders::differences(&before, &after) {
+            self.spend(self.difference_steps)?;
             let path = join(folder, name);
             let trees = [old, new].map(|entry| entry.filter(|(mode, _)| is_folder(*mode)).map(|(_, id)| id));
             let is_entry = |entry: Option<Entry>| entry.is_some_and(|(mode, _)| !is_folder(mode));
             if (is_entry(old) || is_entry(new)) && self.guards.covers(&String::from_utf8_lossy(&path)) {
                 changed.insert(path.clone());
                 if EVIDENCE_PATHS_MAX < changed.len() {
-                    return Err(Stop::Trouble(Trouble::TooManyEntries));
+                    return Err(Stop::Trouble(Trouble::TooManyPaths));
                 }
             }
             self.compare(trees[0], trees[1], &path, depth + 1, changed)?;
@@ -286,9 +314,10 @@ impl<'a> Walk<'a> {
     fn find(&mut self, mut tree: GitOid, path: &[u8]) -> Result<Option<Entry>, Stop> {
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
+            self.spend(1)?;
             match self.folder(tree)?.get(name) {
-                Some((mode, id)) if is_folder(*mode) && names.peek().is_some() => tree = *id,
-                Some(entry) if !is_folder(entry.0) && names.peek().is_none() => return Ok(Some(*entry)),
+                Some((mode, id)) if is_folder(mode) && names.peek().is_some() => tree = id,
+                Some(entry) if !is_folder(entry.0) && names.peek().is_none() => return Ok(Some(entry)),
                 Some(_) | None => return Ok(None),
             }
         }
@@ -296,22 +325,23 @@ impl<'a> Walk<'a> {
     }
 
     /// The entries of a folder by name. Fails if a name is ambiguous: git writes no such folder.
-    fn folder(&mut self, id: GitOid) -> Result<BTreeMap<Path, Entry>, Stop> {
+    fn folder(&mut self, id: GitOid) -> Result<Rc<Folder>, Stop> {
+        if let Some(folder) = self.folders.get(id) {
+            return Ok(folder);
+        }
         self.check(id)?;
         let tree = self.repository.find_tree(id).map_err(|error| missing(&error, id))?;
-        self.entries += tree.len();
-        if ENTRIES_MAX < self.entries {
-            return Err(Stop::Trouble(Trouble::TooManyEntries));
-        }
-        let mut entries = BTreeMap::new();
-        for entry in &tree {
-            let name = entry.name_bytes().to_vec();
-            let is_strange = name.is_empty() || name.contains(&b'/') || name == b"." || name == b"..";
-            if is_strange || entries.insert(name, (entry.filemode(), entry.id())).is_some() {
-                return Err(Stop::Gap(Gap::Folder(from_git(id))));
-            }
-        }
-        Ok(entries)
+        self.spend(tree.len())?;
+        let folder = Rc::new(Folder::read(&tree).ok_or(Stop::Gap(Gap::Folder(from_git(id))))?);
+        self.folders.insert(id, Rc::clone(&folder));
+        Ok(folder)
+    }
+
+    /// Takes steps from those that are left.
+    fn spend(&mut self, steps: usize) -> Result<(), Stop> {
+        let left = self.steps.checked_sub(steps).ok_or(Stop::Trouble(Trouble::TooMuchHistory))?;
+        self.steps = left;
+        Ok(())
     }
 
     // --- objects ---

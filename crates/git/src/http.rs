@@ -2,6 +2,8 @@
 //!
 //! Knows nothing of objects: it copies a pack to a file, and another process reads it.
 
+mod deadline;
+
 use std::{
     fs::File,
     io::{self, Read},
@@ -22,7 +24,6 @@ use ureq::{
     Agent, Body, RequestExt,
     http::{Request, Response, StatusCode, Uri, header},
     tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem},
-    unversioned::transport::DefaultConnector,
 };
 
 use super::{
@@ -43,6 +44,7 @@ use tidegate_process::{ambient, lock::Mutex, redirect, retry, tls};
 
 const NO_CERTIFICATE: &str = "tls.crt contains no valid PEM certificate";
 const NO_KEY: &str = "tls.key contains no valid PEM private key";
+const KEY_IS_ENCRYPTED: &str = "tls.key is encrypted: decrypt it with `openssl pkey -in KEY -out tls.key`";
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
 /// One fetch: its remote, its deadline and its result.
@@ -110,8 +112,9 @@ impl Session {
         deadline: Instant,
     ) -> Result<Arc<Session>, Error> {
         let authorization = credentials.as_ref().map(|credentials| authorization(&url, credentials)).transpose()?;
-        let agent = agent(remote, None)?;
-        let proxied = remote.proxy.as_ref().map(|proxy| Ok((proxy.clone(), self::agent(remote, Some(proxy))?)));
+        let agent = agent(remote, None, deadline)?;
+        let proxied =
+            remote.proxy.as_ref().map(|proxy| Ok((proxy.clone(), self::agent(remote, Some(proxy), deadline)?)));
         let proxied = proxied.transpose()?;
         Ok(Arc::new(Session {
             base: Mutex::new(Base { uri: url.to_string(), is_same_origin: true }),
@@ -448,7 +451,7 @@ fn authorization(url: &Url, credentials: &Credentials) -> Result<String, Error> 
     Ok(value)
 }
 
-fn agent(remote: &Remote, proxy: Option<&Proxy>) -> Result<Agent, Error> {
+fn agent(remote: &Remote, proxy: Option<&Proxy>, deadline: Instant) -> Result<Agent, Error> {
     let proxy = proxy.map(Proxy::to_ureq).transpose().map_err(|_| Error::Proxy {
         url: Box::new(remote.url.clone()),
         proxy: remote.proxy.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -472,7 +475,7 @@ fn agent(remote: &Remote, proxy: Option<&Proxy>) -> Result<Agent, Error> {
         // Some servers send web pages to clients that do not look like git.
         .user_agent(concat!("git/2.0 (tidegate ", env!("CARGO_PKG_VERSION"), ")"))
         .build();
-    Ok(Agent::with_parts(config, DefaultConnector::default(), GuardedResolver::default()))
+    Ok(Agent::with_parts(config, deadline::connector(deadline), GuardedResolver::default()))
 }
 
 /// A certificate of the client. A certificate and a key that do not belong together would panic at the connection.
@@ -484,6 +487,13 @@ fn client_certificate(client: &ClientCertificate) -> Result<ClientCert, Error> {
         {
             certificates.push(certificate);
         }
+    }
+    // Both formats of OpenSSL. No parser of rustls reads one of them.
+    let is_encrypted = |line: &[u8]| {
+        line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+    };
+    if client.key.split(|byte| *byte == b'\n').any(is_encrypted) {
+        return Err(Error::ClientCertificate { what: KEY_IS_ENCRYPTED });
     }
     let key = parse_pem(&client.key).find_map(|item| match item {
         Ok(PemItem::PrivateKey(key)) => Some(key),

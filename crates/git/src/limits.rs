@@ -48,6 +48,9 @@ pub const EVIDENCE_TOUCHED_MAX: usize = 1_000;
 pub const EVIDENCE_BYTES_MAX: usize = 16 << 20;
 /// Guarded paths that one commit changes. For a merge, each is compared with all parents.
 pub const EVIDENCE_PATHS_MAX: usize = 100_000;
+/// Entries of folders that are read or compared, together: enough for [`EVIDENCE_COMMITS_MAX`] commits of one file each
+/// in a folder of 6,000. They are read within [`ENGINE_COMPUTING`].
+pub const EVIDENCE_STEPS_MAX: usize = 200_000_000;
 /// Parents of a commit. Each is compared with each other one.
 pub const EVIDENCE_PARENTS_MAX: usize = 16;
 /// Tags that name each other.

@@ -121,6 +121,8 @@ pub fn evidence(path: &Path, revision: &str, base: Option<Oid>, rules: &[String]
     let (vouched, gap) = collected.map_err(|trouble| match trouble {
         Trouble::Memory => Error::Memory,
         Trouble::TooManyEntries => Error::TooManyFiles { what: "entries in all folders", limit: ENTRIES_MAX },
+        Trouble::TooManyPaths => Error::too_many_paths(),
+        Trouble::TooMuchHistory => Error::too_much_history(),
         Trouble::TooDeep(path) => Error::TooDeep { path, limit: DEPTH_MAX },
         Trouble::Broken(what) if repository.is_shallow() => {
             broken(format!("it is a shallow clone without {what}; {DEEPEN}"))

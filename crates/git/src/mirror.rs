@@ -428,6 +428,8 @@ impl Shared {
             Trouble::Broken(what) => self.damaged(what),
             Trouble::Missing(id) => self.missing(id),
             Trouble::TooManyEntries => Error::TooManyFiles { what: "entries in all folders", limit: ENTRIES_MAX },
+            Trouble::TooManyPaths => Error::too_many_paths(),
+            Trouble::TooMuchHistory => Error::too_much_history(),
             Trouble::TooDeep(path) => Error::TooDeep { path, limit: DEPTH_MAX },
             Trouble::TooLong(path) => Error::TooLong { path, limit: PATH_BYTES_MAX },
             Trouble::Storage(what) => {

@@ -116,7 +116,7 @@ impl Session {
     ///
     /// Fails if the private key or `known_hosts` is invalid, if the host is not trusted, or if it rejects the key.
     pub(super) fn new(remote: &Remote, target: &SshTarget, deadline: Instant) -> Result<Arc<Session>, Error> {
-        let access = remote.ssh.clone().unwrap_or_default();
+        let access = remote.ssh.as_ref().ok_or(Error::Identity { why: IdentityProblem::NoSecret })?;
         let key = access.key().map_err(|why| Error::Identity { why })?;
         let known = access.known_hosts.as_deref().map(KnownHosts::parse).transpose();
         let known = known.map_err(|why| Error::KnownHosts { why: why.to_string() })?.map(Arc::new);

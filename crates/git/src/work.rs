@@ -123,6 +123,10 @@ pub(super) enum Trouble {
     Deadline,
     /// Too many entries in folders.
     TooManyEntries,
+    /// One step of the history changes too many guarded paths.
+    TooManyPaths,
+    /// The history takes too long to judge.
+    TooMuchHistory,
     /// Folders are too deep.
     TooDeep(String),
     /// A path is too long.

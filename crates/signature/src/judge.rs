@@ -51,7 +51,8 @@ pub fn judge(
     for touched in &evidence.touched {
         let signer = signer_of(&touched.commit, keys, now);
         for (rule, path) in &touched.paths {
-            check(settings, *rule, format!("changes {path}"), touched.commit.id, &[&signer])?;
+            let change = (format!("changes {path}"), touched.commit.id);
+            check(settings, *rule, change, &[&signer], (keys, now))?;
         }
     }
     if !evidence.vouched.is_empty() {
@@ -59,7 +60,7 @@ pub fn judge(
         let of_commit = signer_of(&evidence.head, keys, now);
         for (rule, path) in &evidence.vouched {
             let answers = format!("answers for {path}, which no verified revision before it has,");
-            check(settings, *rule, answers, evidence.head.id, &[&of_commit, &of_tag])?;
+            check(settings, *rule, (answers, evidence.head.id), &[&of_commit, &of_tag], (keys, now))?;
         }
     }
     Ok(Verified { commit, tag })
@@ -69,16 +70,24 @@ pub fn judge(
 fn check(
     settings: &Verify,
     rule: usize,
-    does: String,
-    commit: Oid,
+    (does, commit): (String, Oid),
     signers: &[&Result<Signer, Refusal>],
+    (keys, now): (&Keys, Timestamp),
 ) -> Result<(), Refusal> {
     let Some(SignerRule { path: pattern, signers: allowed }) = settings.rules.get(rule) else {
         return Err(Refusal::History("a rule is missing".to_owned()));
     };
-    let may = |signer: &Signer| allowed.iter().any(|name| signer.is(name));
-    if signers.iter().any(|signer| signer.as_ref().is_ok_and(may)) {
-        return Ok(());
+    let mut contested = None;
+    for signer in signers.iter().filter_map(|signer| signer.as_ref().ok()) {
+        for name in allowed.iter().filter(|name| signer.is(name)) {
+            // Whoever signs with a trusted key can give it the name of someone else.
+            let Some(rival) = keys.rival(signer, name, now) else { return Ok(()) };
+            contested = contested.or(Some((signer.to_string(), name.clone(), rival.to_owned())));
+        }
+    }
+    if let Some((signer, name, rival)) = contested {
+        let (object, rule) = (self::name(commit), pattern.clone());
+        return Err(Refusal::NameContested { object, does, rule, signer, name, rival });
     }
     let signed_by = match signers.first() {
         Some(Ok(signer)) => format!("is signed by {signer}"),

@@ -1,6 +1,8 @@
 //! The trusted keys: the content of a Secret, or of files.
 
-use crate::{limits, openpgp::Certificate, ssh::AllowedSigner};
+use jiff::Timestamp;
+
+use crate::{Signer, limits, openpgp::Certificate, ssh::AllowedSigner};
 
 /// The trusted keys.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +63,16 @@ impl Keys {
             return Err(KeysError { name: "verify.secretRef".to_owned(), line: None, problem });
         }
         Ok(keys)
+    }
+
+    /// Another OpenPGP key that is valid now and claims the same name as this one.
+    pub(crate) fn rival(&self, signer: &Signer, name: &str, now: Timestamp) -> Option<&str> {
+        // The names of SSH keys come from the operator.
+        if signer.is_key(name) || !self.openpgp.iter().any(|one| one.fingerprint() == signer.key) {
+            return None;
+        }
+        let mut others = self.openpgp.iter().filter(|one| one.fingerprint() != signer.key);
+        others.find(|one| one.claims(name, now)).map(Certificate::fingerprint)
     }
 
     pub(crate) fn certificates(&self) -> &[Certificate] {

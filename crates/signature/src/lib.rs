@@ -60,14 +60,19 @@ pub fn verify(object: &SignedObject, keys: &Keys, now: Timestamp) -> Result<Sign
 // === impl Signer ===
 
 impl Signer {
-    /// Whether a name in a rule means this signer: one of its names, or its key in any spelling.
+    /// Whether a name in a rule means this signer: one of its names, or its key in any spelling. Whoever has an OpenPGP
+    /// key can give it any name: see [`judge()`].
     pub fn is(&self, name: &str) -> bool {
+        self.is_key(name) || self.names.iter().any(|own| own == name)
+    }
+
+    /// Whether a name in a rule is this signer's key, in any spelling.
+    fn is_key(&self, name: &str) -> bool {
         let compact = |text: &str| {
             let text: String = text.chars().filter(|character| !character.is_whitespace()).collect();
             text.strip_prefix("0x").unwrap_or(&text).to_ascii_uppercase()
         };
-        let is_key = if self.key.starts_with("SHA256:") { self.key == name } else { self.key == compact(name) };
-        is_key || self.names.iter().any(|own| own == name)
+        if self.key.starts_with("SHA256:") { self.key == name } else { self.key == compact(name) }
     }
 }
 

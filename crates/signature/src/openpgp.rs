@@ -187,6 +187,18 @@ impl Certificate {
         Ok(certificate)
     }
 
+    /// The fingerprint of the primary key.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Whether the key has this name, and is neither revoked nor expired.
+    pub(crate) fn claims(&self, name: &str, now: Timestamp) -> bool {
+        let times = (now.as_second(), now.as_second());
+        let is_valid = || self.primary().is_ok_and(|it| self.check_times(&self.key.primary_key, &it, times).is_ok());
+        self.names.iter().any(|own| own == name) && is_valid()
+    }
+
     /// Adds a key to others. If they have a copy of it, the copy gets what is new in it: an older copy does not know of
     /// a revocation. Fails with a sentence about what is wrong.
     pub(crate) fn add_to(self, all: &mut Vec<Certificate>) -> Result<(), String> {

@@ -110,6 +110,25 @@ pub enum Refusal {
         /// Who may.
         allowed: String,
     },
+    /// The signer is named by what other keys claim as well.
+    #[error(
+        "{object} {does} and is signed by {signer}, but the key {rival} claims the name {name} as well: name the right \
+         one by its fingerprint in the rule {rule} (spec.verify.paths)"
+    )]
+    NameContested {
+        /// The commit.
+        object: String,
+        /// What it does with which path.
+        does: String,
+        /// The pattern of the rule.
+        rule: String,
+        /// Who signed.
+        signer: String,
+        /// The name in the rule.
+        name: String,
+        /// The fingerprint of another key with this name.
+        rival: String,
+    },
     /// An object is refused.
     #[error("{object} is not verified: {refusal}")]
     Of {
@@ -144,7 +163,7 @@ impl Refusal {
             Refusal::Strange(_) | Refusal::TooLarge => "ObjectNotUnderstood",
             Refusal::NoTag { .. } => "TagRequired",
             Refusal::OtherTag { .. } => "OtherTag",
-            Refusal::NotAllowed { .. } => "SignerNotAllowed",
+            Refusal::NotAllowed { .. } | Refusal::NameContested { .. } => "SignerNotAllowed",
             Refusal::Of { refusal, .. } => refusal.reason(),
             Refusal::History(_) => "HistoryNotJudged",
         }

@@ -28,6 +28,8 @@ pub(crate) enum Conduct {
     Answer(&'static str),
     /// Never answers.
     Hang,
+    /// Answers one byte at a time, without an end.
+    Drip,
     /// Sends this without an end.
     Flood(&'static [u8]),
     /// Says that the connection is open, and is the git server itself.
@@ -100,6 +102,12 @@ impl Conduct {
                 while client.write_all(b"220 mail.example.com ESMTP\r\n").is_ok() {}
             }
             Conduct::Hang => drop(client.read_to_end(&mut Vec::new())),
+            Conduct::Drip => {
+                let mut answer = b"HTTP/1.1 200 OK\r\nVia: ".iter().chain(std::iter::repeat(&b'x'));
+                while answer.next().is_some_and(|byte| client.write_all(&[*byte]).is_ok()) {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            }
             Conduct::Flood(bytes) => while client.write_all(bytes).is_ok() {},
             Conduct::Lie => {
                 let _ = client.write_all(b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\ngit");
@@ -212,6 +220,27 @@ async fn a_proxy_that_hangs_or_is_not_there_is_said_so() {
     let expected =
         format!("cannot reach {} through the proxy localhost:{port}: connection refused", server.url("repo"));
     assert_eq!(absent.to_string(), expected);
+}
+
+/// Fetches twice through a proxy that drips: each fetch ends at its deadline, so the second one need not wait for it.
+async fn assert_punctual(remote: Remote) {
+    let fixture = Fixture::new(Remote { timeout: Duration::from_secs(1), ..remote });
+    let start = std::time::Instant::now();
+    for _ in 0..2 {
+        let error = fixture.fetch().await.unwrap_err();
+        assert_eq!(error.reason(), "Timeout", "{error}");
+        assert!(error.to_string().contains(" took longer than 1 s through the proxy localhost:"), "{error}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_fetch_through_a_proxy_that_drips_ends_at_the_deadline() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Server::start(&repository.root());
+    let relay = Relay::start(Conduct::Drip);
+    assert_punctual(Remote { proxy: Some(relay.proxy(None)), ..remote(&server) }).await;
+    assert_eq!(relay.requests().len(), 2);
 }
 
 #[tokio::test]
@@ -351,6 +380,15 @@ async fn a_proxy_before_an_ssh_server_that_hangs_is_absent_or_lies_about_the_hos
     let forbidden = Proxy::new("http://169.254.169.254:3128", None).unwrap();
     assert_eq!(Fixture::new(over_ssh(&url, forbidden)).fetch().await.unwrap_err().reason(), "AddressRefused");
     assert!(relay.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_fetch_over_ssh_through_a_proxy_that_drips_ends_at_the_deadline() {
+    let repository = Repository::with(&[("a.yaml", "1")]);
+    let server = Sshd::start(&repository.root(), &["host_ed25519"], &[]).await;
+    let relay = Relay::start(Conduct::Drip);
+    assert_punctual(over_ssh(&server.url("repo"), relay.proxy(None))).await;
+    assert_eq!(relay.requests().len(), 2);
 }
 
 #[tokio::test]

@@ -363,9 +363,14 @@ async fn what_an_ssh_server_answers_becomes_a_sentence_of_ours() {
          to the git server"
     );
     assert_eq!(failure(remote(&url, access("ca", &["host_ed25519"]))).await, ("AuthenticationFailed", rejected));
-    let (reason, sentence) = failure(Remote { ssh: None, ..remote(&url, good) }).await;
-    assert_eq!(reason, "AuthenticationFailed");
-    assert!(sentence.starts_with("the Secret has no `identity`"), "{sentence}");
+    for (access, expected) in [
+        (Some(SshAccess::default()), "the Secret has no `identity`: an ssh URL needs a private key"),
+        (None, "an ssh URL needs a private key: add a Secret with `identity` and `known_hosts`, and name it in spec."),
+    ] {
+        let (reason, sentence) = failure(Remote { ssh: access, ..remote(&url, good.clone()) }).await;
+        assert_eq!(reason, "AuthenticationFailed");
+        assert!(sentence.starts_with(expected), "{sentence}");
+    }
 }
 
 #[tokio::test]

@@ -91,6 +91,15 @@ impl World {
     }
 
     fn collect(&self, base: Option<GitOid>, head: GitOid) -> (Vec<Part>, Outcome) {
+        self.collect_within(EVIDENCE_STEPS_MAX, base, head).unwrap()
+    }
+
+    fn collect_within(
+        &self,
+        steps: usize,
+        base: Option<GitOid>,
+        head: GitOid,
+    ) -> Result<(Vec<Part>, Outcome), Trouble> {
         let mut parts = Vec::new();
         let mut sink = |frame| match frame {
             Frame::Evidence(part) => {
@@ -100,8 +109,27 @@ impl World {
             _ => Err(Stopped),
         };
         let rules = [RULE.to_owned(), "*.secret".to_owned()];
-        let outcome = collect(&self.repository, from_git(head), base.map(from_git), &rules, &mut sink).unwrap();
-        (parts, outcome)
+        let range = (from_git(head), base.map(from_git));
+        let outcome = super::collect_within(steps, &self.repository, range, &rules, &mut sink)?;
+        Ok((parts, outcome))
+    }
+
+    /// A tree whose folder `landscapes/prod` has the files of this one, and others.
+    fn with_files(&self, folder: Option<GitOid>, files: impl IntoIterator<Item = (String, String)>) -> [GitOid; 2] {
+        let before = folder.map(|folder| self.repository.find_tree(folder).unwrap());
+        let mut builder = self.repository.treebuilder(before.as_ref()).unwrap();
+        for (name, text) in files {
+            builder.insert(name, self.repository.blob(text.as_bytes()).unwrap(), 0o100_644).unwrap();
+        }
+        let folder = builder.write().unwrap();
+        [folder, self.within("landscapes", self.within("prod", folder))]
+    }
+
+    /// A folder with only this folder in it.
+    fn within(&self, name: &str, folder: GitOid) -> GitOid {
+        let mut builder = self.repository.treebuilder(None).unwrap();
+        builder.insert(name, folder, 0o040_000).unwrap();
+        builder.write().unwrap()
     }
 
     /// The commits that change guarded paths, with the paths, sorted by name; then what the head answers for.
@@ -256,5 +284,86 @@ fn tags_are_followed_to_their_commit() {
         let too_many = EVIDENCE_TAGS_MAX < depth;
         assert_eq!(gap, too_many.then_some(Gap::Tags(EVIDENCE_TAGS_MAX)), "{depth}");
         assert_eq!(tags, depth);
+    }
+}
+
+#[test]
+fn a_merge_is_judged_also_if_it_changes_all_of_a_thousand_files() {
+    let (mut world, first) = World::new();
+    let all =
+        |text: &str| (0..1_000).map(|number| (format!("kyma-{number}.yaml"), text.to_owned())).collect::<Vec<_>>();
+    let [folder, tree] = world.with_files(None, all("1"));
+    let base = world.commit_tree("base", &[first], tree);
+    let [changed, tree] = world.with_files(Some(folder), all("2"));
+    let branch = world.commit_tree("branch", &[base], tree);
+    let [_, tree] = world.with_files(Some(folder), [("other.yaml".to_owned(), "1".to_owned())]);
+    let main = world.commit_tree("main", &[base], tree);
+    let [merged, tree] = world.with_files(Some(changed), [("other.yaml".to_owned(), "1".to_owned())]);
+    let merge = world.commit_tree("merge", &[main, branch], tree);
+    assert_eq!(world.touched(Some(main), merge), ["branch: 0 landscapes/prod/kyma-0.yaml"]);
+    // One file of its own among them is found.
+    let [_, tree] = world.with_files(Some(merged), [("kyma-7.yaml".to_owned(), "evil".to_owned())]);
+    let evil = world.commit_tree("evil", &[main, branch], tree);
+    let expected = ["branch: 0 landscapes/prod/kyma-0.yaml", "evil: 0 landscapes/prod/kyma-7.yaml"];
+    assert_eq!(world.touched(Some(main), evil), expected);
+}
+
+#[test]
+fn many_commits_are_judged_also_in_a_large_folder() {
+    let (mut world, first) = World::new();
+    let files = (0..5_000).map(|number| (format!("kyma-{number}.yaml"), "1".to_owned()));
+    let [mut folder, tree] = world.with_files(None, files);
+    let base = world.commit_tree("base", &[first], tree);
+    let mut head = base;
+    for number in 0..400 {
+        let tree;
+        [folder, tree] = world.with_files(Some(folder), [(format!("kyma-{number}.yaml"), "2".to_owned())]);
+        head = world.commit_tree("one", &[head], tree);
+    }
+    assert_eq!(world.touched(Some(base), head).len(), 400);
+}
+
+#[test]
+fn a_history_that_takes_too_long_is_not_judged() {
+    let (mut world, first) = World::new();
+    let files = (0..500).map(|number| (format!("kyma-{number}.yaml"), "1".to_owned()));
+    let [_, tree] = world.with_files(None, files);
+    let empty = world.repository.treebuilder(None).unwrap().write().unwrap();
+    let mut head = world.commit_tree("large", &[first], tree);
+    for _ in 0..20 {
+        let without = world.commit_tree("empty", &[head], empty);
+        head = world.commit_tree("large", &[without], tree);
+    }
+    // Both folders are read once; what costs is the comparison.
+    let judged = |steps| world.collect_within(steps, Some(first), head).map(drop);
+    assert_eq!(judged(100_000), Err(Trouble::TooMuchHistory));
+    assert_eq!(judged(1_000_000), Ok(()));
+}
+
+#[test]
+fn folders_that_multiply_are_not_judged() {
+    let (mut world, first) = World::new();
+    let blob = world.repository.blob(b"1").unwrap();
+    let folders = |leaf: &str, depth: usize| {
+        let mut builder = world.repository.treebuilder(None).unwrap();
+        builder.insert(leaf, blob, 0o100_644).unwrap();
+        let mut tree = builder.write().unwrap();
+        for _ in 0..depth {
+            let mut builder = world.repository.treebuilder(None).unwrap();
+            for name in ["a", "b", "c", "d"] {
+                builder.insert(name, tree, 0o040_000).unwrap();
+            }
+            tree = builder.write().unwrap();
+        }
+        tree
+    };
+    // A few small objects, and 4 to the power of 30 files.
+    let (unguarded, guarded) = (folders("kyma.yaml", 30), folders("a.secret", 30));
+    let unguarded = world.commit_tree("unguarded", &[first], unguarded);
+    let guarded = world.commit_tree("guarded", &[first], guarded);
+    for base in [Some(first), None] {
+        let result = |head| world.collect_within(10_000_000, base, head).map(drop);
+        assert_eq!(result(unguarded), Err(Trouble::TooMuchHistory));
+        assert_eq!(result(guarded), Err(Trouble::TooManyPaths));
     }
 }

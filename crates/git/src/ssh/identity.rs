@@ -21,7 +21,12 @@ pub struct SshAccess {
 /// Why a private key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityProblem {
-    /// There is none.
+    /// There is no Secret.
+    #[error(
+        "an ssh URL needs a private key: add a Secret with `identity` and `known_hosts`, and name it in spec.secretRef"
+    )]
+    NoSecret,
+    /// The Secret has none.
     #[error("the Secret has no `identity`: an ssh URL needs a private key, for example of `ssh-keygen -t ed25519`")]
     Missing,
     /// It is the public key.

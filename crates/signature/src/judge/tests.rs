@@ -29,12 +29,22 @@ fn tagged(commit: &str) -> Evidence {
 }
 
 fn check(mode: VerifyMode, reference: &str, evidence: &Evidence) -> Result<String, String> {
-    let names = ["allowed_signers", "anna.asc", "bert.asc"];
+    check_with(&["allowed_signers", "anna.asc", "bert.asc"], "anna@example.com", mode, reference, evidence)
+}
+
+/// With these keys, and rules that name Anna like this.
+fn check_with(
+    names: &[&str],
+    anna: &str,
+    mode: VerifyMode,
+    reference: &str,
+    evidence: &Evidence,
+) -> Result<String, String> {
     let files: Vec<_> = names.iter().map(|name| (*name, fixture(name))).collect();
     let keys = Keys::parse(files.iter().map(|(name, content)| (*name, &**content))).unwrap();
     let rules = vec![
-        SignerRule { path: "landscapes/prod/**".to_owned(), signers: vec!["anna@example.com".to_owned()] },
-        SignerRule { path: "*.yaml".to_owned(), signers: vec!["anna@example.com".to_owned(), "Bert".to_owned()] },
+        SignerRule { path: "landscapes/prod/**".to_owned(), signers: vec![anna.to_owned()] },
+        SignerRule { path: "*.yaml".to_owned(), signers: vec![anna.to_owned(), "Bert".to_owned()] },
     ];
     let settings = Verify { mode, secret: "keys".to_owned(), rules };
     let now = "2026-11-25T12:00:00Z".parse().unwrap();
@@ -118,4 +128,27 @@ fn a_history_that_is_not_known_completely_is_refused() {
     let found = check(VerifyMode::Head, "main", &evidence);
     let expected = "the changes since the active revision cannot be judged: there are more than 10 commits";
     assert_eq!(found, Err(expected.to_owned()));
+}
+
+/// `claim.asc` is a key of someone else, who has given it the address of Anna.
+#[test]
+fn a_name_that_two_openpgp_keys_claim_names_no_signer() {
+    let prod = (0, "landscapes/prod/kyma.yaml");
+    let check = |keys: &[&str], anna: &str, commit: &str| {
+        let evidence = touch(revision("openpgp-anna.commit"), commit, &[prod]);
+        check_with(keys, anna, VerifyMode::Head, "main", &evidence).map(drop)
+    };
+    let (anna, fingerprint) = ("anna@example.com", "228426C23F64254E2DC235BA1CA5716F8D4D774C");
+    let both = ["allowed_signers", "anna.asc", "claim.asc"];
+    assert_eq!(check(&both[..2], anna, "openpgp-anna.commit"), Ok(()));
+    for keys in [both, ["claim.asc", "anna.asc", "allowed_signers"]] {
+        for commit in ["openpgp-anna.commit", "openpgp-claim.commit"] {
+            let refused = check(&keys, anna, commit).unwrap_err();
+            assert!(refused.contains(" claims the name anna@example.com as well: name the right one by"), "{refused}");
+        }
+        assert_eq!(check(&keys, fingerprint, "openpgp-anna.commit"), Ok(()));
+        assert!(check(&keys, fingerprint, "openpgp-claim.commit").is_err());
+        // The operator has written whose key this is.
+        assert_eq!(check(&keys, anna, "ssh-ed25519.commit"), Ok(()));
+    }
 }
