@@ -836,9 +836,14 @@ fn a_kyma_of_another_source_is_not_predicted_as_applied() {
     let three = stage.repository.read("two.yaml").unwrap().replace("name: two", "name: three");
     stage.write("three.yaml", &three);
     let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
-    let kyma = "{\"namespace\": \"kcp-system\", \"name\": \"three\", \"channel\": \"regular\", \"labels\": \
-                {\"tidegate.dev/source\": \"kcp-system.modules\"}}";
-    let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [{kyma}]"));
+    let kyma = |name: &str, source: &str| {
+        format!(
+            "{{\"namespace\": \"kcp-system\", \"name\": \"{name}\", \"channel\": \"regular\", \"labels\": \
+             {{\"tidegate.dev/source\": \"kcp-system.{source}\"}}}}"
+        )
+    };
+    let kymas = [kyma("one", "landscape"), kyma("three", "modules")].join(", ");
+    let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [{kymas}]"));
     let file = stage.beside("landscape.json", &file);
     let report = stage.json(&["--landscape", &file, "--max-age", "40000d"], 0);
     assert_eq!(script(&report), [""; 0]);

@@ -287,7 +287,7 @@ fn a_source_file_is_checked_by_its_schema() {
     let output = tidegate(&["validate", EXAMPLE, "--source-file", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(message.contains("source.yaml:5:3: `spec.url`: invalid URL: "), "{message}");
+    assert!(message.contains("source.yaml:5:3: spec.url: a port is a number from 1 to 65535"), "{message}");
 }
 
 #[test]

@@ -320,8 +320,12 @@ impl LandscapeFile {
     }
 
     /// The other source that declares a Kyma. A file says nothing about Kymas of users: a pipeline may have left out
-    /// the label.
+    /// the label. Nor does it if it knows no Kyma of this source, whose name may be an assumption then.
     fn owner_of_kyma(&self, key: &Key, source: &SourceName) -> Option<Owner> {
+        let own = source.label_value();
+        if !self.kymas.iter().any(|kyma| kyma.labels.get(names::label::SOURCE) == Some(&own)) {
+            return None;
+        }
         let is_it = |kyma: &&KnownKyma| kyma.namespace == key.namespace() && kyma.name == key.name();
         let label = self.kymas.iter().find(is_it)?.labels.get(names::label::SOURCE)?;
         named(label).filter(|other| other != source).map(Owner::Source)
