@@ -355,7 +355,7 @@ impl ManifestPass<'_> {
         };
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         enact::publish(target, manifest, decide::undone_note(&known.repairs));
-        let tried = decide::tried(&desired, &manifest, target.manifests);
+        let tried = decide::tried(&desired, manifest, target.manifests);
         let applied = installed.applied.is_complete().then_some(desired);
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
         known.status = StatusWrite::Begun;

@@ -87,6 +87,8 @@ fn check(
     }
     if let Some((signer, name, rival)) = contested {
         let (object, rule) = (self::name(commit), pattern.clone());
+        let [object, does, rule] = [object, does, rule].map(String::into_boxed_str);
+        let [signer, name, rival] = [signer, name, rival].map(String::into_boxed_str);
         return Err(Refusal::NameContested { object, does, rule, signer, name, rival });
     }
     let signed_by = match signers.first() {

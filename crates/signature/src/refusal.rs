@@ -117,17 +117,17 @@ pub enum Refusal {
     )]
     NameContested {
         /// The commit.
-        object: String,
+        object: Box<str>,
         /// What it does with which path.
-        does: String,
+        does: Box<str>,
         /// The pattern of the rule.
-        rule: String,
+        rule: Box<str>,
         /// Who signed.
-        signer: String,
+        signer: Box<str>,
         /// The name in the rule.
-        name: String,
+        name: Box<str>,
         /// The fingerprint of another key with this name.
-        rival: String,
+        rival: Box<str>,
     },
     /// An object is refused.
     #[error("{object} is not verified: {refusal}")]

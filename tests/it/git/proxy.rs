@@ -105,7 +105,9 @@ impl Conduct {
             Conduct::Drip => {
                 let mut answer = b"HTTP/1.1 200 OK\r\nVia: ".iter().chain(std::iter::repeat(&b'x'));
                 while answer.next().is_some_and(|byte| client.write_all(&[*byte]).is_ok()) {
-                    std::thread::sleep(Duration::from_millis(500));
+                    // The client sends nothing more, so this waits.
+                    let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
+                    let _ = client.read(&mut [0]);
                 }
             }
             Conduct::Flood(bytes) => while client.write_all(bytes).is_ok() {},

@@ -430,7 +430,7 @@ impl Tally {
     /// Checks that each action was predicted and done, offline and live.
     fn is_complete(&self) {
         use Act::{Adopt, Change, Create, Delete, Hold, Recreate, Refuse, Wait};
-        println!("{self:?}");
+        eprintln!("{self:?}");
         for act in [Create, Change, Delete, Recreate, Refuse, Hold, Wait, Adopt] {
             for is_live in [false, true] {
                 let found = self.0.get(&(act, is_live)).copied().unwrap_or_default();

@@ -489,7 +489,7 @@ impl Change {
                 repo.set(&object(changed.0), changed.1);
             }
             Recreate => {
-                repo.set(&object("fixed"), config("alpha", "fixed", "recreated", recreate) + "immutable: true\n")
+                repo.set(&object("fixed"), config("alpha", "fixed", "recreated", recreate) + "immutable: true\n");
             }
             Clash => repo.set(&object("clash"), config("alpha", "clash", "ours", "")),
             Adopt => {
