@@ -30,9 +30,9 @@ pub(crate) use pool::Pooled;
 
 /// How long a test waits for something that takes a second. Generous, because other tests and builds use the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// Dedicated servers at a time: each is 300 MB and a part of a core. Four small landscapes fit, which wait most of the
+/// Dedicated servers at a time: each is 300 MB and a part of a core. Three small landscapes fit, which wait most of the
 /// time.
-const DEDICATED_MAX: u32 = 9;
+const DEDICATED_MAX: u32 = 6;
 static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
 
 static ASSETS: OnceCell<Result<Assets, String>> = OnceCell::const_new();
