@@ -259,6 +259,20 @@ async fn objects_of_others_are_not_looked_up_in_a_namespace_that_is_new() {
 }
 
 #[tokio::test]
+async fn an_object_that_a_user_is_quick_to_create_in_a_new_namespace_keeps_its_content() {
+    let (cluster, _) = place("quick").await;
+    let namespace = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quick-new"}}));
+    cluster.enact(&Cause::trigger("git"), vec![task(&namespace)]).await;
+    let (theirs, ours) = (config_map("quick-new", "a", "theirs"), config_map("quick-new", "a", "ours"));
+    harness::apply(&harness::skr().await.client().unwrap(), theirs.value()).await;
+    assert!(cluster.survey([(&ours.gvk(), &ours.id())]).await.unwrap().is_empty());
+    let outcomes = cluster.enact(&Cause::trigger("git"), vec![task(&ours)]).await;
+    assert!(matches!(&outcomes[0].effect, Effect::Failed(Error::Conflict { .. })), "{:?}", outcomes[0].effect);
+    let found = cluster.survey([(&ours.gvk(), &ours.id())]).await.unwrap();
+    assert!(found.contains_key(&ours.id()), "the next pass looks it up");
+}
+
+#[tokio::test]
 async fn a_definition_and_its_custom_resource_are_applied_at_the_first_try() {
     let (cluster, _) = place("staged").await;
     let (definition, boat) = definition("staged.example");

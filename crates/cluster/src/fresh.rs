@@ -1,8 +1,9 @@
 //! Namespaces and definitions that Tidegate created a moment ago.
 //!
-//! A fresh namespace cannot contain foreign objects, so no lookup is needed. A first installation looks up each object
-//! before it applies it. In a namespace that Tidegate has just created, the lookup would find only Tidegate's objects
-//! and the few that every namespace gets; the latter are still looked up.
+//! A first installation looks up each object before it applies it. In a namespace that Tidegate has just created, the
+//! lookup would find only Tidegate's objects and the few that every namespace gets; the latter are still looked up. The
+//! others are applied without force, so that an object which a user was quick to create keeps its content: a conflict
+//! ends the freshness of that object, and the next pass looks it up.
 //!
 //! For two seconds after a kind is established, an API server delays every POST of it, so that its peers learn the kind
 //! first. It does not delay an apply.
@@ -19,8 +20,8 @@ use super::Kind;
 use tidegate_core::object::ObjectId;
 use tidegate_process::lock::Mutex;
 
-/// How long a namespace is fresh: long enough for a first installation, too short for others to use it.
-const FRESH: Duration = Duration::from_secs(60);
+/// How long a namespace is fresh: long enough for most first installations, too short for most others to use it.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// How long a definition is fresh. The API server counts two seconds from when the kind was established, with a clock
 /// of whole seconds.
@@ -43,8 +44,8 @@ struct Known {
 
 struct Namespace {
     since: Instant,
-    /// The objects that Tidegate has applied to it.
-    applied: BTreeSet<ObjectId>,
+    /// The objects that exist in it: Tidegate has applied them, or was refused to.
+    exist: BTreeSet<ObjectId>,
 }
 
 // === impl Fresh ===
@@ -63,19 +64,26 @@ impl Fresh {
         }
         namespaces.retain(|_, namespace| now.duration_since(namespace.since) < FRESH);
         if created && id.group.is_empty() && &*id.kind == "Namespace" {
-            namespaces.insert(Arc::clone(&id.name), Namespace { since: now, applied: BTreeSet::new() });
+            namespaces.insert(Arc::clone(&id.name), Namespace { since: now, exist: BTreeSet::new() });
         } else if kind.namespaced
             && let Some(namespace) = namespaces.get_mut(&id.namespace)
         {
-            namespace.applied.insert(id.clone());
+            namespace.exist.insert(id.clone());
         }
     }
 
-    /// Whether an object cannot exist: its namespace is fresh, and neither Tidegate nor a controller has created it.
+    /// Records that an object exists which Tidegate did not create.
+    pub(super) fn met(&self, id: &ObjectId) {
+        if let Some(namespace) = self.lock().namespaces.get_mut(&id.namespace) {
+            namespace.exist.insert(id.clone());
+        }
+    }
+
+    /// Whether an object hardly exists: its namespace is fresh, and neither Tidegate nor a controller has created it.
     pub(super) fn lacks(&self, id: &ObjectId, now: Instant) -> bool {
         let known = self.lock();
         let fresh = known.namespaces.get(&id.namespace).filter(|namespace| now.duration_since(namespace.since) < FRESH);
-        fresh.is_some_and(|namespace| !namespace.applied.contains(id)) && !EVERYWHERE.contains(&(&*id.kind, &*id.name))
+        fresh.is_some_and(|namespace| !namespace.exist.contains(id)) && !EVERYWHERE.contains(&(&*id.kind, &*id.name))
     }
 
     /// Whether the definition of a kind is fresh.
@@ -111,6 +119,8 @@ mod tests {
         assert!(fresh.lacks(&config_map("new", "a"), now));
         assert!(!fresh.lacks(&config_map("new", "ours"), now), "it may belong to another module");
         assert!(!fresh.lacks(&config_map("new", "kube-root-ca.crt"), now));
+        fresh.met(&config_map("new", "of a user"));
+        assert!(!fresh.lacks(&config_map("new", "of a user"), now), "somebody was quick");
         assert!(!fresh.lacks(&config_map("old", "a"), now));
         assert!(!fresh.lacks(&ObjectId::new("rbac.authorization.k8s.io", "ClusterRole", "", "a"), now));
         assert!(!fresh.lacks(&config_map("new", "a"), now + FRESH));
