@@ -213,7 +213,9 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, options: &Option
     others.each(texts, limits, budget, |path, node| check.object(&mut found, path, node, budget));
     diagnostics.append(found);
     let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
-    ModuleRead { diagnostics: diagnostics.sorted(), objects, kinds: check.into_kinds() }
+    let (kinds, rejected) = check.into_kinds();
+    diagnostics.append(rejected);
+    ModuleRead { diagnostics: diagnostics.sorted(), objects, kinds }
 }
 
 /// A warning about files of a module that `ignore` names. The daemon addresses the objects by their git tree, which has

@@ -138,6 +138,9 @@ pub(super) fn is_definition(node: &Node) -> bool {
 pub(super) struct ModuleCheck {
     kubernetes: Option<Version>,
     kinds: Kinds,
+    /// What an API server of that version would reject. The daemon applies such objects, because the version of the
+    /// runtimes may be another one, so they do not make a module incomplete.
+    rejected: Diagnostics,
     schemas: Schemas,
     /// By group and kind.
     scopes: BTreeMap<(String, String), String>,
@@ -166,16 +169,16 @@ pub(in crate::definition) struct Use {
 impl ModuleCheck {
     /// A check of objects for a version of Kubernetes, if there is one.
     pub(super) fn new(kubernetes: Option<Version>) -> ModuleCheck {
-        let (kinds, schemas, scopes) = (Kinds::default(), Schemas::new(), BTreeMap::new());
-        ModuleCheck { kubernetes, kinds, schemas, scopes, any: any() }
+        let (kinds, rejected) = (Kinds::default(), Diagnostics::default());
+        ModuleCheck { kubernetes, kinds, rejected, schemas: Schemas::new(), scopes: BTreeMap::new(), any: any() }
     }
 
-    /// What the module defines and uses of kinds that Kubernetes does not serve.
-    pub(super) fn into_kinds(mut self) -> Kinds {
+    /// What the module defines and uses of kinds that Kubernetes does not serve, and what an API server would reject.
+    pub(super) fn into_kinds(mut self) -> (Kinds, Diagnostics) {
         if self.kubernetes.is_some() {
             self.kinds.defined.extend(self.scopes.into_keys());
         }
-        self.kinds
+        (self.kinds, self.rejected)
     }
 
     /// Checks a CustomResourceDefinition. Incomplete if the budget ends before.
@@ -183,7 +186,7 @@ impl ModuleCheck {
         let mut check = Check { path, node, places: yaml::Indexed::new(node), budget, out };
         check.metadata(&self.any, "");
         check.crd(&mut self.schemas);
-        check.kubernetes(self.kubernetes, &mut self.kinds);
+        check.kubernetes(self.kubernetes, &mut self.kinds, &mut self.rejected);
         let text = |pointer: &[&str]| text(node, pointer).to_owned();
         self.scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
     }
@@ -197,7 +200,7 @@ impl ModuleCheck {
         let schema = self.schemas.get(&(group.clone(), version, kind.clone())).unwrap_or(&self.any);
         check.metadata(schema, &group);
         if scope.is_none() {
-            check.kubernetes(self.kubernetes, &mut self.kinds);
+            check.kubernetes(self.kubernetes, &mut self.kinds, &mut self.rejected);
         }
         match (group.as_str(), kind.as_str()) {
             ("", "Secret") => {
@@ -398,7 +401,7 @@ impl Check<'_> {
     }
 
     /// Checks the kind and the fields of an object that no CustomResourceDefinition of the module defines.
-    fn kubernetes(&mut self, version: Option<Version>, kinds: &mut Kinds) {
+    fn kubernetes(&mut self, version: Option<Version>, kinds: &mut Kinds, rejected: &mut Diagnostics) {
         let Some(version) = version else { return };
         let (api_version, kind) = (text(self.node, &["apiVersion"]), text(self.node, &["kind"]));
         let served = match version.api(api_version, kind) {
@@ -411,7 +414,7 @@ impl Check<'_> {
                 let (line, column) = self.places.position(&[field.into()]);
                 let place = Place::at(self.path, line, column);
                 let message = yaml::printable(&message);
-                self.out.push(Diagnostic::error(code::KUBERNETES_KIND, message).hint(hint).at(place));
+                rejected.push(Diagnostic::error(code::KUBERNETES_KIND, message).hint(hint).at(place));
                 return;
             }
             Api::Foreign { did_you_mean } => {
@@ -423,7 +426,7 @@ impl Check<'_> {
             }
         };
         let (violations, more) = served.check(&self.node.to_json(), LISTED_IN_FILE_MAX, self.budget);
-        self.out.count_more(self.path, Severity::Error, more);
+        rejected.count_more(self.path, Severity::Error, more);
         for violation in violations {
             let is_below = |path: &[&str]| {
                 path.len() <= violation.path.len()
@@ -445,7 +448,7 @@ impl Check<'_> {
             let hint = violation.hint.as_deref().unwrap_or("check the indentation and the quotes");
             let place = Place::at(self.path, line, column);
             let error = Diagnostic::error(code::KUBERNETES_FIELD, sentence(&violation)).hint(yaml::printable(hint));
-            self.out.push(error.at(place));
+            rejected.push(error.at(place));
         }
     }
 
