@@ -9,7 +9,6 @@ use std::{
     ops::Range,
     panic::resume_unwind,
     path::{Path, PathBuf},
-    sync::Arc,
     thread,
 };
 
@@ -355,11 +354,9 @@ impl Arguments {
         cache: &mut cache::Cache,
     ) -> anyhow::Result<Half> {
         loaded.widen();
-        if let Some(source) = landscape.and_then(LandscapeFile::only_source).filter(|_| loaded.is_source_assumed) {
-            (loaded.source, loaded.is_source_assumed) = (source, false);
+        if let Some(landscape) = landscape {
+            loaded.know(landscape);
         }
-        let elsewhere = landscape.map(|file| file.elsewhere(&loaded.source));
-        loaded.options.elsewhere = Arc::new(elsewhere.unwrap_or_default());
         let mut diagnostics = Diagnostics::default();
         let library = loaded.library(&mut diagnostics, self.templates.as_deref())?;
         let mut known = cache.begin(&loaded.options);
@@ -419,7 +416,8 @@ fn source_assumed(source: &SourceName) -> Diagnostic {
     Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint)
 }
 
-fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {
+/// Reads a file of `tidegate export --landscape`. Fails with file and line if it is invalid.
+pub(super) fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     match LandscapeFile::parse(&text) {

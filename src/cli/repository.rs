@@ -16,7 +16,7 @@ use tidegate_core::{
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake::{self, SourceFile, Terms},
-    landscape::{Landscape, SourceName},
+    landscape::{Landscape, SourceName, file::LandscapeFile},
     name::{self, Key},
     render::{Trial, sample_agents},
     revision::Oid,
@@ -350,6 +350,15 @@ impl Named {
 // === impl Loaded ===
 
 impl Loaded {
+    /// Takes from a landscape file what other sources define, and which source this one is if no file of the repository
+    /// names it.
+    pub(super) fn know(&mut self, landscape: &LandscapeFile) {
+        if let Some(source) = landscape.only_source().filter(|_| self.is_source_assumed) {
+            (self.source, self.is_source_assumed) = (source, false);
+        }
+        self.options.elsewhere = Arc::new(landscape.elsewhere(&self.source));
+    }
+
     /// Selects the whole repository if the user named a part of it, because files refer to each other.
     pub(super) fn widen(&mut self) {
         if self.part.take().is_some() {

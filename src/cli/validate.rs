@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{
-    Exit,
+    Exit, diff,
     output::{self, Sink},
     report::{self, Excerpts},
     repository::{Repository, check_templates},
@@ -43,6 +43,10 @@ pub(super) struct Arguments {
     /// `modules,kymas/dev.yaml` [default: the paths of the GitSource]
     #[arg(long, value_name = "PATH", num_args = 1.., value_delimiter = ',')]
     paths: Vec<String>,
+    /// Read from this file which modules other GitSources define. Write it with `tidegate export --landscape` [default:
+    /// none; a Kyma that uses such a module is then an error]
+    #[arg(long, value_name = "FILE")]
+    landscape: Option<PathBuf>,
     /// Use the templates in this folder instead of the embedded ones; those of the repository take precedence [default:
     /// none]
     #[arg(long, value_name = "DIR")]
@@ -76,6 +80,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let part = loaded.part.clone().filter(|_| arguments.paths.is_empty());
     if part.is_some() {
         loaded.widen();
+    }
+    if let Some(path) = &arguments.landscape {
+        loaded.know(&diff::read_landscape(path)?);
     }
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;

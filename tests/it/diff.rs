@@ -801,6 +801,12 @@ fn a_landscape_file_brings_the_modules_of_other_sources() {
         .find(|one| one["object"]["kind"] == "Manifest")
         .unwrap()["new"]["spec"]["install"]["source"];
     assert_eq!((&source["source"], &source["tree"]), (&"kcp-system/modules".into(), &trees[1].into()), "{source}");
+    let file = stage.beside("landscape.json", &catalog(trees));
+    let validate = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("validate").args(arguments).current_dir(stage.repository.path()).status().unwrap().code()
+    };
+    assert_eq!((validate(&[]), validate(&["--landscape", &file])), (Some(3), Some(0)));
     // Their objects are not here: that is said, and none of them seems to go or to come.
     assert!(!found.iter().any(|line| line.starts_with("runtime") && !line.contains("Kyma")), "{found:?}");
     let unknown = report["unknown"]
