@@ -98,14 +98,17 @@ pub fn record(
     now: &Time,
 ) -> bool {
     let digest = digest.to_string();
+    let reason = format!("{APPLIED_REASON}:{digest}");
     // What follows the digest in the message of an earlier version: nothing, or the user.
     let says_this = |former: &&Condition| {
         let rest = former.message.strip_prefix(&digest);
-        former.reason == APPLIED_REASON && rest.is_some_and(|rest| message.ends_with(rest))
+        (former.reason == APPLIED_REASON && rest.is_some_and(|rest| message.ends_with(rest)))
+            // Its sentence was another one, and nothing follows it.
+            || (type_ == APPLIED && former.reason == reason)
     };
     let (reason, message) = match find(conditions, type_).filter(says_this) {
         Some(former) => (former.reason.clone(), former.message.clone()),
-        None => (format!("{APPLIED_REASON}:{digest}"), message.to_owned()),
+        None => (reason, message.to_owned()),
     };
     set(conditions, type_, Status::True, &reason, &message, observed_generation, now)
 }

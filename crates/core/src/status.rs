@@ -775,9 +775,9 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
 }
 
 /// The message of the condition that records what was applied for a Kyma.
-const KYMA_APPLIED: &str = "namespace, CRDs and catalog in the runtime are applied";
+const KYMA_APPLIED: &str = "namespace, CRDs and catalog of this digest were applied to the runtime";
 /// The message of the condition that records what was applied for a Manifest.
-const MANIFEST_APPLIED: &str = "all objects of the module are applied";
+const MANIFEST_APPLIED: &str = "all objects of this digest were applied to the runtime";
 /// The message of a Manifest that is ready.
 pub const INSTALLED: &str = "installation is ready and resources can be used";
 /// The message of a Manifest whose workloads are starting.
