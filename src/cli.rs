@@ -2,6 +2,7 @@
 //!
 //! `demo` and `sim` come with the feature `lab`. A build without it is the product.
 
+mod adopt;
 mod completions;
 mod control_plane;
 mod crds;
@@ -43,6 +44,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Adopt(adopt::Arguments),
     Agent(agent::Arguments),
     Completions(completions::Arguments),
     Crds(crds::Arguments),
@@ -92,6 +94,7 @@ fn command() -> clap::Command {
 impl Command {
     fn run(self) -> anyhow::Result<Exit> {
         match self {
+            Command::Adopt(arguments) => block_on(adopt::run(arguments)),
             Command::Agent(arguments) => agent::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments, command()),
             Command::Crds(arguments) => crds::run(&arguments),

@@ -7,6 +7,27 @@ type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[Examples] = &[
     (
+        "adopt plan",
+        &[
+            ("What stands in the way of a take-over", "tidegate adopt plan --kubeconfig kcp.yaml"),
+            ("The same for a program", "tidegate adopt plan landscape -o json"),
+        ],
+    ),
+    (
+        "adopt release",
+        &[
+            ("Say what would be given back", "tidegate adopt release"),
+            ("Give the landscape back to Lifecycle Manager", "tidegate adopt release --yes"),
+        ],
+    ),
+    (
+        "adopt take",
+        &[
+            ("Say what would be written", "tidegate adopt take"),
+            ("Write it, once Lifecycle Manager is stopped", "tidegate adopt take --yes"),
+        ],
+    ),
+    (
         "agent",
         &[
             ("Run as the Deployment in a runtime does, with its certificates in the environment", "tidegate agent"),

@@ -66,7 +66,11 @@ pub(super) async fn reconcile(
     let checks = live.is_some() || known.is_unpruned;
     let work = decide::work(&base, &applied, recorded, checks, is_known);
     let (sent, resting) = decide::without_resting(&applied, &work, &repairs, Instant::now());
-    let mut failed = objects::apply(cluster, pass.cause, filling, &mut applied, &sent).await?;
+    let found = match decide::may_be_of_former(pass.kyma) {
+        true => enact::find(cluster, &applied, &sent).await?,
+        false => LiveObjects::new(),
+    };
+    let mut failed = objects::apply(cluster, pass.cause, filling, &mut applied, &sent, &found).await?;
     failed.extend(resting);
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {

@@ -294,7 +294,7 @@ impl ManifestPass<'_> {
         known: &mut KnownManifest,
     ) -> Result<ManifestReport, Error> {
         let Self { target, manifest, desired, work } = self;
-        let (conflicts, _) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
+        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
         let coming = decide::to_send(&installed.applied, &work, &conflicts);
         let outcome = ManifestOutcome::Deleting(waiting);
         let recorded = match decide::facts_before(&installed.applied, &work, &coming, &outcome) {
@@ -306,7 +306,7 @@ impl ManifestPass<'_> {
         };
         let owner = landscape::key(&manifest.metadata);
         let sent = decide::still_missing(&installed.applied, &coming);
-        let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
+        let failed = enact::apply(target, &owner, &mut installed.applied, &sent, &found).await?;
         enact::publish(target, manifest, decide::conflict_note(&conflicts));
         enact::publish(target, manifest, decide::failure_note(&failed, decide::module_path(manifest)));
         let applied = installed.applied.is_complete().then_some(desired);
@@ -332,7 +332,7 @@ impl ManifestPass<'_> {
             }
             None => Arc::clone(manifest),
         };
-        let failed = enact::apply(target, &owner, &mut installed.applied, &sent).await?;
+        let failed = enact::apply(target, &owner, &mut installed.applied, &sent, &found).await?;
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
         let unwanted = decide::to_prune(&work, &conflicts, &failed);
         let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;

@@ -106,6 +106,9 @@ async fn compare(
 
 /// Applies the objects at `indices` and notes the answers. Returns the objects that were not applied.
 ///
+/// `found` are live objects that were looked up before. What Lifecycle Manager applied of them is taken over with one
+/// write each, and applied only if it is not as desired.
+///
 /// # Errors
 ///
 /// An error that concerns the cluster as a whole.
@@ -115,11 +118,12 @@ pub(crate) async fn apply(
     filling: Filling<'_>,
     applied: &mut Applied,
     indices: &[usize],
+    found: &LiveObjects,
 ) -> Result<Vec<Failed>, Error> {
     let data = load(filling, &applied.objects, indices).await?;
     let (indices, mut failed) = decide::complete(applied, indices, &data);
     let bodies = decide::Bodies { owner: filling.owner, data: &data };
-    let outcomes = cluster.enact(cause, decide::tasks(applied, bodies, &indices)).await;
+    let outcomes = cluster.enact(cause, decide::tasks(applied, bodies, &indices, found)).await;
     failed.extend(decide::after_apply(applied, &indices, outcomes)?);
     Ok(failed)
 }

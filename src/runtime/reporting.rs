@@ -199,7 +199,7 @@ impl ReportingPass<'_> {
     async fn apply(&self, shared: &mut Applied, indices: &[usize]) -> Result<Vec<Failed>, Error> {
         let owner = landscape::key(&self.pass.kyma.metadata);
         let filling = self.filling(&owner);
-        objects::apply(self.cluster, self.pass.cause, filling, shared, indices).await
+        objects::apply(self.cluster, self.pass.cause, filling, shared, indices, &LiveObjects::new()).await
     }
 
     /// Applies the runtime's own objects that differ. Returns those that were not applied.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
+mod adopt;
 mod agent;
 mod agent_path;
 mod certificates;

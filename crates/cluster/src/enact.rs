@@ -36,6 +36,9 @@ pub struct Task {
     pub known: Option<String>,
     /// The file and line, for the audit record.
     pub place: Option<Place>,
+    /// Whether Lifecycle Manager applied it, see [`Metadata::is_of_former`]. Its claims are then taken over first, and
+    /// the object is applied only if that is not enough.
+    pub is_of_former: bool,
 }
 
 /// The outcome of one object.
@@ -71,7 +74,8 @@ pub enum Effect {
 impl Task {
     /// Applies an object that has Tidegate's ownership label, and takes over fields of other managers.
     pub fn forced(gvk: Gvk, id: ObjectId, body: Bytes) -> Task {
-        Task { gvk, id, body, on_conflict: OnConflict::Force, known: None, place: None }
+        let (on_conflict, known, place, is_of_former) = (OnConflict::Force, None, None, false);
+        Task { gvk, id, body, on_conflict, known, place, is_of_former }
     }
 }
 
@@ -189,12 +193,26 @@ impl Cluster {
             Some(place) => &cause.place(Some(place.clone())),
             None => cause,
         };
-        let result = self.apply(cause, &kind, &task.id, task.body.clone(), task.on_conflict).await;
-        if let Err(Error::NotServed { .. }) = &result {
-            self.kinds.forget(&task.gvk);
-            return Err(not_served());
+        if task.is_of_former
+            && let Some(metadata) = self.take_claims(cause, &kind, &task.id, &task.body).await?
+        {
+            return Ok(metadata);
         }
-        result
+        // Tidegate did not look whether it exists. If a user was quick to create it, its content stays.
+        let is_unseen = self.fresh.lacks(&task.id, Instant::now());
+        let on_conflict = if is_unseen { OnConflict::Report } else { task.on_conflict };
+        let result = self.apply(cause, &kind, &task.id, task.body.clone(), on_conflict).await;
+        match &result {
+            Err(Error::NotServed { .. }) => {
+                self.kinds.forget(&task.gvk);
+                Err(not_served())
+            }
+            Err(Error::Conflict { .. }) if is_unseen => {
+                self.fresh.met(&task.id);
+                result
+            }
+            _ => result,
+        }
     }
 
     /// Waits until the kinds of a definition are served. It polls with list requests, because only their success proves

@@ -3,15 +3,18 @@
 //!
 //! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
 //! every field that a later version of its module drops. So Tidegate takes over its claims, once for each object, and
-//! the next apply removes the fields that are no longer declared. Claims of other managers, and those on a status,
-//! stay. So does what `kubectl apply` noted on a definition, which Lifecycle Manager copies to runtimes: a write to
-//! every object of every runtime is not worth it.
+//! the next apply removes the fields that are no longer declared. If the object is as desired already, no apply
+//! follows: the take-over is then one write. Claims of other managers, and those on a status, stay. So does what
+//! `kubectl apply` noted on a definition, which Lifecycle Manager copies to runtimes: a write to every object of every
+//! runtime is not worth it.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
-use tidegate_core::{api::names::FIELD_MANAGER, object::ObjectId};
+use tidegate_core::{api::names::FIELD_MANAGER, changes::covers, name::Key, object::ObjectId};
+
+mod claims;
 
 /// The field managers of Lifecycle Manager in runtimes, and for Manifests.
 const FORMER: [&str; 4] =
@@ -36,33 +39,40 @@ pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     metadata.managers.iter().any(is_former)
 }
 
-/// `managedFields` with Lifecycle Manager's claims merged into Tidegate's, and whether it claimed more than Tidegate;
-/// `None` if it claims nothing.
-fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
+/// What becomes of the claims on an object.
+#[derive(Debug, PartialEq)]
+struct Merged {
+    /// `managedFields` with Lifecycle Manager's claims as Tidegate's.
+    entries: Vec<Value>,
+    /// Tidegate's claims in them.
+    claims: Map<String, Value>,
+    /// Whether Lifecycle Manager claimed more than Tidegate did.
+    has_grown: bool,
+}
+
+/// Merges Lifecycle Manager's claims into Tidegate's; `None` if it claims nothing.
+fn merged(entries: &[Value]) -> Option<Merged> {
     let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
     let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;
     let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(is_former);
-    let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER)?;
-    let claims: Vec<&Map<String, Value>> =
-        entries.iter().filter(|entry| former(entry)).filter_map(|entry| entry["fieldsV1"].as_object()).collect();
-    if claims.is_empty() {
-        return None;
+    let first = entries.iter().find(|entry| former(entry))?;
+    let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER);
+    let mut all = ours.and_then(|entry| entry["fieldsV1"].as_object().cloned()).unwrap_or_default();
+    let mut has_grown = false;
+    for claims in entries.iter().filter(|entry| former(entry)).filter_map(|entry| entry["fieldsV1"].as_object()) {
+        has_grown |= unite(&mut all, &without_notes(claims));
     }
-    let mut all = ours["fieldsV1"].as_object().cloned().unwrap_or_default();
-    let mut more = false;
-    for claims in claims {
-        more |= unite(&mut all, &without_notes(claims));
-    }
-    let rest = entries.iter().filter(|entry| !former(entry)).map(|entry| {
-        if std::ptr::eq(entry, ours) {
-            let mut entry = entry.clone();
+    // Where Tidegate claims nothing yet, its entry takes the place of the first one.
+    let place = ours.unwrap_or(first);
+    let rest = entries.iter().filter(|entry| std::ptr::eq(*entry, place) || !former(entry)).map(|entry| {
+        let mut entry = entry.clone();
+        if entry == *place {
+            entry["manager"] = FIELD_MANAGER.into();
             entry["fieldsV1"] = Value::Object(all.clone());
-            entry
-        } else {
-            entry.clone()
         }
+        entry
     });
-    Some((rest.collect(), more))
+    Some(Merged { entries: rest.collect(), claims: all, has_grown })
 }
 
 /// Claims without that on what `kubectl apply` noted.
@@ -95,6 +105,15 @@ fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
     grown
 }
 
+// === impl Metadata ===
+
+impl Metadata {
+    /// Whether Lifecycle Manager claims fields of an object in a runtime.
+    pub fn is_of_former(&self) -> bool {
+        self.managers.iter().any(|manager| FORMER.contains(&manager.as_str()))
+    }
+}
+
 // === impl Cluster ===
 
 impl Cluster {
@@ -107,24 +126,60 @@ impl Cluster {
         answer: &[u8],
         body: Bytes,
     ) -> Result<Metadata, Error> {
-        let object: Value = serde_json::from_slice(answer).map_err(|error| {
-            self.misunderstood(kind, &tidegate_core::name::Key::new(&id.namespace, &id.name), &position(&error))
-        })?;
-        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let Some((entries, more)) = entries.and_then(|entries| merged(entries)) else {
-            return self.metadata(kind, id, answer);
-        };
-        // The resource version makes this a compare-and-swap: newer claims of others are never overwritten.
-        let patch = json!([
-            { "op": "replace", "path": "/metadata/managedFields", "value": entries },
-            { "op": "replace", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"] },
-        ]);
-        let metadata = self.patch(cause, kind, id, None, Patch::Json, patch.to_string().into()).await?;
-        if more {
+        let object: Value = serde_json::from_slice(answer)
+            .map_err(|error| self.misunderstood(kind, &Key::new(&id.namespace, &id.name), &position(&error)))?;
+        let Some(merged) = merged(entries(&object)) else { return self.metadata(kind, id, answer) };
+        let metadata = self.write_claims(cause, kind, id, &object, &merged).await?;
+        if merged.has_grown {
             return self.patch(cause, kind, id, None, Patch::Apply(OnConflict::Force), body).await;
         }
         Ok(metadata)
     }
+
+    /// Takes over the claims on a live object, with one write. Returns its metadata if it is as `body` desires, value
+    /// by value and claim by claim. Otherwise it must still be applied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object cannot be read, or if the API server refuses the write: somebody else may just have changed
+    /// the object.
+    pub(super) async fn take_claims(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        body: &[u8],
+    ) -> Result<Option<Metadata>, Error> {
+        let Some(live) = self.get(kind, &Key::new(&id.namespace, &id.name)).await? else { return Ok(None) };
+        let live = live.value();
+        let Some(merged) = merged(entries(live)) else { return Ok(None) };
+        let metadata = self.write_claims(cause, kind, id, live, &merged).await?;
+        let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
+        let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
+        Ok(is_as_desired.then_some(metadata))
+    }
+
+    /// Replaces the claims on an object.
+    async fn write_claims(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        object: &Value,
+        merged: &Merged,
+    ) -> Result<Metadata, Error> {
+        // The resource version makes this a compare-and-swap: newer claims of others are never overwritten.
+        let patch = json!([
+            { "op": "replace", "path": "/metadata/managedFields", "value": merged.entries },
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"] },
+        ]);
+        self.patch(cause, kind, id, None, Patch::Json, patch.to_string().into()).await
+    }
+}
+
+/// The claims on an object.
+fn entries(object: &Value) -> &[Value] {
+    object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -148,18 +203,29 @@ mod tests {
             status.clone(),
             update.clone(),
         ];
-        let (merged, more) = merged(&entries).unwrap();
-        assert!(more);
+        let Merged { entries: all, has_grown, .. } = merged(&entries).unwrap();
+        assert!(has_grown);
         let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:both": {}, "f:new": {}, "f:old": {}}}));
-        assert_eq!(merged, [user, ours, status, update]);
+        assert_eq!(all, [user.clone(), ours, status.clone(), update.clone()]);
+
+        // Before the first apply.
+        let Merged { entries: all, claims, .. } = merged(&[entries[0].clone(), user.clone(), status.clone()]).unwrap();
+        let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:old": {}, "f:both": {}}}));
+        assert_eq!(all, [ours.clone(), user, status]);
+        assert_eq!(Value::Object(claims), ours["fieldsV1"]);
+    }
+
+    /// The entries after a merge, and whether Lifecycle Manager claimed more.
+    fn both(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
+        merged(entries).map(|merged| (merged.entries, merged.has_grown))
     }
 
     #[test]
     fn there_is_nothing_to_do_without_its_claims_and_no_second_apply_without_more_of_them() {
         let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:a": {}}}));
-        assert_eq!(merged(std::slice::from_ref(&ours)), None);
+        assert_eq!(both(std::slice::from_ref(&ours)), None);
         let same = entry("catalog-sync", "Apply", &json!({"f:data": {"f:a": {}}}));
-        assert_eq!(merged(&[same, ours.clone()]), Some((vec![ours], false)));
+        assert_eq!(both(&[same, ours.clone()]), Some((vec![ours], false)));
     }
 
     #[test]
@@ -171,9 +237,9 @@ mod tests {
             annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             entry("catalog-sync", "Apply", &json!({"f:metadata": {"f:annotations": annotations, "f:labels": labels}}))
         };
-        assert_eq!(merged(&[noted(&json!({})), ours.clone()]), Some((vec![ours.clone()], false)));
+        assert_eq!(both(&[noted(&json!({})), ours.clone()]), Some((vec![ours.clone()], false)));
         let taken =
             entry(FIELD_MANAGER, "Apply", &json!({"f:metadata": {"f:labels": labels, "f:annotations": {"f:old": {}}}}));
-        assert_eq!(merged(&[noted(&json!({"f:old": {}})), ours]), Some((vec![taken], true)));
+        assert_eq!(both(&[noted(&json!({"f:old": {}})), ours]), Some((vec![taken], true)));
     }
 }

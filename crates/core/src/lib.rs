@@ -13,11 +13,12 @@
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`budget`], [`diagnostic`], [`object`], [`yaml`]; [`evidence`] of signatures; [`component`] modules in OCI registries; [`content`] what identifies objects of modules |
 //! | definitions | [`schema`] what CRDs accept; [`kubernetes`] what Kubernetes itself accepts; [`secret`] Secrets whose kind is misspelt; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
 //! | plan | [`maintenance`] when a runtime may get an upgrade that requires downtime; [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
-//! | changes | [`inventory`], [`changes`], [`immutable`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`push`] what git hosts deliver; [`overview`] what is wrong, on one screen |
+//! | changes | [`inventory`], [`changes`], [`immutable`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`push`] what git hosts deliver; [`overview`] what is wrong, on one screen; [`adopt`] whether a landscape of another controller can be taken over |
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 #![cfg_attr(test, allow(clippy::disallowed_types, reason = "a test measures how long a check takes"))]
 
+pub mod adopt;
 pub mod api;
 pub mod budget;
 pub mod changes;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, names::FIELD_MANAGER},
+    api::{KYMA_GROUP, KYMA_VERSION, Kyma, names::FIELD_MANAGER},
+    conditions,
     object::{Digest, Gvk, ObjectId},
     render::SharedObjects,
     status::Part,
@@ -62,6 +63,13 @@ pub(in crate::runtime) fn kinds(has_pull_secret: bool) -> Vec<Gvk> {
 /// The kinds of the catalog, in the order of prune.
 fn catalog_kinds() -> [Gvk; 2] {
     ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
+}
+
+/// Whether Lifecycle Manager may have applied the base: the status of the Kyma is its own, not one of Tidegate's.
+pub(super) fn may_be_of_former(kyma: &Kyma) -> bool {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    !conditions.is_empty()
+        && [conditions::APPLIED, conditions::MODULE_COUNT].iter().all(|own| conditions::find(conditions, own).is_none())
 }
 
 /// What to do. `recorded` is the digest in the status. `checks` is whether this pass lists the objects of the runtime,

@@ -6,6 +6,14 @@ use tidegate_core::{
     object::Gvk,
 };
 
+use crate::runtime::objects::{Applied, LiveObjects};
+
+/// Looks up the objects at `indices`.
+pub(super) async fn find(cluster: &Cluster, applied: &Applied, indices: &[usize]) -> Result<LiveObjects, Error> {
+    let objects = indices.iter().map(|&index| &applied.objects.objects[index]);
+    cluster.survey(objects.map(|object| (&object.gvk, &object.id))).await
+}
+
 /// Lists the objects of a kind of the catalog that carry our ownership label; none if the runtime does not serve the
 /// kind.
 pub(super) async fn list_copies(cluster: &Cluster, gvk: &Gvk) -> Result<Option<(Kind, Vec<Metadata>)>, Error> {

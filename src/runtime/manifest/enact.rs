@@ -109,14 +109,15 @@ async fn find_source(target: &ApplyTarget<'_>, name: &str) -> Result<Option<Sour
     }
 }
 
-/// Applies objects. Returns those that were not applied.
+/// Applies objects, of which `found` were looked up. Returns those that were not applied.
 pub(super) async fn apply(
     target: &ApplyTarget<'_>,
     owner: &Key,
     applied: &mut Applied,
     indices: &[usize],
+    found: &LiveObjects,
 ) -> Result<Vec<Failed>, Error> {
-    objects::apply(target.cluster, target.cause, target.filling(owner), applied, indices).await
+    objects::apply(target.cluster, target.cause, target.filling(owner), applied, indices, found).await
 }
 
 async fn read_source(target: &ApplyTarget<'_>, manifest: &Manifest, source: InstallSource) -> ReadObjects {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     controller::events::{Severity, reason},
-    runtime::objects::{Applied, Failed, concerns_all},
+    runtime::objects::{Applied, Failed, LiveObjects, concerns_all},
 };
 
 /// What the API server refuses about one object.
@@ -60,7 +60,7 @@ pub(super) async fn resolve(
     let again: Vec<usize> = (0..applied.objects.objects.len())
         .filter(|&index| failed.iter().any(|one| one.id == applied.objects.objects[index].id))
         .collect();
-    let left = enact::apply(target, owner, applied, &again).await?;
+    let left = enact::apply(target, owner, applied, &again, &LiveObjects::new()).await?;
     // The sentences about those that may not be deleted say more than the API server does.
     let told = |one: Failed| match failed.iter().find(|former| former.id == one.id) {
         Some(former) if matches!(one.error, Some(Error::Invalid { .. })) => {

@@ -129,12 +129,13 @@ pub(super) fn compare(
     }
 }
 
-/// The applies of the objects at `indices`, in this order.
-pub(super) fn tasks(applied: &Applied, bodies: Bodies<'_>, indices: &[usize]) -> Vec<Task> {
+/// The applies of the objects at `indices`, in this order. `found` are live objects.
+pub(super) fn tasks(applied: &Applied, bodies: Bodies<'_>, indices: &[usize], found: &LiveObjects) -> Vec<Task> {
     let objects = indices.iter().map(|&index| &applied.objects.objects[index]);
     let task = |object: &SharedObject| {
         let body = bodies.of(object).expect("objects without their data have been left out");
-        Task::forced(object.gvk.clone(), object.id.clone(), body.into())
+        let is_of_former = found.get(&object.id).is_some_and(|live| live.is_of_former() && !live.deleting);
+        Task { is_of_former, ..Task::forced(object.gvk.clone(), object.id.clone(), body.into()) }
     };
     objects.map(task).collect()
 }

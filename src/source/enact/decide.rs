@@ -114,6 +114,7 @@ pub(super) fn plan<'a>(name: &SourceName, loaded: &Loaded, wanted: &[Wanted<'a>]
             on_conflict: on_conflict(*why),
             known: None,
             place: Some(definition.place.clone()),
+            is_of_former: false,
         });
         plan.sent.push((id, *why));
     }

@@ -192,7 +192,7 @@ impl OtherTool {
     }
 
     /// How to hand over the object to Tidegate without deleting it.
-    fn hand_over(&self, id: &Id) -> String {
+    pub fn hand_over(&self, id: &Id) -> String {
         let resource = resource(id.0);
         let (namespace, name) = (id.1.namespace(), id.1.name());
         let adopt = annotation::ADOPT;

@@ -130,10 +130,20 @@ fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
 #[test]
 fn objects_are_applied_in_the_given_order_with_their_owner() {
     let applied = applied(&["a", "b", "c"], Seen::Missing);
-    let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[2, 0]);
+    let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[2, 0], &LiveObjects::new());
     let names: Vec<&str> = tasks.iter().map(|task| &*task.id.name).collect();
     assert_eq!(names, ["c", "a"]);
+    assert!(tasks.iter().all(|task| !task.is_of_former));
     assert!(tasks.iter().all(|task| String::from_utf8_lossy(&task.body).contains("kcp-system/one")));
+}
+
+#[test]
+fn what_lifecycle_manager_applied_is_taken_over_first() {
+    let applied = applied(&["a", "b", "c"], Seen::Missing);
+    let of = |name: &str, manager: &str| Metadata { managers: vec![manager.to_owned()], ..metadata(&id(name), "1") };
+    let found = live([of("a", "declarative.kyma-project.io/applier"), of("b", "kubectl")]);
+    let tasks = tasks(&applied, bodies(&owner(), &Data::new()), &[0, 1, 2], &found);
+    assert_eq!(tasks.iter().map(|task| task.is_of_former).collect::<Vec<_>>(), [true, false, false]);
 }
 
 #[test]
@@ -152,7 +162,7 @@ fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
     let data = Data::from([(key, json!({"text": "b25l"}))]);
     let (ready, failed) = complete(&missing, &[0, 1], &data);
     assert!(ready == [0, 1] && failed.is_empty());
-    let tasks = tasks(&missing, bodies(&owner(), &data), &[0, 1]);
+    let tasks = tasks(&missing, bodies(&owner(), &data), &[0, 1], &LiveObjects::new());
     let has_data = |task: &Task| String::from_utf8_lossy(&task.body).contains(r#""data":{"text":"b25l"}"#);
     assert_eq!(tasks.iter().map(has_data).collect::<Vec<_>>(), [false, true]);
 

@@ -1,0 +1,266 @@
+//! Gives objects back to Lifecycle Manager: the opposite of [`take_over`](super::take_over).
+//!
+//! What Tidegate claims of an object becomes a claim of the manager that applied it before, so that a field which
+//! Lifecycle Manager drops later disappears. Labels, annotations and conditions that only Tidegate understands are
+//! removed. Everything else of the object stays as it is.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{Cause, Cluster, Error, Kind, Patch};
+use tidegate_core::{
+    api::names::{FIELD_MANAGER, annotation},
+    object::ObjectId,
+};
+
+/// Who gets Tidegate's claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// This manager, as if it had applied them.
+    Manager(&'static str),
+    /// Nobody: the next client that applies these fields claims them.
+    Nobody,
+}
+
+/// Who gets the claims on an object, and on its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heirs {
+    /// Those on everything but the status.
+    pub object: Heir,
+    /// Those on the status.
+    pub status: Heir,
+}
+
+/// What must be written to give an object back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Return {
+    /// The conditions that stay, if some go.
+    conditions: Option<Value>,
+    /// The JSON patch of the object, if its claims or its metadata change.
+    patch: Option<Value>,
+}
+
+/// The prefix of labels, annotations and conditions that only Tidegate understands.
+const OWN: &str = "tidegate.dev/";
+
+// === impl Heirs ===
+
+impl Heirs {
+    /// The managers of an object in the control plane.
+    pub fn in_kcp(kind: &str) -> Heirs {
+        match kind {
+            "Manifest" => Heirs {
+                object: Heir::Manager("lifecycle-manager"),
+                status: Heir::Manager("declarative.kyma-project.io/applier"),
+            },
+            "Certificate" => {
+                Heirs { object: Heir::Manager("operator.kyma-project.io/lifecycle-manager"), status: Heir::Nobody }
+            }
+            _ => Heirs { object: Heir::Nobody, status: Heir::Manager("lifecycle-manager") },
+        }
+    }
+
+    /// The managers of an object in a runtime.
+    pub fn in_runtime(object: &Value) -> Heirs {
+        let is_of_module = !object["metadata"]["annotations"][annotation::OWNED_BY].is_null();
+        let manager = match object["kind"].as_str().unwrap_or_default() {
+            "Kyma" => "kyma-sync-context",
+            "ModuleTemplate" | "ModuleReleaseMeta" => "catalog-sync",
+            _ if is_of_module => "declarative.kyma-project.io/applier",
+            "Namespace" => "kyma-sync-context",
+            _ => "lifecycle-manager",
+        };
+        Heirs { object: Heir::Manager(manager), status: Heir::Nobody }
+    }
+}
+
+// === impl Return ===
+
+impl Return {
+    /// What must be written to give back a live object; `None` if it has nothing of Tidegate.
+    pub fn of(object: &Value, heirs: Heirs) -> Option<Return> {
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+        let is_own = |condition: &&Value| condition["type"].as_str().is_some_and(|type_| type_.starts_with(OWN));
+        let conditions = conditions
+            .filter(|all| all.iter().any(|one| is_own(&one)))
+            .map(|all| Value::Array(all.iter().filter(|condition| !is_own(condition)).cloned().collect()));
+        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice);
+        let entries = entries.unwrap_or_default();
+        let inherited = inherited(entries, heirs);
+        let mut operations = removals(object);
+        if operations.is_empty() && inherited == entries {
+            return conditions.map(|conditions| Return { conditions: Some(conditions), patch: None });
+        }
+        // An empty list would be filled in by the API server; one empty entry clears it.
+        let inherited = if inherited.is_empty() { vec![json!({})] } else { inherited };
+        operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": inherited}));
+        Some(Return { conditions, patch: Some(Value::Array(operations)) })
+    }
+}
+
+/// The operations that remove Tidegate's labels and annotations.
+fn removals(object: &Value) -> Vec<Value> {
+    let mut operations = Vec::new();
+    for field in ["labels", "annotations"] {
+        let all = object["metadata"][field].as_object().into_iter().flatten();
+        for (name, _) in all.filter(|(name, _)| name.starts_with(OWN)) {
+            let path = format!("/metadata/{field}/{}", name.replace('~', "~0").replace('/', "~1"));
+            operations.push(json!({"op": "remove", "path": path}));
+        }
+    }
+    operations
+}
+
+/// `managedFields` with Tidegate's claims as those of their heirs.
+fn inherited(entries: &[Value], heirs: Heirs) -> Vec<Value> {
+    let (own, mut rest): (Vec<Value>, Vec<Value>) =
+        entries.iter().cloned().partition(|entry| entry["manager"] == FIELD_MANAGER);
+    // What Tidegate wrote by an update was a user's or Lifecycle Manager's before, and nobody applies it.
+    for mut entry in own.into_iter().filter(|entry| entry["operation"] == "Apply") {
+        let is_status = entry["subresource"] == "status";
+        let Heir::Manager(manager) = (if is_status { heirs.status } else { heirs.object }) else { continue };
+        entry["manager"] = manager.into();
+        let is_same = |other: &&mut Value| {
+            ["manager", "operation", "apiVersion", "subresource"]
+                .iter()
+                .all(|field| other.get(field) == entry.get(field))
+        };
+        match rest.iter_mut().find(is_same) {
+            Some(other) => {
+                let claims = entry["fieldsV1"].as_object().cloned().unwrap_or_default();
+                if let Some(all) = other["fieldsV1"].as_object_mut() {
+                    unite(all, claims);
+                }
+            }
+            None => rest.push(entry),
+        }
+    }
+    rest
+}
+
+fn unite(all: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (field, claims) in more {
+        match (all.get_mut(&field), claims) {
+            (Some(Value::Object(known)), Value::Object(claims)) => unite(known, claims),
+            (Some(_), _) => {}
+            (None, claims) => drop(all.insert(field, claims)),
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Gives a live object back. It must be as it was read: otherwise the API server refuses.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses a write: the object has changed, or is gone.
+    pub async fn give_back(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        object: &Value,
+        return_: &Return,
+    ) -> Result<(), Error> {
+        let mut version = object["metadata"]["resourceVersion"].clone();
+        if let Some(conditions) = &return_.conditions {
+            let patch = json!([
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "replace", "path": "/status/conditions", "value": conditions},
+            ]);
+            let body = Bytes::from(patch.to_string());
+            version = self.patch(cause, kind, id, Some("status"), Patch::Json, body).await?.resource_version.into();
+        }
+        if let Some(patch) = &return_.patch {
+            let mut operations = patch.as_array().cloned().unwrap_or_default();
+            operations.push(json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version}));
+            self.patch(cause, kind, id, None, Patch::Json, Value::Array(operations).to_string().into()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: &Value) -> Value {
+        let mut entry = json!({
+            "manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields,
+        });
+        if let Some(subresource) = subresource {
+            entry["subresource"] = subresource.into();
+        }
+        entry
+    }
+
+    fn manifest() -> Value {
+        json!({
+            "kind": "Manifest",
+            "metadata": {
+                "name": "a", "labels": {"app": "a", "tidegate.dev/source": "b"},
+                "annotations": {"tidegate.dev/a~b": "c", "keep": "d"},
+                "managedFields": [
+                    entry(FIELD_MANAGER, "Apply", None, &json!({"f:spec": {"f:a": {}}})),
+                    entry("lifecycle-manager", "Apply", None, &json!({"f:spec": {"f:b": {}}})),
+                    entry("kubectl", "Update", None, &json!({"f:spec": {"f:c": {}}})),
+                    entry(FIELD_MANAGER, "Update", None, &json!({"f:spec": {"f:d": {}}})),
+                    entry(FIELD_MANAGER, "Apply", Some("status"), &json!({"f:status": {"f:state": {}}})),
+                ],
+            },
+            "status": {"conditions": [{"type": "Resources"}, {"type": "tidegate.dev/Applied"}]},
+        })
+    }
+
+    #[test]
+    fn claims_become_those_of_the_manager_that_had_them() {
+        let object = manifest();
+        let found = Return::of(&object, Heirs::in_kcp("Manifest")).unwrap();
+        assert_eq!(found.conditions, Some(json!([{"type": "Resources"}])));
+        let entries = json!([
+            entry("lifecycle-manager", "Apply", None, &json!({"f:spec": {"f:b": {}, "f:a": {}}})),
+            entry("kubectl", "Update", None, &json!({"f:spec": {"f:c": {}}})),
+            entry(
+                "declarative.kyma-project.io/applier",
+                "Apply",
+                Some("status"),
+                &json!({"f:status": {"f:state": {}}})
+            ),
+        ]);
+        assert_eq!(
+            found.patch,
+            Some(json!([
+                {"op": "remove", "path": "/metadata/labels/tidegate.dev~1source"},
+                {"op": "remove", "path": "/metadata/annotations/tidegate.dev~1a~0b"},
+                {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+            ]))
+        );
+    }
+
+    #[test]
+    fn an_object_without_anything_of_tidegate_is_left_alone() {
+        let object = json!({
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "managedFields": [entry("kubectl", "Update", None, &json!({}))]},
+            "status": {"conditions": [{"type": "Ready"}]},
+        });
+        assert_eq!(Return::of(&object, Heirs::in_runtime(&object)), None);
+    }
+
+    #[test]
+    fn definitions_are_nobodys_and_objects_of_modules_the_appliers() {
+        let definition = json!({"metadata": {"managedFields": [entry(FIELD_MANAGER, "Apply", None, &json!({}))]}});
+        let patch = Return::of(&definition, Heirs::in_kcp("Kyma")).unwrap().patch.unwrap();
+        assert_eq!(patch, json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]));
+        let heir = |kind: &str, annotations: &Value| {
+            Heirs::in_runtime(&json!({"kind": kind, "metadata": {"annotations": annotations}})).object
+        };
+        let owned = json!({annotation::OWNED_BY: "kcp-system/a"});
+        assert_eq!(heir("Deployment", &owned), Heir::Manager("declarative.kyma-project.io/applier"));
+        assert_eq!(heir("Kyma", &owned), Heir::Manager("kyma-sync-context"));
+        assert_eq!(heir("Deployment", &Value::Null), Heir::Manager("lifecycle-manager"));
+        assert_eq!(heir("ModuleTemplate", &Value::Null), Heir::Manager("catalog-sync"));
+    }
+}

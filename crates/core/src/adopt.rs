@@ -1,0 +1,409 @@
+//! Whether a landscape of Lifecycle Manager can be taken over, and what the take-over has to do first. Pure.
+//!
+//! The daemon takes over by itself what Lifecycle Manager applied: the objects of modules, the catalog, Manifests and
+//! certificates. A user decides the rest before, and this module says what that is: versions that the API server must
+//! not store any more, another leader, definitions in git that differ from those in the control plane, and runtimes
+//! that Tidegate would refuse to reach. It changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    api::{KYMA_VERSION, Kyma, names},
+    changes::covers,
+    definition::Definition,
+    intake::{self, Id, OtherTool},
+    landscape::SourceName,
+    name::Key,
+    plan::{self, ModulesFrom},
+    yaml,
+};
+
+/// What a finding means for the take-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The take-over must not begin: a user has to do something first.
+    Blocks,
+    /// `tidegate adopt take` does it.
+    Todo,
+    /// Worth knowing.
+    Note,
+    /// Nothing to do.
+    Ready,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topic {
+    /// Who holds the Lease.
+    Leader,
+    /// The versions in which the API server stores custom resources.
+    Storage,
+    /// Definitions in git and in the control plane.
+    Definitions,
+    /// Who decides which modules a runtime has.
+    Modules,
+    /// How runtimes are reached.
+    Access,
+    /// Who applied the objects in the control plane.
+    Managers,
+}
+
+/// One fact about the landscape.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Finding {
+    /// What it means.
+    pub level: Level,
+    /// What it is about.
+    pub topic: Topic,
+    /// One sentence.
+    pub message: String,
+    /// What to do; `None` if there is nothing to do.
+    pub next: Option<String>,
+}
+
+/// How a definition in git compares with the object in the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is no such object.
+    Absent,
+    /// A GitSource of this name owns it already.
+    Owned,
+    /// It has no ownership label, and says what git says.
+    Equal,
+    /// It has no ownership label, and differs in this field first.
+    Differs(String),
+    /// Another GitSource owns it: the value of the ownership label.
+    OfSource(String),
+    /// Another tool manages it.
+    OfTool(OtherTool),
+    /// It is being deleted.
+    Terminating,
+}
+
+/// A CustomResourceDefinition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredVersions {
+    /// Its name.
+    pub name: String,
+    /// The version in which new objects are stored.
+    pub storage: String,
+    /// All versions in which objects may be stored.
+    pub stored: Vec<String>,
+    /// How many objects there are.
+    pub objects: usize,
+}
+
+/// The holder of the Lease of Lifecycle Manager and Tidegate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its identity.
+    pub name: String,
+    /// Seconds since it renewed the Lease.
+    pub renewed: i64,
+}
+
+/// How a runtime is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// By a Secret that Tidegate accepts.
+    Accepted,
+    /// There is no Secret.
+    Absent,
+    /// There are several, by name.
+    Several(Vec<String>),
+    /// Tidegate refuses the Secret, with the reason.
+    Refused(String),
+}
+
+/// Names in one message.
+const NAMED_MAX: usize = 3;
+
+// === impl Finding ===
+
+impl Finding {
+    fn new(level: Level, topic: Topic, message: impl Into<String>) -> Finding {
+        Finding { level, topic, message: message.into(), next: None }
+    }
+
+    fn next(self, next: impl Into<String>) -> Finding {
+        Finding { next: Some(next.into()), ..self }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// How the object in the control plane compares with a definition of this source. What clients other than git add
+    /// to the object, such as finalizers and labels, is no difference.
+    pub fn of(definition: &Definition, live: Option<&Value>, source: &SourceName) -> Standing {
+        let Some(live) = live else { return Standing::Absent };
+        let metadata = &live["metadata"];
+        if !metadata["deletionTimestamp"].is_null() {
+            return Standing::Terminating;
+        }
+        match metadata["labels"][names::label::SOURCE].as_str() {
+            Some(label) if label == source.label_value() => return Standing::Owned,
+            Some(label) => return Standing::OfSource(label.to_owned()),
+            None => {}
+        }
+        if let Some(tool) =
+            OtherTool::recognize(&texts(&metadata["labels"]), &texts(&metadata["annotations"]), &managers(live))
+        {
+            return Standing::OfTool(tool);
+        }
+        let mut desired = definition.object.value().clone();
+        if let Some(desired) = desired.as_object_mut() {
+            desired.shift_remove("status");
+        }
+        match difference(&desired, live) {
+            None => Standing::Equal,
+            Some(path) => Standing::Differs(path),
+        }
+    }
+}
+
+/// The first field of `desired` that `live` does not cover.
+fn difference(desired: &Value, live: &Value) -> Option<String> {
+    if covers(desired, live) {
+        return None;
+    }
+    let mut path = String::new();
+    let (mut desired, mut live) = (desired, live);
+    while let (Value::Object(wanted), Value::Object(found)) = (desired, live) {
+        let differing = wanted.iter().find(|(field, value)| {
+            !found.get(*field).is_some_and(|found| covers(&wrapped(field, value), &wrapped(field, found)))
+        });
+        let Some((field, value)) = differing else { break };
+        let dot = if path.is_empty() { "" } else { "." };
+        path.push_str(&format!("{dot}{}", yaml::short(field)));
+        let Some(next) = found.get(field) else { break };
+        (desired, live) = (value, next);
+    }
+    Some(path)
+}
+
+/// A field alone: the comparison of a list depends on the name of its field.
+fn wrapped(field: &str, value: &Value) -> Value {
+    Value::Object([(field.to_owned(), value.clone())].into_iter().collect())
+}
+
+fn texts(value: &Value) -> BTreeMap<String, String> {
+    let all = value.as_object().into_iter().flatten();
+    all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The field managers of an object, sorted and unique.
+pub fn managers(object: &Value) -> Vec<String> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    let mut managers: Vec<String> = entries.filter_map(|entry| entry["manager"].as_str().map(str::to_owned)).collect();
+    managers.sort_unstable();
+    managers.dedup();
+    managers
+}
+
+/// Who leads. `None` if nobody holds the Lease, or its holder has stopped.
+pub fn leader(holder: Option<&Holder>) -> Finding {
+    match holder {
+        None => Finding::new(Level::Ready, Topic::Leader, "no controller holds the Lease"),
+        Some(Holder { name, renewed }) if name.starts_with("tidegate_") => {
+            let message = format!("{name} holds the Lease and renewed it {renewed} s ago");
+            Finding::new(Level::Blocks, Topic::Leader, message).next("stop the daemon of Tidegate first")
+        }
+        Some(Holder { name, renewed }) => {
+            let message = format!("{name} holds the Lease and renewed it {renewed} s ago");
+            let next = "scale the Deployment of Lifecycle Manager to 0; it does not give the Lease up, which then ends \
+                        after its duration";
+            Finding::new(Level::Blocks, Topic::Leader, message).next(next)
+        }
+    }
+}
+
+/// The GitSources that exist, before a landscape is given back.
+pub fn sources(names: &[String]) -> Finding {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    match names.len() {
+        0 => Finding::new(Level::Ready, Topic::Definitions, "there are no GitSources"),
+        count => {
+            let message = format!("there are still {}: {}", counted(count, "GitSource"), few(&names));
+            Finding::new(Level::Blocks, Topic::Definitions, message)
+                .next("delete them while the daemon runs, as docs/uninstall.md says, then stop the daemon")
+        }
+    }
+}
+
+/// Versions that the API server may still store.
+pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for crd in crds.iter().filter(|crd| crd.is_outdated()) {
+        let old: Vec<&str> = crd.stored.iter().filter(|stored| **stored != crd.storage).map(String::as_str).collect();
+        let message = format!(
+            "{}: the API server may store objects as {}; {} must be written again as {}",
+            crd.name,
+            old.join(", "),
+            counted(crd.objects, "object"),
+            crd.storage
+        );
+        findings.push(Finding::new(Level::Todo, Topic::Storage, message));
+    }
+    if crds.is_empty() {
+        let message = "the control plane has no CustomResourceDefinition of Lifecycle Manager";
+        let next = "check the kubeconfig, or install Tidegate without a take-over";
+        findings.push(Finding::new(Level::Blocks, Topic::Storage, message).next(next));
+    } else if findings.is_empty() {
+        findings.push(Finding::new(Level::Ready, Topic::Storage, format!("all objects are stored as {KYMA_VERSION}")));
+    }
+    findings
+}
+
+/// How definitions in git stand, by kind and key, and which objects in the control plane git does not declare.
+pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<String, usize>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |level: Level, of: fn(&Standing) -> bool, text: &str, next: Option<&str>| {
+        let names: Vec<String> =
+            standings.iter().filter(|(_, standing)| of(standing)).map(|(id, _)| intake::text(id)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if !names.is_empty() {
+            let message = format!("{} {text}: {}", counted(names.len(), "definition"), few(&names));
+            let finding = Finding::new(level, Topic::Definitions, message);
+            findings.push(Finding { next: next.map(str::to_owned), ..finding });
+        }
+    };
+    add(Level::Ready, |one| *one == Standing::Owned, "in git are this GitSource's already", None);
+    add(
+        Level::Todo,
+        |one| *one == Standing::Equal,
+        "in git say what the control plane has, and get the ownership label",
+        None,
+    );
+    add(Level::Note, |one| *one == Standing::Absent, "in git are not in the control plane, and are created", None);
+    add(
+        Level::Blocks,
+        |one| *one == Standing::Terminating,
+        "in git are being deleted in the control plane",
+        Some("wait until they are gone, or remove them from git"),
+    );
+    for (id, standing) in standings {
+        let name = intake::text(id);
+        let finding = |message: String| Finding::new(Level::Blocks, Topic::Definitions, message);
+        findings.push(match standing {
+            Standing::Differs(path) => finding(format!("{name} differs from git in `{path}`")).next(format!(
+                "commit what the control plane has; if git is right, annotate the definition with `{}: \"true\"`",
+                names::annotation::ADOPT
+            )),
+            Standing::OfSource(label) => finding(format!("{name} is owned by GitSource {label}"))
+                .next("declare it in only one of the two sources"),
+            Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.hand_over(id)),
+            Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
+        });
+    }
+    for (kind, count) in undeclared.iter().filter(|(_, count)| **count > 0) {
+        let message =
+            format!("{} of kind {kind} in the control plane are not in git, and stay", counted(*count, "object"));
+        findings.push(Finding::new(Level::Note, Topic::Definitions, message));
+    }
+    findings
+}
+
+/// Runtimes that would lose a module because git decides which modules they have: Kymas as they are after the
+/// take-over, each with the modules that its runtime has.
+pub fn modules(kymas: impl IntoIterator<Item = (Key, Kyma, Vec<String>)>) -> Vec<Finding> {
+    let mut losing = Vec::new();
+    for (key, kyma, installed) in kymas {
+        let is_named = |module: &String| kyma.spec.modules.iter().any(|named| named.name == *module);
+        let lost: Vec<&str> = installed.iter().filter(|module| !is_named(module)).map(String::as_str).collect();
+        if plan::modules_from(&kyma) == ModulesFrom::Git && !lost.is_empty() {
+            losing.push(format!("{key} ({})", lost.join(", ")));
+        }
+    }
+    let names: Vec<&str> = losing.iter().map(String::as_str).collect();
+    match names.len() {
+        0 => vec![Finding::new(Level::Ready, Topic::Modules, "no runtime loses a module")],
+        count => {
+            let message =
+                format!("{} would lose modules that git does not name: {}", counted(count, "runtime"), few(&names));
+            let next = format!(
+                "add the modules to the Kymas in git, or annotate these Kymas with `{}: runtime`",
+                names::annotation::MODULES_FROM
+            );
+            vec![Finding::new(Level::Blocks, Topic::Modules, message).next(next)]
+        }
+    }
+}
+
+/// How runtimes are reached, by Kyma.
+pub fn access(runtimes: &BTreeMap<Key, Access>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let accepted = runtimes.values().filter(|access| **access == Access::Accepted).count();
+    if accepted > 0 || runtimes.is_empty() {
+        let message = format!("Tidegate accepts the access Secrets of {}", counted(accepted, "runtime"));
+        findings.push(Finding::new(Level::Ready, Topic::Access, message));
+    }
+    let absent: Vec<String> =
+        runtimes.iter().filter(|(_, access)| **access == Access::Absent).map(|(key, _)| key.to_string()).collect();
+    if !absent.is_empty() {
+        let names: Vec<&str> = absent.iter().map(String::as_str).collect();
+        let message = format!("{} without an access Secret: {}", counted(absent.len(), "Kyma"), few(&names));
+        findings.push(Finding::new(Level::Note, Topic::Access, message));
+    }
+    for (key, access) in runtimes {
+        let (message, next) = match access {
+            Access::Accepted | Access::Absent => continue,
+            Access::Several(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                (format!("Kyma {key} has several access Secrets: {}", few(&names)), "delete all but one")
+            }
+            Access::Refused(why) => {
+                (format!("Tidegate refuses the access Secret of Kyma {key}: {why}"), "change the kubeconfig in it")
+            }
+        };
+        findings.push(Finding::new(Level::Blocks, Topic::Access, message).next(next));
+    }
+    findings
+}
+
+/// Who applied the objects in the control plane: how many objects of a kind each manager wrote.
+pub fn field_managers(counts: &BTreeMap<(String, String), usize>) -> Vec<Finding> {
+    let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((kind, manager), count) in counts {
+        kinds.entry(kind).or_default().push(format!("{manager} {count}"));
+    }
+    let message = |(kind, managers): (&str, Vec<String>)| {
+        Finding::new(Level::Note, Topic::Managers, format!("{kind}: {}", managers.join(", ")))
+    };
+    kinds.into_iter().map(message).collect()
+}
+
+/// Whether nothing blocks the take-over.
+pub fn may_begin(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.level != Level::Blocks)
+}
+
+// === impl StoredVersions ===
+
+impl StoredVersions {
+    /// Whether objects may be stored in another version than new ones.
+    pub fn is_outdated(&self) -> bool {
+        self.stored.iter().any(|stored| *stored != self.storage)
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The first names, and how many more there are.
+fn few(names: &[&str]) -> String {
+    let first = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+use serde_json::json;
+
+use super::*;
+use crate::{
+    definition::{Cache, Kind, Options, read},
+    diagnostic::Diagnostics,
+    object::Digest,
+    revision::Revision,
+    snapshot::{Content, File, Snapshot},
+};
+
+const KYMA: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: Kyma
+metadata: {name: a, namespace: kcp-system}
+spec: {channel: regular}
+";
+
+fn kyma() -> std::sync::Arc<Definition> {
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    let id = Digest::of_bytes(KYMA.as_bytes()).to_string()[..40].parse().unwrap();
+    snapshot.files.insert("a.yaml".into(), File { id, content: Content::Text(KYMA.as_bytes().into()) });
+    let read = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
+    read.good.get(&(Kind::Kyma, Key::new("kcp-system", "a"))).unwrap_or_else(|| panic!("{:?}", read.withheld)).clone()
+}
+
+fn source() -> SourceName {
+    SourceName::new(Key::new("kcp-system", "landscape"))
+}
+
+fn standing(live: &Value) -> Standing {
+    Standing::of(&kyma(), Some(live), &source())
+}
+
+/// The Kyma as it is in the control plane of Lifecycle Manager.
+fn live() -> Value {
+    let mut live = kyma().object.value().clone();
+    live["metadata"]["finalizers"] = json!([names::finalizer::KYMA]);
+    live["metadata"]["managedFields"] = json!([{"manager": "KEB"}, {"manager": "lifecycle-manager"}]);
+    live["spec"]["modules"] = json!([]);
+    live
+}
+
+#[test]
+fn a_definition_stands_as_the_object_in_the_control_plane_says() {
+    assert_eq!(Standing::of(&kyma(), None, &source()), Standing::Absent);
+    assert_eq!(standing(&live()), Standing::Equal);
+    let with = |pointer: &str, value: Value| {
+        let mut live = live();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        live.pointer_mut(parent).unwrap()[field] = value;
+        standing(&live)
+    };
+    assert_eq!(with("/metadata/deletionTimestamp", "2026-01-01T00:00:00Z".into()), Standing::Terminating);
+    assert_eq!(with("/spec/channel", "fast".into()), Standing::Differs("spec.channel".to_owned()));
+    assert_eq!(with("/spec", Value::Null), Standing::Differs("spec".to_owned()));
+    let label = names::label::SOURCE;
+    assert_eq!(with("/metadata/labels", json!({label: "kcp-system.landscape"})), Standing::Owned);
+    assert_eq!(with("/metadata/labels", json!({label: "kcp-system.b"})), Standing::OfSource("kcp-system.b".to_owned()));
+    let flux = json!({"kustomize.toolkit.fluxcd.io/name": "a", "kustomize.toolkit.fluxcd.io/namespace": "flux"});
+    assert_eq!(with("/metadata/labels", flux), Standing::OfTool(OtherTool::Kustomization(Key::new("flux", "a"))));
+}
+
+fn lines(findings: &[Finding]) -> Vec<String> {
+    let line = |finding: &Finding| {
+        let next = finding.next.as_deref().map(|next| format!("; {next}")).unwrap_or_default();
+        format!("{:?}: {}{next}", finding.level, finding.message)
+    };
+    findings.iter().map(line).collect()
+}
+
+#[test]
+fn only_what_a_user_must_decide_blocks() {
+    let id = |name: &str| (Kind::Kyma, Key::new("kcp-system", name));
+    let standings = [
+        (id("a"), Standing::Equal),
+        (id("b"), Standing::Equal),
+        (id("c"), Standing::Absent),
+        (id("d"), Standing::Differs("spec.channel".to_owned())),
+    ];
+    let found = definitions(&standings, &BTreeMap::from([("Kyma".to_owned(), 2), ("Watcher".to_owned(), 0)]));
+    assert_eq!(
+        lines(&found),
+        [
+            "Todo: 2 definitions in git say what the control plane has, and get the ownership label: Kyma \
+             kcp-system/a, Kyma kcp-system/b",
+            "Note: 1 definition in git are not in the control plane, and are created: Kyma kcp-system/c",
+            "Blocks: Kyma kcp-system/d differs from git in `spec.channel`; commit what the control plane has; if git is \
+             right, annotate the definition with `tidegate.dev/adopt: \"true\"`",
+            "Note: 2 objects of kind Kyma in the control plane are not in git, and stay",
+        ]
+    );
+    assert!(!may_begin(&found));
+    assert!(may_begin(&definitions(&standings[..3], &BTreeMap::new())));
+}
+
+#[test]
+fn a_leader_blocks_whoever_it_is() {
+    assert_eq!(leader(None).level, Level::Ready);
+    let of = |name: &str| leader(Some(&Holder { name: name.to_owned(), renewed: 3 }));
+    assert!(of("klm-1_x").next.unwrap().starts_with("scale the Deployment of Lifecycle Manager to 0"));
+    assert_eq!(of("tidegate_a").next.unwrap(), "stop the daemon of Tidegate first");
+}
+
+#[test]
+fn old_versions_are_written_again() {
+    let crd = |stored: &[&str]| StoredVersions {
+        name: "kymas.operator.kyma-project.io".to_owned(),
+        storage: "v1beta2".to_owned(),
+        stored: stored.iter().map(|one| (*one).to_owned()).collect(),
+        objects: 1,
+    };
+    assert_eq!(lines(&storage(&[crd(&["v1beta2"])])), ["Ready: all objects are stored as v1beta2"]);
+    assert_eq!(
+        lines(&storage(&[crd(&["v1beta1", "v1beta2"])])),
+        [
+            "Todo: kymas.operator.kyma-project.io: the API server may store objects as v1beta1; 1 object must be written \
+          again as v1beta2"
+        ]
+    );
+    assert!(!may_begin(&storage(&[])));
+}
+
+#[test]
+fn a_runtime_that_would_lose_a_module_blocks() {
+    let kyma = |more: Value| -> Kyma {
+        let mut kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "a", "namespace": "kcp-system", "labels": {names::label::SOURCE: "kcp-system.landscape"}},
+            "spec": {"channel": "regular"},
+        });
+        kyma["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(kyma).unwrap()
+    };
+    let key = Key::new("kcp-system", "a");
+    let of =
+        |kyma: &Kyma| lines(&modules([(key.clone(), kyma.clone(), vec!["cache".to_owned(), "mailer".to_owned()])]));
+    assert_eq!(of(&kyma(json!({}))), ["Ready: no runtime loses a module"], "the runtime decides");
+    assert_eq!(
+        of(&kyma(json!({"modules": [{"name": "cache"}]}))),
+        ["Blocks: 1 runtime would lose modules that git does not name: kcp-system/a (mailer); add the modules to the \
+          Kymas in git, or annotate these Kymas with `tidegate.dev/modules-from: runtime`"]
+    );
+}
+
+#[test]
+fn runtimes_are_reached_by_one_secret_that_is_accepted() {
+    let key = |name: &str| Key::new("kcp-system", name);
+    let found = access(&BTreeMap::from([
+        (key("a"), Access::Accepted),
+        (key("b"), Access::Absent),
+        (key("c"), Access::Several(vec!["c1".to_owned(), "c2".to_owned()])),
+        (key("d"), Access::Refused("`exec` is not accepted: no programs are run".to_owned())),
+    ]));
+    assert_eq!(
+        lines(&found),
+        [
+            "Ready: Tidegate accepts the access Secrets of 1 runtime",
+            "Note: 1 Kyma without an access Secret: kcp-system/b",
+            "Blocks: Kyma kcp-system/c has several access Secrets: c1, c2; delete all but one",
+            "Blocks: Tidegate refuses the access Secret of Kyma kcp-system/d: `exec` is not accepted: no programs are \
+             run; change the kubeconfig in it",
+        ]
+    );
+}

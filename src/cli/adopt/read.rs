@@ -1,0 +1,261 @@
+//! What the control plane says, as far as a take-over depends on it. Sends reads only.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use k8s_openapi::{
+    ByteString,
+    api::{coordination::v1::Lease, core::v1::Secret},
+    jiff::{SignedDuration, Timestamp},
+};
+use serde_json::Value;
+use tidegate_cluster::{Cluster, Kind, access};
+use tidegate_core::{
+    adopt::{self, Access, Holder, Standing, StoredVersions},
+    api::{
+        KYMA_GROUP, KYMA_VERSION, Kyma,
+        names::{KCP_NAMESPACE, LEASE, label},
+    },
+    definition::{self, Definitions},
+    intake::Id,
+    landscape::{self, SourceName},
+    name::Key,
+    object::{Gvk, Object},
+};
+
+/// What the control plane says.
+pub(super) struct Facts {
+    /// Who holds the Lease.
+    pub(super) holder: Option<Holder>,
+    /// How many objects of each kind git does not declare.
+    pub(super) undeclared: BTreeMap<String, usize>,
+    /// How each Kyma's runtime is reached.
+    pub(super) access: BTreeMap<Key, Access>,
+    /// How many objects of a kind each field manager wrote.
+    pub(super) managers: BTreeMap<(String, String), usize>,
+    /// The CustomResourceDefinitions of Lifecycle Manager.
+    pub(super) crds: Vec<Crd>,
+    /// The objects of the kinds that git may declare, by kind and key.
+    live: BTreeMap<Id, Object>,
+}
+
+/// A CustomResourceDefinition with the objects of its kind.
+pub(super) struct Crd {
+    /// Its name and versions.
+    pub(super) versions: StoredVersions,
+    /// The version of the API server's object, for a conditional write.
+    pub(super) resource_version: String,
+    /// The kind that it defines.
+    pub(super) kind: Kind,
+    /// Its objects, in all namespaces.
+    pub(super) objects: Vec<Key>,
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Asks the control plane. Fails if a request fails.
+    pub(super) async fn read(
+        cluster: &Cluster,
+        namespaces: &[String],
+        declared: &Definitions,
+    ) -> anyhow::Result<Facts> {
+        let holder = holder(cluster).await.context("cannot read the Lease")?;
+        let (mut live, mut managers, mut undeclared) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut kymas = Vec::new();
+        for kind in [
+            definition::Kind::Kyma,
+            definition::Kind::ModuleTemplate,
+            definition::Kind::ModuleReleaseMeta,
+            definition::Kind::Watcher,
+        ] {
+            for object in list(cluster, &kind.to_string(), namespaces).await? {
+                count(&mut managers, &object);
+                let key = key_of(&object);
+                if kind == definition::Kind::Kyma {
+                    kymas.push(key.clone());
+                }
+                let id = (kind, key);
+                if !declared.good.contains_key(&id) {
+                    *undeclared.entry(kind.to_string()).or_default() += 1;
+                }
+                live.insert(id, object);
+            }
+        }
+        for object in list(cluster, "Manifest", namespaces).await? {
+            count(&mut managers, &object);
+        }
+        let access = access_of(cluster, namespaces, kymas).await?;
+        let crds = crds(cluster).await.context("cannot read the CustomResourceDefinitions")?;
+        Ok(Facts { holder, undeclared, access, managers, crds, live })
+    }
+
+    /// The versions of all CustomResourceDefinitions.
+    pub(super) fn stored(&self) -> Vec<StoredVersions> {
+        self.crds.iter().map(|crd| crd.versions.clone()).collect()
+    }
+
+    /// How many objects must be stored again.
+    pub(super) fn outdated(&self) -> usize {
+        self.crds.iter().filter(|crd| crd.versions.is_outdated()).map(|crd| crd.objects.len()).sum()
+    }
+
+    /// How each definition in git stands.
+    pub(super) fn standings(&self, declared: &Definitions, source: &SourceName) -> Vec<(Id, Standing)> {
+        let standing = |(id, definition): (&Id, &std::sync::Arc<definition::Definition>)| {
+            (id.clone(), Standing::of(definition, self.live.get(id).map(Object::value), source))
+        };
+        declared.good.iter().map(standing).collect()
+    }
+
+    /// The definitions that get the ownership label.
+    pub(super) fn equal(&self, declared: &Definitions, source: &SourceName) -> Vec<Id> {
+        let standings = self.standings(declared, source).into_iter();
+        standings.filter(|(_, standing)| *standing == Standing::Equal).map(|(id, _)| id).collect()
+    }
+
+    /// The Kymas that git declares, as they are after the take-over, and the modules that their runtimes have.
+    pub(super) fn kymas_after(
+        &self,
+        declared: &Definitions,
+        source: &SourceName,
+    ) -> impl Iterator<Item = (Key, Kyma, Vec<String>)> {
+        let kymas = declared.good.iter().filter(|((kind, _), _)| *kind == definition::Kind::Kyma);
+        let after = |(id, definition): (&Id, &std::sync::Arc<definition::Definition>)| {
+            let kyma = serde_json::from_value::<Kyma>(landscape::stamp(definition, source).into_value()).ok()?;
+            let live = self.live.get(id)?.value();
+            let modules = live.pointer("/status/modules").and_then(Value::as_array).into_iter().flatten();
+            let modules = modules.filter_map(|module| module["name"].as_str().map(str::to_owned)).collect();
+            Some((id.1.clone(), kyma, modules))
+        };
+        kymas.filter_map(after).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// All objects of a kind of Lifecycle Manager in these namespaces; none if the control plane does not serve it.
+pub(super) async fn list(cluster: &Cluster, kind: &str, namespaces: &[String]) -> anyhow::Result<Vec<Object>> {
+    let Some(kind) = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).await? else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for namespace in namespaces {
+        all.extend(cluster.list(&kind, Some(namespace), None).await?);
+    }
+    Ok(all)
+}
+
+/// Who holds the Lease; `None` if nobody does, or not any more.
+pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> {
+    let lease: Option<Lease> = cluster.get_as(&Kind::namespaced::<Lease>(), &Key::new(KCP_NAMESPACE, LEASE)).await?;
+    Ok(lease.as_ref().and_then(|lease| holds(lease, Timestamp::now())))
+}
+
+fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
+    let spec = lease.spec.as_ref()?;
+    let name = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
+    let renewed = now.duration_since(spec.renew_time.as_ref()?.0);
+    let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
+    (renewed <= duration).then(|| Holder { name, renewed: renewed.as_secs() })
+}
+
+async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
+    let definitions = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let Some(definitions) = Kind::built_in(&definitions) else { return Ok(Vec::new()) };
+    let mut crds = Vec::new();
+    for crd in cluster.list(&definitions, None, None).await? {
+        let (name, crd) = (key_of(&crd).name().to_owned(), crd.value().clone());
+        if crd["spec"]["group"] != KYMA_GROUP {
+            continue;
+        }
+        let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+        let storage =
+            versions.filter(|version| version["storage"] == true).find_map(|version| version["name"].as_str());
+        let (Some(storage), Some(kind)) = (storage, crd["spec"]["names"]["kind"].as_str()) else { continue };
+        let gvk = Gvk::new(KYMA_GROUP, storage, kind);
+        let Some(kind) = cluster.kind(&gvk).await? else { continue };
+        let stored = crd["status"]["storedVersions"].as_array().into_iter().flatten();
+        let stored: Vec<String> = stored.filter_map(|stored| stored.as_str().map(str::to_owned)).collect();
+        let objects = match stored.iter().any(|stored| stored != storage) {
+            true => cluster.list_metadata(&kind, None, None).await?,
+            false => Vec::new(),
+        };
+        let objects: Vec<Key> = objects.iter().map(tidegate_cluster::Metadata::key).collect();
+        let versions = StoredVersions { name, storage: storage.to_owned(), stored, objects: objects.len() };
+        let resource_version = crd["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        crds.push(Crd { versions, resource_version, kind, objects });
+    }
+    Ok(crds)
+}
+
+/// How the runtime of each Kyma is reached. Kubeconfigs are not kept.
+async fn access_of(cluster: &Cluster, namespaces: &[String], kymas: Vec<Key>) -> anyhow::Result<BTreeMap<Key, Access>> {
+    let mut secrets: BTreeMap<Key, Vec<(String, Access)>> = BTreeMap::new();
+    for namespace in namespaces {
+        let found: Vec<Secret> =
+            cluster.list_as(&Kind::namespaced::<Secret>(), Some(namespace), Some(label::KYMA_NAME)).await?;
+        for secret in found {
+            let Some(kyma) = landscape::label(&secret.metadata, label::KYMA_NAME) else { continue };
+            let name = secret.metadata.name.clone().unwrap_or_default();
+            secrets.entry(Key::new(namespace, kyma)).or_default().push((name, judge(&secret)));
+        }
+    }
+    let of = |key: Key| {
+        let mut own = secrets.remove(&key).unwrap_or_default();
+        let access = match own.len() {
+            0 => Access::Absent,
+            1 => own.remove(0).1,
+            _ => Access::Several(own.into_iter().map(|(name, _)| name).collect()),
+        };
+        (key, access)
+    };
+    Ok(kymas.into_iter().map(of).collect())
+}
+
+fn judge(secret: &Secret) -> Access {
+    match secret.data.as_ref().and_then(|data| data.get("config")) {
+        None => Access::Refused("it has no key `config`".to_owned()),
+        Some(ByteString(config)) => match access::parse(config) {
+            Ok(_) => Access::Accepted,
+            Err(refused) => Access::Refused(refused.to_string()),
+        },
+    }
+}
+
+fn count(managers: &mut BTreeMap<(String, String), usize>, object: &Object) {
+    for manager in adopt::managers(object.value()) {
+        *managers.entry((object.gvk().kind.to_string(), manager)).or_default() += 1;
+    }
+}
+
+pub(super) fn key_of(object: &Object) -> Key {
+    let id = object.id();
+    Key::new(&id.namespace, &id.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_held_until_it_ends() {
+        let lease = |holder: &str| -> Lease {
+            let spec = json!({
+                "holderIdentity": holder, "leaseDurationSeconds": 180, "renewTime": "2026-01-01T12:00:00.000000Z",
+            });
+            serde_json::from_value(json!({"metadata": {"name": LEASE}, "spec": spec})).unwrap()
+        };
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let held = Some(Holder { name: "klm".to_owned(), renewed: 120 });
+        assert_eq!(holds(&lease("klm"), at("2026-01-01T12:02:00Z")), held);
+        assert_eq!(holds(&lease("klm"), at("2026-01-01T12:03:01Z")), None);
+        assert_eq!(holds(&lease(""), at("2026-01-01T12:00:00Z")), None);
+    }
+
+    #[test]
+    fn a_secret_is_refused_for_the_reason_that_the_daemon_gives() {
+        let secret = |data: Value| -> Secret { serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap() };
+        assert_eq!(judge(&secret(json!({}))), Access::Refused("it has no key `config`".to_owned()));
+        // `{}`
+        assert!(matches!(judge(&secret(json!({"config": "e30="}))), Access::Refused(_)));
+    }
+}

@@ -1,0 +1,83 @@
+//! The writes of `tidegate adopt take`. Each is conditional on what was read, and safe to repeat.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::json;
+use tidegate_cluster::{Cause, Cluster, Error, Kind, OnConflict};
+use tidegate_core::{
+    api::{KYMA_GROUP, KYMA_VERSION},
+    definition::Definitions,
+    intake,
+    landscape::{self, SourceName},
+    name::Key,
+    object::Gvk,
+};
+
+use super::read::{Crd, Facts};
+
+/// Concurrent writes.
+const CONCURRENCY: usize = 16;
+
+/// Stores the objects of outdated kinds again, then removes the outdated versions from the CustomResourceDefinitions.
+/// Returns how many objects were stored. Fails at the first write that is refused.
+pub(super) async fn store_again(cluster: &Cluster, cause: &Cause, facts: &Facts) -> anyhow::Result<usize> {
+    let mut written = 0;
+    for crd in facts.crds.iter().filter(|crd| crd.versions.is_outdated()) {
+        let objects = stream::iter(&crd.objects).map(async |key| touch(cluster, cause, &crd.kind, key).await);
+        let all: Vec<()> = objects.buffer_unordered(CONCURRENCY).try_collect().await?;
+        written += all.len();
+        // Only now is no object stored in another version. One that was created since is stored as the storage version.
+        forget(cluster, cause, crd).await?;
+    }
+    Ok(written)
+}
+
+/// Writes an object as it is: the API server stores it in the storage version.
+async fn touch(cluster: &Cluster, cause: &Cause, kind: &Kind, key: &Key) -> anyhow::Result<()> {
+    let id = kind.id(key);
+    match cluster.merge_patch(cause, kind, &id, None, Bytes::from_static(b"{}")).await {
+        // Without an object, nothing is stored.
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot store {id} again")),
+    }
+}
+
+/// Removes the outdated versions from the status of a CustomResourceDefinition, if that is still as it was read.
+async fn forget(cluster: &Cluster, cause: &Cause, crd: &Crd) -> anyhow::Result<()> {
+    let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let kind = Kind::built_in(&gvk).context("CustomResourceDefinition is no built-in kind")?;
+    let id = kind.id(&Key::new("", &crd.versions.name));
+    let patch = json!({
+        "metadata": {"resourceVersion": crd.resource_version},
+        "status": {"storedVersions": [crd.versions.storage]},
+    });
+    let written = cluster.merge_patch(cause, &kind, &id, Some("status"), patch.to_string().into()).await;
+    written.map(drop).with_context(|| format!("cannot change the stored versions of {}", crd.versions.name))
+}
+
+/// Gives the ownership label to the definitions that are alike in git and in the control plane. Returns how many there
+/// were. Fails at the first write that is refused: somebody has changed an object since it was read.
+pub(super) async fn mark(
+    cluster: &Cluster,
+    cause: &Cause,
+    facts: &Facts,
+    declared: &Definitions,
+    source: &SourceName,
+) -> anyhow::Result<usize> {
+    let equal: BTreeSet<_> = facts.equal(declared, source).into_iter().collect();
+    let definitions = declared.good.iter().filter(|(id, _)| equal.contains(*id));
+    let marked = stream::iter(definitions).map(async |(id, definition)| {
+        let kind = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, &id.0.to_string())).await?;
+        let kind = kind.with_context(|| format!("the control plane does not serve {}", id.0))?;
+        let object = landscape::stamp(definition, source);
+        let body = serde_json::to_vec(object.value()).context("cannot write JSON")?;
+        // Without force: a field that has another value by now is a conflict.
+        let written = cluster.apply(cause, &kind, &object.id(), body.into(), OnConflict::Report).await;
+        written.map(drop).with_context(|| format!("cannot mark {}", intake::text(id)))
+    });
+    let all: Vec<()> = marked.buffer_unordered(CONCURRENCY).try_collect().await?;
+    Ok(all.len())
+}

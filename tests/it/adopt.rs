@@ -1,0 +1,240 @@
+//! `tidegate adopt`: what stands in the way of a take-over, taking a landscape over, and giving it back.
+
+use kube::{
+    Client,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{self, SOON, eventually},
+    stage::{self, Stage, read, scenarios},
+};
+
+scenarios!(
+    a_landscape_is_taken_over_as_planned_and_given_back,
+    what_a_user_must_decide_stands_in_the_way_of_a_take_over,
+);
+
+/// Who applied the definitions before, as the Kyma Environment Broker does.
+const BEFORE: &str = "KEB";
+/// The Lease of Lifecycle Manager and Tidegate.
+const LEASE: &str = "893110f7.kyma-project.io";
+
+/// The output of a command, with its errors, and its exit code.
+async fn run(stage: &Stage, arguments: &[&str]) -> (String, i32) {
+    let output = stage.command(arguments).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (text, output.status.code().expect("an exit code"))
+}
+
+/// `adopt plan` or `adopt take` with the repository of the stage.
+async fn adopt(stage: &Stage, arguments: &[&str]) -> (String, i32) {
+    let path = stage.repository.path().to_string_lossy().into_owned();
+    run(stage, &[&["adopt"], arguments, &[&path]].concat()).await
+}
+
+/// A stage without a daemon. The control plane has all definitions of the repository, by another client.
+async fn before() -> Stage {
+    let mut files = stage::files(1);
+    let source =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+    files.push((".tidegate/source.yaml".to_owned(), source.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    for (_, text) in files.iter().filter(|(path, _)| !path.contains("/objects/") && !path.starts_with(".tidegate")) {
+        let mut definition: Value = serde_yaml::from_str(text).expect("YAML");
+        if definition["kind"] == "ModuleTemplate" {
+            // Where git leaves it out, Tidegate adds what the API server requires.
+            let spec = &mut definition["spec"];
+            let name = format!("example.org/module/{}", spec["moduleName"].as_str().expect("a name"));
+            spec["descriptor"] = json!({"component": {"name": name, "version": spec["version"]}});
+        }
+        let api = harness::api_of(&stage.kcp, &definition).await.expect("a kind that is served");
+        let name = definition["metadata"]["name"].as_str().expect("a name");
+        let by = PatchParams::apply(BEFORE).force();
+        api.patch(name, &by, &Patch::Apply(&definition)).await.expect("an apply");
+    }
+    stage
+}
+
+/// Applies an object as the client from before.
+async fn apply(client: &Client, object: &Value) -> DynamicObject {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    api.patch(name, &PatchParams::apply(BEFORE).force(), &Patch::Apply(object)).await.expect("an apply")
+}
+
+fn kyma(channel: &str) -> Value {
+    let kyma: Value = serde_yaml::from_str(&stage::kyma("one", &["cache", "mailer"])).expect("YAML");
+    let mut kyma = kyma;
+    kyma["spec"]["channel"] = channel.into();
+    kyma
+}
+
+/// What an object still has of Tidegate: labels, annotations, conditions and claims.
+fn left_of_tidegate(object: &Value) -> Vec<String> {
+    let metadata = &object["metadata"];
+    let marks =
+        ["labels", "annotations"].into_iter().flat_map(|field| metadata[field].as_object().into_iter().flatten());
+    let marks = marks.map(|(name, _)| name.clone());
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = conditions.filter_map(|condition| condition["type"].as_str().map(str::to_owned));
+    let own = marks.chain(conditions).filter(|name| name.starts_with("tidegate.dev/"));
+    let entries = metadata["managedFields"].as_array().into_iter().flatten();
+    let claims =
+        entries.filter(|entry| entry["manager"] == "tidegate").map(|entry| format!("claims {}", entry["fieldsV1"]));
+    own.chain(claims).collect()
+}
+
+/// The objects of some kinds in a cluster.
+async fn objects(client: &Client, kinds: &[(&str, &str)]) -> Vec<Value> {
+    let mut all = Vec::new();
+    for (version, kind) in kinds {
+        let namespace = if *kind == "ConfigMap" || kind.starts_with("Module") { "kyma-system" } else { "kcp-system" };
+        let shape = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "any", "namespace": namespace}});
+        let Ok(api) = harness::api_of(client, &shape).await else { continue };
+        for object in api.list(&ListParams::default()).await.expect("a list") {
+            all.push(serde_json::to_value(object).expect("JSON"));
+        }
+    }
+    all
+}
+
+const DEFINED: [(&str, &str); 3] = [
+    ("operator.kyma-project.io/v1beta2", "Kyma"),
+    ("operator.kyma-project.io/v1beta2", "Manifest"),
+    ("operator.kyma-project.io/v1beta2", "Watcher"),
+];
+const IN_RUNTIME: [(&str, &str); 4] = [
+    ("v1", "ConfigMap"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("operator.kyma-project.io/v1beta2", "ModuleTemplate"),
+    ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta"),
+];
+
+async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
+    let stage = before().await;
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": "kcp-system"},
+        "spec": {"holderIdentity": "klm-1_x", "leaseDurationSeconds": 3600, "renewTime": format!("{now:.6}")},
+    });
+    apply(&stage.kcp, &lease).await;
+    apply(&stage.kcp, &kyma("fast")).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": {"config": "e30="},
+        "metadata": {
+            "name": "second", "namespace": "kcp-system", "labels": {"operator.kyma-project.io/kyma-name": "one"},
+        },
+    });
+    apply(&stage.kcp, &secret).await;
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert_eq!(code, 1, "{text}");
+    for expected in [
+        "blocks  klm-1_x holds the Lease and renewed it ",
+        "        scale the Deployment of Lifecycle Manager to 0",
+        "blocks  Kyma kcp-system/one differs from git in `spec.channel`\n        commit what the control plane has",
+        "blocks  Kyma kcp-system/one has several access Secrets: ",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(code == 1 && text.contains("blocks  klm-1_x holds the Lease"), "{text}");
+    let template = read(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await.expect("it is there");
+    assert_eq!(left_of_tidegate(&template), ["tidegate.dev/module-path"], "nothing is written before");
+    let (text, code) = adopt(&stage, &["plan", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&report["ready"], code), (&json!(false), 1), "{text}");
+}
+
+async fn a_landscape_is_taken_over_as_planned_and_given_back() {
+    let stage = before().await;
+    let crds = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let shape = json!({"apiVersion": crds.0, "kind": crds.1, "metadata": {"name": "any"}});
+    let api = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+    let old = json!({"status": {"storedVersions": ["v1beta1", "v1beta2"]}});
+    let name = "kymas.operator.kyma-project.io";
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&old)).await.expect("a status");
+
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert_eq!(code, 0, "{text}");
+    for expected in [
+        "to do   kymas.operator.kyma-project.io: the API server may store objects as v1beta1; 1 object must be written \
+         again as v1beta2",
+        "to do   6 definitions in git say what the control plane has, and get the ownership label: ",
+        "ready   no controller holds the Lease",
+        "ready   Tidegate accepts the access Secrets of 1 runtime",
+        "note    Kyma: KEB 1",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (text, _) = adopt(&stage, &["take"]).await;
+    assert!(text.contains("1 objects would be stored again, 6 definitions would be marked"), "{text}");
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(code == 0 && text.contains("1 objects stored again, 6 definitions marked"), "{text}");
+    let crd = read(&stage.kcp, crds.1, "", name).await.expect("it is there");
+    assert_eq!(crd["status"]["storedVersions"], json!(["v1beta2"]));
+    let (text, _) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(text.contains("0 objects stored again, 0 definitions marked"), "{text}");
+
+    // The daemon finds its own definitions: no annotation allows it to take them over.
+    let marks = stage.marks();
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    assert_eq!(source["status"]["counts"]["withheld"], json!(0), "{source:#}");
+    let writes = stage.requests_since(&marks);
+    let applies = writes.iter().filter(|line| line.starts_with("kcp patch moduletemplates."));
+    assert_eq!(applies.count(), 0, "{writes:?}");
+
+    // And back.
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert!(code == 1 && text.contains("there are still 1 GitSource: kcp-system/landscape"), "{text}");
+    assert!(text.contains("stop the daemon of Tidegate first"), "{text}");
+    let gone = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
+    gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    stage.rests().await;
+    stage.kill().await;
+    let lease = json!({"spec": {"holderIdentity": ""}});
+    let shape = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": "kcp-system"},
+    });
+    let leases = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+    leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(&lease)).await.expect("a patch");
+
+    let before = objects(&stage.skrs[0], &IN_RUNTIME).await;
+    let (text, code) = run(&stage, &["adopt", "release"]).await;
+    assert!(code == 0 && text.contains("objects would be given back"), "{code} {text}");
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("2 Manifests have objects from git, the first is kcp-system/one-"), "{text}");
+    let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
+    for object in &all {
+        assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);
+    }
+    let after = objects(&stage.skrs[0], &IN_RUNTIME).await;
+    let named =
+        |objects: &[Value]| -> Vec<Value> { objects.iter().map(|one| one["metadata"]["uid"].clone()).collect() };
+    assert_eq!(named(&before), named(&after), "nothing is deleted or created");
+    let (text, _) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert!(text.starts_with("0 objects given back, "), "{text}");
+
+    // A field that Lifecycle Manager drops disappears, because nobody else claims it.
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"new": "one"},
+        "metadata": {"name": "cache-a", "namespace": "kyma-system"},
+    });
+    let api = harness::api_of(&stage.skrs[0], &map).await.expect("a kind that is served");
+    let applier = PatchParams::apply("declarative.kyma-project.io/applier").force();
+    api.patch("cache-a", &applier, &Patch::Apply(&map)).await.expect("an apply");
+    eventually("the old field is gone", SOON, async || {
+        let found = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
+        if found["data"] == json!({"new": "one"}) { Ok(()) } else { Err(found["data"].to_string()) }
+    })
+    .await;
+}
