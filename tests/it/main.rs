@@ -28,6 +28,7 @@ mod live_diff;
 mod monitoring;
 mod oci;
 mod outputs;
+mod pictures;
 mod pipelines;
 mod planted;
 mod reasons;
