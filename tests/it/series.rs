@@ -65,8 +65,8 @@ fn page(metrics: &BTreeMap<String, Metric>) -> String {
         "<!-- written by tests/it/series.rs: UPDATE_GOLDEN=1 cargo test --test it series:: -->\n\
          # Metrics\n\n\
          What `/metrics` of the daemon serves, on `--metrics-address`. Those that begin with `lifecycle_mgr_`\n\
-         and `watcher_` are Lifecycle Manager's and the Runtime Watcher's. A histogram has the series `_bucket`,\n\
-         `_sum` and `_count`. [monitoring.md](monitoring.md) has alerts and dashboards.\n\
+         and `watcher_` are Lifecycle Manager's and the Runtime Watcher's. A histogram has the series\n\
+         `_bucket`, `_sum` and `_count`. [monitoring.md](monitoring.md) has alerts and dashboards.\n\
          [configuration.md](configuration.md#metrics) says more about some of the metrics, and\n\
          [agent.md](agent.md#metrics) has those of the agent.\n\n\
          | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
