@@ -21,7 +21,8 @@ fn code(folder: &Path, text: &mut String) {
 fn quoted(page: &str) -> Vec<&str> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")).filter_map(|line| line.split(" | ").next());
     let spans = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    let messages = spans.filter(|span| span.contains(' ') && !["tidegate ", "kubectl "].iter().any(|call| span.starts_with(call)));
+    let messages =
+        spans.filter(|span| span.contains(' ') && !["tidegate ", "kubectl "].iter().any(|call| span.starts_with(call)));
     messages.flat_map(|message| message.split('…')).filter(|part| part.contains(|c: char| c.is_alphabetic())).collect()
 }
 

@@ -208,7 +208,8 @@ fn draw(text: &str) -> String {
     lines(&mut svg, &grid, &frames);
     let words = grid.words();
     for (row, column, word) in &words {
-        let is_in = |frame: &&Frame| (frame.top..frame.bottom).contains(row) && (frame.left..frame.right).contains(column);
+        let is_in =
+            |frame: &&Frame| (frame.top..frame.bottom).contains(row) && (frame.left..frame.right).contains(column);
         let inner = frames.iter().filter(is_in).max_by_key(|frame| frame.depth);
         let is_alone = |frame: &&Frame| {
             let columns = frame.left + 1..frame.right;

@@ -52,7 +52,8 @@ fn metrics(text: &str) -> BTreeMap<String, Metric> {
         } else if !line.starts_with('#') && line.starts_with(name.as_str()) && !name.is_empty() {
             let (_, labels) = line.split_once('{').unwrap_or_default();
             let (labels, _) = labels.rsplit_once('}').unwrap_or_default();
-            let labels = labels.split("\",").filter_map(|label| label.split_once("=\"")).map(|(label, _)| label.to_owned());
+            let labels =
+                labels.split("\",").filter_map(|label| label.split_once("=\"")).map(|(label, _)| label.to_owned());
             let known = metrics.get_mut(&name).expect("it was just inserted");
             known.labels.extend(labels.filter(|label| label != "le"));
         }
