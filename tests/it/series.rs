@@ -1,4 +1,5 @@
-//! `docs/metrics.md` has every metric of the daemon, written from what a test of its metrics records.
+//! `docs/metrics.md` has every metric of the daemon, written from what a test of its metrics records. `docs/agent.md` has
+//! those of the agent.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test it series::` writes it anew.
 
@@ -101,4 +102,21 @@ fn every_metric_of_the_daemon_is_documented() {
     let missing: Vec<&&str> = names.iter().filter(|name| !is_there(name)).collect();
     assert!(missing.is_empty() && names.len() == metrics.len(), "{missing:?}, {} of {}", names.len(), metrics.len());
     check_recorded(&root.join("docs/metrics.md"), &page(&metrics));
+}
+
+/// `docs/agent.md` names the metrics of the agent without their prefix.
+#[test]
+fn every_metric_of_the_agent_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code = fs::read_to_string(root.join("crates/agent/src/metrics.rs")).expect("the metrics");
+    let page = fs::read_to_string(root.join("docs/agent.md")).expect("a page");
+    let (_, section) = page.split_once("## Metrics").expect("a section");
+    let documented: BTreeSet<&str> = section.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let registered = code.split(".register").skip(1).filter_map(|call| call.split('"').nth(1));
+    let names: BTreeSet<&str> = registered.filter(|name| !name.contains(' ')).collect();
+    assert!(20 < names.len(), "{names:?}");
+    let is_there =
+        |name: &&&str| ["", "_total", "_seconds"].iter().any(|end| documented.contains(&*format!("{name}{end}")));
+    let missing: Vec<&&str> = names.iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "docs/agent.md does not have {missing:?}");
 }
