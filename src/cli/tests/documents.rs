@@ -266,7 +266,9 @@ fn section(path: &str, command: &Command, elsewhere: &BTreeSet<String>) -> Strin
         let is_elsewhere = path == " run" && elsewhere.contains(id);
         !arg.is_hide_set() && !["help", "version"].contains(&id) && !is_elsewhere
     };
-    let rows: String = command.get_arguments().filter(is_shown).map(row).collect();
+    let (positional, named): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(is_shown).partition(|arg| arg.is_positional());
+    let rows: String = positional.into_iter().chain(named).map(row).collect();
     if !rows.is_empty() {
         let _ = writeln!(text, "| option | default | effect |\n| --- | --- | --- |\n{rows}");
     }
