@@ -101,7 +101,9 @@ fn problem(words: &[String]) -> Option<String> {
 /// What is wrong with a call in a sentence: its command or one of its options does not exist. Such a call may lack
 /// arguments, or have an ellipsis for them.
 fn problem_of_mention(mention: &str) -> Option<String> {
-    let mut words = mention.split_whitespace().skip(1);
+    // In a table, `|` is escaped.
+    let call = mention.split(['|', '\\']).next().unwrap_or_default();
+    let mut words = call.split_whitespace().skip(1);
     let mut at = command();
     at.build();
     for word in words.by_ref() {
@@ -165,6 +167,7 @@ fn calls_are_found_in_code_and_in_sentences() {
     assert_eq!(found("console\n$ cargo run --release -- demo --once\ntidegate 1.0\n"), ["tidegate demo --once"]);
     assert_eq!(found("sh\nkubectl exec deploy/tidegate -- tidegate status > x\n"), ["tidegate status"]);
     assert_eq!(found("yaml\ntidegate: x\n"), [""; 0]);
+    assert_eq!(problem_of_mention("tidegate crds \\| kubectl apply --server-side -f -"), None);
     // The checks find mistakes.
     assert!(problem(&words_of_call("tidegate diff --form main")).is_some());
     assert!(problem(&words_of_call("tidegate diff --from main")).is_none());
