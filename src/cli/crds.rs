@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// The definitions by name: those of kcp landscapes, or all others.
-fn crds(kcp: bool) -> anyhow::Result<Vec<Value>> {
+pub(super) fn crds(kcp: bool) -> anyhow::Result<Vec<Value>> {
     let mut found = if kcp { setup::Kind::ALL.map(setup::Kind::crd).to_vec() } else { api::crds().to_vec() };
     found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
     let mut crds = Vec::new();

@@ -164,7 +164,7 @@ fn text(examples: &[(&str, &str)]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{super::command, *};
 
     /// The visible commands that have no subcommands.
@@ -199,8 +199,7 @@ mod tests {
             for (_, line) in *examples {
                 // The call of the program, without what a shell does around it.
                 let from = line.find("tidegate").expect("a call of the program");
-                let call = line[from..].split([')', '>', '|', '&']).next().unwrap_or_default();
-                let words = shell_words(call);
+                let words = words_of_call(&line[from..]);
                 assert!(words.join(" ").starts_with(&format!("tidegate {path}")), "{line}");
                 let is_known = command().find_subcommand(words[1].as_str()).is_some();
                 if let Err(error) = command().try_get_matches_from(&words)
@@ -210,6 +209,11 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The words of a call of the program, up to what a shell does with its output.
+    pub(in crate::cli) fn words_of_call(line: &str) -> Vec<String> {
+        shell_words(line.split([')', '>', '|', '&']).next().unwrap_or_default())
     }
 
     /// The words of a command line. Single quotes hold a word together.

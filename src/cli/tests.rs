@@ -1,5 +1,7 @@
 //! The help of all commands, by the rules that a reader can rely on.
 
+mod documents;
+
 use clap::CommandFactory as _;
 
 use super::*;
