@@ -5,6 +5,7 @@
 mod agent;
 mod agent_path;
 mod certificates;
+mod chart;
 mod cluster;
 mod confine;
 mod conformance;
@@ -31,6 +32,7 @@ mod outputs;
 mod pipelines;
 mod planted;
 mod reasons;
+mod release;
 mod removal;
 mod rollout;
 mod runtimes;
