@@ -114,7 +114,8 @@ const CASES: &[Case] = &[
     ("serviceMonitor.enabled", &[], "true", r#""kind":"ServiceMonitor""#),
     ("serviceMonitor.interval", &["serviceMonitor.enabled=true"], r#""15s""#, r#""interval":"15s""#),
     ("serviceMonitor.labels", &["serviceMonitor.enabled=true"], r#"{"release":"main"}"#, r#""release":"main""#),
-    // The only default that is on: the object goes.
+    // Without an expected text, something goes.
+    ("events.createCa", &[r#"events.mode="istio""#], "false", ""),
     ("podDisruptionBudget.enabled", &[], "false", ""),
 ];
 
