@@ -67,9 +67,12 @@ fn patched(object: &mut Value, step: &Value) {
 }
 
 fn read(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let documents =
-        yaml::parse(&text, &Limits::default()).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+    documents(&fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// The documents of a YAML text that are not empty.
+pub(crate) fn documents(text: &str) -> Vec<Value> {
+    let documents = yaml::parse(text, &Limits::default()).unwrap_or_else(|error| panic!("{error:?}:\n{text}"));
     documents.iter().map(yaml::Node::to_json).filter(|document| !document.is_null()).collect()
 }
 
@@ -228,7 +231,7 @@ fn no_definition_goes_with_the_program() {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
     assert_eq!(Vec::from_iter(kinds("setup")), ["ClusterRole", "CustomResourceDefinition", "Namespace"]);
-    let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes"];
+    let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes", "network-policy", "priority"];
     for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
         assert!(
             !kinds(&folder).contains("CustomResourceDefinition") && !kinds(&folder).contains("Namespace"),
@@ -390,6 +393,8 @@ async fn everything_that_is_deployed_is_accepted() {
         "overlays/direct-mtls",
         "overlays/hooks",
         "overlays/kcp-landscapes",
+        "overlays/network-policy",
+        "overlays/priority",
     ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
     harness::apply(&client, &team).await;

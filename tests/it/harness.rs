@@ -19,7 +19,11 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
 use serde_json::{Value, json};
 use tidegate_cluster::follower::Change;
 use tidegate_core::name::Key;
@@ -40,6 +44,8 @@ static KUBECTL: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static CERT_MANAGER: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static REGISTRY: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static SSHD: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static HELM: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static ACTIONLINT: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static GITEA: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -107,6 +113,26 @@ pub(crate) async fn sshd() -> &'static Path {
         ("main.go", include_str!("../sshd/main.go")),
     ];
     built(&SSHD, "the ssh server", async |assets| assets.program_of("sshd", &FILES, &report).await).await
+}
+
+/// Helm, built on first use.
+pub(crate) async fn helm() -> &'static Path {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../helm/go.mod")),
+        ("go.sum", include_str!("../helm/go.sum")),
+        ("main.go", include_str!("../helm/main.go")),
+    ];
+    built(&HELM, "Helm", async |assets| assets.program_of("helm", &FILES, &report).await).await
+}
+
+/// actionlint, built on first use.
+pub(crate) async fn actionlint() -> &'static Path {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../actionlint/go.mod")),
+        ("go.sum", include_str!("../actionlint/go.sum")),
+        ("main.go", include_str!("../actionlint/main.go")),
+    ];
+    built(&ACTIONLINT, "actionlint", async |assets| assets.program_of("actionlint", &FILES, &report).await).await
 }
 
 /// Gitea, built on first use, and the folder with the files that it reads.
@@ -247,6 +273,13 @@ pub(crate) async fn apply(client: &Client, object: &Value) -> DynamicObject {
 /// Applies an object as an administrator, or returns the server's error.
 pub(crate) async fn try_apply(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
     testbed::apply(client, object).await
+}
+
+/// What an apply of an object as an administrator would store. Nothing is written.
+pub(crate) async fn try_dry_run(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
+    let parameters = PatchParams::apply("tidegate-test").force().validation_strict().dry_run();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    api_of(client, object).await?.patch(name, &parameters, &Patch::Apply(object)).await
 }
 
 /// The API of an object's kind, in the object's namespace.

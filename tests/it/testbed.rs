@@ -25,6 +25,8 @@ async fn every_program_that_the_tests_run_can_be_built() {
         harness::registry().await,
         harness::sshd().await,
         harness::gitea().await.0,
+        harness::helm().await,
+        harness::actionlint().await,
     ];
     for program in programs {
         assert!(program.is_file(), "{}", program.display());

@@ -169,8 +169,15 @@ fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let others = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "deploy/README.md"];
-    let others = others.into_iter().chain(["tests/it/conformance/README.md"]);
+    let others = [
+        "README.md",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "CODE_OF_CONDUCT.md",
+        "deploy/README.md",
+        "deploy/chart/README.md",
+        "tests/it/conformance/README.md",
+    ];
     pages.chain(others.map(|name| root.join(name))).collect()
 }
 

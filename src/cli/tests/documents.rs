@@ -20,8 +20,6 @@ use crate::{
 
 /// Columns of the prose in documents.
 const COLUMNS: usize = 100;
-/// What documents say of commands that a later version will have: the first word.
-const PLANNED: [&str; 1] = ["adopt"];
 
 /// A file below the root of the repository.
 fn path(below: &str) -> PathBuf {
@@ -111,7 +109,7 @@ fn problem_of_mention(mention: &str) -> Option<String> {
         match next {
             Some(next) => at = next,
             None if word.starts_with('-') => return unknown_option(&at, word, mention),
-            None if at.has_subcommands() && !PLANNED.contains(&word) => {
+            None if at.has_subcommands() => {
                 return Some(format!("`{mention}`: there is no command `{word}`"));
             }
             None => break,

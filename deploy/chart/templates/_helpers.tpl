@@ -1,0 +1,40 @@
+{{/* The namespace. The daemon's Lease is Lifecycle Manager's own, which is in kcp-system. */}}
+{{- define "tidegate.namespace" -}}
+{{- if ne .Release.Namespace "kcp-system" -}}
+{{- fail "install this chart in the namespace kcp-system: the Lease that Tidegate shares with Lifecycle Manager is there" -}}
+{{- end -}}
+{{- .Release.Namespace -}}
+{{- end -}}
+
+{{/* The ServiceAccount as the only subject of a binding. */}}
+{{- define "tidegate.subjects" -}}
+subjects:
+- kind: ServiceAccount
+  name: tidegate
+  namespace: {{ include "tidegate.namespace" . }}
+{{- end -}}
+
+{{/* The image of the daemon, by digest if there is one. */}}
+{{- define "tidegate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* The arguments that name the agent's image. */}}
+{{- define "tidegate.agent" -}}
+- --skr-watcher-image-registry={{ .Values.agent.image.registry }}
+- --skr-watcher-image-name={{ .Values.agent.image.name }}
+- --skr-watcher-image-tag={{ .Values.agent.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* The name of the pod's PriorityClass, or nothing. */}}
+{{- define "tidegate.priorityClass" -}}
+{{- if .Values.priorityClass.name -}}
+{{ .Values.priorityClass.name }}
+{{- else if .Values.priorityClass.create -}}
+tidegate
+{{- end -}}
+{{- end -}}
