@@ -37,19 +37,17 @@ async fn adopt(stage: &Stage, arguments: &[&str]) -> (String, i32) {
 /// A stage without a daemon. The control plane has all definitions of the repository, by another client.
 async fn before() -> Stage {
     let mut files = stage::files(1);
+    for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("module-template.yaml")) {
+        // What Tidegate would add to the definition, and Lifecycle Manager would not.
+        text.push_str("  descriptor: {component: {name: example.org/module, version: 1.0.0}}\n");
+    }
     let source =
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
     files.push((".tidegate/source.yaml".to_owned(), source.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(1, &files).await;
     for (_, text) in files.iter().filter(|(path, _)| !path.contains("/objects/") && !path.starts_with(".tidegate")) {
-        let mut definition: Value = serde_yaml::from_str(text).expect("YAML");
-        if definition["kind"] == "ModuleTemplate" {
-            // Where git leaves it out, Tidegate adds what the API server requires.
-            let spec = &mut definition["spec"];
-            let name = format!("example.org/module/{}", spec["moduleName"].as_str().expect("a name"));
-            spec["descriptor"] = json!({"component": {"name": name, "version": spec["version"]}});
-        }
+        let definition: Value = serde_yaml::from_str(text).expect("YAML");
         let api = harness::api_of(&stage.kcp, &definition).await.expect("a kind that is served");
         let name = definition["metadata"]["name"].as_str().expect("a name");
         let by = PatchParams::apply(BEFORE).force();

@@ -1,8 +1,8 @@
 //! The pictures of the documentation are drawn from text: `docs/pictures/NAME.txt` becomes `docs/NAME.svg`.
 //!
-//! The text has boxes and lines of box-drawing characters, arrowheads (`▶ ◀ ▲ ▼`) and words. Its first line is a comment
-//! (`# …`) that says what the picture shows, for readers who cannot see it. The result has its own background and a
-//! second set of colours, so that it can be read on light and on dark pages.
+//! The text has boxes and lines of box-drawing characters, arrowheads (`▶ ◀ ▲ ▼`) and words. Its first line is a
+//! comment (`# …`) that says what the picture shows, for readers who cannot see it. The result has its own background
+//! and a second set of colours, so that it can be read on light and on dark pages.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test it pictures::` draws them anew.
 

@@ -1,5 +1,5 @@
-//! `docs/metrics.md` has every metric of the daemon, written from what a test of its metrics records. `docs/agent.md` has
-//! those of the agent.
+//! `docs/metrics.md` has every metric of the daemon, written from what a test of its metrics records. `docs/agent.md`
+//! has those of the agent.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test it series::` writes it anew.
 
