@@ -50,6 +50,7 @@
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
 //! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
 //! | what these passes share: failures, Events, finalizers | `controller` |
+//! | compare a landscape as it would be with what lives, for `diff --live` and for observing | `live` |
 //! | options, health and metrics | `config`, `http`, `metrics` |
 //! | start and stop all of it in order | `daemon` |
 //! | the command line | [`cli`] |
@@ -143,6 +144,7 @@ mod http;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod live;
 mod maintenance;
 mod metrics;
 mod queue;
