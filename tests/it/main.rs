@@ -26,6 +26,7 @@ mod limits;
 mod listener;
 mod live_diff;
 mod monitoring;
+mod observe;
 mod oci;
 mod outputs;
 mod pipelines;
