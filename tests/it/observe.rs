@@ -217,7 +217,8 @@ async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon
     let (_, metrics) = stage.ask("metrics", "/metrics").await.unwrap();
     let series = |text: &str| metrics.lines().any(|line| line == text);
     assert!(series(r#"tidegate_observed_differences{kind="ConfigMap",reason="Missing"} 1"#), "{metrics}");
-    assert!(series(r#"tidegate_observed_differences{kind="ModuleReleaseMeta",reason="Changed"} 1"#), "{metrics}");
+    // The one in the control plane, and its copy in the catalog of each runtime.
+    assert!(series(r#"tidegate_observed_differences{kind="ModuleReleaseMeta",reason="Changed"} 3"#), "{metrics}");
     assert!(series(r#"tidegate_observed_runtimes{state="Compared"} 2"#), "{metrics}");
     assert!(series("tidegate_leading 0"), "{metrics}");
     // Neither was anything written, nor tried.

@@ -19,7 +19,6 @@ use futures::{StreamExt, stream};
 
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
-    api::Kyma,
     definition,
     diagnostic::Diagnostics,
     intake::Policy,
