@@ -5,9 +5,9 @@
 //! stays.
 //!
 //! `world` is what is read of the control plane, `desired` the objects that runtimes share, `compare` one object,
-//! `route` the VirtualService of a Watcher, and `runtime` one runtime. This module does not decide which definitions reach the control plane: its callers do, and
-//! pass the landscape afterwards as an [`Intent`]. It writes nothing. With [`Method::DryRun`] it asks API servers what
-//! an apply would change; with [`Method::Reads`] it computes that here.
+//! `route` the VirtualService of a Watcher, and `runtime` one runtime. This module does not decide which definitions
+//! reach the control plane: its callers do, and pass the landscape afterwards as an [`Intent`]. It writes nothing. With
+//! [`Method::DryRun`] it asks API servers what an apply would change; with [`Method::Reads`] it computes that here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,13 +1,13 @@
 //! Observing: `tidegate run --observe` computes what the daemon would write, and writes nothing.
 //!
-//! It runs beside Lifecycle Manager. It fetches git, watches the control plane, and compares what the daemon would bring
-//! about with what lives: the definitions in the control plane, the routes of Watchers, and for each runtime its
-//! Manifests and all objects. `/observed` of the metrics port shows the differences, and
+//! It runs beside Lifecycle Manager. It fetches git, watches the control plane, and compares what the daemon would
+//! bring about with what lives: the definitions in the control plane, the routes of Watchers, and for each runtime
+//! its Manifests and all objects. `/observed` of the metrics port shows the differences, and
 //! `tidegate_observed_differences` counts them.
 //!
 //! The parts are those of the daemon: its stores, its queue, its sources and its decisions, and the comparison of
-//! [`crate::live`]. Only the passes are others. A pass over a source decides as always and compares instead of applying.
-//! A pass over a runtime plans as always, and compares if there is a reason to ([`decide`]).
+//! [`crate::live`]. Only the passes are others. A pass over a source decides as always and compares instead of
+//! applying. A pass over a runtime plans as always, and compares if there is a reason to ([`decide`]).
 //!
 //! Guarantees:
 //!
@@ -18,11 +18,12 @@
 //! * An unchanged runtime is compared again only when its reads stay below [`decide::READS_PER_OBJECT_AND_HOUR`]. One
 //!   that changes is compared at most once a minute.
 //!
-//! It does not compare what this process may not read or cannot know: the statuses of Kymas and Manifests, certificates,
-//! the data of Secrets that come from the control plane, and the answers of admission webhooks.
+//! It does not compare what this process may not read or cannot know: the statuses of Kymas and Manifests,
+//! certificates, the data of Secrets that come from the control plane, and the answers of admission webhooks.
 //!
-//! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known, `show`
-//! is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are the passes.
+//! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known,
+//! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
+//! the passes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -112,8 +113,8 @@ pub(crate) async fn reconcile(
         Subject::Source(key) => source::compare(context, observation, key, triggers).await,
         Subject::Runtime(key) => runtime::compare(context, observation, key).await,
         Subject::Watcher(key) => route::compare(context, observation, key).await,
-        // Certificates are not compared, nor are kcp landscapes. The ModuleReleaseMeta of a mandatory module only gets a
-        // finalizer.
+        // Certificates are not compared, nor are kcp landscapes. The ModuleReleaseMeta of a mandatory module only gets
+        // a finalizer.
         Subject::Gateway(_) | Subject::Release(_) | Subject::Setup(..) => Ok(Finish::Done),
     }
 }

@@ -1,5 +1,5 @@
-//! One difference between what the daemon would bring about and what lives. Without values: only fields are named, so no
-//! difference shows a secret.
+//! One difference between what the daemon would bring about and what lives. Without values: only fields are named, so
+//! that no difference shows a secret.
 
 use std::{fmt, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! The differences from Lifecycle Manager that are decided: `docs/compatibility.md` has a row for each.
 //!
-//! A difference is an improvement only if the decisions explain all of it. A Deployment with a decided field and another
-//! one is an ordinary difference.
+//! A difference is an improvement only if the decisions explain all of it. A Deployment with a decided field and
+//! another one is an ordinary difference.
 
 use serde::Serialize;
 use tidegate_core::{

@@ -293,8 +293,8 @@ fn reads_since(cluster: &Cluster, before: &Requests) -> u64 {
     cluster.requests().since(before).total()
 }
 
-/// Digest of everything that decides what a runtime should have, and of what its Manifests record. Statuses of Lifecycle
-/// Manager that say nothing new do not change it.
+/// Digest of everything that decides what a runtime should have, and of what its Manifests record. Statuses of
+/// Lifecycle Manager that say nothing new do not change it.
 fn fingerprint(
     kyma: &Kyma,
     manifests: &[Manifest],

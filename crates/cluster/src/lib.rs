@@ -158,8 +158,8 @@ impl Cluster {
         Cluster { transport: self.transport.led(leadership), ..self }
     }
 
-    /// The same cluster, but nothing except `GET` requests leaves this process: not even a dry run. A [`Pool`] that reads
-    /// its Secrets from this cluster has only read-only clients.
+    /// The same cluster, but nothing except `GET` requests leaves this process: not even a dry run. A [`Pool`] that
+    /// reads its Secrets from this cluster has only read-only clients.
     #[must_use]
     pub fn read_only(self) -> Cluster {
         Cluster { transport: self.transport.read_only(), ..self }

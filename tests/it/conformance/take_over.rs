@@ -528,8 +528,8 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     .await;
 }
 
-/// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided, and by
-/// the webhook configuration, which Lifecycle Manager has not written here. Nothing is written.
+/// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,
+/// and by the webhook configuration, which Lifecycle Manager has not written here. Nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_101_a_landscape_of_lifecycle_manager_is_observed_without_a_write() {
     let server = Server::start(None, None).await;
