@@ -357,6 +357,22 @@ pub struct Options {
         default_value = "false"
     )]
     pub paused: bool,
+    /// Compare what the daemon would write with what lives, and write nothing: no Lease, no Event, no status; see
+    /// docs/observe.md
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "false"
+    )]
+    pub observe: bool,
+    /// Compare an unchanged runtime at most once in this time with `--observe`; a runtime with few objects is compared
+    /// less often; the minimum is 1m
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    pub observe_interval: Period,
     /// Wait at most this long for work in progress before the process exits; fetches from git servers end at once
     #[arg(long, value_name = "DURATION", default_value = "20s")]
     pub shutdown_timeout: Period,
@@ -490,6 +506,9 @@ pub struct Config {
     pub identity: Option<String>,
     /// Whether to reconcile nothing.
     pub paused: bool,
+    /// The shortest time between two comparisons of an unchanged runtime, for a process that only observes; `None` if
+    /// the daemon reconciles.
+    pub observe: Option<Duration>,
     /// The OCI registries that modules are read from.
     pub registries: Registries,
     /// Maintenance windows.
@@ -595,6 +614,8 @@ pub enum Error {
 
 /// Shortest resync: below it the daemon would do nothing else.
 const RESYNC_MIN: Duration = Duration::from_secs(10);
+/// Shortest time between two comparisons of a runtime.
+const OBSERVE_MIN: Duration = Duration::from_secs(60);
 /// Shortest interval of probes.
 const WATCH_PROBE_MIN: Duration = Duration::from_secs(1);
 /// Most workers, and most concurrent requests. No landscape needs more.
@@ -724,6 +745,7 @@ impl TryFrom<Options> for Config {
             return Err(invalid("namespaces", "the list is empty: name at least one, for example kcp-system"));
         }
         let lease = if options.leader_elect { Some(lease(&options)?) } else { None };
+        let observe = observe(&options)?;
         let listener = listener(&options)?;
         let git_engine = git_engine(&options)?;
         Ok(Config {
@@ -765,9 +787,23 @@ impl TryFrom<Options> for Config {
             default_channel: options.default_channel,
             identity: options.identity,
             paused: options.paused,
+            observe,
             log: options.log,
             log_format: options.log_format,
         })
+    }
+}
+
+impl Config {
+    /// The same, without what a process that only observes does not do: it takes part in no leader election, receives
+    /// no events, and leaves kcp landscapes alone.
+    #[must_use]
+    pub fn observing(self) -> Config {
+        if self.observe.is_none() {
+            return self;
+        }
+        let events = Events { address: None, tls_address: None, ..self.events };
+        Config { lease: None, events, kcp_landscapes: false, ..self }
     }
 }
 
@@ -808,6 +844,15 @@ fn git_engine(options: &Options) -> Result<EngineLimits, Error> {
         computing: at_least(GIT_TIME_MIN, "gitCpuTime", options.git_cpu_time)?,
         time: at_least(GIT_TIME_MIN, "gitTime", options.git_time)?,
     })
+}
+
+/// How often to compare, if the process only observes.
+fn observe(options: &Options) -> Result<Option<Duration>, Error> {
+    let interval = at_least(OBSERVE_MIN, "observeInterval", options.observe_interval)?;
+    if options.observe && options.paused {
+        return Err(invalid("observe", "a paused process compares nothing: remove `paused`"));
+    }
+    Ok(options.observe.then_some(interval))
 }
 
 fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {

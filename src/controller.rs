@@ -35,6 +35,7 @@ use crate::{
     },
     maintenance::Maintenance,
     metrics::Metrics,
+    observe::Observation,
     queue::{self, Finish, Triggers},
     release::ReleaseContext,
     renderer::{CurrentTemplates, Renderer},
@@ -101,6 +102,8 @@ pub struct Context {
     pub setup_memory: SetupMemory,
     /// The subjects whose last pass panicked.
     pub panicked: dispatch::Panicked,
+    /// What a process knows that only observes; `None` if the daemon reconciles.
+    pub observation: Option<Observation>,
 }
 
 /// What a controller works on.

@@ -38,9 +38,10 @@ use tidegate_core::{
     plan::Settings,
     template::{Engine, Library, TemplateFile, Templates},
 };
+use tidegate_diff::mask::MaskKey;
 use tidegate_git as git;
 use tidegate_oci::Unpacker;
-use tidegate_process::lock::RwLock;
+use tidegate_process::{lock::RwLock, tls};
 
 use crate::{
     components::Components,
@@ -54,6 +55,7 @@ use crate::{
     http::{self, Bound},
     maintenance::Maintenance,
     metrics::Metrics,
+    observe::Observation,
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     renderer::Renderer,
     runtime::reporting,
@@ -164,6 +166,7 @@ impl Daemon {
         engines: Engines,
         threads: Threads,
     ) -> anyhow::Result<Daemon> {
+        let config = config.observing();
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
         let hook_port = HookPort::bind(&config.hooks, threads.clone())?;
@@ -185,7 +188,8 @@ impl Daemon {
         // The Lease has its own connections: its renewal must not wait behind a thousand applies.
         let election = Arc::new(connect()?);
         let (elector, leadership) = election_of(&config, &identity, &election);
-        let kcp = Arc::new(connect()?.guarded(leadership.clone()));
+        let kcp = connect()?.guarded(leadership.clone());
+        let kcp = Arc::new(if config.observe.is_some() { kcp.read_only() } else { kcp });
         let runtime_limits = Limits { concurrency: config.runtime_requests, ..limits };
         let pool = Pool::new(Arc::clone(&kcp), runtime_limits, Some(leadership.clone()));
 
@@ -213,7 +217,7 @@ impl Daemon {
             events: recorder,
             namespaces: config.namespaces.clone(),
             allow_local_sources: config.allow_local_sources,
-            resync: config.resync,
+            resync: config.observe.unwrap_or(config.resync),
             rollout_delay_max: config.rollout_delay_max,
             drift_repair_pause_max: config.drift_repair_pause_max,
             renderer,
@@ -234,6 +238,13 @@ impl Daemon {
             )),
             setup_memory: crate::setup::SetupMemory::default(),
             panicked: dispatch::Panicked::default(),
+            observation: match config.observe {
+                Some(interval) => {
+                    let key = tls::random().context("the system has no random bytes")?;
+                    Some(Observation::new(interval, MaskKey::new(key)))
+                }
+                None => None,
+            },
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
@@ -291,7 +302,8 @@ impl Daemon {
         }
         let observer =
             Observer { context: Arc::clone(&context), leadership: leadership.clone(), election, paused: config.paused };
-        services.spawn(metrics.serve(http::metrics::router(observer.render()), halt.clone().cancelled_owned()));
+        let pages = http::metrics::router(observer.render()).merge(http::observed::router(&context));
+        services.spawn(metrics.serve(pages, halt.clone().cancelled_owned()));
         services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
         let mut inlets = JoinSet::new();
         event_ports.serve(&context, &mut inlets, &deaf);
@@ -413,7 +425,9 @@ fn election_of(config: &Config, identity: &str, election: &Arc<Cluster>) -> (Opt
 }
 
 fn queue(config: &Config) -> Queue {
-    let limits = QueueLimits { running_max: config.workers, subjects_max: SUBJECTS_MAX, interval: config.resync };
+    // A process that observes compares when a pass says so, and otherwise once in its interval.
+    let interval = config.observe.unwrap_or(config.resync);
+    let limits = QueueLimits { running_max: config.workers, subjects_max: SUBJECTS_MAX, interval };
     KeyedQueue::new(Subject::lane, limits)
 }
 
@@ -443,8 +457,13 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
             watch.await;
         });
     }
-    tasks.spawn(writer.run(Arc::clone(&context.kcp)));
-    tasks.spawn(event_ports::run(Arc::clone(context)));
+    if context.observation.is_some() {
+        tracing::info!("observing: this process compares and writes nothing");
+        tasks.spawn(writer.discard());
+    } else {
+        tasks.spawn(writer.run(Arc::clone(&context.kcp)));
+        tasks.spawn(event_ports::run(Arc::clone(context)));
+    }
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);
@@ -465,13 +484,18 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         let Context { components, queue, events, shared, .. } = &*shared;
         components.run(queue, events, &shared.modules).await;
     });
-    if config.agent.is_some() {
+    if config.agent.is_some() && context.observation.is_none() {
         tasks.spawn(reporting::probe::run(Arc::clone(context), config.watch_probes_max));
     }
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.maintenance.follow(&shared.events, &shared.stores).await });
+    // Only passes that delete ask for holds.
     let shared = Arc::clone(context);
+    let is_observing = context.observation.is_some();
     tasks.spawn(async move {
+        if is_observing {
+            std::future::pending::<()>().await;
+        }
         let definitions = shared.stores.definitions();
         loop {
             let lines = shared.stores.next_hold(&shared.kcp, &shared.namespaces).await;

@@ -1,11 +1,13 @@
 //! The servers of `run`: metrics on one port, health on another, and webhooks of git hosts on a third.
 //!
 //! Sockets are bound before anything starts, so that a port in use makes the start fail. Metrics and health answer from
-//! memory, change nothing and expose no secrets. A webhook only makes a source fetch.
+//! memory, change nothing and expose no secrets. The port of metrics also has what a process has found that observes. A
+//! webhook only makes a source fetch.
 
 pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod metrics;
+pub(crate) mod observed;
 
 use std::{net::SocketAddr, time::Duration};
 

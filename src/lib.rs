@@ -50,6 +50,8 @@
 //! | git objects, unpacked in processes with limits | [`tidegate_git::Engine`], `confine` |
 //! | blobs of registries, unpacked in processes with limits | [`tidegate_oci::Unpacker`], `confine` |
 //! | what these passes share: failures, Events, finalizers | `controller` |
+//! | compare a landscape as it would be with what lives, for `diff --live` and for observing | `live` |
+//! | the passes of a process that only observes | `observe` |
 //! | options, health and metrics | `config`, `http`, `metrics` |
 //! | start and stop all of it in order | `daemon` |
 //! | the command line | [`cli`] |
@@ -87,6 +89,7 @@
 //! * A module's object is in its Manifest's inventory before it can exist. A process that is killed at any `await`
 //!   leaves no unrecorded object. Objects that every runtime has are in no inventory: they have fixed names or Tidegate
 //!   finds them by their label. The Manifest names the default custom resource.
+//! * A process that observes sends nothing but `GET` requests. Its clusters refuse everything else.
 //! * A pass over an unchanged world sends nothing. The status keeps a digest of what was applied, so a new
 //!   process writes nothing either.
 //! * Every write uses the field manager `tidegate` and leaves one audit record that names its cause.
@@ -143,8 +146,10 @@ mod http;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod live;
 mod maintenance;
 mod metrics;
+mod observe;
 mod queue;
 mod release;
 mod renderer;

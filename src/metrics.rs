@@ -65,6 +65,19 @@ pub struct Observed {
     pub certificates_overdue: Vec<String>,
     /// Whether the gateway's server certificate expires soon; `None` if there is none.
     pub server_close_to_expiry: Option<bool>,
+    /// What a process has found that only observes; `None` if the daemon reconciles.
+    pub comparison: Option<ComparisonSeries>,
+}
+
+/// What a process has found that only observes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComparisonSeries {
+    /// Objects that differ, by kind and reason.
+    pub differences: BTreeMap<(String, &'static str), usize>,
+    /// Objects that differ by a decision, by kind and row of the documentation.
+    pub improvements: BTreeMap<(String, &'static str), usize>,
+    /// Runtimes by what became of their comparison.
+    pub runtimes: BTreeMap<&'static str, usize>,
 }
 
 /// A runtime.
@@ -305,6 +318,18 @@ struct ObjectKindLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DifferenceLabels {
+    kind: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ImprovementLabels {
+    kind: String,
+    row: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RegistryLabels {
     registry: String,
 }
@@ -427,6 +452,9 @@ impl Metrics {
         register_registries(&mut registry, &observed.registries);
         register_daemon(&mut registry, observed);
         register_certificates(&mut registry, observed);
+        if let Some(comparison) = &observed.comparison {
+            register_comparison(&mut registry, comparison);
+        }
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("writing to a String cannot fail");
         text
@@ -470,6 +498,27 @@ impl Metrics {
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.seen.lock()
     }
+}
+
+fn register_comparison(registry: &mut Registry, comparison: &ComparisonSeries) {
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let differences = Family::<DifferenceLabels, Gauge>::default();
+    for ((kind, reason), &number) in &comparison.differences {
+        differences.get_or_create(&DifferenceLabels { kind: kind.clone(), reason }).set(count(number));
+    }
+    let help = "Objects that the daemon would change, by kind and reason, without decided improvements";
+    registry.register("tidegate_observed_differences", help, differences);
+    let improvements = Family::<ImprovementLabels, Gauge>::default();
+    for ((kind, row), &number) in &comparison.improvements {
+        improvements.get_or_create(&ImprovementLabels { kind: kind.clone(), row }).set(count(number));
+    }
+    let help = "Objects that the daemon would change by a decided improvement, by kind and row of its documentation";
+    registry.register("tidegate_observed_improvements", help, improvements);
+    let runtimes = Family::<StateLabels, Gauge>::default();
+    for (state, &number) in &comparison.runtimes {
+        runtimes.get_or_create(&StateLabels { state }).set(count(number));
+    }
+    registry.register("tidegate_observed_runtimes", "Runtimes, by what became of their comparison", runtimes);
 }
 
 /// The states of a Kyma; each has a series.

@@ -123,6 +123,65 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
     }
 }
 
+/// What the daemon would apply of a source and prune: the result of a pass that writes nothing.
+pub(crate) enum Judgement {
+    /// The GitSource is gone.
+    Gone,
+    /// Nothing is known yet.
+    Pending(Finish),
+    /// Nothing would be written now: it is suspended, being deleted, or cannot be read.
+    Idle(Finish, String),
+    /// This is decided.
+    Decided(Finish, Arc<Loaded>, Box<intake::Decision>),
+}
+
+/// Fetches and reads a source, and decides, as [`reconcile`] does. Sends nothing but reads, and writes no status.
+///
+/// # Errors
+///
+/// Fails with the first request to KCP that must succeed before the pass can continue.
+pub(crate) async fn judge(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) -> Result<Judgement, Failure> {
+    let Some(Source { object: source, origin }) = ctx.stores.source(key) else {
+        forget(ctx, key).await;
+        return Ok(Judgement::Gone);
+    };
+    let slot = ctx.registry.slot(key);
+    let mut known = slot.known.lock().await;
+    let of_fetch = known.running.as_ref().map(|running| running.triggers).unwrap_or_default();
+    let pass = SourcePass {
+        ctx,
+        key,
+        slot: &slot,
+        source: &source,
+        origin,
+        asked: triggers,
+        triggers: triggers.union(of_fetch),
+        now: Instant::now(),
+    };
+    if source.metadata.deletion_timestamp.is_some() {
+        pass.give_up_fetch(&mut known);
+        return Ok(Judgement::Idle(Finish::Done, "the GitSource is being deleted".to_owned()));
+    }
+    let judgement = match Terms::from_source(&source) {
+        Ok(terms) if terms.suspend => {
+            pass.give_up_fetch(&mut known);
+            pass.hold(&mut known, &terms).await;
+            known.fetch = Fetching::Pending;
+            Judgement::Idle(Finish::Done, "the GitSource is suspended".to_owned())
+        }
+        Ok(terms) => pass.judge(&mut known, &terms).await?,
+        Err(error) => {
+            pass.give_up_fetch(&mut known);
+            Judgement::Idle(Finish::Done, error.to_string())
+        }
+    };
+    let has_revision = known.running.is_none() || ctx.registry.loaded(key).is_some();
+    if has_revision && ctx.registry.visited(&slot) {
+        pass.wake_runtimes();
+    }
+    Ok(judgement)
+}
+
 /// Gives up what a GitSource declared that is gone.
 async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
@@ -269,6 +328,28 @@ impl SourcePass<'_> {
         Ok(self.finish(known, terms, &enacted, again))
     }
 
+    /// As [`SourcePass::run`], without a write.
+    async fn judge(&self, known: &mut KnownSource, terms: &Terms) -> Result<Judgement, Failure> {
+        match self.load(known, terms).await {
+            Loading::Loaded => {}
+            Loading::Waits(limit) => return Ok(Judgement::Pending(Finish::Awaiting(limit))),
+        }
+        let nothing = Enacted::default();
+        let Some(loaded) = self.ctx.registry.loaded(self.key) else {
+            let finish = self.finish(known, terms, &nothing, false);
+            return Ok(match self.fetched(known, terms) {
+                Fetched::Failed { message, .. } | Fetched::Unverified { message, .. } => {
+                    Judgement::Idle(finish, message)
+                }
+                Fetched::Done => Judgement::Pending(finish),
+            });
+        };
+        let (decision, _) = self.decide(known, &loaded, terms).await?;
+        self.keep_trees(known, &loaded).await;
+        let finish = self.finish(known, terms, &nothing, false);
+        Ok(Judgement::Decided(finish, loaded, Box::new(decision)))
+    }
+
     /// Decides what to apply and prune, and sends the requests.
     async fn settle(
         &self,
@@ -276,6 +357,27 @@ impl SourcePass<'_> {
         loaded: &Loaded,
         terms: &Terms,
     ) -> Result<(intake::Decision, Enacted), Failure> {
+        let (decision, behind) = self.decide(known, loaded, terms).await?;
+        let name = SourceName::new(self.key.clone());
+        let rollout = known.revision.rollout();
+        let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
+        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, &mut known.writes.objects).await?;
+        // An object that the watch does not show yet may have been deleted since. No later event would wake the source.
+        enacted.again |= behind;
+        if decide::is_rolled_out(rollout, &enacted.failures) {
+            known.revision = std::mem::take(&mut known.revision).rolled_out();
+            report::arrived(self.ctx, &loaded.revision);
+        }
+        Ok((decision, enacted))
+    }
+
+    /// Decides what to apply and prune. The second value says whether a watch is behind.
+    async fn decide(
+        &self,
+        known: &mut KnownSource,
+        loaded: &Loaded,
+        terms: &Terms,
+    ) -> Result<(intake::Decision, bool), Failure> {
         let name = SourceName::new(self.key.clone());
         let label = name.label_value();
         let others = self.others();
@@ -311,16 +413,7 @@ impl SourcePass<'_> {
         let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
         intake::removal::hold(&situation, &taken, &mut decision);
         removals::publish(self, loaded, &decision);
-        let rollout = known.revision.rollout();
-        let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
-        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, objects).await?;
-        // An object that the watch does not show yet may have been deleted since. No later event would wake the source.
-        enacted.again |= behind;
-        if decide::is_rolled_out(rollout, &enacted.failures) {
-            known.revision = std::mem::take(&mut known.revision).rolled_out();
-            report::arrived(self.ctx, &loaded.revision);
-        }
-        Ok((decision, enacted))
+        Ok((decision, behind))
     }
 
     /// The problems of the active revision, with those of templates that only real objects have shown.

@@ -80,6 +80,7 @@ const EXAMPLES: &[Examples] = &[
             ("Follow a repository", "tidegate run --source https://git.example.com/team/landscape.git#main"),
             ("Show what a file and flags mean together", "tidegate run --config tidegate.yaml --print-config"),
             ("Bring everything into order once, in a script", "tidegate run --source ../landscape --once"),
+            ("Show what it would change, without a write", "tidegate run --source ../landscape --observe --once"),
         ],
     ),
     (

@@ -27,7 +27,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     print_config: bool,
     /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed [default: off]
+    /// listed. With `--observe`, compare everything once and print the table. Exit code 0: no difference but decided
+    /// improvements; 1: differences; 5: not everything could be compared [default: off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`
@@ -95,6 +96,15 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
 
 /// Prints what work is left, and decides the exit code.
 fn conclude(report: &Report) -> Exit {
+    if let Some(observed) = &report.observed {
+        // A closed pipe is no failure of the comparison.
+        let _ = io::stdout().lock().write_all(observed.text.as_bytes());
+        return match (report.not_done.is_empty(), observed.differs) {
+            (false, _) => Exit::Incomplete,
+            (true, true) => Exit::Changes,
+            (true, false) => Exit::Ok,
+        };
+    }
     for line in &report.not_done {
         tell!("not done: {line}");
     }

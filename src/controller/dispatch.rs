@@ -23,6 +23,7 @@ use tidegate_process::{
 use crate::{
     gateway,
     metrics::Ended,
+    observe,
     queue::{Finish, Trigger, Triggers, Work},
     release, runtime, setup, source, watcher,
 };
@@ -121,6 +122,9 @@ fn ended(result: &super::Pass) -> Ended {
 
 async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
     let triggers = work.triggers();
+    if let Some(observation) = &context.observation {
+        return observe::reconcile(context, observation, work.subject(), triggers).await;
+    }
     if context.panicked.take(work.subject()) {
         report_panic(context, work.subject(), triggers).await;
     }

@@ -209,6 +209,11 @@ impl Recorder {
 // === impl Writer ===
 
 impl Writer {
+    /// Discards Events until every recorder is dropped, for a process that writes nothing.
+    pub(crate) async fn discard(mut self) {
+        while self.events.recv().await.is_some() {}
+    }
+
     /// Writes Events until every recorder is dropped.
     pub async fn run(mut self, kcp: Arc<Cluster>) {
         let kind = Kind::new(Gvk::new("events.k8s.io", "v1", "Event"), "events", true);

@@ -66,11 +66,12 @@ impl Observer {
                 .sum(),
             watches: watches(&kymas),
             unreadable: unreadable(context),
-            leading: self.leadership.is_leading(),
+            leading: self.leadership.is_leading() && context.observation.is_none(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
             certificates_overdue: gateway::overdue(context.gateway(), now),
             server_close_to_expiry: gateway::is_close_to_expiry(context.gateway(), now),
+            comparison: context.observation.as_ref().map(|observation| observation.series()),
         }
     }
 

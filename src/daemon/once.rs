@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::{Context, Mode, Readiness};
 use tidegate_core::overview::{Overview, UnreadableLine};
 
-use crate::stores::{Origin, Stores};
+use crate::{
+    observe::Observation,
+    stores::{Origin, Stores},
+};
 
 /// The result of one pass over everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +17,17 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
+    /// What a process has found that only observes; `None` if the daemon reconciles.
+    pub observed: Option<Observed>,
+}
+
+/// What a process has found that only observes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The table.
+    pub text: String,
+    /// Whether anything differs that no decision explains.
+    pub differs: bool,
 }
 
 /// How long the queue must be idle until all work is done. The watches report a pass's own writes within milliseconds.
@@ -24,7 +38,11 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     let in_time = tokio::time::timeout(timeout, done(context, readiness)).await.is_ok();
     let overview = overview(&context.stores);
-    let mut not_done = overview.not_done();
+    let report = context.observation.as_ref().map(Observation::report);
+    let mut not_done = match &report {
+        Some(report) => report.not_compared(),
+        None => overview.not_done(),
+    };
     if !in_time {
         not_done.extend(readiness.lines());
         let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
@@ -32,7 +50,8 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         not_done.extend(busy.filter(|line| not_done.is_empty() || !line.starts_with("runtime")).collect::<Vec<_>>());
         not_done.push(format!("timed out after {} s", timeout.as_secs()));
     }
-    Report { invalid: overview.has_invalid_definitions(), not_done }
+    let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
+    Report { invalid: overview.has_invalid_definitions(), not_done, observed }
 }
 
 async fn done(context: &Context, readiness: &Readiness) {
@@ -44,7 +63,11 @@ async fn done(context: &Context, readiness: &Readiness) {
             continue;
         }
         tokio::time::sleep(QUIET).await;
-        if context.queue.busy().is_empty() && !overview(&context.stores).is_under_way() {
+        let is_under_way = match &context.observation {
+            Some(observation) => observation.has_pending(context.stores.kymas().len()),
+            None => overview(&context.stores).is_under_way(),
+        };
+        if context.queue.busy().is_empty() && !is_under_way {
             return;
         }
     }

@@ -81,7 +81,7 @@ impl Readiness {
                 Some(holder) => format!("not leading: {holder} holds the Lease"),
                 None => "not leading: this process has not taken the Lease yet".to_owned(),
             });
-        } else if !self.context.inbox.is_open() {
+        } else if self.context.observation.is_none() && !self.context.inbox.is_open() {
             lines.push("events: the journal of the previous process is not read yet".to_owned());
         } else if self.paused {
             // A paused process is ready: it does what its configuration says.
@@ -137,7 +137,10 @@ impl Readiness {
     async fn lacking(&self) -> Result<Vec<String>, tidegate_cluster::Error> {
         let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
         let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
-        kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));
+        // A control plane of Lifecycle Manager can be observed with the sources of the command line.
+        if self.context.observation.is_none() {
+            kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));
+        }
         let mut lacking = Vec::new();
         for gvk in kinds {
             if self.context.kcp.kind(&gvk).await?.is_none() {

@@ -77,6 +77,11 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         events_dropped: 0,
         certificates_overdue: vec!["one".to_owned()],
         server_close_to_expiry: Some(false),
+        comparison: Some(ComparisonSeries {
+            differences: [(("ConfigMap".to_owned(), "Changed"), 2)].into(),
+            improvements: [(("Deployment".to_owned(), "R2"), 3)].into(),
+            runtimes: [("Compared", 4), ("Pending", 0)].into(),
+        }),
     };
     insta::assert_snapshot!(sorted(&metrics.render(&observed)));
 }

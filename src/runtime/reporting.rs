@@ -47,6 +47,7 @@ mod rhythm;
 mod state;
 mod user;
 
+pub(crate) use decide::drift;
 pub(super) use decide::{ReportingReport, kinds};
 pub(super) use remove::remove;
 pub(crate) use reports::Reports;

@@ -91,6 +91,9 @@ impl SourcePass<'_> {
     /// not accept the status.
     pub(super) async fn record_rewrite(&self, known: &mut KnownSource, terms: &Terms) -> Result<(), Failure> {
         known.history = BranchHistory::Rewritten;
+        if self.ctx.kcp.is_read_only() {
+            return Ok(()); // A process that only observes applies nothing that the record must precede.
+        }
         let status = status::unsettled(&known.writes.status.shown(self.source), &terms.scope(), ambient::now());
         self.write(known, status).await
     }

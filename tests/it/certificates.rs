@@ -260,6 +260,7 @@ impl World {
             watchers: Default::default(),
             setup_memory: Default::default(),
             panicked: Default::default(),
+            observation: None,
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
         });
         let runtimes = Runtimes::default();

@@ -192,6 +192,10 @@ pub(crate) fn needs(record: &Record) -> Vec<Need> {
 }
 
 impl Rule {
+    pub(crate) fn only_reads(&self) -> bool {
+        ["get", "list", "watch"].contains(&self.verb.as_str())
+    }
+
     fn allows(&self, need: &Need) -> bool {
         self.verb == need.verb
             && self.resource == need.resource
@@ -231,7 +235,8 @@ fn no_definition_goes_with_the_program() {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
     assert_eq!(Vec::from_iter(kinds("setup")), ["ClusterRole", "CustomResourceDefinition", "Namespace"]);
-    let overlays = ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes", "network-policy", "priority"];
+    let overlays =
+        ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes", "network-policy", "observe", "priority"];
     for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
         assert!(
             !kinds(&folder).contains("CustomResourceDefinition") && !kinds(&folder).contains("Namespace"),
@@ -394,6 +399,7 @@ async fn everything_that_is_deployed_is_accepted() {
         "overlays/hooks",
         "overlays/kcp-landscapes",
         "overlays/network-policy",
+        "overlays/observe",
         "overlays/priority",
     ];
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}});
@@ -550,7 +556,7 @@ async fn patch_source(stage: &Stage, patch: &Value) {
     api.patch("landscape", &kube::api::PatchParams::default(), &patch).await.unwrap();
 }
 
-fn gateway() -> Value {
+pub(crate) fn gateway() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
         "metadata": {"name": "klm-watcher", "namespace": "kcp-system", "labels": {"app": "watcher-gateway"}},

@@ -29,6 +29,7 @@ mod listener;
 mod live_diff;
 mod messages;
 mod monitoring;
+mod observe;
 mod oci;
 mod outputs;
 mod pictures;

@@ -1399,6 +1399,7 @@ impl Daemon {
             watchers: Default::default(),
             setup_memory: Default::default(),
             panicked: Default::default(),
+            observation: None,
             certificates: Arc::clone(&certificates),
         });
         let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());

@@ -134,6 +134,11 @@ impl Stage {
         self.start_daemon(access, &[]);
     }
 
+    /// Starts the daemon as this user, with further options.
+    pub(crate) fn start_as_with(&self, access: &Kubeconfig, more: &[&str]) {
+        self.start_daemon(access, more);
+    }
+
     /// Starts one more daemon, as a process with its own state folder.
     pub(crate) fn beside(&self, name: &str, more: &[&str]) -> Guarded {
         let access = self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS);

@@ -68,7 +68,7 @@ pub(super) fn record(
 fn message(result: Result<StatusCode, &Error>) -> &'static str {
     match result {
         Ok(_) => "wrote",
-        Err(Error::NotLeading) => "write not sent",
+        Err(Error::NotLeading | Error::ReadOnly { .. }) => "write not sent",
         Err(Error::Unreachable { sent: false, .. }) => "write not sent",
         // The API server may have made it.
         Err(Error::Unreachable { .. }) => "write not answered",
@@ -98,6 +98,7 @@ mod tests {
             (Err(&refused), "write refused"),
             (Err(&forbidden), "write refused"),
             (Err(&Error::NotLeading), "write not sent"),
+            (Err(&Error::ReadOnly { target: target() }), "write not sent"),
             (Err(&unreachable(false)), "write not sent"),
             (Err(&unreachable(true)), "write not answered"),
         ];

@@ -182,6 +182,12 @@ pub enum Error {
     /// flight at that moment may or may not have happened.
     #[error("this process does not lead, so it writes nothing")]
     NotLeading,
+    /// The cluster is [read-only](super::Cluster::read_only), so nothing but a read is sent.
+    #[error("{target}: not sent, because this process only observes")]
+    ReadOnly {
+        /// The object or kind.
+        target: Target,
+    },
     /// The Secret has no acceptable kubeconfig.
     #[error("Secret {secret}, key `{key}`: {refused}")]
     Access {
@@ -224,6 +230,7 @@ impl Error {
             | Error::UndeclaredField { .. }
             | Error::Forbidden { .. }
             | Error::Exists { .. }
+            | Error::ReadOnly { .. }
             | Error::Access { .. }
             | Error::Client { .. } => Class::Stalled,
             Error::NotFound { .. }
@@ -269,6 +276,7 @@ impl Error {
             Error::Expired { .. } => "Expired",
             Error::NotEstablished { .. } => "NotEstablished",
             Error::NotLeading => "NotLeading",
+            Error::ReadOnly { .. } => "ReadOnly",
             Error::Access { .. } => "AccessRefused",
             Error::Client { .. } => "BadClientConfiguration",
         }

@@ -58,6 +58,7 @@ pub use lease::Leadership;
 pub use metadata::Metadata;
 pub use pool::Pool;
 pub use prune::Pruned;
+pub use take_over::managers_before;
 pub use transport::{Limits, Network, Requests, Verb};
 pub use unreadable::Unreadable;
 
@@ -157,6 +158,18 @@ impl Cluster {
     #[must_use]
     pub fn guarded(self, leadership: Leadership) -> Cluster {
         Cluster { transport: self.transport.led(leadership), ..self }
+    }
+
+    /// The same cluster, but nothing except `GET` requests leaves this process: not even a dry run. A [`Pool`] that
+    /// reads its Secrets from this cluster has only read-only clients.
+    #[must_use]
+    pub fn read_only(self) -> Cluster {
+        Cluster { transport: self.transport.read_only(), ..self }
+    }
+
+    /// Whether the cluster is [read-only](Cluster::read_only).
+    pub fn is_read_only(&self) -> bool {
+        self.transport.is_read_only
     }
 
     /// The name of the cluster.

@@ -190,6 +190,7 @@ impl Pool {
         let name = ClusterName::Runtime(runtime.clone());
         let cluster =
             Cluster::on(&self.kcp.network, name, &config, self.limits)?.replacing(former).among(self.crowd.clone());
+        let cluster = if self.kcp.is_read_only() { cluster.read_only() } else { cluster };
         Ok(Arc::new(match &self.leadership {
             Some(leadership) => cluster.guarded(leadership.clone()),
             None => cluster,

@@ -26,16 +26,21 @@ const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager
 /// What `kubectl apply` notes on an object.
 const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 
+/// Tidegate's field manager and the others whose fields it takes over when it applies an object of a kind: an apply
+/// removes those of their fields that it does not set.
+pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static str] {
+    const ALL: [&str; 5] = [FIELD_MANAGER, FORMER[0], FORMER[1], FORMER[2], FORMER[3]];
+    match (cluster, kind) {
+        (ClusterName::Runtime(_), _) | (ClusterName::Kcp, "Manifest") => &ALL,
+        (ClusterName::Kcp, "Certificate") => &[FIELD_MANAGER, FORMER_OF_CERTIFICATES],
+        (ClusterName::Kcp, _) => &[FIELD_MANAGER],
+    }
+}
+
 /// Whether an object may have claims to take over.
 pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
-    let is_former = |manager: &String| match cluster {
-        ClusterName::Runtime(_) => FORMER.contains(&manager.as_str()),
-        ClusterName::Kcp => match &*metadata.id.kind {
-            "Certificate" => manager == FORMER_OF_CERTIFICATES,
-            "Manifest" => FORMER.contains(&manager.as_str()),
-            _ => false,
-        },
-    };
+    let former = &managers_before(cluster, &metadata.id.kind)[1..];
+    let is_former = |manager: &String| former.contains(&manager.as_str());
     metadata.managers.iter().any(is_former)
 }
 

@@ -103,6 +103,8 @@ pub(super) struct Transport {
     crowd: Member,
     /// Without it, writes are always allowed.
     leadership: Option<Leadership>,
+    /// Whether only reads are sent.
+    pub(super) is_read_only: bool,
     /// The server errors of the control plane. Those of a runtime say enough one by one.
     failing: Option<Failing>,
 }
@@ -264,6 +266,7 @@ impl Transport {
             worn: AtomicBool::new(false),
             crowd: Member::default(),
             leadership: None,
+            is_read_only: false,
             failing: None,
         })
     }
@@ -271,6 +274,11 @@ impl Transport {
     /// The same, but writes are refused without `leadership`.
     pub(super) fn led(self, leadership: Leadership) -> Transport {
         Transport { leadership: Some(leadership), failing: Some(Failing::default()), ..self }
+    }
+
+    /// The same, but only reads are sent.
+    pub(super) fn read_only(self) -> Transport {
+        Transport { is_read_only: true, ..self }
     }
 
     /// The same, with the breaker and counters of the client that it replaces.
@@ -342,6 +350,7 @@ impl Transport {
 
     /// Sends a request and reads its whole answer.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
+        self.admit(&ask)?;
         let _request = self.crowd.begin();
         let weight = u32::try_from(self.crowd.weight(self.limits.concurrency)).unwrap_or(1);
         let _places = self.places.acquire_many(weight).await.expect("this semaphore is never closed");
@@ -355,6 +364,16 @@ impl Transport {
                 () = leadership.lost() => Err(Error::NotLeading),
             },
         }
+    }
+
+    /// Refuses everything but reads if the cluster is read-only. A dry run is refused as well: to RBAC it is a write.
+    ///
+    /// [`Transport::ask`] and [`Transport::open`] are the only ways to an API server, and both begin with this.
+    fn admit(&self, ask: &Ask) -> Result<(), Error> {
+        if self.is_read_only && ask.method != Method::GET {
+            return Err(Error::ReadOnly { target: ask.target.clone() });
+        }
+        Ok(())
     }
 
     async fn exchange(&self, ask: Ask) -> Result<Answer, Error> {
@@ -380,6 +399,7 @@ impl Transport {
 
     /// Sends a request with an endless answer: the caller reads the body and limits its time.
     pub(super) async fn open(&self, ask: Ask) -> Result<Body, Error> {
+        self.admit(&ask)?;
         let (verb, target) = (ask.verb, ask.target.clone());
         let response = self.guarded(self.send(ask)).await?;
         let status = response.status();

@@ -19,7 +19,10 @@ use crate::{
 mod cover;
 mod quantity;
 
-pub use self::{cover::covers, quantity::compare_quantities};
+pub use self::{
+    cover::{covers, merged},
+    quantity::compare_quantities,
+};
 
 /// What a cluster must have of a module.
 #[derive(Clone, Copy, Debug)]

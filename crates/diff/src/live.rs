@@ -10,7 +10,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 use super::compare::leaves;
-use tidegate_core::{changes::overlay, object::PathPart};
+use tidegate_core::{
+    changes::{merged, overlay},
+    object::PathPart,
+};
 
 /// Fields of `metadata` that only the API server writes.
 const SERVER_SET: [&str; 6] =
@@ -153,6 +156,71 @@ fn drop_fields(after: &mut Value, desired: &Value, fields: &Map<String, Value>) 
             }
             (Some(_), None, None) => drop(map.shift_remove(name)),
             (None, _, _) | (Some(_), Some(_), None) => {}
+        }
+    }
+}
+
+/// The result of an apply of `desired` to `live`, computed here, after the fields of `managers` have been taken over:
+/// without what they applied, `desired` no longer has, and no other manager owns. Parts that `live` covers stay as they
+/// are, with their defaults. Without fields that only the API server writes.
+pub fn applied_by(live: &Value, desired: &Value, managers: &[&str]) -> Value {
+    let desired = stripped(desired);
+    let mut after = merged(&desired, &stripped(live));
+    let is_ours = |entry: &Value| {
+        entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(|name| managers.contains(&name))
+    };
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    let of_object = entries.filter(|entry| entry.get("subresource").is_none_or(|subresource| subresource == ""));
+    let (ours, others): (Vec<&Value>, Vec<&Value>) = of_object.partition(|entry| is_ours(entry));
+    let fields = |entry: &&'_ Value| entry["fieldsV1"].as_object().cloned();
+    let others: Vec<Map<String, Value>> = others.iter().filter_map(fields).collect();
+    let others: Vec<&Map<String, Value>> = others.iter().collect();
+    for fields in ours.iter().filter_map(fields) {
+        release(&mut after, &desired, &fields, &others);
+    }
+    after
+}
+
+/// Removes the fields of a set (`fieldsV1`) that are not desired, unless one of the sets of `others` has them.
+fn release(after: &mut Value, desired: &Value, fields: &Map<String, Value>, others: &[&Map<String, Value>]) {
+    for (field, inner) in fields {
+        let Some((form, name)) = field.split_once(':') else { continue };
+        let is_shared = others.iter().any(|other| other.contains_key(field));
+        let below: Vec<&Map<String, Value>> = others.iter().filter_map(|other| other.get(field)?.as_object()).collect();
+        let inner = inner.as_object().filter(|inner| inner.keys().any(|field| field != "."));
+        match (form, &mut *after) {
+            ("f", Value::Object(map)) => {
+                let Some(value) = map.get_mut(name) else { continue };
+                let wanted = desired.get(name);
+                if let Some(inner) = inner {
+                    release(value, wanted.unwrap_or(&Value::Null), inner, &below);
+                }
+                let is_empty =
+                    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+                if wanted.is_none() && !is_shared && (inner.is_none() || is_empty) {
+                    map.shift_remove(name);
+                }
+            }
+            ("k", Value::Array(items)) => {
+                let list = Value::Array(std::mem::take(items));
+                let found = item(&list, name).and_then(|found| list.as_array()?.iter().position(|one| one == found));
+                let wanted = item(desired, name);
+                *items = if let Value::Array(list) = list { list } else { Vec::new() };
+                match (found, wanted) {
+                    (Some(at), None) if !is_shared => drop(items.remove(at)),
+                    (Some(at), wanted) => {
+                        if let Some(inner) = inner {
+                            release(&mut items[at], wanted.unwrap_or(&Value::Null), inner, &below);
+                        }
+                    }
+                    (None, _) => {}
+                }
+            }
+            ("v", Value::Array(items)) if member(desired, name).is_none() && !is_shared => {
+                let value: Option<Value> = serde_json::from_str(name).ok();
+                items.retain(|item| Some(item) != value.as_ref());
+            }
+            _ => {}
         }
     }
 }

@@ -17,18 +17,10 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures::{StreamExt, stream};
 
-use self::{
-    compare::{Comparer, Shared, Wish},
-    desired::Bases,
-    intent::{Intent, concerns_all},
-    runtime::{Baseline, RuntimeResult},
-    world::{Trusted, World},
-};
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
-    api::Kyma,
-    definition::{self, Definitions, Kind},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    definition,
+    diagnostic::Diagnostics,
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
@@ -36,30 +28,36 @@ use tidegate_core::{
     render::{self, Trial, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
-    template::{Library, Template},
+    template::Library,
 };
 use tidegate_diff::{
-    clean::{Draft, REFUSED},
+    clean::Draft,
     compare::{Lines, users_custom_resources},
-    gather::{Found, Gatherer},
+    gather::Gatherer,
     mask::Masker,
-    model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
+    model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
     policy::{Kinds, Labels},
     sample::{Stratum, sample},
 };
 
-use crate::cli::{
-    control_plane,
-    modules::Modules,
-    progress::Progress,
-    repository::{Loaded, try_templates},
+use crate::{
+    cli::{
+        control_plane,
+        modules::Modules,
+        progress::Progress,
+        repository::{Loaded, try_templates},
+    },
+    live::{
+        Intent, Layers, Method, Outcome, Wanted, WindowsAt,
+        compare::{Comparer, Shared},
+        desired::Bases,
+        route,
+        runtime::{self, Baseline, RuntimeResult},
+        world::{Trusted, World},
+    },
 };
 
-mod compare;
-mod desired;
 mod intent;
-mod runtime;
-mod world;
 
 /// The clusters that `--live` compares with.
 #[derive(clap::Args)]
@@ -126,14 +124,10 @@ pub(super) struct Compared {
     pub(super) kinds: Option<Kinds>,
 }
 
-/// The inputs of all comparisons.
+/// The revision that is compared, and what it wants.
 struct Inputs {
-    definitions: Definitions,
-    library: Library,
+    wanted: Wanted,
     source: SourceName,
-    settings: Settings,
-    /// What is known of components in registries.
-    components: Components,
     snapshot: Snapshot,
     commit: Option<Oid>,
     /// The deletion policy of the GitSource, if the control plane has no GitSource.
@@ -144,18 +138,6 @@ struct Inputs {
     suspended: bool,
     /// Whether digests become numbers, because the key differs in every run.
     numbers: bool,
-    /// The policy of maintenance windows; without one, upgrades are compared as if a window were open.
-    maintenance: Option<PolicyAt>,
-}
-
-/// The result for one cluster.
-#[derive(Default)]
-struct Outcome {
-    found: Vec<Found>,
-    held: Vec<Held>,
-    unknown: Vec<NotKnown>,
-    diagnostics: Vec<Diagnostic>,
-    problems: Vec<Unreached>,
 }
 
 /// Longest time for one request. It is short because a pipeline waits.
@@ -172,7 +154,7 @@ const RUNTIME_REQUESTS: usize = 8;
 /// Fails if an argument is invalid, or if the definitions could not all be checked in time. The report names clusters
 /// that cannot be reached.
 pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
-    let shared = Shared::new(given.masker);
+    let shared = Shared::new(given.masker, Method::DryRun, false);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
     let config = arguments.access.config().await?;
     let kcp = Cluster::new(ClusterName::Kcp, &config, limits(KCP_REQUESTS)).context("cannot use the kubeconfig")?;
@@ -184,13 +166,13 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
-    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
-    inputs.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
-    inputs.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
+    let (mut inputs, components, diagnostics) =
+        read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
+    inputs.wanted.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
+    inputs.wanted.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
     inputs.numbers = given.numbers;
-    inputs.maintenance = given.maintenance;
-    shared.meet(&inputs.definitions);
-    subject.files = inputs.definitions.files;
+    shared.meet(&inputs.wanted.definitions);
+    subject.files = inputs.wanted.definitions.files;
     let mut outcome = Outcome::default();
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
     let intent = match intent::intend(&inputs, &world, &comparer, &mut outcome).await {
@@ -200,10 +182,14 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     if let Err(error) = virtual_services(&inputs, &world, &intent, &comparer, &mut outcome).await {
         return Ok(unreachable(subject, &shared, &error));
     }
-    let chosen = choose(arguments, &inputs, &intent)?;
+    let chosen = choose(arguments, &inputs.wanted.settings, &intent)?;
     let (bases, bases_until) = (Bases::default(), Bases::default());
+    let layers = Layers::new();
     let whole = Baseline {
-        inputs: &inputs,
+        wanted: &inputs.wanted,
+        components: &components,
+        layers: &layers,
+        windows: given.maintenance.as_ref().map(WindowsAt::from),
         world: &world,
         intent: &intent,
         shared: &shared,
@@ -216,8 +202,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
-    let kinds = Some(Kinds::from_definitions(&[&inputs.definitions]));
-    Ok(Compared { draft: report.finish(&baseline, results), labels: intent.labels(), kinds })
+    let kinds = Some(Kinds::from_definitions(&[&inputs.wanted.definitions]));
+    Ok(Compared { draft: report.finish(&inputs, &baseline, results), labels: intent.labels(), kinds })
 }
 
 fn subject(loaded: &Loaded) -> Subject {
@@ -247,7 +233,7 @@ fn read(
     mut diagnostics: Diagnostics,
     modules: &Modules,
     world: &World,
-) -> anyhow::Result<(Inputs, Diagnostics)> {
+) -> anyhow::Result<(Inputs, Components, Diagnostics)> {
     // What the control plane took to answer is no time of the check.
     loaded.restart()?;
     loaded.options.elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
@@ -265,21 +251,24 @@ fn read(
         Revision::Commit { commit, .. } => Some(*commit),
         Revision::WorkTree => None,
     };
+    let wanted = Wanted {
+        definitions,
+        sources: [loaded.source.key().clone()].into(),
+        library,
+        settings: Settings::default(),
+        agents: None,
+    };
     let inputs = Inputs {
         invalid: diagnostics.has_errors(),
-        definitions,
-        library,
+        wanted,
         source: loaded.source,
-        settings: Settings::default(),
-        components,
         snapshot: loaded.snapshot,
         commit,
         policy: loaded.policy,
         suspended: loaded.suspended,
         numbers: false,
-        maintenance: None,
     };
-    Ok((inputs, diagnostics))
+    Ok((inputs, components, diagnostics))
 }
 
 /// The VirtualService of each Watcher.
@@ -291,78 +280,13 @@ async fn virtual_services(
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     for (key, watcher) in &intent.after.watchers {
-        let place = inputs.place(Kind::Watcher, key);
-        let problem = |message: String| {
-            let diagnostic = Diagnostic::warning(render::offline::CODE_WATCHER, message);
-            match &place {
-                Some(place) => diagnostic.at(place.clone()),
-                None => diagnostic,
-            }
-        };
-        let rendered = plan::reporting::watch(watcher).and_then(|watch| {
-            let port = watch.port()?;
-            Ok((world.gateways(watcher)?, watch, port))
-        });
-        let (gateways, watch, port) = match rendered {
-            Ok(rendered) => rendered,
-            Err(error) => {
-                outcome.diagnostics.push(problem(error.to_string()));
-                continue;
-            }
-        };
-        let uid = watcher.metadata.uid.clone();
-        let uid = uid.unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Watcher", key)));
-        let object = match render::virtual_service(
-            inputs.library.for_object(&watcher.metadata),
-            &watch,
-            port,
-            &gateways,
-            &uid,
-        ) {
-            Ok(object) => object,
-            Err(error) => {
-                outcome.diagnostics.push(error.diagnostic());
-                continue;
-            }
-        };
-        let wish = Wish {
-            gvk: object.gvk(),
-            object,
-            places: place.clone().into_iter().collect(),
-            maker: Some(Template::VirtualService.name()),
-        };
-        let live = match world.kcp.kind(&wish.gvk).await? {
-            Some(kind) => world.kcp.get(&kind, key).await?,
-            None => None,
-        };
-        let whose = live.as_ref().and_then(|live| plan::reporting::strangers(watcher, live.value()));
-        let differs = match (&live, &whose) {
-            (Some(live), Some(managers)) => {
-                comparer.stranger(&wish, live, managers).await.map(|differs| Some(Arc::new(differs)))
-            }
-            (Some(live), None) => comparer.existing(&wish, live).await,
-            (None, _) => Ok(Some(Arc::new(comparer.created(&wish)))),
-        };
-        let effect = if whose.is_some() { Effect::Held } else { Effect::Applies };
-        outcome.held.extend(whose.map(|managers| Held {
-            why: Why::Conflict,
-            module: String::new(),
-            runtimes: Arc::default(),
-            message: comparer.shared.scrub(&plan::reporting::foreign(key, &managers)),
-            hint: None,
-            place: place.clone(),
-        }));
-        match differs {
-            Ok(differs) => outcome.found.extend(differs.map(|differs| comparer.found(&wish, &differs, effect))),
-            Err(error) if concerns_all(&error) => return Err(error),
-            Err(error) => outcome.problem("kcp", place.as_ref(), &error, comparer),
-        }
+        route::compare(&inputs.wanted, &world.gateways(watcher), (key, watcher), comparer, outcome).await?;
     }
     Ok(())
 }
 
 /// The runtimes to compare. Fails if `--runtime` names one that does not exist.
-fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Result<BTreeSet<Key>> {
+fn choose(arguments: &Clusters, settings: &Settings, intent: &Intent) -> anyhow::Result<BTreeSet<Key>> {
     let all = intent.runtimes();
     if let Some(unknown) = arguments.runtimes.iter().find(|key| !all.contains(*key)) {
         bail!("no Kyma {unknown} in the control plane or in the revision: check `--runtime`");
@@ -373,7 +297,7 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
     let Some(size) = arguments.sample else { return Ok(all) };
     let stratum = |key: &Key| {
         let (landscape, kyma) = intent.kyma(key)?;
-        Some((key.clone(), Stratum::for_kyma(kyma, Class::for_kyma(landscape, kyma, &inputs.settings))))
+        Some((key.clone(), Stratum::for_kyma(kyma, Class::for_kyma(landscape, kyma, settings))))
     };
     Ok(sample(all.iter().filter_map(stratum), usize::try_from(size).unwrap_or(usize::MAX)))
 }
@@ -417,11 +341,13 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
         Some([]) | None if !baseline.intent.before.kymas.contains_key(key) => None,
         Some([]) | None => return Err("the runtime has no access Secret".to_owned()),
     };
-    let mut result =
-        runtime::compare_runtime(baseline, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+    let compare = async |baseline: &Baseline<'_>| match baseline.intent.kyma(key) {
+        Some((_, kyma)) => runtime::compare_runtime(baseline, key, kyma, cluster.as_deref()).await,
+        None => Ok(RuntimeResult::default()),
+    };
+    let mut result = compare(baseline).await.map_err(|error| error.to_string())?;
     if let Some(until) = baseline.until_confirmed {
-        let until =
-            runtime::compare_runtime(until, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+        let until = compare(until).await.map_err(|error| error.to_string())?;
         result.outcome.follow(until.outcome);
     }
     if cluster.is_none() && !result.suspended {
@@ -446,7 +372,12 @@ struct Summing {
 // === impl Summing ===
 
 impl Summing {
-    fn finish(mut self, baseline: &Baseline<'_>, results: Vec<(Key, Result<RuntimeResult, String>)>) -> Draft {
+    fn finish(
+        mut self,
+        inputs: &Inputs,
+        baseline: &Baseline<'_>,
+        results: Vec<(Key, Result<RuntimeResult, String>)>,
+    ) -> Draft {
         for (key, result) in results {
             match result {
                 Ok(result) => {
@@ -460,10 +391,10 @@ impl Summing {
             }
         }
         let Outcome { found, mut held, unknown, diagnostics: more, problems, .. } = self.outcome;
-        held.extend(self.suspended.then(|| Held::source_suspended(&baseline.inputs.source)));
+        held.extend(self.suspended.then(|| Held::source_suspended(&inputs.source)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
-        let mut lines = Lines::new(&baseline.inputs.snapshot);
+        let mut lines = Lines::new(&inputs.snapshot);
         for mut one in found {
             let (old, new) = (one.old.as_deref(), one.new.as_deref());
             if let (Some(old), Some(new), Some(place)) = (old, new, one.places.last_mut()) {
@@ -506,7 +437,7 @@ impl Summing {
             masker.is_name(&difference.id.namespace);
             masker.is_name(&difference.id.name);
         }
-        Draft::new(report, masker, baseline.inputs.numbers)
+        Draft::new(report, masker, inputs.numbers)
     }
 }
 
@@ -575,80 +506,7 @@ fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> 
             from: old.get(key).cloned(),
             to: new.get(key).cloned(),
             runtimes: installed.get(key).copied().unwrap_or_default(),
-            place: baseline.inputs.offer_place(&key.0, &key.1),
+            place: baseline.wanted.offer_place(&key.0, &key.1),
         })
         .collect()
-}
-
-/// Whether the API server rejected an object.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. })
-}
-
-// === impl Outcome ===
-
-impl Outcome {
-    /// Records that a comparison failed, or that the API server rejected an object.
-    fn problem(&mut self, target: &str, place: Option<&Place>, error: &Error, comparer: &Comparer<'_>) {
-        let message = comparer.shared.scrub(&error.to_string());
-        if !is_refusal(error) {
-            self.problems.push(Unreached { target: target.to_owned(), message });
-            return;
-        }
-        let diagnostic = Diagnostic::error(REFUSED, format!("{target} rejects the object: {message}"));
-        self.diagnostics.push(match place {
-            Some(place) => diagnostic.at(place.clone()),
-            None => diagnostic,
-        });
-    }
-
-    /// Adds what takes effect at once to what is there after a confirmation.
-    fn follow(&mut self, at_once: Outcome) {
-        let after = std::mem::replace(&mut self.found, at_once.found);
-        for mut found in after {
-            if self.found.iter().any(|known| known.effect == found.effect && known.is_alike(&found)) {
-                continue;
-            }
-            if found.effect != Effect::Held {
-                found.effect = Effect::NeedsConfirmation;
-                // What keeps it until then is resolved by the confirmation.
-                self.found.retain(|known| known.effect != Effect::Held || !known.is_alike(&found));
-            }
-            self.found.push(found);
-        }
-        self.held.extend(at_once.held);
-        let is_new = |one: &NotKnown| self.unknown.iter().all(|known| known.value != one.value);
-        let unknown: Vec<NotKnown> = at_once.unknown.into_iter().filter(is_new).collect();
-        self.unknown.extend(unknown);
-        self.problems.extend(at_once.problems);
-    }
-
-    fn append(&mut self, other: Outcome) {
-        self.found.extend(other.found);
-        self.held.extend(other.held);
-        self.unknown.extend(other.unknown);
-        self.diagnostics.extend(other.diagnostics);
-        self.problems.extend(other.problems);
-    }
-}
-
-// === impl Intent ===
-
-impl Intent {
-    /// The labels of all runtimes: the new ones, if the runtime stays.
-    fn labels(&self) -> Labels {
-        let kymas = self.before.kymas.iter().chain(&self.after.kymas);
-        kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
-    }
-
-    /// All runtimes, before and afterwards.
-    fn runtimes(&self) -> BTreeSet<Key> {
-        self.before.kymas.keys().chain(self.after.kymas.keys()).cloned().collect()
-    }
-
-    /// A Kyma after the change, or before it if the change deletes the Kyma, and its landscape.
-    fn kyma(&self, key: &Key) -> Option<(&Landscape, &Kyma)> {
-        let landscape = if self.after.kymas.contains_key(key) { &self.after } else { &self.before };
-        landscape.kymas.get(key).map(|kyma| (landscape, &**kyma))
-    }
 }

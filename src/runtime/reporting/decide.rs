@@ -155,7 +155,7 @@ pub(super) fn kept(live: Option<&Object>) -> Arc<[Value]> {
 }
 
 /// The kinds of all objects that Tidegate applies in a runtime.
-pub(super) fn drift(manifests: &[Arc<Manifest>]) -> Drift {
+pub(crate) fn drift(manifests: &[Arc<Manifest>]) -> Drift {
     let mut drift = Drift::default();
     let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
     let synced = synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind));

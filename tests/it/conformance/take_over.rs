@@ -543,3 +543,54 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     })
     .await;
 }
+
+/// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,
+/// and by the webhook configuration, which Lifecycle Manager has not written here. Nothing is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_a_landscape_of_lifecycle_manager_is_observed_without_a_write() {
+    let server = Server::start(None, None).await;
+    for module in ["keda", "mailer", "warden"] {
+        server.push("", &artifact(module), None);
+    }
+    let stage = landscape(&server).await;
+    let before = objects(&stage.skrs[0]).await;
+    let marks = stage.marks();
+    stage.start_with(&["--observe"]);
+    let report = eventually("the runtime is compared", SOON * 4, async || {
+        let (_, text) = stage.ask("metrics", "/observed.json").await?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        let summary = &report["summary"];
+        let is_done = summary["runtimes"] == json!({"Compared": 1}) && summary["incomplete"] == 0;
+        if is_done { Ok(report) } else { Err(format!("{report:#}")) }
+    })
+    .await;
+    let modules = report["runtimes"][0]["modules"].as_object().unwrap();
+    let of = |module: &str| modules[module]["objects"].as_array().cloned().unwrap_or_default();
+    let all: Vec<Value> = modules.keys().flat_map(|module| of(module)).collect();
+    let differing: Vec<String> = all
+        .iter()
+        .filter(|one| one["improvement"].is_null())
+        .map(|one| format!("{} {} {}", one["reason"], one["kind"], one["name"]))
+        .collect();
+    assert_eq!(differing, [r#""Missing" "ValidatingWebhookConfiguration" "skr-webhook""#], "{report:#}");
+    let named = |module: &str, kind: &str| {
+        of(module).iter().any(|one| one["kind"] == kind && one["improvement"]["row"] == "R2")
+    };
+    for (module, kind) in [
+        ("keda", "ConfigMap"),
+        ("keda", "Deployment"),
+        ("keda", "CustomResourceDefinition"),
+        ("keda", "Manifest"),
+        ("warden", "ConfigMap"),
+        ("-", "Namespace"),
+        ("-", "ModuleTemplate"),
+    ] {
+        assert!(named(module, kind), "{module} {kind}: {report:#}");
+    }
+    stage.kill().await;
+    assert_eq!(objects(&stage.skrs[0]).await, before);
+    let written: Vec<String> = stage.requests_since(&marks);
+    let is_write = |line: &&String| ![" get ", " list ", " watch "].iter().any(|read| line.contains(read));
+    assert_eq!(written.iter().find(is_write), None);
+    assert!(!written.is_empty(), "the runtime was read");
+}

@@ -81,17 +81,67 @@ fn covers_list(field: &str, desired: &[Value], live: &[Value]) -> bool {
     if SETS.contains(&field) {
         return desired.iter().all(|item| live.contains(item));
     }
-    let key = MERGED
-        .iter()
-        .filter(|(name, _)| *name == field)
-        .map(|(_, key)| *key)
-        .find(|key| desired.iter().all(|item| item.get(key[0]).is_some()));
-    match key {
+    match key_of(field, desired) {
         Some(key) => desired.iter().all(|item| {
             live.iter().find(|candidate| same_item(key, item, candidate)).is_some_and(|live| covers(item, live))
         }),
         None => desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| covers(desired, live)),
     }
+}
+
+/// The live object after an apply of `desired`, as far as it can be known without the API server: what `live` already
+/// [covers](covers()) stays as it is, everything else is as desired. New parts have no defaults.
+pub fn merged(desired: &Value, live: &Value) -> Value {
+    merged_field("", desired, live)
+}
+
+fn merged_field(field: &str, desired: &Value, live: &Value) -> Value {
+    if covers_field(field, desired, live) {
+        return live.clone();
+    }
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => {
+            let mut merged = live.clone();
+            for (key, value) in desired {
+                match live.get(key) {
+                    Some(_) if quantity::are_in(field) && quantity::same(value, &live[key]) => {}
+                    Some(live) => drop(merged.insert(key.clone(), merged_field(key, value, live))),
+                    None if is_void(value) => {}
+                    None => drop(merged.insert(key.clone(), value.clone())),
+                }
+            }
+            Value::Object(merged)
+        }
+        (Value::Array(desired), Value::Array(live)) => Value::Array(merged_list(field, desired, live)),
+        (desired, _) => desired.clone(),
+    }
+}
+
+fn merged_list(field: &str, desired: &[Value], live: &[Value]) -> Vec<Value> {
+    if SETS.contains(&field) {
+        let missing = desired.iter().filter(|item| !live.contains(item));
+        return live.iter().chain(missing).cloned().collect();
+    }
+    let Some(key) = key_of(field, desired) else {
+        // The API server replaces the list as a whole, and gives its items the same defaults as before.
+        let same = desired.len() == live.len();
+        return desired
+            .iter()
+            .enumerate()
+            .map(|(at, item)| if same { merged(item, &live[at]) } else { item.clone() })
+            .collect();
+    };
+    let wanted = |item: &Value| desired.iter().find(|wanted| same_item(key, wanted, item));
+    let kept = live.iter().map(|item| wanted(item).map_or_else(|| item.clone(), |wanted| merged(wanted, item)));
+    let new = desired.iter().filter(|wanted| !live.iter().any(|item| same_item(key, wanted, item)));
+    kept.chain(new.cloned()).collect()
+}
+
+/// The fields that identify an item of a merged list; `None` for other lists.
+fn key_of(field: &str, desired: &[Value]) -> Option<&'static [&'static str]> {
+    let of_field = MERGED.iter().filter(|(name, _)| *name == field).map(|(_, key)| *key);
+    let mut complete = of_field.filter(|key| desired.iter().all(|item| item.get(key[0]).is_some()));
+    complete.next()
 }
 
 /// Whether two items are the same. The first field decides. Further ones only matter if both items

@@ -275,3 +275,47 @@ proptest! {
         prop_assert!(covers(&value, &value));
     }
 }
+
+#[test]
+fn what_an_apply_makes_of_an_object_keeps_its_defaults_and_the_items_of_others() {
+    let live = json!({
+        "spec": {
+            "replicas": 3,
+            "template": {"spec": {
+                "containers": [
+                    {"name": "a", "image": "a:1", "terminationMessagePath": "/dev/log", "resources": {"limits": {"cpu": "1"}}},
+                    {"name": "sidecar", "image": "s:1"},
+                ],
+                "tolerations": [{"key": "x", "operator": "Exists"}],
+            }},
+        },
+    });
+    let desired = json!({
+        "spec": {"template": {"spec": {
+            "containers": [
+                {"name": "a", "image": "a:2", "resources": {"limits": {"cpu": "1000m"}}}, {"name": "b", "image": "b:1"},
+            ],
+            "tolerations": [],
+        }}},
+    });
+    let mut expected = live.clone();
+    let spec = &mut expected["spec"]["template"]["spec"];
+    spec["containers"][0]["image"] = json!("a:2");
+    spec["containers"].as_array_mut().unwrap().push(json!({"name": "b", "image": "b:1"}));
+    spec["tolerations"] = json!([]);
+    let merged = merged(&desired, &live);
+    assert_eq!(merged, expected);
+    assert!(covers(&desired, &merged));
+    assert_eq!(super::merged(&merged, &live), expected, "the same again");
+}
+
+#[test]
+fn what_covers_an_apply_stays_as_it_is() {
+    for (desired, live) in [
+        (json!({"a": 1, "none": {}}), json!({"a": 1.0, "b": 2})),
+        (json!({"metadata": {"finalizers": ["x"]}}), json!({"metadata": {"finalizers": ["y", "x"]}})),
+        (json!({"list": [{"a": 1}]}), json!({"list": [{"a": 1, "default": true}]})),
+    ] {
+        assert_eq!(merged(&desired, &live), live, "{desired}");
+    }
+}

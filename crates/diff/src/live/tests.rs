@@ -64,3 +64,42 @@ fn a_secret_is_what_the_server_would_make_of_it() {
     let (before, after) = secret_after(&same, &live, "us");
     assert_eq!(before, after, "equal in whatever form");
 }
+
+/// An object whose fields Lifecycle Manager applied, with its managers.
+fn applied_by_klm(entries: Value) -> Value {
+    json!({
+        "metadata": {"name": "a", "labels": {"old": "1", "kept": "1"}, "managedFields": entries},
+        "data": {"a": "1", "left": "1", "shared": "1"},
+        "spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}, {"port": 81, "protocol": "TCP"}]},
+    })
+}
+
+#[test]
+fn what_a_manager_applied_that_is_taken_over_leaves_with_it() {
+    let fields = json!({
+        "f:metadata": {"f:labels": {"f:old": {}, "f:kept": {}}},
+        "f:data": {"f:a": {}, "f:left": {}, "f:shared": {}},
+        "f:spec": {"f:ports": {
+            "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {}},
+            "k:{\"port\":81,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}},
+        }},
+    });
+    let entries = json!([
+        {"manager": "applier", "operation": "Apply", "fieldsV1": fields},
+        {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {"f:shared": {}}}},
+    ]);
+    let live = applied_by_klm(entries);
+    let desired = json!({
+        "metadata": {"name": "a", "labels": {"kept": "1"}}, "data": {"a": "2"}, "spec": {"ports": [{"port": 80}]},
+    });
+    let expected = json!({
+        "metadata": {"name": "a", "labels": {"kept": "1"}},
+        "data": {"a": "2", "shared": "1"},
+        "spec": {"ports": [{"port": 80, "protocol": "TCP"}]},
+    });
+    assert_eq!(applied_by(&live, &desired, &["us", "applier"]), expected);
+    // What is not taken over stays.
+    let mut more = stripped(&live);
+    more["data"]["a"] = json!("2");
+    assert_eq!(applied_by(&live, &desired, &["us"]), more);
+}

@@ -7,12 +7,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{
-    Inputs, Outcome,
+use super::Inputs;
+use crate::live::{
+    Intent, Outcome,
     compare::{Comparer, Differs, Wish},
+    concerns_all, landscape_of, managers,
     world::{World, typed},
 };
 use tidegate_cluster::Error;
@@ -38,18 +39,6 @@ use tidegate_diff::{
     live::differing,
     model::{Effect, Held, Why},
 };
-
-/// The control plane after the revision.
-pub(super) struct Intent {
-    /// The landscape after the revision.
-    pub(super) after: Landscape,
-    /// The landscape now.
-    pub(super) before: Landscape,
-    /// Kymas that would be deleted.
-    pub(super) gone: BTreeSet<Key>,
-    /// The same until a user confirms what waits; `None` if nothing waits.
-    pub(super) until_confirmed: Option<Box<Intent>>,
-}
 
 /// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
@@ -102,12 +91,12 @@ pub(super) async fn intend(
             Ok(None) => {}
             Err(error) if concerns_all(&error) => return Err(error),
             Err(error) => {
-                let place = inputs.definitions.good.get(id).map(|definition| &definition.place);
+                let place = inputs.wanted.definitions.good.get(id).map(|definition| &definition.place);
                 outcome.problem("kcp", place, &error, comparer);
             }
         }
     }
-    outcome.held.extend(inputs.definitions.withheld.iter().map(|withheld| Held {
+    outcome.held.extend(inputs.wanted.definitions.withheld.iter().map(|withheld| Held {
         why: Why::Withheld,
         module: if withheld.kind == Kind::Kyma { String::new() } else { withheld.key.name().to_owned() },
         runtimes: id_runtimes(&(withheld.kind, withheld.key.clone())).into(),
@@ -134,18 +123,18 @@ pub(super) async fn intend(
     Ok(Intent { after: landscape_of(&after), before, gone, until_confirmed: Some(Box::new(until)) })
 }
 
-/// Whether an error concerns the cluster as a whole rather than one object.
-pub(super) fn concerns_all(error: &Error) -> bool {
-    error.is_unreachable() || matches!(error, Error::Unauthorized { .. } | Error::TooManyRequests { .. })
-}
-
 fn decide(inputs: &Inputs, world: &World) -> Decision {
     let source = &inputs.source;
     let label = source.label_value();
-    let declared: BTreeMap<Id, Declared> =
-        inputs.definitions.good.iter().map(|(id, definition)| (id.clone(), declared(definition, source))).collect();
+    let declared: BTreeMap<Id, Declared> = inputs
+        .wanted
+        .definitions
+        .good
+        .iter()
+        .map(|(id, definition)| (id.clone(), declared(definition, source)))
+        .collect();
     let withheld: BTreeSet<Id> =
-        inputs.definitions.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone())).collect();
+        inputs.wanted.definitions.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone())).collect();
     let mut live = BTreeMap::new();
     for (id, object) in &world.objects {
         let ours = object.label(label::SOURCE) == Some(&label);
@@ -155,11 +144,16 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         let Ok(metadata) = serde_json::from_value(object.value()["metadata"].clone()) else { continue };
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
-            && inputs.definitions.good.get(id).is_some_and(|definition| {
+            && inputs.wanted.definitions.good.get(id).is_some_and(|definition| {
                 !changes::covers(landscape::expected(definition, source).value(), object.value())
             });
         one.same_content = !ours
-            && inputs.definitions.good.get(id).is_some_and(|definition| landscape::has_content(definition, &metadata));
+            && inputs
+                .wanted
+                .definitions
+                .good
+                .get(id)
+                .is_some_and(|definition| landscape::has_content(definition, &metadata));
         live.insert(id.clone(), one);
     }
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
@@ -194,7 +188,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
 /// What each definition of a decision would take from runtimes.
 fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
     let of_one = |id: &Id, why| {
-        let definition = inputs.definitions.good.get(id)?;
+        let definition = inputs.wanted.definitions.good.get(id)?;
         let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
         Some(match id.0 {
             Kind::Kyma => {
@@ -208,7 +202,7 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
                 if new.is_some_and(|new| new.to_string() == live) {
                     return None;
                 }
-                let new = new.and_then(|new| inputs.definitions.modules.get(&new.into()));
+                let new = new.and_then(|new| inputs.wanted.definitions.modules.get(&new.into()));
                 let leaving = removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new));
                 removal::of_template(&id.1, Some(&leaving), installed)
             }
@@ -220,13 +214,13 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
 
 /// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
 fn of_access(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
-    let good = &inputs.definitions.good;
+    let good = &inputs.wanted.definitions.good;
     let changed = removal::candidates(decision).filter_map(|(id, _)| Some((id.clone(), Arc::clone(good.get(id)?))));
     let changed = Definitions { good: changed.collect(), ..Definitions::default() };
     // What cannot be read is among the diagnostics of the revision.
     let changed = Landscape::from_definitions(&mut Diagnostics::default(), &changed, &inputs.source);
     let objects = world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone()));
-    removal::of_access(&landscape_of(&objects.collect()), &changed, installed, &inputs.settings)
+    removal::of_access(&landscape_of(&objects.collect()), &changed, installed, &inputs.wanted.settings)
 }
 
 /// Everything that runtimes have of a version of a module, according to their Manifests.
@@ -249,13 +243,6 @@ fn declared(definition: &Definition, source: &SourceName) -> Declared {
         adopt: stamped.annotation(annotation::ADOPT) == Some("true"),
         needs: intake::needs(definition),
     }
-}
-
-/// The names of an object's field managers.
-pub(super) fn managers(object: &Object) -> Arc<[String]> {
-    let entries = object.value().pointer("/metadata/managedFields").and_then(Value::as_array);
-    let names = entries.into_iter().flatten().filter_map(|entry| entry["manager"].as_str());
-    names.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 /// The other sources. Their definitions are unknown here, but objects with their ownership label belong to them.
@@ -289,31 +276,11 @@ fn installed(world: &World) -> Vec<Installed> {
     world.manifests.values().filter_map(installed).collect()
 }
 
-fn landscape_of(objects: &BTreeMap<Id, Value>) -> Landscape {
-    let mut landscape = Landscape::default();
-    for ((kind, key), value) in objects {
-        match kind {
-            Kind::ModuleTemplate => insert(&mut landscape.templates, key, value),
-            Kind::ModuleReleaseMeta => insert(&mut landscape.releases, key, value),
-            Kind::Watcher => insert(&mut landscape.watchers, key, value),
-            Kind::Kyma => insert(&mut landscape.kymas, key, value),
-            Kind::Setup(kind) => drop(landscape.setup.insert(*kind, key, value.clone())),
-        }
-    }
-    landscape
-}
-
-fn insert<K: DeserializeOwned>(into: &mut BTreeMap<Key, Arc<K>>, key: &Key, value: &Value) {
-    if let Some(object) = typed(value) {
-        into.insert(key.clone(), Arc::new(object));
-    }
-}
-
 /// The difference that an apply makes, and the object after it.
 type Applied = Option<(Option<Found>, Value)>;
 
 async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id) -> Result<Applied, Error> {
-    let Some(definition) = inputs.definitions.good.get(id) else { return Ok(None) };
+    let Some(definition) = inputs.wanted.definitions.good.get(id) else { return Ok(None) };
     let wish = wish(definition, &inputs.source);
     let Some(live) = world.objects.get(id) else {
         let found = found(comparer, id, &wish, &comparer.created(&wish));
@@ -384,7 +351,7 @@ async fn refused(
 ) -> Result<Vec<(Id, Value)>, Error> {
     let mut unconfirmed = Vec::new();
     for (id, held) in &decision.held {
-        let (Some(definition), Some(live)) = (inputs.definitions.good.get(id), world.objects.get(id)) else {
+        let (Some(definition), Some(live)) = (inputs.wanted.definitions.good.get(id), world.objects.get(id)) else {
             outcome.held.push(Held {
                 why: Why::Withheld,
                 module: String::new(),

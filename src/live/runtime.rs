@@ -9,21 +9,23 @@ use std::{
     sync::Arc,
 };
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use serde_json::Value;
 
 use super::{
-    Inputs, Outcome,
+    Intent, Layers, Outcome, Wanted, WindowsAt,
     compare::{Comparer, Shared, Wish},
-    desired::{Bases, base_places, module_place},
-    intent::{Intent, concerns_all, managers},
-    is_refusal,
+    concerns_all,
+    desired::{self, Bases, base_places, module_place},
+    is_refusal, managers,
     world::{World, key, typed},
 };
+use crate::runtime::reporting;
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
         Kyma, Manifest,
+        kyma::KymaSpec,
         names::{DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
         shared::CustomResourcePolicy,
     },
@@ -38,10 +40,10 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{
-        self, HeldVersions, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom, Offer,
-        RuntimePlan, Windows, rollout, window,
+        self, Components, HeldVersions, InstallSource, Installation, InstalledModules, ModuleOutcome, ModulesFrom,
+        Offer, RuntimePlan, RuntimeWindows, Windows, rollout, window,
     },
-    render::{self, CompleteModule, Injection, live as placeholder},
+    render::{self, CompleteModule, Injection, Mark, SharedObjects, live as placeholder},
     template::Template,
 };
 use tidegate_diff::{
@@ -51,28 +53,40 @@ use tidegate_diff::{
     names::Names,
 };
 
-/// The inputs that the comparisons of all runtimes share.
+/// What the comparisons of all runtimes share.
 #[derive(Clone, Copy)]
-pub(super) struct Baseline<'a> {
-    pub(super) inputs: &'a Inputs,
-    pub(super) world: &'a World,
-    pub(super) intent: &'a Intent,
-    pub(super) shared: &'a Shared,
-    pub(super) bases: &'a Bases,
+pub(crate) struct Baseline<'a> {
+    pub(crate) wanted: &'a Wanted,
+    /// What is known of components in registries.
+    pub(crate) components: &'a Components,
+    /// The objects of modules in registries that `wanted` does not have.
+    pub(crate) layers: &'a Layers,
+    /// The maintenance windows; without them, upgrades are compared as if a window were open.
+    pub(crate) windows: Option<WindowsAt<'a>>,
+    pub(crate) world: &'a World,
+    pub(crate) intent: &'a Intent,
+    pub(crate) shared: &'a Shared,
+    pub(crate) bases: &'a Bases,
     /// The same until a user confirms what waits; `None` if nothing waits.
-    pub(super) until_confirmed: Option<&'a Baseline<'a>>,
+    pub(crate) until_confirmed: Option<&'a Baseline<'a>>,
 }
 
 /// The result for one runtime.
 #[derive(Default)]
-pub(super) struct RuntimeResult {
-    pub(super) outcome: Outcome,
+pub(crate) struct RuntimeResult {
+    pub(crate) outcome: Outcome,
     /// The installed modules and their offers.
-    pub(super) installed: Vec<(Key, Offer)>,
+    pub(crate) installed: Vec<(Key, Offer)>,
+    /// The module of each object that one wants or has recorded, and of its Manifest.
+    pub(crate) modules: BTreeMap<ObjectId, String>,
+    /// The number of objects that were compared.
+    pub(crate) objects: usize,
+    /// The Kyma in the runtime.
+    pub(crate) in_runtime: Option<KymaSpec>,
     /// Whether the runtime is suspended, so that nothing was compared.
-    pub(super) suspended: bool,
+    pub(crate) suspended: bool,
     /// Whether the runtime does not exist yet, so that nothing was compared.
-    pub(super) unseen: bool,
+    pub(crate) unseen: bool,
 }
 
 /// Concurrent lists in one runtime.
@@ -123,19 +137,17 @@ fn with_live_data(wish: &Wish, live: &BTreeMap<ObjectId, Object>) -> Wish {
 
 /// Compares one runtime. `cluster` is `None` for a runtime that is only being created. Fails if a cluster does not
 /// answer.
-pub(super) async fn compare_runtime(
+pub(crate) async fn compare_runtime(
     baseline: &Baseline<'_>,
     key: &Key,
+    kyma: &Kyma,
     cluster: Option<&Cluster>,
 ) -> Result<RuntimeResult, Error> {
-    let Some(kyma) = baseline.intent.after.kymas.get(key).or_else(|| baseline.intent.before.kymas.get(key)) else {
-        return Ok(RuntimeResult::default());
-    };
     if kyma.metadata.deletion_timestamp.is_some() {
         return Ok(RuntimeResult::default());
     }
     if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
-        let place = baseline.inputs.place(definition::Kind::Kyma, key);
+        let place = baseline.wanted.place(definition::Kind::Kyma, key);
         let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
         return Ok(RuntimeResult { outcome, suspended: true, ..RuntimeResult::default() });
@@ -145,29 +157,13 @@ pub(super) async fn compare_runtime(
         None => None,
     };
     let in_runtime: Option<Kyma> = counterpart.as_ref().and_then(|object| typed(object.value()));
-    let spec = plan::effective(kyma, in_runtime.as_ref().map(|kyma| &kyma.spec));
     let manifests: BTreeMap<String, &Object> = baseline
         .world
         .manifests_of(key)
         .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
         .collect();
     let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
-    let components = baseline.inputs.components.seen_by(&recorded, &|_| false);
-    let before = InstalledModules::from_manifests(&recorded).released_in(key.namespace(), &baseline.intent.before);
-    let (nothing, installed) = (BTreeMap::new(), window::installed_in_manifests(&recorded));
-    let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
-    let (after, settings) = (&baseline.intent.after, &baseline.inputs.settings);
-    let plan = |held: &HeldVersions| {
-        let windows = match &baseline.inputs.maintenance {
-            Some(at) => at.windows(labels, &installed, held),
-            None => Windows::Open { installed: &installed, held },
-        };
-        plan::runtime(after, &components, kyma, &spec, settings, &before, windows)
-    };
-    // How far rollouts are is not known, but those that hold every runtime are.
-    let whole = plan(&HeldVersions::new());
-    let held = rollout::held_in(after, key.namespace(), &whole, &installed);
-    let plan = if held.is_empty() { whole } else { plan(&held) };
+    let plan = plan_of(baseline, kyma, &recorded, in_runtime.as_ref().map(|kyma| &kyma.spec));
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
@@ -176,7 +172,8 @@ pub(super) async fn compare_runtime(
         let modules = comparison.modules(&plan).await?;
         comparison.compare(Vec::new(), &modules).await?;
         comparison.leave(counterpart.as_ref(), &plan).await?;
-        return Ok(RuntimeResult { outcome: comparison.outcome, ..RuntimeResult::default() });
+        let modules = modules_of(&modules);
+        return Ok(RuntimeResult { outcome: comparison.outcome, modules, ..RuntimeResult::default() });
     }
     let installed = plan.deciding().into_iter().filter_map(|module| {
         let installation = module.outcome.installed()?;
@@ -187,8 +184,42 @@ pub(super) async fn compare_runtime(
     comparison.counterpart(counterpart.as_ref(), in_runtime.as_ref());
     let base = comparison.base(&plan);
     let modules = comparison.modules(&plan).await?;
+    // The Kyma in the runtime, and a Manifest for each module.
+    let of_modules = modules.iter().map(|module| 1 + module.wishes.iter().flatten().count());
+    let objects = 1 + base.len() + of_modules.sum::<usize>();
     comparison.compare(base, &modules).await?;
-    Ok(RuntimeResult { outcome: comparison.outcome, installed, ..RuntimeResult::default() })
+    let in_runtime = in_runtime.map(|kyma| kyma.spec);
+    let (modules, outcome) = (modules_of(&modules), comparison.outcome);
+    Ok(RuntimeResult { outcome, installed, modules, objects, in_runtime, ..RuntimeResult::default() })
+}
+
+/// What a runtime should have, by its Kyma, its Manifests and the Kyma in the runtime.
+pub(crate) fn plan_of(
+    baseline: &Baseline<'_>,
+    kyma: &Kyma,
+    recorded: &[Manifest],
+    in_runtime: Option<&KymaSpec>,
+) -> RuntimePlan {
+    let namespace = kyma.metadata.namespace.as_deref().unwrap_or_default();
+    let spec = plan::effective(kyma, in_runtime);
+    let components = baseline.components.seen_by(recorded, &|_| false);
+    let before = InstalledModules::from_manifests(recorded).released_in(namespace, &baseline.intent.before);
+    let (nothing, installed) = (BTreeMap::new(), window::installed_in_manifests(recorded));
+    let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
+    let (after, settings) = (&baseline.intent.after, &baseline.wanted.settings);
+    let plan = |held: &HeldVersions| {
+        let windows = match baseline.windows {
+            Some(WindowsAt { policy, now, size_min }) => {
+                Windows::Known(RuntimeWindows { policy, now, size_min, labels, installed: &installed, held })
+            }
+            None => Windows::Open { installed: &installed, held },
+        };
+        plan::runtime(after, &components, kyma, &spec, settings, &before, windows)
+    };
+    // How far rollouts are is not known, but those that hold every runtime are.
+    let whole = plan(&HeldVersions::new());
+    let held = rollout::held_in(after, namespace, &whole, &installed);
+    if held.is_empty() { whole } else { plan(&held) }
 }
 
 /// What identifies the objects of a Manifest.
@@ -196,6 +227,18 @@ fn content(manifest: &Object) -> Option<ContentId> {
     let manifest: Manifest = typed(manifest.value())?;
     let source = InstallSource::try_from(&manifest.spec.install.source).ok()?;
     Some(source.content(&manifest.spec.localized_images))
+}
+
+/// The module of each object that one wants or has recorded, and of its Manifest.
+fn modules_of(modules: &[Module]) -> BTreeMap<ObjectId, String> {
+    let of_one = |module: &Module| {
+        let manifest = Kind::namespaced::<Manifest>().id(&module.manifest);
+        let wanted = module.wishes.iter().flatten().map(|(wish, _)| wish.object.id());
+        let resource = module.resource.iter().map(Object::id);
+        let ids = module.owned.ids().cloned().chain(wanted).chain(resource).chain([manifest]);
+        ids.map(|id| (id, module.name.clone())).collect::<Vec<_>>()
+    };
+    modules.iter().rev().flat_map(of_one).collect()
 }
 
 fn is_skipped(kyma: &Kyma) -> bool {
@@ -251,8 +294,8 @@ impl<'a> RuntimeComparison<'a> {
 
     /// Reports that the module list in git is not used, if it differs from the one that is used.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
-        let inputs = self.baseline.inputs;
-        let definition = inputs.definitions.good.get(&(definition::Kind::Kyma, self.key.clone()));
+        let wanted = self.baseline.wanted;
+        let definition = wanted.definitions.good.get(&(definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
         let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
         if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_absent() || !differs {
@@ -270,9 +313,9 @@ impl<'a> RuntimeComparison<'a> {
 
     /// The Kyma in the runtime.
     fn counterpart(&mut self, live: Option<&Object>, in_runtime: Option<&Kyma>) {
-        let inputs = self.baseline.inputs;
+        let wanted = self.baseline.wanted;
         let desired =
-            match render::runtime_kyma(inputs.library.for_object(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
+            match render::runtime_kyma(wanted.library.for_object(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
                 Ok(desired) => desired,
                 Err(error) => {
                     self.outcome.diagnostics.push(error.diagnostic());
@@ -284,7 +327,7 @@ impl<'a> RuntimeComparison<'a> {
         }
         let wish = Wish {
             gvk: desired.gvk(),
-            places: vec![inputs.place(definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
+            places: vec![wanted.place(definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
             maker: Some(Template::Kyma.name()),
             object: desired,
         };
@@ -327,11 +370,27 @@ impl<'a> RuntimeComparison<'a> {
     fn base(&mut self, plan: &RuntimePlan) -> Vec<Wish> {
         let base = self.baseline.bases.for_class(self.baseline, &plan.class);
         self.outcome.diagnostics.extend(base.problems.iter().cloned());
+        let webhook = self.webhook();
         let wish = |one: &render::SharedObject| {
-            let (places, maker) = base_places(self.baseline.inputs, &self.baseline.intent.after, self.key, &one.id);
+            let (places, maker) = base_places(self.baseline.wanted, &self.baseline.intent.after, self.key, &one.id);
             Wish { gvk: one.gvk.clone(), object: one.object(self.key), places, maker }
         };
-        base.objects.objects.iter().map(wish).collect()
+        base.objects.objects.iter().chain(webhook.iter().flat_map(|one| &one.objects)).map(wish).collect()
+    }
+
+    /// The webhook configuration of a runtime with an agent: it depends on the kinds of the runtime's objects. The
+    /// user of its conditions is not known.
+    fn webhook(&mut self) -> Option<SharedObjects> {
+        let agents = self.baseline.wanted.agents.as_ref()?;
+        let manifests: Vec<Arc<Manifest>> =
+            self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect();
+        match desired::webhook(self.baseline, Some((agents, &reporting::drift(&manifests))))? {
+            Ok(object) => Some(SharedObjects::new(&[object], Mark::Runtime, &|_| None)),
+            Err(error) => {
+                self.outcome.diagnostics.push(error.diagnostic());
+                None
+            }
+        }
     }
 
     /// The Manifests, which this function compares, and the objects of each.
@@ -341,10 +400,10 @@ impl<'a> RuntimeComparison<'a> {
         for module in plan.deciding() {
             let live = rest.remove(&module.name);
             let place = match &module.offer {
-                Offer::Channel(_) => module_place(self.baseline.inputs, self.kyma, self.key, &module.name),
+                Offer::Channel(_) => module_place(self.baseline.wanted, self.kyma, self.key, &module.name),
                 Offer::Mandatory => {
                     let release = Key::new(self.key.namespace(), &module.name);
-                    self.baseline.inputs.offer_place(&release, &Offer::Mandatory)
+                    self.baseline.wanted.offer_place(&release, &Offer::Mandatory)
                 }
             };
             match &module.outcome {
@@ -394,14 +453,14 @@ impl<'a> RuntimeComparison<'a> {
         live: Option<&'a Object>,
         place: Option<Place>,
     ) -> Result<Option<Module>, Error> {
-        let inputs = self.baseline.inputs;
+        let wanted = self.baseline.wanted;
         let uid = self
             .kyma
             .metadata
             .uid
             .clone()
             .unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Kyma", self.key)));
-        let desired = match render::manifest(inputs.library.for_object(&self.kyma.metadata), installation, &uid) {
+        let desired = match render::manifest(wanted.library.for_object(&self.kyma.metadata), installation, &uid) {
             Ok(desired) => desired,
             Err(error) => {
                 self.outcome.diagnostics.push(error.diagnostic());
@@ -422,6 +481,9 @@ impl<'a> RuntimeComparison<'a> {
             Some(live) if live.value().pointer("/metadata/deletionTimestamp").is_some() => {}
             Some(live) => match comparer.existing(&wish, live).await {
                 Ok(differs) => {
+                    if differs.is_none() && Comparer::would_take_over(live) {
+                        self.outcome.to_take_over.push(wish.object.id());
+                    }
                     let found = differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies));
                     self.outcome.found.extend(found);
                 }
@@ -453,13 +515,13 @@ impl<'a> RuntimeComparison<'a> {
         let was = plan::offers(self.baseline.intent.before.releases.get(&release)?);
         let was = was.filter(|(offer, _)| *offer == installation.offer).map(|(_, version)| version).next();
         let moves = before != Some(installation.version.as_str()) && was != Some(installation.version.as_str());
-        self.baseline.inputs.offer_place(&release, &installation.offer).filter(|_| moves)
+        self.baseline.wanted.offer_place(&release, &installation.offer).filter(|_| moves)
     }
 
     /// The line of the ModuleTemplate that differs from the Manifest, if both have the same version.
     fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let template = (definition::Kind::ModuleTemplate, installation.template.clone());
-        let definition = self.baseline.inputs.definitions.good.get(&template)?;
+        let definition = self.baseline.wanted.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
         let before = live.and_then(content);
         if before.is_some_and(|before| before != installation.content()) {
@@ -485,17 +547,21 @@ impl<'a> RuntimeComparison<'a> {
         live: Option<&Object>,
         cause: Option<&Place>,
     ) -> Option<(CompleteModule, Vec<(Wish, bool)>)> {
-        let inputs = self.baseline.inputs;
+        let wanted = self.baseline.wanted;
         let (object, path, is_ours) = match &installation.source {
             InstallSource::Git { source, path, .. } => {
-                (format!("GitSource {source}"), path.clone(), source == inputs.source.key())
+                (format!("GitSource {source}"), path.clone(), wanted.sources.contains(source))
             }
             InstallSource::Oci(source) => {
                 (format!("registry {}", source.repo), format!("{}@{}", source.name, source.digest), true)
             }
         };
-        let module = inputs.definitions.modules.get(&installation.content()).filter(|_| is_ours);
-        let Some(module) = module else {
+        let in_git = wanted.definitions.modules.get(&installation.content()).filter(|_| is_ours);
+        let known = match in_git {
+            Some(module) => Some(self.baseline.bases.module(module)),
+            None => self.baseline.layers.get(&installation.content()).cloned(),
+        };
+        let Some(module) = known else {
             self.outcome.unknown.push(NotKnown {
                 value: format!("objects of module {} {}", installation.module, installation.version),
                 first: placeholder::Unknown {
@@ -509,13 +575,14 @@ impl<'a> RuntimeComparison<'a> {
             });
             return None;
         };
-        let injection = match &inputs.settings.pull_secret {
+        let injection = match &wanted.settings.pull_secret {
             Some(name) => Injection::default().pull_secret(name, installation.manager.as_ref()),
             None => Injection::default(),
         };
-        let complete = self.baseline.bases.module(module, &injection);
+        let complete = self.baseline.bases.injected(installation.content(), module, &injection);
+        let place_of = |index: usize| in_git.and_then(|module| module.objects().get(index));
         let wish = |one: &render::SharedObject| {
-            let place = module.objects().get(one.index).map(|source| source.place.clone());
+            let place = place_of(one.index).map(|source| source.place.clone());
             let wish = Wish {
                 gvk: one.gvk.clone(),
                 object: one.object(manifest),
@@ -558,7 +625,7 @@ impl<'a> RuntimeComparison<'a> {
             self.resource(module).await?;
         }
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
-        let (restricted, present) = (&self.baseline.inputs.settings.restricted_modules, &live);
+        let (restricted, present) = (&self.baseline.wanted.settings.restricted_modules, &live);
         let of_module = modules.iter().flat_map(|module| {
             let wishes = module.wishes.iter().flatten();
             let has_injected = module.name == DEPLOYER && restricted.contains(DEPLOYER);
@@ -573,17 +640,22 @@ impl<'a> RuntimeComparison<'a> {
         let strangers = self.look_up(&wishes, &live).await?;
         let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
         let comparer = self.skr();
-        let results: Vec<_> = stream::iter(&blocked.wishes)
-            .map(|(wish, ownership)| async { one(&comparer, wish, ownership).await })
-            .buffered(OBJECTS_AT_ONCE)
-            .collect()
-            .await;
-        for ((wish, _), result) in blocked.wishes.iter().zip(results) {
+        // Boxed, because the compiler cannot see that a stream of closures over borrowed values is `Send`.
+        let comparisons: Vec<BoxFuture<'_, _>> =
+            blocked.wishes.iter().map(|(wish, ownership)| one(&comparer, wish, ownership).boxed()).collect();
+        let results: Vec<_> = stream::iter(comparisons).buffered(OBJECTS_AT_ONCE).collect().await;
+        for ((wish, ownership), result) in blocked.wishes.iter().zip(results) {
             match result {
                 Ok(found) => {
                     let is_refused = found.as_ref().is_some_and(|found| found.action == Action::Refuse);
                     let module = modules.iter().find(|module| is_refused && module.wants(&wish.object.id()));
                     blocked.modules.extend(module.map(|module| module.manifest.clone()));
+                    if found.is_none()
+                        && let Ownership::Ours(live) = ownership
+                        && Comparer::would_take_over(live)
+                    {
+                        self.outcome.to_take_over.push(wish.object.id());
+                    }
                     self.outcome.found.extend(found);
                 }
                 Err(error) if concerns_all(&error) => return Err(error),
@@ -749,7 +821,7 @@ impl<'a> RuntimeComparison<'a> {
         let comparer = self.skr();
         match (&module.wishes, live) {
             (Some(_), None) => {
-                let place = self.baseline.inputs.template_place(self.kyma, &module.name, &self.baseline.intent.after);
+                let place = self.baseline.wanted.template_place(self.kyma, &module.name, &self.baseline.intent.after);
                 let wish = Wish {
                     gvk: resource.gvk(),
                     object: resource.clone(),

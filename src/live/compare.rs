@@ -1,6 +1,8 @@
 //! Compares one live object with its desired form.
 //!
-//! Most objects need no dry run: a live object that already contains all desired fields, and no other field of
+//! With [`Method::Reads`], the result of an apply is computed from the live object and the owners of its fields, as
+//! server-side apply does it: without defaults for new fields and without admission. Otherwise the API server answers a
+//! dry run. Most objects need no dry run: a live object that already contains all desired fields, and no other field of
 //! Tidegate, does not change. A dry run's answer is reused for other runtimes if the same object is desired over an
 //! equal one, by an API server of the same version. The result then includes any changes by webhooks of the first
 //! runtime.
@@ -24,7 +26,7 @@ use tidegate_core::{
 use tidegate_diff::{
     clean,
     gather::Found,
-    live::{drops, overlaid, secret_after, stripped},
+    live::{applied_by, drops, overlaid, secret_after, stripped},
     mask::Masker,
     model::{Action, Conflict, Effect, Side},
     names::Names,
@@ -32,31 +34,36 @@ use tidegate_diff::{
 use tidegate_process::lock::Mutex;
 use tokio::sync::OnceCell;
 
+use super::{Method, managers};
+
 /// The desired form of one object.
 #[derive(Clone)]
-pub(super) struct Wish {
-    pub(super) gvk: Gvk,
-    pub(super) object: Object,
-    pub(super) places: Vec<Place>,
-    pub(super) maker: Option<&'static str>,
+pub(crate) struct Wish {
+    pub(crate) gvk: Gvk,
+    pub(crate) object: Object,
+    pub(crate) places: Vec<Place>,
+    pub(crate) maker: Option<&'static str>,
 }
 
 /// The difference between a live object and its desired form. Its values are masked, and its names are neutral.
 #[derive(Debug)]
-pub(super) struct Differs {
-    pub(super) action: Action,
-    pub(super) old: Option<Arc<Value>>,
-    pub(super) new: Option<Arc<Value>>,
-    pub(super) conflicts: Vec<Conflict>,
+pub(crate) struct Differs {
+    pub(crate) action: Action,
+    pub(crate) old: Option<Arc<Value>>,
+    pub(crate) new: Option<Arc<Value>>,
+    pub(crate) conflicts: Vec<Conflict>,
     /// Why the API server refuses the change, as a clause; only for [`Action::Refuse`].
-    pub(super) refusal: Option<String>,
+    pub(crate) refusal: Option<String>,
 }
 
 /// The answer to a question, once it is known.
 type Answer = Arc<OnceCell<Option<Arc<Differs>>>>;
 
 /// The data that all comparisons of a run share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
+    method: Method,
+    /// Whether the agent in runtimes is compared as well.
+    has_agent: bool,
     masker: Mutex<Masker>,
     answers: Mutex<HashMap<Digest, Answer>>,
     /// Versions of the API servers.
@@ -64,35 +71,35 @@ pub(super) struct Shared {
 }
 
 /// One cluster that is compared.
-pub(super) struct Comparer<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) cluster: &'a Cluster,
-    pub(super) side: Side,
-    pub(super) names: Arc<Names>,
+pub(crate) struct Comparer<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) side: Side,
+    pub(crate) names: Arc<Names>,
     /// The runtimes that differences concern.
-    pub(super) runtimes: Vec<Key>,
+    pub(crate) runtimes: Vec<Key>,
 }
 
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(masker: Masker) -> Shared {
-        Shared { masker: Mutex::new(masker), answers: Mutex::default(), versions: Mutex::default() }
+    pub(crate) fn new(masker: Masker, method: Method, has_agent: bool) -> Shared {
+        Shared { method, has_agent, masker: Mutex::new(masker), answers: Mutex::default(), versions: Mutex::default() }
     }
 
     /// A text from another program, without any known secret value.
-    pub(super) fn scrub(&self, text: &str) -> String {
+    pub(crate) fn scrub(&self, text: &str) -> String {
         self.masker.lock().scrub(text)
     }
 
     /// Adds the Secrets of the revision to the masked values.
-    pub(super) fn meet(&self, definitions: &Definitions) {
+    pub(crate) fn meet(&self, definitions: &Definitions) {
         let mut masker = self.masker.lock();
         clean::meet(&mut masker, &[definitions]);
     }
 
     /// A masker for all values so far.
-    pub(super) fn met(&self) -> Masker {
+    pub(crate) fn met(&self) -> Masker {
         self.masker.lock().clone()
     }
 
@@ -135,7 +142,7 @@ impl Differs {
 // === impl Comparer ===
 
 impl<'a> Comparer<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         shared: &'a Shared,
         cluster: &'a Cluster,
         side: Side,
@@ -146,16 +153,21 @@ impl<'a> Comparer<'a> {
     }
 
     /// The change of an existing object, if there is one. Fails if the API server does not answer a dry run.
-    pub(super) async fn existing(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
+    pub(crate) async fn existing(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
         if is_secret(&wish.gvk) {
             return Ok(self.secret(wish, live).map(Arc::new));
         }
         let mut wish = wish.clone();
-        if &*wish.gvk.kind == "ValidatingWebhookConfiguration" && wish.maker == Some(Template::Webhook.name()) {
+        let is_webhook =
+            &*wish.gvk.kind == "ValidatingWebhookConfiguration" && wish.maker == Some(Template::Webhook.name());
+        if is_webhook && !self.shared.has_agent {
             render::as_installed(&mut wish.object, live.value());
         }
         let wish = &wish;
         let desired = wish.object.value();
+        if self.shared.method == Method::Reads {
+            return self.computed(wish, live).await;
+        }
         if covers(desired, live.value()) && !drops(desired, live.value(), FIELD_MANAGER) {
             return Ok(None);
         }
@@ -168,8 +180,13 @@ impl<'a> Comparer<'a> {
         answer.get_or_try_init(async || self.try_out(wish, live).await).await.cloned()
     }
 
+    /// Whether Tidegate has never applied an object, so that it would take over the fields that it sets.
+    pub(crate) fn would_take_over(live: &Object) -> bool {
+        !is_secret(&live.gvk()) && !managers(live).iter().any(|manager| manager == FIELD_MANAGER)
+    }
+
     /// An object that would be created.
-    pub(super) fn created(&self, wish: &Wish) -> Differs {
+    pub(crate) fn created(&self, wish: &Wish) -> Differs {
         Differs {
             action: Action::Create,
             old: None,
@@ -180,7 +197,7 @@ impl<'a> Comparer<'a> {
     }
 
     /// An object that would be deleted.
-    pub(super) fn gone(&self, live: &Object) -> Differs {
+    pub(crate) fn gone(&self, live: &Object) -> Differs {
         Differs {
             action: Action::Delete,
             old: Some(self.shown(stripped(live.value()))),
@@ -191,7 +208,7 @@ impl<'a> Comparer<'a> {
     }
 
     /// An existing object with another owner: nothing would be sent. Fails if the API server does not answer a dry run.
-    pub(super) async fn stranger(&self, wish: &Wish, live: &Object, managers: &[String]) -> Result<Differs, Error> {
+    pub(crate) async fn stranger(&self, wish: &Wish, live: &Object, managers: &[String]) -> Result<Differs, Error> {
         let would = self.existing(wish, live).await?;
         let mut conflicts: Vec<Conflict> =
             managers.iter().map(|manager| Conflict { field: String::new(), manager: manager.clone() }).collect();
@@ -202,19 +219,19 @@ impl<'a> Comparer<'a> {
     }
 
     /// An object that another module deletes before it is created again.
-    pub(super) fn moved(&self, wish: &Wish, live: &Object) -> Differs {
+    pub(crate) fn moved(&self, wish: &Wish, live: &Object) -> Differs {
         let new = overlaid(live.value(), wish.object.value());
         Differs { action: Action::Recreate, ..self.differs(&stripped(live.value()), &new, Vec::new()) }
     }
 
     /// An object that another Manifest contains as well and owns.
-    pub(super) fn brought(&self, wish: &Wish, other: &Object, manifest: &str) -> Differs {
+    pub(crate) fn brought(&self, wish: &Wish, other: &Object, manifest: &str) -> Differs {
         let conflicts = vec![Conflict { field: String::new(), manager: manifest.to_owned() }];
         Differs { action: Action::Conflict, ..self.differs(other.value(), wish.object.value(), conflicts) }
     }
 
     /// The entry of a report.
-    pub(super) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
+    pub(crate) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
         Found {
             target: self.side,
             id: wish.object.id(),
@@ -233,9 +250,30 @@ impl<'a> Comparer<'a> {
     }
 
     /// The entry of a report for a deleted object.
-    pub(super) fn found_gone(&self, live: &Object, effect: Effect) -> Found {
+    pub(crate) fn found_gone(&self, live: &Object, effect: Effect) -> Found {
         let wish = Wish { gvk: live.gvk(), object: live.clone(), places: Vec::new(), maker: None };
         self.found(&wish, &self.gone(live), effect)
+    }
+
+    /// The change as it is computed here: the daemon takes over the fields that Lifecycle Manager applied, and applies.
+    async fn computed(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
+        let desired = wish.object.value();
+        let managers = tidegate_cluster::managers_before(self.cluster.name(), &wish.object.id().kind);
+        let (old, new) = (stripped(live.value()), applied_by(live.value(), desired, managers));
+        if old == new {
+            return Ok(None);
+        }
+        let differs = self.differs(&old, &new, Vec::new());
+        let context = match (self.cluster.name(), self.cluster.kind(&wish.gvk).await?) {
+            (ClusterName::Runtime(_), Some(kind)) => {
+                let definition = self.cluster.definition_of(&kind).await?;
+                definition.map(|one| Context::of_definition(&wish.gvk, one.value())).unwrap_or_default()
+            }
+            // The daemon's own kinds have no immutable fields.
+            (ClusterName::Kcp, _) | (ClusterName::Runtime(_), None) => Context::default(),
+        };
+        let immutable = immutable::over_live(&wish.gvk, live.value(), desired, &context);
+        Ok(Some(Arc::new(immutable.iter().fold(differs, Differs::refused))))
     }
 
     fn secret(&self, wish: &Wish, live: &Object) -> Option<Differs> {
@@ -250,7 +288,7 @@ impl<'a> Comparer<'a> {
     }
 
     /// A difference that is computed here, without a dry run.
-    pub(super) fn merged(&self, old: &Value, new: &Value) -> Option<Arc<Differs>> {
+    pub(crate) fn merged(&self, old: &Value, new: &Value) -> Option<Arc<Differs>> {
         self.changed(old, new, Vec::new())
     }
 

@@ -25,24 +25,25 @@ use tidegate_core::{
 };
 
 /// The objects of the control plane.
-pub(super) struct World {
-    pub(super) kcp: Arc<Cluster>,
+pub(crate) struct World {
+    pub(crate) kcp: Arc<Cluster>,
     /// Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers.
-    pub(super) objects: BTreeMap<Id, Object>,
+    pub(crate) objects: BTreeMap<Id, Object>,
     /// Manifests.
-    pub(super) manifests: BTreeMap<Key, Object>,
-    pub(super) sources: Vec<GitSource>,
+    pub(crate) manifests: BTreeMap<Key, Object>,
+    pub(crate) sources: Vec<GitSource>,
     /// Access Secrets by their Kyma, each with its resource version.
-    pub(super) access: BTreeMap<Key, Vec<(Key, String)>>,
+    pub(crate) access: BTreeMap<Key, Vec<(Key, String)>>,
     gateways: Vec<(reporting::Gateway, BTreeMap<String, String>)>,
     /// The CA that runtimes trust.
-    pub(super) trusted: Trusted,
+    pub(crate) trusted: Trusted,
     /// The CRDs that runtimes get.
-    pub(super) crds: RuntimeCrds,
+    pub(crate) crds: RuntimeCrds,
 }
 
 /// The CA that the API servers of runtimes trust when they call the webhook.
-pub(super) enum Trusted {
+#[derive(Clone)]
+pub(crate) enum Trusted {
     /// There is no CA.
     Nothing,
     /// Base64 of PEM.
@@ -57,7 +58,7 @@ const CA: &str = "ca.crt";
 const LISTS_AT_ONCE: usize = 8;
 
 /// The kind of a definition, as the API server serves it.
-pub(super) fn served(kind: definition::Kind) -> Kind {
+pub(crate) fn served(kind: definition::Kind) -> Kind {
     match kind {
         definition::Kind::ModuleTemplate => Kind::namespaced::<ModuleTemplate>(),
         definition::Kind::ModuleReleaseMeta => Kind::namespaced::<ModuleReleaseMeta>(),
@@ -78,7 +79,7 @@ fn secrets() -> Kind {
 
 impl World {
     /// Reads the control plane: a list for each kind and namespace. Fails if a list fails.
-    pub(super) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
+    pub(crate) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
         let lists = |kind: Kind| {
             let kcp = &kcp;
             async move {
@@ -120,25 +121,36 @@ impl World {
         })
     }
 
+    /// The part of the control plane that the comparison of one runtime uses.
+    pub(crate) fn of_runtime(kcp: Arc<Cluster>, manifests: Vec<Object>, trusted: Trusted, crds: RuntimeCrds) -> World {
+        World {
+            kcp,
+            objects: BTreeMap::new(),
+            manifests: manifests.into_iter().map(|object| (key(&object), object)).collect(),
+            sources: Vec::new(),
+            access: BTreeMap::new(),
+            gateways: Vec::new(),
+            trusted,
+            crds,
+        }
+    }
+
     /// Whether a GitSource is suspended.
-    pub(super) fn is_suspended(&self, source: &landscape::SourceName) -> bool {
+    pub(crate) fn is_suspended(&self, source: &landscape::SourceName) -> bool {
         let own = self.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
         own.is_some_and(|own| own.spec.suspend)
     }
 
-    /// The Gateways that a Watcher selects. Fails if there is no valid Gateway.
-    pub(super) fn gateways(&self, watcher: &Watcher) -> Result<reporting::Gateways, reporting::Error> {
+    /// The Gateways that a Watcher selects, by their labels.
+    pub(crate) fn gateways(&self, watcher: &Watcher) -> Vec<reporting::Gateway> {
         let selector = selector::parse(&watcher.spec.gateway.selector);
         let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let matched = self.gateways.iter().filter(|(_, labels)| is_selected(labels));
-        reporting::Gateways::from_matches(
-            &landscape::key(&watcher.metadata),
-            matched.map(|(gateway, _)| gateway.clone()).collect(),
-        )
+        matched.map(|(gateway, _)| gateway.clone()).collect()
     }
 
     /// The catalog and the Watchers.
-    pub(super) fn catalog(&self) -> Landscape {
+    pub(crate) fn catalog(&self) -> Landscape {
         let mut landscape = Landscape::default();
         for ((kind, key), object) in &self.objects {
             let (key, value) = (key.clone(), object.value());
@@ -159,7 +171,7 @@ impl World {
     }
 
     /// The modules that runtimes have, by Kyma.
-    pub(super) fn installed(&self) -> BTreeMap<Key, BTreeSet<String>> {
+    pub(crate) fn installed(&self) -> BTreeMap<Key, BTreeSet<String>> {
         let mut installed: BTreeMap<Key, BTreeSet<String>> = BTreeMap::new();
         for manifest in self.manifests.values() {
             let labels = [names::label::KYMA_NAME, names::label::MODULE_NAME].map(|label| manifest.label(label));
@@ -171,7 +183,7 @@ impl World {
     }
 
     /// The Manifests of a Kyma.
-    pub(super) fn manifests_of<'a>(&'a self, kyma: &'a Key) -> impl Iterator<Item = &'a Object> {
+    pub(crate) fn manifests_of<'a>(&'a self, kyma: &'a Key) -> impl Iterator<Item = &'a Object> {
         self.manifests.values().filter(move |manifest| {
             manifest.namespace() == kyma.namespace() && manifest.label(names::label::KYMA_NAME) == Some(kyma.name())
         })
@@ -179,7 +191,7 @@ impl World {
 }
 
 /// An object as a type, without fields that no plan uses.
-pub(super) fn typed<K: serde::de::DeserializeOwned>(value: &Value) -> Option<K> {
+pub(crate) fn typed<K: serde::de::DeserializeOwned>(value: &Value) -> Option<K> {
     let mut value = value.clone();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("managedFields");
@@ -187,7 +199,7 @@ pub(super) fn typed<K: serde::de::DeserializeOwned>(value: &Value) -> Option<K> 
     serde_json::from_value(value).ok()
 }
 
-pub(super) fn key(object: &Object) -> Key {
+pub(crate) fn key(object: &Object) -> Key {
     Key::new(object.namespace(), object.name())
 }
 

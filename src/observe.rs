@@ -1,0 +1,120 @@
+//! Observing: `tidegate run --observe` computes what the daemon would write, and writes nothing.
+//!
+//! It runs beside Lifecycle Manager. It fetches git, watches the control plane, and compares what the daemon would
+//! bring about with what lives: the definitions in the control plane, the routes of Watchers, and for each runtime
+//! its Manifests and all objects. `/observed` of the metrics port shows the differences, and
+//! `tidegate_observed_differences` counts them.
+//!
+//! The parts are those of the daemon: its stores, its queue, its sources and its decisions, and the comparison of
+//! [`crate::live`]. Only the passes are others. A pass over a source decides as always and compares instead of
+//! applying. A pass over a runtime plans as always, and compares if there is a reason to ([`decide`]).
+//!
+//! Guarantees:
+//!
+//! * Nothing but `GET` requests leaves the process, not even a dry run. The clusters are read-only
+//!   ([`tidegate_cluster::Cluster::read_only`]), so this holds whatever a pass tries.
+//! * There is no Lease, no Event, no status, no finalizer, no journal, no probe and no certificate, and no port for
+//!   events of runtimes.
+//! * An unchanged runtime is compared again only when its reads stay below [`decide::READS_PER_OBJECT_AND_HOUR`]. One
+//!   that changes is compared at most once a minute.
+//!
+//! It does not compare what this process may not read or cannot know: the statuses of Kymas and Manifests,
+//! certificates, the data of Secrets that come from the control plane, and the answers of admission webhooks.
+//!
+//! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known,
+//! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
+//! the passes.
+
+use std::{sync::Arc, time::Duration};
+
+use tidegate_diff::mask::MaskKey;
+use tidegate_process::lock::Mutex;
+
+use crate::{
+    controller::{Context, Pass, Subject},
+    metrics::ComparisonSeries,
+    queue::{Finish, Triggers},
+};
+
+pub(crate) mod decide;
+pub(crate) mod difference;
+mod expected;
+pub(crate) mod improvement;
+mod route;
+mod runtime;
+pub(crate) mod show;
+mod source;
+pub(crate) mod state;
+
+use expected::Expected;
+use state::Seen;
+
+/// What a process that observes knows.
+pub struct Observation {
+    /// The shortest time between two comparisons of an unchanged runtime.
+    interval: Duration,
+    /// The key of the masks with which secret values are compared. They are never shown.
+    mask: MaskKey,
+    seen: Mutex<Seen>,
+    expected: Mutex<Option<Arc<Expected>>>,
+}
+
+// === impl Observation ===
+
+impl Observation {
+    /// Nothing is known yet.
+    pub fn new(interval: Duration, mask: MaskKey) -> Observation {
+        Observation { interval, mask, seen: Mutex::default(), expected: Mutex::default() }
+    }
+
+    /// Whether a runtime or a source has not been compared yet. `kymas` is the number of all.
+    pub(crate) fn has_pending(&self, kymas: usize) -> bool {
+        let seen = self.seen.lock();
+        let is_pending = |runtime: &state::SeenRuntime| runtime.standing == state::Standing::Pending;
+        seen.runtimes.len() < kymas || seen.runtimes.values().any(is_pending)
+    }
+
+    /// The series of the metrics. Every standing of runtimes has one.
+    pub(crate) fn series(&self) -> ComparisonSeries {
+        let seen = self.seen.lock();
+        let mut series = ComparisonSeries::default();
+        for one in seen.differences() {
+            let kind = one.object.kind.to_string();
+            match one.improvement {
+                Some(improvement) => *series.improvements.entry((kind, improvement.row)).or_default() += 1,
+                None => *series.differences.entry((kind, one.reason.as_str())).or_default() += 1,
+            }
+        }
+        series.runtimes = state::Standing::WORDS.map(|word| (word, 0)).into();
+        for runtime in seen.runtimes.values() {
+            *series.runtimes.entry(runtime.standing.as_str()).or_default() += 1;
+        }
+        series
+    }
+
+    /// What users see of it now.
+    pub(crate) fn report(&self) -> show::Report {
+        show::Report::of(&self.seen.lock(), tokio::time::Instant::now())
+    }
+}
+
+/// Compares one subject instead of reconciling it.
+///
+/// # Errors
+///
+/// The error of the control plane or of the runtime.
+pub(crate) async fn reconcile(
+    context: &Context,
+    observation: &Observation,
+    subject: &Subject,
+    triggers: Triggers,
+) -> Pass {
+    match subject {
+        Subject::Source(key) => source::compare(context, observation, key, triggers).await,
+        Subject::Runtime(key) => runtime::compare(context, observation, key).await,
+        Subject::Watcher(key) => route::compare(context, observation, key).await,
+        // Certificates are not compared, nor are kcp landscapes. The ModuleReleaseMeta of a mandatory module only gets
+        // a finalizer.
+        Subject::Gateway(_) | Subject::Release(_) | Subject::Setup(..) => Ok(Finish::Done),
+    }
+}

@@ -1,0 +1,411 @@
+//! `tidegate run --observe`: what the daemon would write is computed, shown, and not written. The servers' records have
+//! the last word.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, Pool, Propagation, access};
+use tidegate_core::{name::Key, object::Object};
+use tidegate_testbed::{Extent, Record};
+
+use crate::{
+    deploy,
+    harness::{self, SOON, eventually},
+    stage::{self, Stage, USER, read, scenarios},
+};
+
+scenarios! {
+    an_observer_of_two_hundred_runtimes_only_reads_and_seldom,
+    what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon_then_writes,
+    a_runtime_that_cannot_be_compared_is_named_and_all_others_are_compared,
+    without_a_source_the_custom_resources_in_the_control_plane_are_compared,
+}
+
+/// What a manager in place of Tidegate is called.
+const OTHER: &str = "declarative.kyma-project.io/applier";
+
+/// A report of the observer, once it is as `holds` says.
+async fn observed(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, SOON * 4, async || {
+        let (status, text) = stage.ask("metrics", "/observed.json").await?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| format!("{status} {error}: {text}"))?;
+        if holds(&report) { Ok(report) } else { Err(format!("{report:#}")) }
+    })
+    .await
+}
+
+/// Whether so many runtimes were compared, and no other is there.
+fn compared(runtimes: u64) -> impl Fn(&Value) -> bool {
+    move |report| report["summary"]["runtimes"] == json!({"Compared": runtimes}) && report["summary"]["incomplete"] == 0
+}
+
+/// All requests of the daemon since `marks`.
+fn requests(stage: &Stage, marks: &[u64]) -> Vec<(String, Record)> {
+    let servers = stage.landscape.servers().zip(marks);
+    let of = |(server, mark): (&stage::Server, &u64)| {
+        let name = server.name().to_owned();
+        server.records_since(*mark).into_iter().map(move |record| (name.clone(), record)).collect::<Vec<_>>()
+    };
+    servers.flat_map(of).filter(|(_, record)| record.user == USER).collect()
+}
+
+fn is_read(record: &Record) -> bool {
+    ["get", "list", "watch"].contains(&record.verb.as_str())
+}
+
+/// The servers' records have no request of the daemon but reads.
+#[track_caller]
+fn assert_only_reads(requests: &[(String, Record)]) {
+    let others: Vec<_> = requests.iter().filter(|(_, record)| !is_read(record)).collect();
+    assert!(others.is_empty(), "{others:#?}");
+    assert!(!requests.is_empty(), "an observer reads");
+}
+
+/// The differences of a runtime's module that no decision explains: reason, kind, name and fields.
+fn differences(report: &Value, runtime: &str, module: &str) -> Vec<(String, String, Vec<String>)> {
+    let runtimes = report["runtimes"].as_array().expect("runtimes");
+    let found = runtimes.iter().find(|one| one["name"] == runtime).expect("the runtime is there");
+    let objects = found["modules"][module]["objects"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of_one = |one: Value| {
+        let fields = one["fields"].as_array().into_iter().flatten().map(text).collect();
+        (text(&one["reason"]), format!("{} {}", text(&one["kind"]), text(&one["name"])), fields)
+    };
+    objects.into_iter().filter(|one| one["improvement"].is_null()).map(of_one).collect()
+}
+
+fn difference(reason: &str, object: &str, fields: &[&str]) -> (String, String, Vec<String>) {
+    (reason.to_owned(), object.to_owned(), fields.iter().map(|field| (*field).to_owned()).collect())
+}
+
+/// A module with many objects.
+fn large_module(objects: usize) -> Vec<(String, String)> {
+    let map = |index: usize| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: large-{index}, namespace: kyma-system}}\ndata: {{text: same}}\n"
+        )
+    };
+    let mut files = stage::module("large", "1.0.0", "one");
+    let more: Vec<String> = (0..objects).map(map).collect();
+    files.push(("modules/large/1.0.0/objects/more.yaml".to_owned(), more.join("---\n")));
+    files.push(("modules/large/release.yaml".to_owned(), stage::release("large", &[("regular", "1.0.0")])));
+    files
+}
+
+/// A landscape of so many runtimes that another process has installed.
+async fn installed(runtimes: usize, files: Vec<(String, String)>, modules: &[&str]) -> Stage {
+    let names: Vec<String> = (0..runtimes).map(name).collect();
+    let mut files = files;
+    files.extend(names.iter().map(|name| (format!("kymas/{name}.yaml"), stage::kyma(name, modules))));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::with(runtimes, Extent::Controllers, &files, &[]).await;
+    for (name, skr) in names.iter().zip(&stage.landscape.skrs) {
+        harness::apply(&stage.kcp, &stage::access_secret(name, skr)).await;
+    }
+    stage.start();
+    for name in &names {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    stage.kill().await;
+    stage
+}
+
+/// The first ten have the names of every stage.
+fn name(index: usize) -> String {
+    stage::MANY.get(index).map_or_else(|| format!("runtime-{index}"), |name| (*name).to_owned())
+}
+
+async fn merge(client: &Client, kind: (&str, &str), namespace: &str, name: &str, patch: &Value) {
+    let sample = json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"name": name, "namespace": namespace}});
+    let api = harness::api_of(client, &sample).await.expect("a kind that is served");
+    let by = PatchParams { field_manager: Some(OTHER.to_owned()), ..PatchParams::default() };
+    api.patch(name, &by, &Patch::Merge(patch)).await.expect("a patch");
+}
+
+/// What a manager does all the time: statuses whose times move, and objects that it applies again.
+async fn work(stage: &Stage, round: usize) {
+    for index in 0..10 {
+        let name = name((round * 10 + index) % stage.skrs.len());
+        let at = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(i64::try_from(round).unwrap());
+        let status =
+            json!({"status": {"lastOperation": {"operation": "kyma is ready", "lastUpdateTime": at.to_string()}}});
+        let kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name, "namespace": "kcp-system"}});
+        let api = harness::api_of(&stage.kcp, &kyma).await.unwrap();
+        let by = PatchParams { field_manager: Some(OTHER.to_owned()), ..PatchParams::default() };
+        api.patch_status(&name, &by, &Patch::Merge(status)).await.unwrap();
+    }
+}
+
+async fn an_observer_of_two_hundred_runtimes_only_reads_and_seldom() {
+    const RUNTIMES: usize = 200;
+    const HOURS: u64 = 8;
+    let stage = installed(RUNTIMES, large_module(30), &["large"]).await;
+    // As users have it. The stage's ten seconds are for tests that commit.
+    merge(
+        &stage.kcp,
+        ("tidegate.dev/v1alpha1", "GitSource"),
+        "kcp-system",
+        "landscape",
+        &json!({"spec": {"interval": "10m"}}),
+    )
+    .await;
+    let begin = stage.marks();
+    stage.start_with(&["--observe"]);
+    let report = observed(&stage, "all are compared", compared(RUNTIMES as u64)).await;
+    assert_eq!(report["summary"]["differences"], 0, "{}", report["summary"]);
+    assert_eq!(report["summary"]["improvements"], 0, "another process of Tidegate installed it");
+
+    let steady = stage.marks();
+    for round in 0..usize::try_from(HOURS).unwrap() * 12 {
+        work(&stage, round).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+    }
+    let report = observed(&stage, "all are compared", compared(RUNTIMES as u64)).await;
+    assert_only_reads(&requests(&stage, &begin));
+    let reads = requests(&stage, &steady);
+    let objects: u64 = report["runtimes"].as_array().unwrap().iter().map(|one| one["objects"].as_u64().unwrap()).sum();
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let hourly = reads.len() as f64 / (objects * HOURS) as f64;
+    let to_runtimes = reads.iter().filter(|(server, _)| server != stage.landscape.kcp.name()).count();
+    assert!(hourly <= 0.1, "{hourly} reads for each of {objects} objects and hour");
+    assert!(RUNTIMES < to_runtimes, "each runtime was compared again: {to_runtimes}");
+}
+
+async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon_then_writes() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    stage.kill().await;
+    let skr = &stage.skrs[0];
+    // Another client changes, adds and deletes fields and objects, and git a version.
+    merge(skr, ("v1", "ConfigMap"), "kyma-system", "mailer-a", &json!({"data": {"text": "edited", "more": "stays"}}))
+        .await;
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mailer-b", "namespace": "kyma-system"}});
+    harness::api_of(skr, &map).await.unwrap().delete("mailer-b", &DeleteParams::default()).await.unwrap();
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+
+    let marks = stage.marks();
+    stage.start_with(&["--observe"]);
+    let sees_all = |report: &Value| compared(2)(report) && report["summary"]["differences"].as_u64() > Some(4);
+    let report = observed(&stage, "the differences are found", sees_all).await;
+    assert_eq!(
+        differences(&report, "kcp-system/one", "mailer"),
+        [difference("Missing", "ConfigMap mailer-b", &[]), difference("Changed", "ConfigMap mailer-a", &["data.text"]),],
+    );
+    for runtime in ["kcp-system/one", "kcp-system/two"] {
+        let of_cache = differences(&report, runtime, "cache");
+        let manifest = of_cache.iter().find(|(_, object, _)| object.starts_with("Manifest ")).expect("its Manifest");
+        assert!(manifest.2.contains(&"spec.version".to_owned()), "{manifest:?}");
+        let map = difference("Changed", "ConfigMap cache-a", &["data.text"]);
+        assert!(of_cache.contains(&map), "{of_cache:?}");
+    }
+    assert!(differences(&report, "kcp-system/two", "mailer").is_empty());
+    let release: Vec<&Value> = report["controlPlane"].as_array().unwrap().iter().collect();
+    assert_eq!(release.len(), 1, "{release:?}");
+    assert_eq!((&release[0]["kind"], &release[0]["name"]), (&json!("ModuleReleaseMeta"), &json!("cache")));
+
+    // The table and the metrics say the same.
+    let (_, table) = stage.ask("metrics", "/observed").await.unwrap();
+    let line = table.lines().find(|line| line.contains("ConfigMap kyma-system/mailer-a") || line.contains("mailer-a"));
+    assert!(line.is_some_and(|line| line.contains("Changed") && line.contains("data.text")), "{table}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.unwrap();
+    let series = |text: &str| metrics.lines().any(|line| line == text);
+    assert!(series(r#"tidegate_observed_differences{kind="ConfigMap",reason="Missing"} 1"#), "{metrics}");
+    // The one in the control plane, and its copy in the catalog of each runtime.
+    assert!(series(r#"tidegate_observed_differences{kind="ModuleReleaseMeta",reason="Changed"} 3"#), "{metrics}");
+    assert!(series(r#"tidegate_observed_runtimes{state="Compared"} 2"#), "{metrics}");
+    assert!(series("tidegate_leading 0"), "{metrics}");
+    // Neither was anything written, nor tried.
+    assert_only_reads(&requests(&stage, &marks));
+    stage.kill().await;
+
+    // The daemon then writes just that to the objects of modules.
+    let marks = stage.marks();
+    stage.start();
+    stage
+        .until("the version arrives", skr, "ConfigMap", "kyma-system", "cache-a", |map| map["data"]["text"] == "two")
+        .await;
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    assert_eq!(read(skr, "ConfigMap", "kyma-system", "mailer-a").await.unwrap()["data"]["more"], "stays");
+    let written: BTreeSet<String> = stage
+        .requests_since(&marks)
+        .iter()
+        .filter_map(|line| line.strip_prefix("skr-1 patch configmaps "))
+        .map(|name| format!("ConfigMap {name}"))
+        .collect();
+    let predicted: BTreeSet<String> = ["cache", "mailer"]
+        .iter()
+        .flat_map(|module| differences(&report, "kcp-system/one", module))
+        .map(|(_, object, _)| object)
+        .filter(|object| object.starts_with("ConfigMap "))
+        .collect();
+    assert_eq!(written, predicted);
+}
+
+async fn a_runtime_that_cannot_be_compared_is_named_and_all_others_are_compared() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    stage.kill().await;
+    stage.landscape.skrs[1].stop().await;
+    let marks = stage.marks();
+    stage.start_with(&["--observe"]);
+    let is_split = |report: &Value| report["summary"]["runtimes"] == json!({"Compared": 1, "Unreachable": 1});
+    let report = observed(&stage, "one is compared", is_split).await;
+    assert_eq!(report["summary"]["incomplete"], 1);
+    let two = report["runtimes"].as_array().unwrap().iter().find(|one| one["name"] == "kcp-system/two").unwrap();
+    assert!(two["why"].as_str().unwrap().contains("cannot be reached"), "{two}");
+    let (_, table) = stage.ask("metrics", "/observed").await.unwrap();
+    assert!(table.contains("Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two"), "{table}");
+    let kcp = requests(&stage, &marks).into_iter().filter(|(server, _)| server == stage.landscape.kcp.name());
+    assert_only_reads(&kcp.collect::<Vec<_>>());
+}
+
+async fn without_a_source_the_custom_resources_in_the_control_plane_are_compared() {
+    let stage = stage::ready(1).await;
+    let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    stage.rests().await;
+    stage.kill().await;
+    let api = harness::api_of(&stage.kcp, &source).await.unwrap();
+    api.patch("landscape", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+        .await
+        .unwrap();
+    api.delete("landscape", &DeleteParams::default()).await.unwrap();
+    let marks = stage.marks();
+    stage.start_with(&["--observe"]);
+    let is_there = |report: &Value| report["summary"]["runtimes"] == json!({"Compared": 1});
+    let report = observed(&stage, "the runtime is compared", is_there).await;
+    // The objects of its modules are in git, and no source leads there.
+    let unknown = report["runtimes"][0]["unknown"].to_string();
+    assert!(unknown.contains("module cache 1.0.0: GitSource kcp-system/landscape does not exist"), "{unknown}");
+    assert!(differences(&report, "kcp-system/one", "cache").is_empty(), "what is not known is no difference");
+    assert_only_reads(&requests(&stage, &marks));
+}
+
+/// The roles of `deploy/overlays/observe` are all that an observer of three runtimes needs, it needs each, and it tries
+/// nothing else: the audit log of the API server shows neither a write nor a refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
+    const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
+    const KYMAS: [&str; 3] = ["one", "two", "three"];
+    let mut files = stage::files(2);
+    files.push(("kymas/three.yaml".to_owned(), stage::kyma("three", &["cache", "mailer"])));
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    // Only real servers decide by rules of RBAC.
+    let stage = Stage::real(3, Extent::Controllers, &files, &[]).await;
+    harness::apply(&stage.kcp, &deploy::gateway()).await;
+    stage.start();
+    for kyma in KYMAS {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    stage.rests().await;
+    stage.kill().await;
+
+    let overlay = deploy::objects("overlays/observe");
+    for object in &overlay {
+        harness::apply(&stage.kcp, object).await;
+    }
+    let rules = deploy::rules(&overlay, "tidegate");
+    assert!(!rules.is_empty() && rules.iter().all(deploy::Rule::only_reads), "{rules:#?}");
+    deploy::until_granted(&stage.kcp, ACCOUNT, &rules).await;
+    let access = stage.landscape.kcp.real().kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();
+    let marks = stage.marks();
+    stage.start_as_with(&access, &["--observe"]);
+    let report = observed(&stage, "all are compared", compared(3)).await;
+    assert_eq!(report["summary"]["differences"], 0, "{report:#}");
+    // Each kind of definition changes, and an object in a runtime.
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    stage.commit("modules/mailer/2.0.0/objects/objects.yaml", &stage::module("mailer", "2.0.0", "new")[1].1);
+    stage.commit("kymas/three.yaml", &stage::kyma("three", &["cache"]));
+    stage.commit("watcher.yaml", &stage::WATCHER.replace("port: 8082", "port: 8083"));
+    let kinds = |report: &Value| -> BTreeSet<String> {
+        let all = report["controlPlane"].as_array().into_iter().flatten();
+        all.filter_map(|one| one["kind"].as_str()).map(str::to_owned).collect()
+    };
+    let wanted = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
+    let sees_all = |report: &Value| {
+        let one = differences(report, "kcp-system/one", "cache");
+        wanted.iter().all(|kind| kinds(report).contains(*kind)) && !one.is_empty()
+    };
+    observed(&stage, "all differences are found", sees_all).await;
+    let table = stage.ask("metrics", "/observed").await.unwrap().1;
+    assert!(table.contains("kcp-system/three  mailer"), "{table}");
+    stage.kill().await;
+
+    let records = stage.landscape.kcp.records_since(marks[0]);
+    let ours: Vec<&Record> = records.iter().filter(|record| record.user == ACCOUNT).collect();
+    let tried: Vec<_> = ours.iter().filter(|record| !is_read(record) || record.code == 403).collect();
+    assert!(tried.is_empty(), "neither allowed nor needed: {tried:#?}");
+    let needs: BTreeSet<deploy::Need> = ours.iter().flat_map(|record| deploy::needs(record)).collect();
+    let idle = deploy::idle(&rules, &needs);
+    assert!(idle.is_empty(), "rules that an observer does not need: {idle:#?}");
+    // In runtimes it has all rights, and uses none but reads.
+    let of_runtimes = requests(&stage, &marks).into_iter().filter(|(server, _)| server != stage.landscape.kcp.name());
+    assert_only_reads(&of_runtimes.collect::<Vec<_>>());
+}
+
+/// The guard is in the client: whatever a pass tries, nothing but reads leaves, neither to the control plane nor to a
+/// runtime.
+#[tokio::test]
+async fn a_read_only_cluster_and_the_clients_of_its_pool_send_nothing_but_reads() {
+    tidegate_process::tls::install();
+    let server = kube_sim::Server::new(&kube_sim::Options::default());
+    server.keep_requests();
+    let served = server.listen("kcp").await.unwrap();
+    let access = access::parse(served.kubeconfig().text().as_bytes()).unwrap();
+    let connect = || Cluster::new(ClusterName::Kcp, &access.config().unwrap(), Limits::default()).unwrap();
+    let (writer, kcp) = (connect(), Arc::new(connect().read_only()));
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}, "data": {"a": "1"},
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "access", "namespace": "default"},
+        "data": {"config": STANDARD.encode(served.kubeconfig().text())},
+    });
+    let cause = Cause::trigger("test");
+    let mut version = String::new();
+    for object in [&map, &secret] {
+        let object = Object::new(object.clone()).unwrap();
+        let kind = writer.kind(&object.gvk()).await.unwrap().unwrap();
+        let body = object.value().to_string().into();
+        let metadata = writer.apply(&cause, &kind, &object.id(), body, OnConflict::Force).await.unwrap();
+        version = metadata.resource_version;
+    }
+    let pool = Pool::new(Arc::clone(&kcp), Limits::default(), None);
+    let runtime = Key::new("kcp-system", "one");
+    let skr = pool.cluster(&runtime, &Key::new("default", "access"), &version).await.unwrap();
+
+    let from = served.server().kept_requests(0).len();
+    let object = Object::new(map).unwrap();
+    let (id, body) = (object.id(), bytes::Bytes::from(object.value().to_string()));
+    for cluster in [&*kcp, &*skr] {
+        assert!(cluster.is_read_only());
+        let kind = cluster.kind(&object.gvk()).await.unwrap().unwrap();
+        let live = cluster.get_metadata(&kind, &Key::new("default", "a")).await.unwrap().expect("it is read");
+        let refused = [
+            cluster.apply(&cause, &kind, &id, body.clone(), OnConflict::Force).await.map(drop),
+            cluster.apply_status(&cause, &kind, &id, body.clone()).await.map(drop),
+            cluster.create(&cause, &kind, &id, body.clone()).await.map(drop),
+            cluster.dry_run(&kind, &id, body.clone(), OnConflict::Report).await.map(drop),
+            cluster.dry_run_merge(&kind, &id, body.clone()).await,
+            cluster.delete(&cause, &kind, &live, Propagation::Background).await.map(drop),
+            cluster.user().await.map(drop),
+        ];
+        for (position, result) in refused.into_iter().enumerate() {
+            let error = result.expect_err("it is refused");
+            assert!(matches!(error, Error::ReadOnly { .. }), "{position}: {error}");
+        }
+    }
+    let requests = served.server().kept_requests(from);
+    assert!(requests.iter().all(|request| request.verb == "get"), "{requests:?}");
+    assert!(writer.get(&Kind::built_in(&object.gvk()).unwrap(), &Key::new("default", "a")).await.unwrap().is_some());
+}
