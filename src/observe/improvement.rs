@@ -32,13 +32,23 @@ struct Rule {
 }
 
 /// The rules. Of two that explain a difference, the first is named.
-static RULES: [Rule; 6] = [
+static RULES: [Rule; 7] = [
     Rule {
         improvement: Improvement { row: "R2", what: "one field manager instead of Lifecycle Manager's six" },
         reasons: &[Reason::Managers],
         kind: "",
         names: &[],
         fields: &[],
+    },
+    Rule {
+        improvement: Improvement {
+            row: "M7b",
+            what: "the digest of a component is noted, so that a moved tag is seen",
+        },
+        reasons: &[Reason::Changed],
+        kind: "Manifest",
+        names: &[],
+        fields: &["metadata.annotations.tidegate.dev/component-digest"],
     },
     Rule {
         improvement: Improvement { row: "W78", what: "the restart label is a digest of the certificate" },

@@ -181,7 +181,22 @@ pub fn applied_by(live: &Value, desired: &Value, managers: &[&str]) -> Value {
     after
 }
 
-/// Removes the fields of a set (`fieldsV1`) that are not desired, unless one of the sets of `others` has them.
+/// What `kubectl apply` notes on an object. A take-over leaves it there.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Whether a value is what a field has that nobody sets. Lifecycle Manager's Go types write such values explicitly, and
+/// the API server sets them again as defaults.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Bool(true) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// Removes the fields of a set (`fieldsV1`) that are not desired, unless one of the sets of `others` has them, or the
+/// API server would set them again.
 fn release(after: &mut Value, desired: &Value, fields: &Map<String, Value>, others: &[&Map<String, Value>]) {
     for (field, inner) in fields {
         let Some((form, name)) = field.split_once(':') else { continue };
@@ -190,7 +205,9 @@ fn release(after: &mut Value, desired: &Value, fields: &Map<String, Value>, othe
         let inner = inner.as_object().filter(|inner| inner.keys().any(|field| field != "."));
         match (form, &mut *after) {
             ("f", Value::Object(map)) => {
-                let Some(value) = map.get_mut(name) else { continue };
+                let Some(value) = map.get_mut(name).filter(|value| name != LAST_APPLIED && !is_zero(value)) else {
+                    continue;
+                };
                 let wanted = desired.get(name);
                 if let Some(inner) = inner {
                     release(value, wanted.unwrap_or(&Value::Null), inner, &below);

@@ -102,4 +102,17 @@ fn what_a_manager_applied_that_is_taken_over_leaves_with_it() {
     let mut more = stripped(&live);
     more["data"]["a"] = json!("2");
     assert_eq!(applied_by(&live, &desired, &["us"]), more);
+    // So does what kubectl noted, and what the API server sets again by default.
+    let noted = "kubectl.kubernetes.io/last-applied-configuration";
+    let live = json!({
+        "metadata": {"annotations": {noted: "{}"}, "managedFields": [{
+            "manager": "applier", "operation": "Apply", "fieldsV1": {
+                "f:metadata": {"f:annotations": {(format!("f:{noted}")): {}}},
+                "f:spec": {"f:beta": {}, "f:channel": {}, "f:internal": {}},
+            },
+        }]},
+        "spec": {"beta": false, "channel": "", "internal": true},
+    });
+    let expected = json!({"metadata": {"annotations": {noted: "{}"}}, "spec": {"beta": false, "channel": ""}});
+    assert_eq!(applied_by(&live, &json!({"metadata": {}, "spec": {}}), &["applier"]), expected);
 }
