@@ -19,6 +19,7 @@ use crate::{
     gateway,
     http::metrics::Render,
     metrics::{KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    observe::Observation,
     source::registry::SourceRegistry,
 };
 
@@ -71,7 +72,7 @@ impl Observer {
             events_dropped: context.events.dropped(),
             certificates_overdue: gateway::overdue(context.gateway(), now),
             server_close_to_expiry: gateway::is_close_to_expiry(context.gateway(), now),
-            comparison: context.observation.as_ref().map(|observation| observation.series()),
+            comparison: context.observation.as_ref().map(Observation::series),
         }
     }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use axum::{Json, Router, extract::State, routing::get};
 
-use crate::{controller::Context, observe::show::Report};
+use crate::{
+    controller::Context,
+    observe::{Observation, show::Report},
+};
 
 /// The routes; none unless the process observes.
 pub(crate) fn router(context: &Arc<Context>) -> Router {
@@ -23,5 +26,5 @@ async fn json(State(context): State<Arc<Context>>) -> Json<Report> {
 }
 
 fn report(context: &Context) -> Report {
-    context.observation.as_ref().map(|observation| observation.report()).unwrap_or_default()
+    context.observation.as_ref().map(Observation::report).unwrap_or_default()
 }

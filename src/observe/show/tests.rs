@@ -73,7 +73,7 @@ fn what_is_not_compared_is_named() {
     let start = Instant::now();
     let mut seen = seen(start);
     let unreachable = "runtime kcp-system/two: cluster skr/kcp-system/two cannot be reached".to_owned();
-    assert_eq!(Report::of(&seen, start).not_compared(), [unreachable.clone()]);
+    assert_eq!(Report::of(&seen, start).not_compared(), *std::slice::from_ref(&unreachable));
     let one = seen.runtimes.get_mut(&Key::new("kcp-system", "one")).unwrap();
     one.unknown.push("module mailer 1.0.0: it is being read".to_owned());
     let unread = SeenSource { idle: Some("it cannot be read".to_owned()), ..SeenSource::default() };
