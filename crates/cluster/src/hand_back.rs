@@ -5,9 +5,9 @@
 //! removed. Everything else of the object stays as it is.
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{Cause, Cluster, Error, Kind, Patch};
+use super::{Cause, Cluster, Error, Kind, Patch, take_over};
 use tidegate_core::{
     api::names::{FIELD_MANAGER, annotation},
     object::ObjectId,
@@ -129,23 +129,13 @@ fn inherited(entries: &[Value], heirs: Heirs) -> Vec<Value> {
             Some(other) => {
                 let claims = entry["fieldsV1"].as_object().cloned().unwrap_or_default();
                 if let Some(all) = other["fieldsV1"].as_object_mut() {
-                    unite(all, claims);
+                    take_over::unite(all, &claims);
                 }
             }
             None => rest.push(entry),
         }
     }
     rest
-}
-
-fn unite(all: &mut Map<String, Value>, more: Map<String, Value>) {
-    for (field, claims) in more {
-        match (all.get_mut(&field), claims) {
-            (Some(Value::Object(known)), Value::Object(claims)) => unite(known, claims),
-            (Some(_), _) => {}
-            (None, claims) => drop(all.insert(field, claims)),
-        }
-    }
 }
 
 // === impl Cluster ===

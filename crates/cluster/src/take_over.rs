@@ -95,7 +95,7 @@ fn without_notes(claims: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Adds claims to others. Returns whether any was new.
-fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
+pub(super) fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
     let mut grown = false;
     for (field, claims) in more {
         match (all.get_mut(field), claims) {
