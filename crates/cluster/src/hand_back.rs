@@ -1,4 +1,4 @@
-//! Gives objects back to Lifecycle Manager: the opposite of [`take_over`](super::take_over).
+//! Gives objects back to Lifecycle Manager: the opposite of [`take_over`].
 //!
 //! What Tidegate claims of an object becomes a claim of the manager that applied it before, so that a field which
 //! Lifecycle Manager drops later disappears. Labels, annotations and conditions that only Tidegate understands are
