@@ -35,8 +35,9 @@ use tidegate_core::{
     counterpart::{self, Write},
     definition,
     diagnostic::Place,
+    intake::Loss,
     inventory::Inventory,
-    landscape,
+    landscape::{self, Landscape},
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{
@@ -69,6 +70,21 @@ pub(crate) struct Baseline<'a> {
     pub(crate) bases: &'a Bases,
     /// The same until a user confirms what waits; `None` if nothing waits.
     pub(crate) until_confirmed: Option<&'a Baseline<'a>>,
+}
+
+// === impl Baseline ===
+
+impl<'a> Baseline<'a> {
+    /// What the plans of runtimes depend on.
+    pub(crate) fn planning(&self) -> Planning<'a> {
+        Planning {
+            components: self.components,
+            settings: &self.wanted.settings,
+            windows: self.windows,
+            before: &self.intent.before,
+            after: &self.intent.after,
+        }
+    }
 }
 
 /// The result for one runtime.
@@ -163,7 +179,7 @@ pub(crate) async fn compare_runtime(
         .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
         .collect();
     let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
-    let plan = plan_of(baseline, kyma, &recorded, in_runtime.as_ref().map(|kyma| &kyma.spec));
+    let plan = plan_of(baseline.planning(), kyma, &recorded, in_runtime.as_ref().map(|kyma| &kyma.spec));
     let names = Arc::new(names(kyma, key, &manifests, &plan));
     let mut comparison =
         RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
@@ -193,22 +209,56 @@ pub(crate) async fn compare_runtime(
     Ok(RuntimeResult { outcome, installed, modules, objects, in_runtime, ..RuntimeResult::default() })
 }
 
+/// What the plans of all runtimes depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct Planning<'a> {
+    /// As [`Baseline::components`].
+    pub(crate) components: &'a Components,
+    pub(crate) settings: &'a plan::Settings,
+    /// As [`Baseline::windows`].
+    pub(crate) windows: Option<WindowsAt<'a>>,
+    /// The landscape now.
+    pub(crate) before: &'a Landscape,
+    /// The landscape after the change.
+    pub(crate) after: &'a Landscape,
+}
+
+/// Whether a runtime keeps the version of a module that it has, because it is suspended or its upgrade waits. The Kyma
+/// in the runtime is not read.
+pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) -> bool {
+    let Some((module, version)) = loss.module.split_once(' ') else { return false };
+    let Some(kyma) = planning.after.kymas.get(&loss.runtime) else { return false };
+    if is_skipped(kyma) {
+        return true;
+    }
+    let manifests = world.manifests_of(&loss.runtime);
+    let recorded: Vec<Manifest> = manifests.filter_map(|manifest| typed(manifest.value())).collect();
+    let plan = plan_of(planning, kyma, &recorded, None);
+    let outcome = plan.deciding().into_iter().find(|one| one.name == module).map(|one| &one.outcome);
+    match outcome {
+        Some(ModuleOutcome::Install(installation)) => installation.version == version,
+        Some(ModuleOutcome::Wait(_)) => true,
+        Some(ModuleOutcome::Refuse(refusal)) => refusal.keep,
+        Some(ModuleOutcome::Unmanage) | None => false,
+    }
+}
+
 /// What a runtime should have, by its Kyma, its Manifests and the Kyma in the runtime.
 pub(crate) fn plan_of(
-    baseline: &Baseline<'_>,
+    planning: Planning<'_>,
     kyma: &Kyma,
     recorded: &[Manifest],
     in_runtime: Option<&KymaSpec>,
 ) -> RuntimePlan {
     let namespace = kyma.metadata.namespace.as_deref().unwrap_or_default();
     let spec = plan::effective(kyma, in_runtime);
-    let components = baseline.components.seen_by(recorded, &|_| false);
-    let before = InstalledModules::from_manifests(recorded).released_in(namespace, &baseline.intent.before);
+    let components = planning.components.seen_by(recorded, &|_| false);
+    let before = InstalledModules::from_manifests(recorded).released_in(namespace, planning.before);
     let (nothing, installed) = (BTreeMap::new(), window::installed_in_manifests(recorded));
     let labels = kyma.metadata.labels.as_ref().unwrap_or(&nothing);
-    let (after, settings) = (&baseline.intent.after, &baseline.wanted.settings);
+    let Planning { after, settings, .. } = planning;
     let plan = |held: &HeldVersions| {
-        let windows = match baseline.windows {
+        let windows = match planning.windows {
             Some(WindowsAt { policy, now, size_min }) => {
                 Windows::Known(RuntimeWindows { policy, now, size_min, labels, installed: &installed, held })
             }

@@ -185,7 +185,7 @@ impl Runtime<'_> {
             bases: &expected.bases,
             until_confirmed: None,
         };
-        let plan = runtime::plan_of(&planning, kyma, &recorded, in_runtime.as_ref());
+        let plan = runtime::plan_of(planning.planning(), kyma, &recorded, in_runtime.as_ref());
         context.components.wait(key, &plan, &components, waker);
         let base = expected.bases.for_class(&planning, &plan.class).objects.digest;
         let (layers, unknown) = self.layers(&plan).await;

@@ -218,6 +218,7 @@ fn waits_for(wait: &Wait) -> &'static str {
         Wait::Unconfirmed(_) => "its deletion waits for a confirmation, because runtimes would lose modules",
         Wait::Limit { .. } => "its deletion waits for a confirmation, because too many objects would be deleted",
         Wait::Unreadable => "it is no longer declared, but it cannot be read",
+        Wait::InUse(_) => "it is no longer declared, but runtimes have this version until they get another one",
         Wait::Terminating => "it is being deleted",
         Wait::Off => "it is no longer declared, but its GitSource says `prune: false`",
         Wait::Errors => "it is no longer declared, but nothing is deleted while there are errors",

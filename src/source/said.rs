@@ -157,7 +157,7 @@ fn reason(wait: &Wait) -> Option<&'static str> {
         Wait::Unconfirmed(_) => Some("a user must confirm it with tidegate.dev/confirm-prune"),
         Wait::Limit { .. } => Some("they exceed spec.pruneLimit; confirm it with tidegate.dev/confirm-prune"),
         // A user wants it so, or it is under way.
-        Wait::Off | Wait::Kept | Wait::Terminating => None,
+        Wait::Off | Wait::Kept | Wait::InUse(_) | Wait::Terminating => None,
     }
 }
 

@@ -32,7 +32,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::{
     ownership::OtherTool,
-    prune::{Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, unconfirmed_end},
+    prune::{Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, is_spent, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},

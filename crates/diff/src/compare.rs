@@ -33,6 +33,7 @@ use self::{
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
+    settle::InUse,
 };
 pub use self::{places::Lines, unknown::users_custom_resources};
 use super::{
@@ -47,7 +48,7 @@ use tidegate_core::{
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
     immutable::Context,
-    intake::{Id, Installed, Policy, Standing},
+    intake::{Id, Installed, Loss, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
         file::{KnownKyma, LandscapeFile},
@@ -185,6 +186,17 @@ pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject)
 impl Prepared {
     /// Decides what will be active on the new side, and parses both sides.
     pub fn new(request: &Request<'_>) -> Prepared {
+        let prepared = Prepared::keeping(request, &InUse::new());
+        if prepared.settled.in_use.is_empty() {
+            return prepared;
+        }
+        // Whether runtimes replace a version that git no longer has is known once their modules are.
+        let stays_in_use = Comparison::new(*request, &prepared).stays_in_use();
+        if stays_in_use.is_empty() { prepared } else { Prepared::keeping(request, &stays_in_use) }
+    }
+
+    /// As [`Prepared::new`], where runtimes keep some versions that git no longer has.
+    fn keeping(request: &Request<'_>, stays_in_use: &InUse) -> Prepared {
         let Request { from, to, source, .. } = *request;
         let known: HashMap<Key, KnownKyma> =
             request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
@@ -206,6 +218,7 @@ impl Prepared {
             before: &|| with_known(&old, &known),
             installed: &|landscape: &Landscape| installed(landscape, request),
             settings: request.settings,
+            stays_in_use,
         };
         let settled = settle::settle(from.definitions, to.definitions, &around);
         let mut read = |definitions: &Definitions| {
@@ -227,7 +240,12 @@ impl Prepared {
             }
         }
         let until_confirmed = until.map(|(landscape, definitions)| {
-            let settled = settle::Settled { definitions, unconfirmed: BTreeSet::new(), held: Vec::new() };
+            let settled = settle::Settled {
+                definitions,
+                unconfirmed: BTreeSet::new(),
+                held: Vec::new(),
+                in_use: BTreeMap::new(),
+            };
             let (old, known) = (old.clone(), known.clone());
             Box::new(Prepared { old, new: landscape, settled, known, until_confirmed: None })
         });
@@ -323,6 +341,16 @@ impl<'a> Comparison<'a> {
             new,
             diagnostics,
         }
+    }
+
+    /// The versions that git no longer has and that runtimes do not replace now, because they are suspended or wait.
+    fn stays_in_use(&self) -> InUse {
+        let kept = |losses: &Vec<Loss>| -> BTreeSet<Key> {
+            let keeping = losses.iter().filter(|loss| runtime::keeps_version(self, loss));
+            keeping.map(|loss| loss.runtime.clone()).collect()
+        };
+        let all = self.prepared.settled.in_use.iter().map(|(id, losses)| (id.clone(), kept(losses)));
+        all.filter(|(_, runtimes)| !runtimes.is_empty()).collect()
     }
 
     /// The number of runtimes.

@@ -13,7 +13,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     diagnostic::{Diagnostic, Place, Severity},
-    intake::{self, WaitingRemoval},
+    intake::{self, Id, WaitingRemoval},
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId, PathPart},
@@ -525,6 +525,21 @@ impl Held {
             message: removal.to_string(),
             hint: Some(format!("after the merge, run in the repository `{command}`")),
             place: Some(removal.place.clone()),
+        }
+    }
+
+    /// A version that git no longer has, and that these runtimes do not replace now.
+    pub fn in_use<'k>(id: &Id, runtimes: impl IntoIterator<Item = &'k Key>, place: Option<Place>) -> Held {
+        Held {
+            why: Why::Kept,
+            module: id.1.name().to_owned(),
+            runtimes: runtimes.into_iter().cloned().collect(),
+            message: format!(
+                "{} is no longer declared, but is not deleted: runtimes keep this version for now",
+                intake::text(id)
+            ),
+            hint: Some("Tidegate prunes it as soon as no runtime has this version".to_owned()),
+            place,
         }
     }
 

@@ -175,7 +175,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     subject.files = inputs.wanted.definitions.files;
     let mut outcome = Outcome::default();
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
-    let intent = match intent::intend(&inputs, &world, &comparer, &mut outcome).await {
+    let windows = given.maintenance.as_ref().map(WindowsAt::from);
+    let intent = match intent::intend(&inputs, &world, (&components, windows), &comparer, &mut outcome).await {
         Ok(intent) => intent,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
@@ -189,7 +190,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         wanted: &inputs.wanted,
         components: &components,
         layers: &layers,
-        windows: given.maintenance.as_ref().map(WindowsAt::from),
+        windows,
         world: &world,
         intent: &intent,
         shared: &shared,

@@ -82,6 +82,8 @@ pub enum Wait {
     Tool(OtherTool),
     /// A user must confirm the prune.
     Unconfirmed(Vec<Loss>),
+    /// Runtimes still have a version that the module no longer offers: it goes once their rollout has replaced it.
+    InUse(Vec<Loss>),
     /// The prune exceeds the limit.
     Limit {
         /// The number of objects to prune.
@@ -117,7 +119,11 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
         } else if !situation.policy.prune {
             Wait::Off
         } else if (everything || needs_confirmation(id.0, &losses)) && !confirmed {
-            Wait::Unconfirmed(losses)
+            if !everything && is_replaced(situation, &id, &losses) {
+                Wait::InUse(losses)
+            } else {
+                Wait::Unconfirmed(losses)
+            }
         } else {
             unasked.push(id);
             continue;
@@ -179,6 +185,18 @@ fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
         Kind::Watcher
         | Kind::Setup(setup::Kind::FrontProxy | setup::Kind::VirtualWorkspace | setup::Kind::Kubeconfig) => false,
     }
+}
+
+/// Whether a ModuleTemplate has a version that its ModuleReleaseMeta, which the source still declares, no longer
+/// offers. Then the rollout of another version replaces it in the runtimes that have it, and no runtime loses the
+/// module.
+fn is_replaced(situation: &Situation<'_>, id: &Id, losses: &[Loss]) -> bool {
+    let offers_another = |loss: &Loss| {
+        let module = loss.module.split(' ').next().unwrap_or_default();
+        let release = situation.declared.get(&(Kind::ModuleReleaseMeta, Key::new(id.1.namespace(), module)));
+        release.is_some_and(|release| !release.needs.is_empty() && !release.needs.contains(id))
+    };
+    id.0 == Kind::ModuleTemplate && losses.iter().all(offers_another)
 }
 
 /// The losses of runtimes for each pruned object. Each installed module depends on three objects.
@@ -265,6 +283,26 @@ pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
     }
 }
 
+/// Whether a user's confirmation has done its part: everything is as the commit says, and nothing waits that the
+/// confirmation covers. `decision` is the one after [`super::removal::hold`].
+///
+/// A confirmation that stays would also cover what the same commit removes later, for example after a rollback to it.
+pub fn is_spent(situation: &Situation<'_>, decision: &Decision) -> bool {
+    let is_settled = |wait: &Wait| match wait {
+        Wait::Off | Wait::Kept | Wait::Tool(_) => true,
+        Wait::Errors
+        | Wait::Unread(_)
+        | Wait::Unreadable
+        | Wait::Unconfirmed(_)
+        | Wait::InUse(_)
+        | Wait::Limit { .. }
+        | Wait::Terminating => false,
+    };
+    let Decision { apply, held, look_up, prune, waiting, .. } = decision;
+    let is_done = apply.is_empty() && held.is_empty() && look_up.is_empty() && prune.is_empty();
+    is_confirmed(situation) && is_done && waiting.values().all(is_settled)
+}
+
 /// The command that confirms the prunes and removals that wait.
 pub fn confirm_command(source: &Key, commit: &str) -> String {
     format!(
@@ -301,7 +339,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                 format!("{} is removed from git, but not pruned, because {} manages it", text(id), tool.text()),
             )),
             Wait::Unread(sources) => sources.iter().for_each(|source| *unread.entry(source).or_default() += 1),
-            Wait::Errors | Wait::Off | Wait::Kept | Wait::Unreadable | Wait::Terminating => {}
+            Wait::Errors | Wait::Off | Wait::Kept | Wait::Unreadable | Wait::InUse(_) | Wait::Terminating => {}
         }
     }
     for (source, count) in unread.into_iter().take(NAMED_MAX) {

@@ -339,6 +339,12 @@ pub fn is_verified(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
 }
 
+/// Whether something of the last read revision waits for a confirmation.
+pub fn is_unconfirmed(status: &GitSourceStatus) -> bool {
+    let applied = conditions::find(&status.conditions, APPLIED);
+    applied.is_some_and(|applied| matches!(&*applied.reason, "RemovalUnconfirmed" | PRUNE_UNCONFIRMED | "PruneLimit"))
+}
+
 /// Whether nothing is left to prune after a change of URL, ref, paths or ignore, or after a rewrite of the
 /// branch.
 pub fn is_settled(status: &GitSourceStatus) -> bool {
@@ -471,7 +477,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     }
     waiting(source, revision, decision).or_else(|| {
         let count = number(decision.equal + decision.apply.len(), "definition");
-        let note = unread_note(decision);
+        let note = format!("{}{}", unread_note(decision), in_use_note(decision));
         Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))
     })
 }
@@ -526,6 +532,7 @@ fn unread_note(decision: &Decision) -> String {
             | Wait::Unreadable
             | Wait::Tool(_)
             | Wait::Unconfirmed(_)
+            | Wait::InUse(_)
             | Wait::Limit { .. }
             | Wait::Terminating => {}
         }
@@ -536,6 +543,38 @@ fn unread_note(decision: &Decision) -> String {
     let names: Vec<String> = sources.iter().take(ENTRIES_MAX).map(ToString::to_string).collect();
     let count = number(count, "object");
     format!("; {count} removed from git and not pruned before these sources have been read: {}", names.join(", "))
+}
+
+/// Which versions are removed from git and still in runtimes, whose rollout replaces them. No user needs to act.
+fn in_use_note(decision: &Decision) -> String {
+    let in_use = decision.waiting.iter().filter_map(|(id, wait)| match wait {
+        Wait::InUse(losses) => Some((id, losses)),
+        Wait::Errors
+        | Wait::Unread(_)
+        | Wait::Off
+        | Wait::Kept
+        | Wait::Unreadable
+        | Wait::Tool(_)
+        | Wait::Unconfirmed(_)
+        | Wait::Limit { .. }
+        | Wait::Terminating => None,
+    });
+    let named: Vec<String> = in_use
+        .clone()
+        .take(ENTRIES_MAX)
+        .map(|(id, losses)| {
+            let runtimes: BTreeSet<&Key> = losses.iter().map(|loss| &loss.runtime).collect();
+            let first = runtimes.first().map(|runtime| format!(", the first is {runtime}")).unwrap_or_default();
+            format!("{} ({}{first})", text(id), number(runtimes.len(), "runtime"))
+        })
+        .collect();
+    match in_use.count() {
+        0 => String::new(),
+        count => {
+            let count = number(count, "version");
+            format!("; {count} removed from git, pruned as soon as no runtime has it: {}", named.join(", "))
+        }
+    }
 }
 
 /// What is removed from git and still in KCP or in runtimes, if users should know.

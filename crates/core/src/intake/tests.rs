@@ -385,6 +385,63 @@ fn a_template_in_use_and_any_release_wait_for_confirmation() {
 }
 
 #[test]
+fn a_version_that_the_same_commit_replaces_goes_without_a_confirmation_once_no_runtime_has_it() {
+    let offers = |versions: &[&str]| {
+        let mut world = World::new().declares(["ModuleReleaseMeta/m", "ModuleTemplate/m-2.0.0"]).ours([
+            "ModuleReleaseMeta/m",
+            "ModuleTemplate/m-1.0.0",
+            "ModuleTemplate/m-2.0.0",
+        ]);
+        let needs = versions.iter().map(|version| id(&format!("ModuleTemplate/m-{version}"))).collect();
+        world.declared.get_mut(&id("ModuleReleaseMeta/m")).unwrap().needs = needs;
+        world
+    };
+    let old = id("ModuleTemplate/m-1.0.0");
+    let loss = Loss { runtime: Key::new("kcp-system", "a"), module: "m 1.0.0".to_owned() };
+    let world = offers(&["2.0.0"]).installed("a", "m", "1.0.0").installed("b", "m", "2.0.0");
+    let decision = decide(&world.situation());
+    assert_eq!(decision.waiting[&old], Wait::InUse(vec![loss.clone()]));
+    assert!(decision.prune.is_empty() && decision.diagnostics.is_empty());
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied"]);
+    let applied = &conditions::find(&status.conditions, status::APPLIED).unwrap().message;
+    let end = "; 1 version removed from git, pruned as soon as no runtime has it: ModuleTemplate kcp-system/m-1.0.0 (1 \
+               runtime, the first is kcp-system/a)";
+    assert!(applied.ends_with(end), "{applied}");
+    // No runtime has it any more.
+    offers(&["2.0.0"]).installed("a", "m", "2.0.0").check(&["prune ModuleTemplate/m-1.0.0"]);
+    // A channel still offers it, the module has no version at all, or everything of the source goes: runtimes lose it.
+    for world in [offers(&["1.0.0", "2.0.0"]), offers(&[])] {
+        let decision = decide(&world.installed("a", "m", "1.0.0").situation());
+        assert_eq!(decision.waiting[&old], Wait::Unconfirmed(vec![loss.clone()]));
+    }
+    let mut world = offers(&["2.0.0"]).installed("a", "m", "1.0.0");
+    world.moved = Moved::Spec;
+    assert_eq!(decide(&world.situation()).waiting[&old], Wait::Unconfirmed(vec![loss]));
+}
+
+#[test]
+fn a_confirmation_is_spent_once_everything_is_as_the_commit_says() {
+    let is_spent = |world: &World| prune::is_spent(&world.situation(), &decide(&world.situation()));
+    let mut world = World::new().declares(["Kyma/b"]).ours(["Kyma/a", "Kyma/b"]);
+    assert!(!is_spent(&world), "not given");
+    world.policy.confirmed = Some(COMMIT.to_owned());
+    assert!(!is_spent(&world), "Kyma a is pruned now");
+    let absent = World { live: BTreeMap::new(), ..world.clone() };
+    assert!(!is_spent(&absent), "Kyma b is applied now");
+    world.live.get_mut(&id("Kyma/a")).unwrap().deleting = true;
+    assert!(!is_spent(&world), "Kyma a is being deleted");
+    world.live.get_mut(&id("Kyma/a")).unwrap().deleting = false;
+    world.live.get_mut(&id("Kyma/a")).unwrap().keep = true;
+    assert!(is_spent(&world), "Kyma a stays, as a user wants it");
+    world.live.remove(&id("Kyma/a"));
+    assert!(is_spent(&world));
+    assert!(!is_spent(&World { errors: true, ..world.clone() }.ours(["Kyma/a"])), "errors stop the prune");
+    world.policy.confirmed = Some("1123456789012345678901234567890123456789".to_owned());
+    assert!(!is_spent(&world), "of a commit that is not active yet");
+}
+
+#[test]
 fn more_than_five_at_once_stop_where_a_tenth_is_less() {
     let names: Vec<String> = (0..6).map(|number| format!("Watcher/w{number}")).collect();
     let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
@@ -769,6 +826,7 @@ fn twenty_entries_are_listed_and_all_are_counted() {
 // === the world of a test ===
 
 /// The state of git and KCP in a test. Names are `Kind/name` in `kcp-system`.
+#[derive(Clone)]
 struct World {
     key: Key,
     declared: BTreeMap<Id, Declared>,

@@ -22,6 +22,7 @@ use tidegate_core::{
     definition::Kind,
     diagnostic::Place,
     immutable::Context,
+    intake::Loss,
     landscape,
     name::Key,
     object::ObjectId,
@@ -115,6 +116,34 @@ fn look_once(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mu
     let effect = comparison.effect(&(Kind::Kyma, key.clone()));
     counterpart(comparison, key, runtime, (old.as_ref(), new.as_ref()), effect, seen);
     modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), turn, seen);
+}
+
+/// Whether a runtime keeps a version that its module no longer offers, because it is suspended or its upgrade waits.
+pub(super) fn keeps_version(comparison: &Comparison<'_>, loss: &Loss) -> bool {
+    let key = &loss.runtime;
+    let Some((module, version)) = loss.module.split_once(' ') else { return false };
+    let old = Half::old(comparison, key);
+    let Some(new) = Half::new(comparison, key, old.as_ref()) else { return false };
+    if is_suspended(comparison, key, old.as_ref(), &new) {
+        return true;
+    }
+    let wanted = |name: &str| name == module;
+    let old_kyma = old.as_ref().map(|half| with_installed(comparison, key, half));
+    let old_plan = match (&old, &old_kyma) {
+        (Some(half), Some(kyma)) => {
+            let before = InstalledModules::default();
+            Some(half.outline.plan(kyma, &half.only(&wanted), &before, Windows::Unknown))
+        }
+        _ => None,
+    };
+    let plan = new_plan(comparison, key, &new, (&old_plan, old_kyma.as_deref()), &wanted);
+    let outcome = plan.deciding().into_iter().find(|one| one.name == module).map(|one| &one.outcome);
+    match outcome {
+        Some(ModuleOutcome::Install(installation)) => installation.version == version,
+        Some(ModuleOutcome::Wait(_)) => true,
+        Some(ModuleOutcome::Refuse(refusal)) => refusal.keep,
+        Some(ModuleOutcome::Unmanage) | None => false,
+    }
 }
 
 /// Whether a label suspends a runtime, either in git or by `tidegate suspend`.

@@ -11,7 +11,9 @@ use tidegate_core::{
     api::{Kyma, names::annotation, shared::ObjectMeta},
     definition::{Allow, Definition, Definitions, Kind, Withheld},
     diagnostic::Diagnostics,
-    intake::{self, Decision, Declared, Id, Installed, Live, Moved, Other, Policy, Removals, Situation, Wait, removal},
+    intake::{
+        self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait, removal,
+    },
     landscape::{
         self, Landscape, SourceName,
         file::{LandscapeFile, Owner},
@@ -30,7 +32,12 @@ pub(super) struct Settled {
     pub(super) unconfirmed: BTreeSet<Id>,
     /// Definitions that are held back or kept. Their runtimes are added later.
     pub(super) held: Vec<Held>,
+    /// Versions that are pruned as soon as no runtime has them, and the runtimes that have them now.
+    pub(super) in_use: BTreeMap<Id, Vec<Loss>>,
 }
+
+/// Versions that stay in use after the commit, with the runtimes that keep them.
+pub(super) type InUse = BTreeMap<Id, BTreeSet<Key>>;
 
 /// What is known besides the two sides.
 pub(super) struct Around<'a> {
@@ -46,6 +53,8 @@ pub(super) struct Around<'a> {
     /// Returns the modules of runtimes in a landscape.
     pub(super) installed: &'a dyn Fn(&Landscape) -> Vec<Installed>,
     pub(super) settings: &'a Settings,
+    /// What runtimes keep, of [`Settled::in_use`] of an earlier call.
+    pub(super) stays_in_use: &'a InUse,
 }
 
 // === impl Settled ===
@@ -86,7 +95,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         .filter(|id| !from.good.contains_key(*id))
         .filter_map(|id| Some((id, around.known?.owner(id.0, &id.1, around.source)?)))
         .collect();
-    let mut unconfirmed = BTreeSet::new();
+    let (mut unconfirmed, mut in_use) = (BTreeSet::new(), BTreeMap::new());
     let removals = removals(from, to, around);
     if !gone.is_empty() || !claimed.is_empty() {
         let installed = if gone.is_empty() { Vec::new() } else { (around.installed)(&(around.before)()) };
@@ -101,6 +110,14 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
                 Wait::Unconfirmed(_) | Wait::Limit { .. } => {
                     unconfirmed.insert(id.clone());
                 }
+                // It goes when the rollout of the same commit is over.
+                Wait::InUse(losses) => match around.stays_in_use.get(id) {
+                    None => drop(in_use.insert(id.clone(), losses.clone())),
+                    Some(runtimes) => {
+                        good.insert(id.clone(), Arc::clone(definition));
+                        held.push(Held::in_use(id, runtimes, Some(definition.place.clone())));
+                    }
+                },
                 Wait::Errors
                 | Wait::Unread(_)
                 | Wait::Off
@@ -131,7 +148,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
     }
     let (withheld, outside, unfit) = (to.withheld.clone(), to.outside.clone(), to.unfit.clone());
     let definitions = Definitions { good, withheld, modules, unfit, outside, files: to.files };
-    Settled { definitions, unconfirmed, held }
+    Settled { definitions, unconfirmed, held, in_use }
 }
 
 /// The waiting prunes and the refused definitions, with their reasons. All other removed objects are pruned
@@ -319,7 +336,7 @@ fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
         Wait::Tool(_) => ("another tool manages it", None),
         Wait::Unread(_) => ("another source may declare it", None),
         Wait::Unreadable => ("it cannot be read", None),
-        Wait::Terminating | Wait::Unconfirmed(_) | Wait::Limit { .. } => ("it waits", None),
+        Wait::Terminating | Wait::Unconfirmed(_) | Wait::InUse(_) | Wait::Limit { .. } => ("it waits", None),
     };
     let (kind, key) = id;
     let (module, runtimes): (String, Arc<[Key]>) = match kind {

@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use super::Inputs;
 use crate::live::{
-    Intent, Outcome,
+    Intent, Outcome, WindowsAt,
     compare::{Comparer, Differs, Wish},
     concerns_all, landscape_of, managers,
+    runtime::{Planning, keeps_version},
     world::{World, typed},
 };
 use tidegate_cluster::Error;
@@ -33,6 +34,7 @@ use tidegate_core::{
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, PathPart},
+    plan::Components,
 };
 use tidegate_diff::{
     gather::Found,
@@ -70,6 +72,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
 pub(super) async fn intend(
     inputs: &Inputs,
     world: &World,
+    (components, windows): (&Components, Option<WindowsAt<'_>>),
     comparer: &Comparer<'_>,
     outcome: &mut Outcome,
 ) -> Result<Intent, Error> {
@@ -106,7 +109,9 @@ pub(super) async fn intend(
     }));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
     let unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
-    let gone = goes(world, comparer, &decision, outcome);
+    let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
+    let planning = Planning { components, settings, windows, before: &before, after: &landscape };
+    let gone = goes(world, planning, comparer, &decision, outcome);
     let (at_once, waiting): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(_, effect)| *effect == Effect::Applies);
     at_once.iter().for_each(|(id, _)| drop(after.remove(id)));
     let of_kymas = |gone: &[(Id, Effect)]| -> BTreeSet<Key> {
@@ -404,7 +409,13 @@ fn id_runtimes(id: &Id) -> Vec<Key> {
 }
 
 /// The objects that git no longer declares. Returns those that would be deleted, at once or after a confirmation.
-fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &mut Outcome) -> BTreeMap<Id, Effect> {
+fn goes(
+    world: &World,
+    planning: Planning<'_>,
+    comparer: &Comparer<'_>,
+    decision: &Decision,
+    outcome: &mut Outcome,
+) -> BTreeMap<Id, Effect> {
     let mut gone = BTreeMap::new();
     for (id, _) in &decision.prune {
         let Some(live) = world.objects.get(id) else { continue };
@@ -425,6 +436,18 @@ fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &m
             Wait::Limit { .. } => {
                 outcome.found.push(goes_one(comparer, id, live, Effect::NeedsConfirmation));
                 gone.insert(id.clone(), Effect::NeedsConfirmation);
+                continue;
+            }
+            Wait::InUse(losses) => {
+                let keeping = losses.iter().filter(|loss| keeps_version(planning, world, loss));
+                let keeping: BTreeSet<&Key> = keeping.map(|loss| &loss.runtime).collect();
+                if !keeping.is_empty() {
+                    outcome.held.push(Held::in_use(id, keeping, None));
+                    continue;
+                }
+                // It goes when the rollout of the same commit is over.
+                outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
+                gone.insert(id.clone(), Effect::Applies);
                 continue;
             }
             Wait::Unreadable => kept("it cannot be read"),

@@ -115,6 +115,8 @@ pub(super) enum Change {
     BumpMandatory,
     /// A mandatory module becomes one that Kymas select, so that it leaves runtimes.
     Turn,
+    /// A module gets another version, and the former one goes in the same commit.
+    Replace,
     /// Only labelled Kymas may have a module.
     Restrict,
     /// A mandatory module goes, which waits for a confirmation.
@@ -125,7 +127,7 @@ use Change::{
     Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, Bump, BumpMandatory, Channel, Clash, Downgrade,
     Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, Move, NewModule, Paused, Recreate, Refuse,
     RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveKyma,
-    RemoveNamespace, RemoveProtected, Restrict, Select, Spread, Suspend, Swap, Turn, Unmanage,
+    RemoveNamespace, RemoveProtected, Replace, Restrict, Select, Spread, Suspend, Swap, Turn, Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
@@ -145,7 +147,7 @@ const SUBJECTS: [&[Change]; 9] = [
     // Module omega, which both have.
     &[Spread, Paused, RemoveFromBoth, Restrict],
     // Modules as a whole.
-    &[NewModule, DropModule],
+    &[NewModule, DropModule, Replace],
     // The mandatory module.
     &[BumpMandatory, Turn, DropMandatory],
 ];
@@ -456,6 +458,7 @@ impl Change {
             Select,
             AddVersion,
             RemoveFromBoth,
+            Replace,
         ];
         any.into_iter().for_each(|change| commits[below(2)].push(change));
         let leaves = [Drop, Unmanage][below(2)];
@@ -572,6 +575,11 @@ impl Change {
                 repo.releases.remove("gamma");
                 repo.files.retain(|path, _| !path.starts_with("modules/gamma/"));
                 repo.kymas.values_mut().for_each(|kyma| drop(kyma.modules.remove("gamma")));
+            }
+            Replace => {
+                repo.module("gamma", "3.1.0");
+                repo.release("gamma", "3.1.0", "3.1.0");
+                repo.files.retain(|path, _| !path.starts_with("modules/gamma/3.0.0/"));
             }
             BumpMandatory => repo.releases.get_mut("must").expect("a release").mandatory = Some("6.1.0"),
             Turn => repo.release("must", "6.1.0", "6.1.0"),
