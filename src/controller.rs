@@ -6,6 +6,7 @@
 //! ready yet, it returns [`Finish::After`] or a `Failed(Waiting)`, and for a fetch in progress [`Finish::Awaiting`], so
 //! that waiting occupies no worker.
 
+pub(crate) mod annotations;
 pub mod dispatch;
 pub mod events;
 pub(crate) mod finalizers;

@@ -31,7 +31,7 @@ use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
         kyma::KymaSpec,
-        names::{MANAGED_BY_SKR, label},
+        names::{MANAGED_BY_SKR, annotation, label},
         shared::ObjectMeta,
     },
     definition,
@@ -54,7 +54,7 @@ use tidegate_process::{
 use crate::{
     components::{self, Components},
     controller::{
-        self, Failure, Pass,
+        self, Failure, Pass, annotations,
         events::{Recorder, Severity, reason},
     },
     gateway::certificates::CertificatesContext,
@@ -299,6 +299,12 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     if let Some((reason, note)) = decide::suspension_news(was_suspended, &kyma) {
         tracing::info!(kyma = %key, note, "a runtime was suspended or resumed");
         pass.publish(Severity::Normal, reason, "Reconcile", note);
+    }
+    if was_suspended != Some(false) && decide::has_stale_suspension(&kyma) {
+        let kind = tidegate_cluster::Kind::namespaced::<Kyma>();
+        annotations::remove(context.kcp, &cause, &kind, &kyma.metadata, annotation::SUSPENDED)
+            .await
+            .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     }
     if let Some(hold) = hold {
         return pass.held(&hold, &manifests, known).await;

@@ -45,15 +45,15 @@ use self::{
     state::{Fetching, KeptTrees},
 };
 use crate::{
-    controller::{Failure, Pass, Queue, Subject, events::Recorder},
+    controller::{Failure, Pass, Queue, Subject, annotations, events::Recorder},
     metrics::Metrics,
     renderer::Renderer,
     source::registry::{Loaded, Slot, SourceRegistry},
-    stores::{Source, Stores, Table},
+    stores::{Origin, Source, Stores, Table},
 };
-use tidegate_cluster::{Cause, Cluster};
+use tidegate_cluster::{self as cluster, Cause, Cluster};
 use tidegate_core::{
-    api::GitSource,
+    api::{GitSource, names::annotation},
     definition,
     diagnostic::Diagnostics,
     intake::{
@@ -290,6 +290,15 @@ impl SourceContext<'_> {
     }
 }
 
+/// What a pass decides.
+struct Decided {
+    decision: intake::Decision,
+    /// Whether a watch is behind.
+    behind: bool,
+    /// Whether the confirmation of a user has done its part.
+    is_spent: bool,
+}
+
 /// One pass over one source.
 struct SourcePass<'a> {
     ctx: SourceContext<'a>,
@@ -318,14 +327,29 @@ impl SourcePass<'_> {
             self.report(known, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
-        let (decision, enacted) = self.settle(known, &loaded, terms).await?;
+        let (Decided { decision, is_spent, .. }, enacted) = self.settle(known, &loaded, terms).await?;
         let again = !decision.look_up.is_empty() || enacted.again;
         for other in &decision.awaken {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
         self.keep_trees(known, &loaded).await;
         self.report(known, Some((&loaded, &decision)), &enacted, terms).await?;
+        if is_spent && !again {
+            self.forget(annotation::CONFIRM_PRUNE).await?;
+        }
+        self.forget(annotation::SUSPENDED).await?;
         Ok(self.finish(known, terms, &enacted, again))
+    }
+
+    /// Removes an annotation of the GitSource that is no longer true.
+    async fn forget(&self, name: &str) -> Result<(), Failure> {
+        let metadata = &self.source.metadata;
+        if self.origin == Origin::CommandLine || landscape::annotation(metadata, name).is_none() {
+            return Ok(());
+        }
+        let cause = Cause::trigger(&self.triggers.to_string());
+        let kind = cluster::Kind::namespaced::<GitSource>();
+        annotations::remove(self.ctx.kcp, &cause, &kind, metadata, name).await.map_err(failure)
     }
 
     /// As [`SourcePass::run`], without a write.
@@ -344,7 +368,7 @@ impl SourcePass<'_> {
                 Fetched::Done => Judgement::Pending(finish),
             });
         };
-        let (decision, _) = self.decide(known, &loaded, terms).await?;
+        let decision = self.decide(known, &loaded, terms).await?.decision;
         self.keep_trees(known, &loaded).await;
         let finish = self.finish(known, terms, &nothing, false);
         Ok(Judgement::Decided(finish, loaded, Box::new(decision)))
@@ -356,28 +380,24 @@ impl SourcePass<'_> {
         known: &mut KnownSource,
         loaded: &Loaded,
         terms: &Terms,
-    ) -> Result<(intake::Decision, Enacted), Failure> {
-        let (decision, behind) = self.decide(known, loaded, terms).await?;
+    ) -> Result<(Decided, Enacted), Failure> {
+        let decided = self.decide(known, loaded, terms).await?;
+        let decision = &decided.decision;
         let name = SourceName::new(self.key.clone());
         let rollout = known.revision.rollout();
         let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
-        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, &mut known.writes.objects).await?;
+        let mut enacted = enact::run(self, &cause, &name, loaded, decision, &mut known.writes.objects).await?;
         // An object that the watch does not show yet may have been deleted since. No later event would wake the source.
-        enacted.again |= behind;
+        enacted.again |= decided.behind;
         if decide::is_rolled_out(rollout, &enacted.failures) {
             known.revision = std::mem::take(&mut known.revision).rolled_out();
             report::arrived(self.ctx, &loaded.revision);
         }
-        Ok((decision, enacted))
+        Ok((decided, enacted))
     }
 
-    /// Decides what to apply and prune. The second value says whether a watch is behind.
-    async fn decide(
-        &self,
-        known: &mut KnownSource,
-        loaded: &Loaded,
-        terms: &Terms,
-    ) -> Result<(intake::Decision, bool), Failure> {
+    /// Decides what to apply and prune.
+    async fn decide(&self, known: &mut KnownSource, loaded: &Loaded, terms: &Terms) -> Result<Decided, Failure> {
         let name = SourceName::new(self.key.clone());
         let label = name.label_value();
         let others = self.others();
@@ -405,7 +425,7 @@ impl SourcePass<'_> {
         let mut behind = found.behind;
         if !decision.look_up.is_empty() {
             survey::look_up(self.ctx, &decision.look_up, objects).await.map_err(failure)?;
-            let mut found = survey::live(self, &name, loaded, objects, is_asked);
+            found = survey::live(self, &name, loaded, objects, is_asked);
             survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });
@@ -413,7 +433,8 @@ impl SourcePass<'_> {
         let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
         intake::removal::hold(&situation, &taken, &mut decision);
         removals::publish(self, loaded, &decision);
-        Ok((decision, behind))
+        let is_spent = !behind && intake::is_spent(&Situation { live: &found.live, ..situation }, &decision);
+        Ok(Decided { decision, behind, is_spent })
     }
 
     /// The problems of the active revision, with those of templates that only real objects have shown.

@@ -598,6 +598,11 @@ pub(super) fn suspension_news(was_suspended: Option<bool>, kyma: &Kyma) -> Optio
     }
 }
 
+/// Whether a Kyma is not suspended, and still says who suspended it.
+pub(super) fn has_stale_suspension(kyma: &Kyma) -> bool {
+    kyma.metadata.deletion_timestamp.is_none() && !is_skipped(kyma) && landscape::suspension(&kyma.metadata).is_some()
+}
+
 // === impl News ===
 
 impl News<'_> {

@@ -262,6 +262,8 @@ async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until
     confirm(&stage, &commit).await;
     gone(&stage, "mailer-b").await;
     source(&stage, &commit, "Applied").await;
+    let is_spent = |source: &Value| source["metadata"]["annotations"]["tidegate.dev/confirm-prune"].is_null();
+    stage.until("the confirmation is spent", &stage.kcp, "GitSource", "kcp-system", "landscape", is_spent).await;
     kymas(&stage, str::is_empty).await;
     assert_eq!(exist(&stage, &["mailer-a"]).await, [true; 2]);
 

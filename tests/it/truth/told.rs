@@ -2,8 +2,12 @@
 //! about what of a revision does not happen, and columns of `kubectl get`.
 
 use http::{Request, header::ACCEPT};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
-use tidegate_core::api;
+use tidegate_core::api::{self, GitSource, Kyma};
 
 use crate::{
     harness::{self, SOON, eventually},
@@ -66,11 +70,30 @@ async fn a_suspended_runtime_says_who_suspended_it_and_why() {
     assert!(done.status.success(), "{done:?}");
     told(&stage, ("Kyma", "one"), "Resumed", "").await;
 
+    // A user resumes with kubectl what the command suspended, and suspends it again: the old reason is not shown.
+    let label = async |value: Value| {
+        let patch = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": value}}});
+        let api: Api<Kyma> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+        api.patch("one", &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+    };
+    let done = stage.command(&["suspend", "kyma/one", "--reason=last week"]).await;
+    assert!(done.status.success(), "{done:?}");
+    told(&stage, ("Kyma", "one"), "Suspended", ": last week").await;
+    label(Value::Null).await;
+    let is_forgotten = |kyma: &Value| kyma["metadata"]["annotations"]["tidegate.dev/suspended"].is_null();
+    stage.until("the reason is gone", &stage.kcp, "Kyma", "kcp-system", "one", is_forgotten).await;
+    label("true".into()).await;
+    told(&stage, ("Kyma", "one"), "Suspended", "suspended by label operator.kyma-project.io/skip-reconciliation").await;
+
     let done = stage.command(&["suspend", "gitsource/landscape", "--reason=an audit"]).await;
     assert!(done.status.success(), "{done:?}");
     told(&stage, ("GitSource", "landscape"), "Suspended", ": an audit").await;
     let suspended = |source: &Value| source["status"].to_string().contains(": an audit");
     stage.until("the status says why", &stage.kcp, "GitSource", "kcp-system", "landscape", suspended).await;
+    let resumed = json!({"spec": {"suspend": false}});
+    let api: Api<GitSource> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+    api.patch("landscape", &PatchParams::default(), &Patch::Merge(resumed)).await.expect("a patch");
+    stage.until("the reason is gone", &stage.kcp, "GitSource", "kcp-system", "landscape", is_forgotten).await;
 }
 
 /// The messages of warnings in the daemon's log, with some of their fields.
