@@ -133,6 +133,7 @@ const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
 /// Code of the warning about a GitSource that no file names.
 const CODE_SOURCE_ASSUMED: &str = "source-assumed";
+const CODE_UNCONFIRMED_BEFORE: &str = "unconfirmed-before";
 
 /// Code of the warning about a landscape file from the future.
 const CODE_LANDSCAPE_FUTURE: &str = "landscape-future";
@@ -190,6 +191,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let after = arguments.counting.load(&arguments.path, arguments.to.as_deref(), Some(&from.loaded.snapshot))?;
     let mut to = arguments.read(after, landscape.as_ref(), &mut cache)?;
     cache.store();
+    if let Some(known) = landscape.as_ref().and_then(|file| file.source(to.loaded.source.key())) {
+        to.loaded.policy = to.loaded.brakes.policy(known).context("cannot use the limits in the landscape file")?;
+        if let Some(revision) = &known.unconfirmed {
+            let warning = unconfirmed_before(&to.loaded.source, revision);
+            tell!("warning: {}", warning.message);
+            warnings.push(warning);
+        }
+    }
     progress.step("comparing");
     let revisions = (arguments.to.as_deref(), from.loaded.snapshot.revision.commit());
     arguments.trust.verify(&mut to.diagnostics, &arguments.counting, &arguments.path, revisions)?;
@@ -414,6 +423,15 @@ fn source_assumed(source: &SourceName) -> Diagnostic {
     let message = format!("no file names the GitSource: the commands of this report assume {source}");
     let hint = "name it in `.tidegate/source.yaml`, or pass `--source-file` or `--landscape`";
     Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint)
+}
+
+/// Says that the old side is not what the control plane has. `revision` is the one that waits.
+fn unconfirmed_before(source: &SourceName, revision: &str) -> Diagnostic {
+    let message = format!(
+        "GitSource {source} waits for the confirmation of {revision}: this report compares with what it has afterwards"
+    );
+    let hint = "confirm the removals first, or use `--live` to compare with what the control plane has now";
+    Diagnostic::warning(CODE_UNCONFIRMED_BEFORE, message).hint(hint)
 }
 
 /// Reads a file of `tidegate export --landscape`. Fails with file and line if it is invalid.

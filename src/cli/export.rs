@@ -27,7 +27,8 @@ use tidegate_process::{Exit, tell};
 /// Writes the runtimes and the catalog of a landscape, for `tidegate diff --landscape`.
 ///
 /// The catalog are the ModuleTemplates and ModuleReleaseMetas, whoever declares them. Besides, it writes the names of
-/// Kymas, their module lists, channels and installed versions, and the suspended GitSources. Of the labels of Kymas it
+/// Kymas, their module lists, channels and installed versions, the limits of GitSources, and which of them are
+/// suspended or wait for a confirmation. Of the labels of Kymas it
 /// writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
 /// ModuleReleaseMetas name. Identifiers of customers are not among them.
 ///
@@ -81,6 +82,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
     let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
+        .with_sources(&sources)
         .with_catalog(templates, releases);
     write(&arguments.landscape, &file.to_text())?;
     Ok(Exit::Ok)

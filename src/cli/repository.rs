@@ -16,7 +16,10 @@ use tidegate_core::{
     definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake::{self, SourceFile, Terms},
-    landscape::{Landscape, SourceName, file::LandscapeFile},
+    landscape::{
+        Landscape, SourceName,
+        file::{KnownSource, LandscapeFile},
+    },
     name::{self, Key},
     render::{Trial, sample_agents},
     revision::Oid,
@@ -70,6 +73,8 @@ pub(super) struct Loaded {
     pub(super) is_source_assumed: bool,
     /// The deletion policy of the GitSource.
     pub(super) policy: intake::Policy,
+    /// The fields of the GitSource that determine it, as far as its file sets them.
+    pub(super) brakes: KnownSource,
     /// Whether the GitSource is suspended.
     pub(super) suspended: bool,
     /// The folder or file that the user named, if it is only a part of the repository.
@@ -225,6 +230,7 @@ impl Counting {
         let Own { named, is_given, problems } = self.own(root, &|filter| read(rev, None, filter), later)?;
         let Named { spec, name, namespace } = named.unwrap_or_default();
         let policy = intake::policy(&spec, None).context("cannot use the GitSource")?;
+        let brakes = KnownSource::from_spec(&spec);
         let timeout = intake::timeout(&spec).context("cannot use the GitSource")?;
         let at = |path: &str| match (own_root, path) {
             (true, "") => below.clone(),
@@ -267,6 +273,7 @@ impl Counting {
             source,
             is_source_assumed,
             policy,
+            brakes,
             suspended,
             part,
             whole,

@@ -419,6 +419,34 @@ fn commands_name_the_source_of_the_landscape_file_or_say_that_it_is_assumed() {
 }
 
 #[test]
+fn limits_and_waits_of_the_gitsource_come_from_the_landscape_file_unless_its_own_file_sets_them() {
+    let stage = only_kymas();
+    let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+    let with = |source: &str| {
+        let source = format!("{{\"namespace\": \"kcp-system\", \"name\": \"landscape\", {source}}}");
+        let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [], \"sources\": [{source}]"));
+        stage.beside("landscape.json", &file)
+    };
+    let text = |file: &str, code| stage.text(&["--landscape", file, "--max-age", "40000d"], code);
+    stage.replace("one.yaml", "modules: [{name: cache}]", "modules: []");
+    let at_once = text(&with("\"removalLimit\": 1"), 1);
+    assert!(!at_once.contains("confirm-prune"), "{at_once}");
+    let asks = text(&with("\"removalLimit\": 0"), 1);
+    assert!(asks.contains("confirm-prune") && asks.contains("the removal limit of 0"), "{asks}");
+    stage.write(
+        ".tidegate/source.yaml",
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n\
+         spec: {removalLimit: 1}\n",
+    );
+    let own = text(&with("\"removalLimit\": 0, \"unconfirmed\": \"main@sha1:abc\""), 1);
+    assert!(!own.contains("confirm-prune"), "{own}");
+    let waits = "GitSource kcp-system/landscape waits for the confirmation of main@sha1:";
+    assert!(own.contains("unconfirmed-before") && own.contains(waits), "{own}");
+    let negative = stage.text(&["--landscape", &with("\"pruneLimit\": {\"objects\": -1}"), "--max-age", "40000d"], 3);
+    assert!(negative.contains("pruneLimit"), "{negative}");
+}
+
+#[test]
 fn the_first_line_names_the_modules_that_come_and_go_and_their_runtimes() {
     let stage = Stage::new();
     let headline = |arguments: &[&str], code: i32| {

@@ -18,12 +18,14 @@ use serde_json::Value;
 use super::{Landscape, SourceName, annotation, label};
 use crate::{
     api::{
-        Kyma, ModuleReleaseMeta, ModuleTemplate,
+        GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate,
+        git_source::{GitSourceSpec, PruneLimit},
         kyma::{KymaSpec, KymaStatus, Module, ModuleStatus, Modules},
         names,
         shared::{CustomResourcePolicy, ObjectMeta, Time, is_default},
     },
     definition::{Channels, Elsewhere, Kind},
+    intake::{self, Policy, TermsError},
     name::{Key, check_subdomain},
     object::Object,
     yaml,
@@ -57,6 +59,9 @@ pub struct LandscapeFile {
     /// GitSources that are suspended, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     suspended: Vec<String>,
+    /// The GitSources of which a comparison must know more than the name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<KnownSource>,
     /// The Kymas, by namespace and name.
     #[serde(deserialize_with = "kymas")]
     pub kymas: Vec<KnownKyma>,
@@ -66,6 +71,30 @@ pub struct LandscapeFile {
     /// The ModuleReleaseMetas, whoever declares them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     releases: Vec<ModuleReleaseMeta>,
+}
+
+/// The part of a GitSource that determines what waits for a confirmation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KnownSource {
+    /// Its namespace.
+    #[serde(deserialize_with = "subdomain")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(deserialize_with = "subdomain")]
+    pub name: String,
+    /// As in its spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prune: Option<bool>,
+    /// As in its spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prune_limit: Option<PruneLimit>,
+    /// As in its spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal_limit: Option<i32>,
+    /// The revision of which something waits for a confirmation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed: Option<String>,
 }
 
 /// Who declares a definition of the catalog.
@@ -244,10 +273,24 @@ impl LandscapeFile {
             kind: KIND.to_owned(),
             written,
             suspended,
+            sources: Vec::new(),
             kymas,
             templates: Vec::new(),
             releases: Vec::new(),
         }
+    }
+
+    /// Adds what is to be known of GitSources.
+    #[must_use]
+    pub fn with_sources<'s>(mut self, sources: impl IntoIterator<Item = &'s GitSource>) -> LandscapeFile {
+        self.sources = sources.into_iter().filter_map(KnownSource::from_source).collect();
+        self.sources.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        self
+    }
+
+    /// What is known of a GitSource. `None` if it has no settings of its own and nothing of it waits.
+    pub fn source(&self, key: &Key) -> Option<&KnownSource> {
+        self.sources.iter().find(|source| source.namespace == key.namespace() && source.name == key.name())
     }
 
     /// Adds the catalog. Of the metadata it keeps what modules depend on.
@@ -373,10 +416,54 @@ impl LandscapeFile {
             let _ = write!(text, "{separator}\n{}", json(kyma));
         }
         text.push_str("\n]");
+        lines(&mut text, "sources", &self.sources);
         lines(&mut text, "templates", &self.templates);
         lines(&mut text, "releases", &self.releases);
         text.push_str("\n}\n");
         text
+    }
+}
+
+// === impl KnownSource ===
+
+impl KnownSource {
+    fn from_source(source: &GitSource) -> Option<KnownSource> {
+        let key = super::key(&source.metadata);
+        let unconfirmed = source.status.as_ref().filter(|status| intake::status::is_unconfirmed(status));
+        let known = KnownSource {
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            unconfirmed: unconfirmed.and_then(|status| status.attempted_revision.clone()),
+            ..KnownSource::from_spec(&source.spec)
+        };
+        let says_nothing =
+            KnownSource { namespace: known.namespace.clone(), name: known.name.clone(), ..KnownSource::default() };
+        (known != says_nothing).then_some(known)
+    }
+
+    /// The settings of a spec, without a name.
+    pub fn from_spec(spec: &GitSourceSpec) -> KnownSource {
+        KnownSource {
+            prune: spec.prune,
+            prune_limit: spec.prune_limit.clone(),
+            removal_limit: spec.removal_limit,
+            ..KnownSource::default()
+        }
+    }
+
+    /// The prune settings, where a field that is not set here is as in `other`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a limit is negative.
+    pub fn policy(&self, other: &KnownSource) -> Result<Policy, TermsError> {
+        let spec = GitSourceSpec {
+            prune: self.prune.or(other.prune),
+            prune_limit: self.prune_limit.clone().or_else(|| other.prune_limit.clone()),
+            removal_limit: self.removal_limit.or(other.removal_limit),
+            ..GitSourceSpec::default()
+        };
+        intake::policy(&spec, None)
     }
 }
 
