@@ -442,8 +442,11 @@ fn watcher(watcher: &Watcher) -> WatcherLine {
     let (standing, message) = match &watcher.status {
         None => (SubjectState::Waiting, "not reconciled yet".to_owned()),
         Some(status) => {
-            let problem = status.conditions.iter().find(|condition| condition.status != "True");
-            let message = problem.map_or_else(|| status.state.to_string(), |condition| condition.message.clone());
+            // The condition of Lifecycle Manager has a constant text, and this one the cause.
+            let cause = conditions::find(&status.conditions, conditions::ROUTE);
+            let problem = || status.conditions.iter().find(|condition| condition.status != "True");
+            let message = cause.or_else(problem).map(|condition| condition.message.clone());
+            let message = message.unwrap_or_else(|| status.state.to_string());
             (of_state(status.state), message)
         }
     };

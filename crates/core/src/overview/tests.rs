@@ -169,6 +169,31 @@ fn a_broken_watch_is_told_beside_every_other_problem() {
 }
 
 #[test]
+fn a_watcher_says_why_it_has_no_virtual_service() {
+    let condition = |type_: &str, message: &str| {
+        json!({"type": type_, "status": "False", "reason": "A", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let constant = condition("VirtualService", "VirtualService is not configured");
+    let cause = condition(conditions::ROUTE, "no Gateway matches the selector");
+    let line = |conditions: Value| {
+        let watcher = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+            "metadata": {"namespace": "kcp-system", "name": "w"},
+            "spec": {"resourceToWatch": {"group": "a", "version": "v1", "resource": "as"}, "field": "spec",
+                "gateway": {"selector": {}}, "manager": "m",
+                "serviceInfo": {"name": "s", "namespace": "n", "port": 1}},
+            "status": {"state": "Error", "conditions": conditions},
+        });
+        let line = super::watcher(&serde_json::from_value(watcher).unwrap());
+        (line.standing, line.message)
+    };
+    let expected = (SubjectState::Wrong, "no Gateway matches the selector".to_owned());
+    assert_eq!(line(json!([constant.clone(), cause])), expected);
+    assert_eq!(line(json!([constant])), (SubjectState::Wrong, "VirtualService is not configured".to_owned()));
+}
+
+#[test]
 fn a_ready_kyma_of_an_older_generation_is_under_way() {
     let condition = json!([{"type": "Modules", "status": "True", "reason": "Ready", "message": "",
         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
