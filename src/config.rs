@@ -640,13 +640,32 @@ impl Options {
         yaml::read_own(text)
     }
 
-    /// A configuration file with these options. Leaves out those that have no value.
+    /// A configuration file with these options. Leaves out those that have no value, and user names and passwords in
+    /// URLs.
     pub(crate) fn to_yaml(&self) -> String {
         let mut value = serde_json::to_value(self).expect("options are plain data");
         if let Value::Object(options) = &mut value {
             options.retain(|_, value| !value.is_null());
         }
+        hide_credentials(&mut value);
         yaml::to_string(&value)
+    }
+}
+
+/// Replaces user name and password in all URLs of a value. The user of an ssh URL is no secret.
+fn hide_credentials(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            let Some((scheme, rest)) = text.split_once("://") else { return };
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let Some((user, _)) = rest[..end].rsplit_once('@') else { return };
+            if user.contains(':') || scheme.starts_with("http") {
+                *text = format!("{scheme}://***@{}", &rest[user.len() + 1..]);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_credentials),
+        Value::Object(fields) => fields.values_mut().for_each(hide_credentials),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -348,7 +348,8 @@ async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
                 .await
                 .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
         }
-        None => kube::Config::infer().await.context(
+        // The text of this error already contains its causes.
+        None => kube::Config::infer().await.map_err(|error| anyhow::anyhow!("{error}")).context(
             "no control plane configured: use --kubeconfig, set KUBECONFIG, or run in a cluster with a \
              ServiceAccount",
         ),

@@ -295,12 +295,15 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         is_resync,
         unreadable: &unreadable,
     };
-    let was_suspended = known.is_suspended.replace(decide::is_skipped(&kyma));
-    if let Some((reason, note)) = decide::suspension_news(was_suspended, &kyma) {
+    let before = known.suspension.take();
+    let suspension = suspension(context, &kyma, before.as_ref()).await;
+    let news = decide::suspension_news(before.as_ref().map(Option::as_deref), suspension.as_deref());
+    known.suspension = Some(suspension);
+    if let Some((reason, note)) = news {
         tracing::info!(kyma = %key, note, "a runtime was suspended or resumed");
         pass.publish(Severity::Normal, reason, "Reconcile", note);
     }
-    if was_suspended != Some(false) && decide::has_stale_suspension(&kyma) {
+    if before != Some(None) && decide::has_stale_suspension(&kyma) {
         let kind = tidegate_cluster::Kind::namespaced::<Kyma>();
         annotations::remove(context.kcp, &cause, &kind, &kyma.metadata, annotation::SUSPENDED)
             .await
@@ -319,6 +322,21 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
             Ok(Finish::Deferred)
         }
         Start::Install => pass.install(&manifests, known).await,
+    }
+}
+
+/// Who suspended the runtime, since when and why. Reads the Kyma once if only its managedFields can say it. `before` is
+/// the last result.
+async fn suspension(context: RuntimeContext<'_>, kyma: &Kyma, before: Option<&Option<String>>) -> Option<String> {
+    match before {
+        Some(Some(known)) if decide::must_ask_who_suspended(kyma) => Some(known.clone()),
+        Some(None) if decide::must_ask_who_suspended(kyma) => {
+            let (kind, key) = (tidegate_cluster::Kind::namespaced::<Kyma>(), landscape::key(&kyma.metadata));
+            // Without an answer, the note names the label alone.
+            let live = context.kcp.get_object_meta(&kind, &key).await.unwrap_or_default();
+            decide::suspension(live.as_ref().unwrap_or(&kyma.metadata), kyma)
+        }
+        Some(_) | None => decide::suspension(&kyma.metadata, kyma),
     }
 }
 

@@ -149,7 +149,10 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        let mut config = config.context("cannot use the kubeconfig: use another with --kubeconfig")?;
+        // The text of this error already contains its cause.
+        let mut config = config
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .context("cannot use the kubeconfig: use another with --kubeconfig")?;
         if self.user.is_some() {
             config.auth_info.impersonate.clone_from(&self.user);
             config.auth_info.impersonate_groups = Some(self.groups.clone());

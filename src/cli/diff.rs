@@ -4,7 +4,7 @@ mod cache;
 mod live;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     ops::Range,
     panic::resume_unwind,
@@ -133,6 +133,7 @@ const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
 /// Code of the warning about a GitSource that no file names.
 const CODE_SOURCE_ASSUMED: &str = "source-assumed";
+const CODE_MODULE_FAILED: &str = "module-failed";
 const CODE_UNCONFIRMED_BEFORE: &str = "unconfirmed-before";
 
 /// Code of the warning about a landscape file from the future.
@@ -244,6 +245,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if to.loaded.is_source_assumed && prepared.waits() {
         diagnostics.push(source_assumed(&source));
     }
+    diagnostics.extend(prepared.failed_modules().iter().map(|(module, runtimes)| failed_module(module, runtimes)));
     let mut draft = compare(request, &prepared, diagnostics, subject);
     rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::from_definitions(&[&from.definitions, &to.definitions])));
     let report = draft.finish();
@@ -423,6 +425,20 @@ fn source_assumed(source: &SourceName) -> Diagnostic {
     let message = format!("no file names the GitSource: the commands of this report assume {source}");
     let hint = "name it in `.tidegate/source.yaml`, or pass `--source-file` or `--landscape`";
     Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint)
+}
+
+/// Says that runtimes may not have what the old side says of a module.
+fn failed_module(module: &Key, runtimes: &BTreeSet<Key>) -> Diagnostic {
+    let (count, name) = (runtimes.len(), module.name());
+    let of = if count == 1 { "1 runtime".to_owned() } else { format!("{count} runtimes") };
+    let first = runtimes.first().map(|runtime| format!(", first {runtime}")).unwrap_or_default();
+    let message = format!(
+        "module {name} is in state Error in {of}{first}: an earlier change may have been refused there, so this report \
+         may differ from what happens"
+    );
+    let hint = "use `--live`; approve a commit that only undoes a refused change with the trailer `Tidegate-Approve: \
+                refused`";
+    Diagnostic::warning(CODE_MODULE_FAILED, message).hint(hint)
 }
 
 /// Says that the old side is not what the control plane has. `revision` is the one that waits.

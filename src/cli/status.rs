@@ -446,10 +446,24 @@ impl Subject {
             found.kind == kind && is_named(&found.name)
         });
         runtimes.retain_mut(|runtime| match self.kind {
-            SubjectKind::Kyma => is_named(&runtime.name),
+            SubjectKind::Kyma if is_named(&runtime.name) => {
+                // Among all, the source says this once for all of its runtimes.
+                if let Some(removal) = runtime.removal.take_if(|_| runtime.standing == SubjectState::Well) {
+                    (runtime.standing, runtime.message) = (SubjectState::Wrong, removal);
+                }
+                true
+            }
+            SubjectKind::Kyma => false,
             SubjectKind::Module => {
                 runtime.modules.retain(|module| module.name == self.name);
                 runtime.mandatory.retain(|module| module.name == self.name);
+                let is_meant = |removal: &String| removal.contains(&format!("module {} ", self.name));
+                let removal = runtime.removal.take().filter(is_meant);
+                for module in runtime.modules.iter_mut().chain(&mut runtime.mandatory) {
+                    if let (Some(removal), SubjectState::Well) = (&removal, module.standing) {
+                        (module.standing, module.message) = (SubjectState::Wrong, Some(removal.clone()));
+                    }
+                }
                 if let Some(module) = runtime.modules.iter().chain(&runtime.mandatory).min_by_key(|one| one.standing) {
                     // What else is wrong with the runtime says nothing about the module.
                     runtime.standing = module.standing;

@@ -290,6 +290,22 @@ fn a_registry_is_given_by_its_host_or_by_a_secret() {
 }
 
 #[test]
+fn a_printed_configuration_has_no_credentials() {
+    let sources = [
+        ("https://anna:secret@git.example.com/a", "https://***@git.example.com/a"),
+        ("https://secret@git.example.com/a@b#main", "https://***@git.example.com/a@b#main"),
+        ("ssh://git@git.example.com/a", "ssh://git@git.example.com/a"),
+        ("ssh://git:secret@git.example.com/a", "ssh://***@git.example.com/a"),
+        ("git@git.example.com:a", "git@git.example.com:a"),
+        ("/a@b", "/a@b"),
+    ];
+    for (source, expected) in sources {
+        let printed = options(&[&format!("--source={source}")], "").to_yaml();
+        assert!(printed.contains(expected) && !printed.contains("secret"), "{source}: {printed}");
+    }
+}
+
+#[test]
 fn the_file_names_more_registries_for_some_components() {
     let registries = |file: &str| {
         let config = Config::try_from(options(&["--oci-registry-host=r.example.com"], file));

@@ -14,10 +14,10 @@ use tidegate_core::{
         Kyma, Manifest, ModuleReleaseMeta,
         kyma::{KymaSpec, KymaStatus, ModuleStatus},
         names::{MANAGED_BY_KCP, annotation, finalizer, label},
-        shared::State,
+        shared::{ObjectMeta, State},
     },
     conditions,
-    landscape::{self, Landscape},
+    landscape::{self, Landscape, Switch},
     name::Key,
     object::Gvk,
     plan::{
@@ -584,23 +584,38 @@ fn module_note(name: &str, message: &str, hint: Option<&str>) -> String {
     format!("module {name}: {message}{hint}")
 }
 
-/// Whether a user has suspended the runtime, or resumed it, since the last pass: reason and note of an Event. The first
-/// pass of a process does not know.
-pub(super) fn suspension_news(was_suspended: Option<bool>, kyma: &Kyma) -> Option<(&'static str, String)> {
+/// Who suspended a runtime, since when and why; `None` if it is not suspended. `metadata` are those of the Kyma, with
+/// managedFields if that is not known otherwise.
+pub(super) fn suspension(metadata: &ObjectMeta, kyma: &Kyma) -> Option<String> {
     let by_label = || format!("suspended by label {}", label::SKIP_RECONCILIATION);
-    match (was_suspended?, is_skipped(kyma)) {
-        (false, true) => {
-            let note = landscape::suspension(&kyma.metadata).unwrap_or_else(by_label);
+    is_skipped(kyma).then(|| landscape::suspension(metadata, Switch::Label).unwrap_or_else(by_label))
+}
+
+/// Whether a user has suspended the runtime, given another reason, or resumed it, since the last pass: reason and note
+/// of an Event. The first pass of a process does not know. Both are results of [`suspension`].
+pub(super) fn suspension_news(before: Option<Option<&str>>, after: Option<&str>) -> Option<(&'static str, String)> {
+    match (before?, after) {
+        (before, Some(note)) if before != Some(note) => {
             Some((reason::SUSPENDED, format!("{note}; Tidegate does not change the runtime")))
         }
-        (true, false) => Some((reason::RESUMED, "resumed: Tidegate reconciles the runtime again".to_owned())),
-        (false, false) | (true, true) => None,
+        // Each end names its suspension: the same sentence would not be published again.
+        (Some(note), None) => {
+            Some((reason::RESUMED, format!("resumed: Tidegate reconciles the runtime again; it was {note}")))
+        }
+        (None, None) | (Some(_), Some(_)) | (None, Some(_)) => None,
     }
+}
+
+/// Whether a Kyma is suspended and does not say by whom.
+pub(super) fn must_ask_who_suspended(kyma: &Kyma) -> bool {
+    is_skipped(kyma) && landscape::annotation(&kyma.metadata, annotation::SUSPENDED).is_none()
 }
 
 /// Whether a Kyma is not suspended, and still says who suspended it.
 pub(super) fn has_stale_suspension(kyma: &Kyma) -> bool {
-    kyma.metadata.deletion_timestamp.is_none() && !is_skipped(kyma) && landscape::suspension(&kyma.metadata).is_some()
+    kyma.metadata.deletion_timestamp.is_none()
+        && !is_skipped(kyma)
+        && landscape::annotation(&kyma.metadata, annotation::SUSPENDED).is_some()
 }
 
 // === impl News ===

@@ -56,8 +56,8 @@ pub(super) struct KnownRuntime {
     pub(super) removal: RemovalWait,
     /// What users know of the progress of its modules.
     pub(super) progress: KnownProgress,
-    /// Whether a user had suspended it in the last pass.
-    pub(super) is_suspended: Option<bool>,
+    /// Who had suspended it in the last pass, since when and why, if it was; `None` before the first pass.
+    pub(super) suspension: Option<Option<String>>,
 }
 
 /// A request of a user that is not handled yet.

@@ -227,7 +227,11 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     } else if is_suspended(before) && !is_suspended(after) {
         notes.push(normal(reason::RESUMED, "resumed: Tidegate fetches and applies it again".to_owned()));
     }
-    let applied = after.applied_revision.as_ref().filter(|_| after.applied_revision != before.applied_revision);
+    // Not before what waits has been done.
+    let is_whole =
+        |status: &GitSourceStatus| condition(status, status::APPLIED).is_some_and(|one| one.status == "True");
+    let is_news = is_whole(after) && (after.applied_revision != before.applied_revision || !is_whole(before));
+    let applied = after.applied_revision.as_ref().filter(|_| is_news);
     notes.extend(applied.map(|revision| normal(reason::APPLIED, format!("applied {revision}"))));
     let drifted = decision.into_iter().flat_map(|decision| &decision.apply).filter(|(_, why)| *why == Why::Drifted);
     notes.extend(drifted.take(EVENTS_MAX).map(|(id, _)| {

@@ -388,6 +388,15 @@ fn a_landscape_file_brings_runtimes_that_git_does_not_declare() {
     let manifests = report["differences"].as_array().unwrap().iter().find(|one| one["object"]["kind"] == "Manifest");
     assert_eq!(manifests.unwrap()["objects"], 2, "one difference, two runtimes: {report:#}");
     assert_eq!(report["diagnostics"], Value::Array(Vec::new()));
+    let failed = LANDSCAPE
+        .replace("WRITTEN", written)
+        .replace("\"version\": \"1.0.0\"", "\"version\": \"1.0.0\", \"failed\": true");
+    let file = stage.beside("landscape.json", &failed);
+    let report = stage.json(&["--landscape", &file, "--max-age", "40000d"], 1);
+    assert_eq!(report["diagnostics"][0]["code"], "module-failed");
+    let message = "module cache is in state Error in 1 runtime, first kcp-system/customer-1: an earlier change may have \
+                   been refused there, so this report may differ from what happens";
+    assert_eq!(report["diagnostics"][0]["message"], message);
 }
 
 #[test]
@@ -442,7 +451,11 @@ fn limits_and_waits_of_the_gitsource_come_from_the_landscape_file_unless_its_own
     assert!(!own.contains("confirm-prune"), "{own}");
     let waits = "GitSource kcp-system/landscape waits for the confirmation of main@sha1:";
     assert!(own.contains("unconfirmed-before") && own.contains(waits), "{own}");
-    let negative = stage.text(&["--landscape", &with("\"pruneLimit\": {\"objects\": -1}"), "--max-age", "40000d"], 3);
+    let failed = "\"kymas\": [{\"namespace\": \"kcp-system\", \"name\": \"one\", \"channel\": \"regular\", \
+                  \"installed\": [{\"name\": \"cache\", \"version\": \"1.0.0\", \"failed\": true}]}]";
+    let file = stage.beside("landscape.json", &catalog(trees).replace("\"kymas\": []", failed));
+    assert!(!text(&file, 1).contains("module-failed"), "the commit does not change the module");
+    let negative = stage.text(&["--landscape", &with("\"pruneLimit\": {\"objects\": -1}"), "--max-age", "40000d"], 2);
     assert!(negative.contains("pruneLimit"), "{negative}");
 }
 

@@ -65,11 +65,43 @@ pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Who suspended an object, since when and why, if the annotation says it.
-pub fn suspension(metadata: &ObjectMeta) -> Option<String> {
-    let note = annotation(metadata, names::annotation::SUSPENDED)?;
+/// The field that suspends an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// The label [`names::label::SKIP_RECONCILIATION`] of a Kyma.
+    Label,
+    /// `spec.suspend` of a GitSource.
+    Spec,
+}
+
+/// Who suspended an object, since when and why, if the annotation says it. Otherwise, which client set the field and
+/// when, if the metadata has managedFields.
+pub fn suspension(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
+    let note = annotation(metadata, names::annotation::SUSPENDED).unwrap_or_default();
     let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    (!note.trim().is_empty()).then(|| format!("suspended {}", note.trim()))
+    match note.trim() {
+        "" => suspender(metadata, switch).map(|who| format!("suspended {who}")),
+        note => Some(format!("suspended {note}")),
+    }
+}
+
+/// The client that owns a field, and when it last set one.
+fn suspender(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
+    let owns = |fields: &Value| match switch {
+        Switch::Label => {
+            let labels = &fields["f:metadata"]["f:labels"];
+            labels.get(format!("f:{}", names::label::SKIP_RECONCILIATION)).is_some()
+        }
+        Switch::Spec => fields["f:spec"].get("f:suspend").is_some(),
+    };
+    let mut entries = metadata.managed_fields.iter().flatten();
+    let entry = entries.find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0)))?;
+    let who = match entry.manager.as_deref()? {
+        names::FIELD_MANAGER => "in git".to_owned(),
+        manager => format!("by {manager}"),
+    };
+    let since = entry.time.as_ref().map(|time| format!(" since {}", time.0));
+    Some(format!("{who}{}", since.unwrap_or_default()))
 }
 
 /// The object that is applied to KCP for a definition: as written, with our ownership label and

@@ -18,7 +18,7 @@ use crate::{
     },
     conditions,
     intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
-    landscape,
+    landscape::{self, Switch},
     name::Key,
     plan::is_mandatory,
 };
@@ -100,6 +100,9 @@ pub struct RuntimeLine {
     /// The new versions that it does not get yet, because they spread step by step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<String>,
+    /// What a commit would remove from it, which waits for a confirmation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal: Option<String>,
     /// What a user can do about modules that are not installed as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -321,7 +324,8 @@ fn source(source: &GitSource) -> SourceLine {
     let (standing, message) = match ready {
         Some(ready) if source.spec.suspend && is_waited_for(&ready) => (SubjectState::Wrong, ready.message.clone()),
         _ if source.spec.suspend => {
-            let suspension = landscape::suspension(&source.metadata).unwrap_or_else(|| "suspended".to_owned());
+            let suspension = landscape::suspension(&source.metadata, Switch::Spec);
+            let suspension = suspension.unwrap_or_else(|| "suspended".to_owned());
             (SubjectState::Stopped, format!("{suspension}: no fetch, apply or prune"))
         }
         Some(ready) if current && ready.status == "True" => (SubjectState::Well, ready.message.clone()),
@@ -356,7 +360,7 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         .any(|condition| condition.observed_generation.is_some_and(|seen| Some(seen) < kyma.metadata.generation));
     let (standing, message) = if skipped {
         let by_label = || format!("stopped by label {}", label::SKIP_RECONCILIATION);
-        (SubjectState::Stopped, landscape::suspension(&kyma.metadata).unwrap_or_else(by_label))
+        (SubjectState::Stopped, landscape::suspension(&kyma.metadata, Switch::Label).unwrap_or_else(by_label))
     } else {
         match status.state {
             State::Unknown => (SubjectState::Waiting, "not reconciled yet".to_owned()),
@@ -379,8 +383,9 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let rollout = conditions::find(&status.conditions, conditions::ROLLOUT);
     let rollout = rollout.map(|condition| condition.message.clone());
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
+    let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
     let (state, mandatory) = (status.state, Vec::new());
-    RuntimeLine { name, standing, state, message, maintenance, rollout, hint, modules, mandatory }
+    RuntimeLine { name, standing, state, message, maintenance, rollout, removal, hint, modules, mandatory }
 }
 
 /// A line with one more problem. A user who stopped the runtime knows that nothing happens there.

@@ -437,7 +437,17 @@ fn kyma_conditions(
 
 /// What a user can do about modules that are not installed as requested, and what modules wait for.
 fn hints(modules: &[ModuleFact]) -> Vec<String> {
-    let hint = |fact: &ModuleFact| fact.hint().map(str::to_owned).or_else(|| waits_for(fact.manifest.as_deref()?));
+    let of_manifest = |fact: &ModuleFact| {
+        let manifest = fact.manifest.as_deref()?;
+        let waits = waits_for(manifest);
+        let is_wanted = matches!(fact.planned, Planned::Install { .. });
+        if !is_wanted || manifest.metadata.deletion_timestamp.is_none() {
+            return waits;
+        }
+        let waits = waits.map(|waits| format!(", which {waits}")).unwrap_or_default();
+        Some(format!("selected again; Tidegate installs it after its removal{waits}"))
+    };
+    let hint = |fact: &ModuleFact| fact.hint().map(str::to_owned).or_else(|| of_manifest(fact));
     let hints = modules.iter().filter_map(|fact| Some(format!("module {}: {}", fact.name, hint(fact)?)));
     let mut hints: Vec<String> = hints.collect();
     hints.sort();

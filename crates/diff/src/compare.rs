@@ -254,6 +254,22 @@ impl Prepared {
 }
 
 impl Prepared {
+    /// The modules with another release, version or content on the new side that are in state `Error` in runtimes
+    /// according to the landscape file, with these runtimes.
+    pub fn failed_modules(&self) -> BTreeMap<Key, BTreeSet<Key>> {
+        let touched = touched(&self.old, &self.new);
+        let mut failed: BTreeMap<Key, BTreeSet<Key>> = BTreeMap::new();
+        for (key, kyma) in &self.known {
+            for module in kyma.installed.iter().filter(|module| module.failed) {
+                let module = Key::new(key.namespace(), &module.name);
+                if touched.contains(&module) {
+                    failed.entry(module).or_default().insert(key.clone());
+                }
+            }
+        }
+        failed
+    }
+
     /// Whether something waits for a confirmation by a user.
     pub fn waits(&self) -> bool {
         !self.settled.unconfirmed.is_empty()

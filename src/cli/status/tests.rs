@@ -45,6 +45,7 @@ fn runtime_line(
         message,
         maintenance: None,
         rollout: None,
+        removal: None,
         hint: None,
         modules,
         mandatory: Vec::new(),

@@ -57,7 +57,12 @@ fn write_source(out: &mut dyn Write, source: &SourceLine) -> io::Result<()> {
 
 fn write_runtime(out: &mut dyn Write, runtime: &RuntimeLine) -> io::Result<()> {
     title(out, &format!("runtime {}", runtime.name), runtime.standing, &runtime.message)?;
-    let more = [("window", &runtime.maintenance), ("rollout", &runtime.rollout), ("next", &runtime.hint)];
+    let more = [
+        ("window", &runtime.maintenance),
+        ("rollout", &runtime.rollout),
+        ("removal", &runtime.removal),
+        ("next", &runtime.hint),
+    ];
     for (what, text) in more {
         if let Some(text) = text {
             writeln!(out, "  {what}: {text}")?;

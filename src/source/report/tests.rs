@@ -47,8 +47,12 @@ fn an_event_says_only_what_the_status_did_not_say_before() {
 }
 
 #[test]
-fn an_event_reports_each_new_applied_revision() {
-    let (a, b) = (status(&[], Some("main@a")), status(&[], Some("main@b")));
+fn an_event_reports_each_new_applied_revision_once_nothing_of_it_waits() {
+    let applied = [("Applied", "True", "Applied", "applied".to_owned())];
+    let (a, b) = (status(&applied, Some("main@a")), status(&applied, Some("main@b")));
+    let waits = status(&[("Applied", "False", "PruneUnconfirmed", "a message".to_owned())], Some("main@b"));
+    assert_eq!(texts(&notes(Some(&a), &waits, None)), ["Warning PruneWaits Apply: a message"]);
+    assert_eq!(texts(&notes(Some(&waits), &b, None)), ["Normal Applied Apply: applied main@b"]);
     assert_eq!(texts(&notes(None, &a, None)), ["Normal Applied Apply: applied main@a"]);
     assert_eq!(texts(&notes(Some(&a), &b, None)), ["Normal Applied Apply: applied main@b"]);
     assert_eq!(texts(&notes(Some(&a), &a, None)), [""; 0]);

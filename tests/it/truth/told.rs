@@ -83,7 +83,21 @@ async fn a_suspended_runtime_says_who_suspended_it_and_why() {
     let is_forgotten = |kyma: &Value| kyma["metadata"]["annotations"]["tidegate.dev/suspended"].is_null();
     stage.until("the reason is gone", &stage.kcp, "Kyma", "kcp-system", "one", is_forgotten).await;
     label("true".into()).await;
-    told(&stage, ("Kyma", "one"), "Suspended", "suspended by label operator.kyma-project.io/skip-reconciliation").await;
+    let who = |kyma: &Value| {
+        let entries = kyma["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let label = "/fieldsV1/f:metadata/f:labels/f:operator.kyma-project.io~1skip-reconciliation";
+        let entry = entries.into_iter().find(|entry| entry.pointer(label).is_some()).unwrap_or_default();
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        format!("suspended by {} since {}", text("manager"), text("time"))
+    };
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+    let who = who(&kyma);
+    told(&stage, ("Kyma", "one"), "Suspended", &who).await;
+    let status = stage.command(&["status", "kyma/one"]).await;
+    let text = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(text.contains(&who), "{who}: {text}");
+    label(Value::Null).await;
+    told(&stage, ("Kyma", "one"), "Resumed", &who).await;
 
     let done = stage.command(&["suspend", "gitsource/landscape", "--reason=an audit"]).await;
     assert!(done.status.success(), "{done:?}");

@@ -237,15 +237,34 @@ pub fn hold(situation: &Situation<'_>, removals: &Removals, decision: &mut Decis
     report(situation, decision);
 }
 
-/// The installed modules without those that leave their runtimes at once: nothing of a module waits for a runtime that
-/// no longer wants it. `decision` is that of the same commit, after [`hold`].
-pub fn remaining(installed: &[Installed], removals: &Removals, decision: &Decision) -> Vec<Installed> {
+/// The modules of a runtime that a definition of its Kyma leaves alone (`managed: false`): their objects stay, whatever
+/// else a commit changes. `installed` are the modules of this runtime.
+pub fn unmanaged<'a>(declared: &Kyma, installed: impl IntoIterator<Item = &'a Installed>) -> Vec<&'a Installed> {
+    if plan::modules_from(declared) == ModulesFrom::Runtime {
+        return Vec::new();
+    }
+    let is_left = |one: &&Installed| {
+        declared.spec.modules.iter().any(|module| module.name == one.module && !module.managed)
+            && one.standing == Standing::Selected
+    };
+    installed.into_iter().filter(is_left).collect()
+}
+
+/// The installed modules without those that leave their runtimes at once, and without `unmanaged` ones: nothing of a
+/// module waits for a runtime that no longer wants it. `decision` is that of the same commit, after [`hold`].
+pub fn remaining(
+    installed: &[Installed],
+    removals: &Removals,
+    unmanaged: &BTreeSet<&Installed>,
+    decision: &Decision,
+) -> Vec<Installed> {
     let at_once = removals.iter().filter(|(id, _)| !decision.held.contains_key(id)).flat_map(|(_, all)| all);
     let leaving: BTreeSet<(&Key, &Key)> = at_once
         .filter(|removal| removal.loss == Removed::Module)
         .flat_map(|removal| removal.runtimes.iter().map(|runtime| (&removal.module, runtime)))
         .collect();
-    installed.iter().filter(|one| !leaving.contains(&(&module_key(one), &one.runtime))).cloned().collect()
+    let stays = |one: &&Installed| !unmanaged.contains(one) && !leaving.contains(&(&module_key(one), &one.runtime));
+    installed.iter().filter(stays).cloned().collect()
 }
 
 /// How many of the runtimes with a module may lose something of it without a confirmation.

@@ -22,7 +22,7 @@ use crate::{
     conditions::{self, Status},
     definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
-    landscape,
+    landscape::{self, Switch},
     name::Key,
     revision::Revision,
     status::seconds,
@@ -286,7 +286,7 @@ pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSource
         None => String::new(),
     };
     let rest = format!("{objects}{}", waiting_for_templates(source, is_read));
-    let suspension = landscape::suspension(&source.metadata);
+    let suspension = landscape::suspension(&source.metadata, Switch::Spec);
     let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
     let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
     let now = Time(seconds(now));
@@ -564,16 +564,13 @@ fn in_use_note(decision: &Decision) -> String {
         .take(ENTRIES_MAX)
         .map(|(id, losses)| {
             let runtimes: BTreeSet<&Key> = losses.iter().map(|loss| &loss.runtime).collect();
-            let first = runtimes.first().map(|runtime| format!(", the first is {runtime}")).unwrap_or_default();
-            format!("{} ({}{first})", text(id), number(runtimes.len(), "runtime"))
+            let first = runtimes.first().map(|runtime| format!(", first {runtime}")).unwrap_or_default();
+            format!("{} ({}{first})", id.1, number(runtimes.len(), "runtime"))
         })
         .collect();
     match in_use.count() {
         0 => String::new(),
-        count => {
-            let count = number(count, "version");
-            format!("; {count} removed from git, pruned as soon as no runtime has it: {}", named.join(", "))
-        }
+        count => format!("; {} to prune once no runtime has it: {}", number(count, "version"), named.join(", ")),
     }
 }
 

@@ -405,8 +405,7 @@ fn a_version_that_the_same_commit_replaces_goes_without_a_confirmation_once_no_r
     let status = world.status(&source(), &Fetched::Done, "scope");
     check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied"]);
     let applied = &conditions::find(&status.conditions, status::APPLIED).unwrap().message;
-    let end = "; 1 version removed from git, pruned as soon as no runtime has it: ModuleTemplate kcp-system/m-1.0.0 (1 \
-               runtime, the first is kcp-system/a)";
+    let end = "; 1 version to prune once no runtime has it: kcp-system/m-1.0.0 (1 runtime, first kcp-system/a)";
     assert!(applied.ends_with(end), "{applied}");
     // No runtime has it any more.
     offers(&["2.0.0"]).installed("a", "m", "2.0.0").check(&["prune ModuleTemplate/m-1.0.0"]);

@@ -22,7 +22,7 @@ use crate::{
         git_source::{GitSourceSpec, PruneLimit},
         kyma::{KymaSpec, KymaStatus, Module, ModuleStatus, Modules},
         names,
-        shared::{CustomResourcePolicy, ObjectMeta, Time, is_default},
+        shared::{CustomResourcePolicy, ObjectMeta, State, Time, is_default},
     },
     definition::{Channels, Elsewhere, Kind},
     intake::{self, Policy, TermsError},
@@ -161,6 +161,9 @@ pub struct InstalledModule {
     /// Version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Whether it is in state `Error`: what the runtime has may differ from git.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failed: bool,
 }
 
 /// Why a landscape file is invalid.
@@ -486,6 +489,7 @@ impl KnownKyma {
             name: module.name.clone(),
             channel: module.channel.clone(),
             version: module.version.clone(),
+            failed: module.state == State::Error,
         });
         KnownKyma {
             namespace: key.namespace().to_owned(),

@@ -375,6 +375,16 @@ fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma
     let hint = format!("module cache: waits since 1970-01-01T00:00:05Z for {what}");
     assert_eq!(conditions::message(&kyma.conditions, conditions::HINTS), Some(hint.as_str()));
 
+    let mut leaving = waiting.clone();
+    leaving.metadata.deletion_timestamp = Some(Time(at(1)));
+    let module = ModuleFact { manifest: Some(Arc::new(leaving)), ..install("Processing") };
+    let kyma = check(&done(vec![module]), State::Processing, "waiting for all modules to become ready");
+    let hint = format!(
+        "module cache: selected again; Tidegate installs it after its removal, which waits since 1970-01-01T00:00:05Z \
+         for {what}"
+    );
+    assert_eq!(conditions::message(&kyma.conditions, conditions::HINTS), Some(hint.as_str()), "a user wants it back");
+
     let of = |name: &str, manifest: &Manifest| MandatoryFact {
         name: name.to_owned(),
         refused: None,

@@ -98,10 +98,10 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
     let (mut unconfirmed, mut in_use) = (BTreeSet::new(), BTreeMap::new());
     let removals = removals(from, to, around);
     if !gone.is_empty() || !claimed.is_empty() {
-        let installed = if gone.is_empty() { Vec::new() } else { (around.installed)(&(around.before)()) };
         let installed = match &removals {
-            Some((taken, decision)) => removal::remaining(&installed, taken, decision),
-            None => installed,
+            Some((remaining, _)) => remaining.clone(),
+            None if gone.is_empty() => Vec::new(),
+            None => (around.installed)(&(around.before)()),
         };
         let decision = decide(&gone, &claimed, (from, to), around, &installed);
         for (id, wait) in &decision.waiting {
@@ -235,8 +235,9 @@ fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
     }
 }
 
-/// What definitions take from runtimes, and the decision which of them wait, because that is more than the limit.
-fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Removals, Decision)> {
+/// The modules that stay in runtimes, and the decision which definitions wait, because they take something from more
+/// runtimes than the limit. `None` if none takes anything.
+fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Vec<Installed>, Decision)> {
     let is_changed = |id: &Id, definition: &Definition| {
         let before = from.good.get(id);
         before.is_some_and(|before| before.digest != definition.digest || before.module != definition.module)
@@ -252,8 +253,37 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
         return None;
     }
     let installed = (around.installed)(&known);
+    let declared =
+        |id: &Id| serde_json::from_value::<Kyma>(landscape::stamp(to.good.get(id)?, source).into_value()).ok();
+    let candidates = decision.apply.clone();
+    let taken = taken((from, to), around, (&decision, &changed), &installed);
+    hold(&taken, to, around, &installed, &mut decision);
+    // A Kyma that waits changes nothing.
+    let kymas = candidates.iter().filter(|(id, _)| id.0 == Kind::Kyma && !decision.held.contains_key(id));
+    let unmanaged = kymas.filter_map(|(id, _)| Some((&id.1, declared(id)?)));
+    let unmanaged =
+        unmanaged.flat_map(|(key, kyma)| removal::unmanaged(&kyma, installed.iter().filter(|one| one.runtime == *key)));
+    let unmanaged = unmanaged.collect();
+    let remaining = removal::remaining(&installed, &taken, &unmanaged, &decision);
+    if remaining.len() < installed.len() {
+        // What no runtime has any more changes without a confirmation.
+        decision = Decision { apply: candidates, ..Decision::default() };
+        let taken = self::taken((from, to), around, (&decision, &changed), &remaining);
+        hold(&taken, to, around, &remaining, &mut decision);
+    }
+    Some((remaining, decision))
+}
+
+/// What the definitions of a decision take from runtimes. `changed` are those that may change which modules they have.
+fn taken(
+    (from, to): (&Definitions, &Definitions),
+    around: &Around<'_>,
+    (decision, changed): (&Decision, &Landscape),
+    installed: &[Installed],
+) -> Removals {
+    let (source, known) = (around.source, (around.before)());
     let mut taken = Removals::new();
-    for (id, why) in removal::candidates(&decision) {
+    for (id, why) in removal::candidates(decision) {
         let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
         let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
         let removals = match id.0 {
@@ -269,13 +299,19 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
                 };
                 let Some(old) = objects(from, before) else { continue };
                 let leaving = removal::leaving(&old, objects(to, after).as_deref());
-                removal::of_template(&id.1, Some(&leaving), &installed)
+                removal::of_template(&id.1, Some(&leaving), installed)
             }
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => continue,
         };
         taken.insert(id.clone(), removals);
     }
-    removal::merge(&mut taken, removal::of_access(&known, &changed, &installed, around.settings));
+    removal::merge(&mut taken, removal::of_access(&known, changed, installed, around.settings));
+    taken
+}
+
+/// Decides which definitions wait.
+fn hold(taken: &Removals, to: &Definitions, around: &Around<'_>, installed: &[Installed], decision: &mut Decision) {
+    let source = around.source;
     let digest: Arc<str> = "".into();
     let declare = |(id, definition): (&Id, &Arc<Definition>)| {
         let place = definition.place.clone();
@@ -289,13 +325,12 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
         withheld: &to.withheld.iter().map(|one| (one.kind, one.key.clone())).collect(),
         live: &BTreeMap::new(),
         others: &BTreeMap::new(),
-        installed: &installed,
+        installed,
         policy: around.policy,
         errors: false,
         moved: Moved::No,
     };
-    removal::hold(&situation, &taken, &mut decision);
-    Some((taken, decision))
+    removal::hold(&situation, taken, decision);
 }
 
 /// The changed definitions that may change which modules runtimes may have.

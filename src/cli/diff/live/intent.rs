@@ -181,13 +181,29 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
     let mut taken = removals(inputs, world, &decision, situation.installed);
     removal::merge(&mut taken, of_access(inputs, world, &decision, situation.installed));
     removal::hold(&situation, &taken, &mut decision);
-    let remaining = removal::remaining(situation.installed, &taken, &decision);
+    let unmanaged = unmanaged(inputs, &decision, situation.installed);
+    let remaining = removal::remaining(situation.installed, &taken, &unmanaged, &decision);
     if remaining.len() < situation.installed.len() {
-        // What no runtime has any more is pruned without a confirmation.
-        decision = intake::decide(&Situation { installed: &remaining, ..situation });
+        // What no runtime has any more is pruned, or changes, without a confirmation.
+        let situation = Situation { installed: &remaining, ..situation };
+        decision = intake::decide(&situation);
+        let mut taken = removals(inputs, world, &decision, &remaining);
+        removal::merge(&mut taken, of_access(inputs, world, &decision, &remaining));
         removal::hold(&situation, &taken, &mut decision);
     }
     decision
+}
+
+/// The modules that changed Kymas leave alone. A Kyma that waits changes nothing.
+fn unmanaged<'a>(inputs: &Inputs, decision: &Decision, installed: &'a [Installed]) -> BTreeSet<&'a Installed> {
+    let kymas = decision.apply.iter().filter(|(id, _)| id.0 == Kind::Kyma && !decision.held.contains_key(id));
+    let declared = kymas.filter_map(|(id, _)| {
+        let definition = inputs.wanted.definitions.good.get(id)?;
+        Some((&id.1, typed::<Kyma>(landscape::stamp(definition, &inputs.source).value())?))
+    });
+    let of_one =
+        |(key, kyma): (&Key, Kyma)| removal::unmanaged(&kyma, installed.iter().filter(|one| one.runtime == *key));
+    declared.flat_map(of_one).collect()
 }
 
 /// What each definition of a decision would take from runtimes.
