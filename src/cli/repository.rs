@@ -86,7 +86,7 @@ pub(super) struct Loaded {
     /// The folder of the checkout that paths are relative to; empty for its root.
     pub(super) below: String,
     /// The folder on disk that paths are relative to.
-    root: PathBuf,
+    pub(super) root: PathBuf,
     /// The time for a check.
     timeout: Duration,
 }

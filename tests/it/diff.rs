@@ -455,8 +455,13 @@ fn limits_and_waits_of_the_gitsource_come_from_the_landscape_file_unless_its_own
                   \"installed\": [{\"name\": \"cache\", \"version\": \"1.0.0\", \"failed\": true}]}]";
     let file = stage.beside("landscape.json", &catalog(trees).replace("\"kymas\": []", failed));
     assert!(!text(&file, 1).contains("module-failed"), "the commit does not change the module");
-    let negative = stage.text(&["--landscape", &with("\"pruneLimit\": {\"objects\": -1}"), "--max-age", "40000d"], 2);
-    assert!(negative.contains("pruneLimit"), "{negative}");
+    let negative = stage.run(&["--landscape", &with("\"pruneLimit\": {\"objects\": -1}"), "--max-age", "40000d"]);
+    let errors = String::from_utf8_lossy(&negative.stderr);
+    assert_eq!(negative.status.code(), Some(2));
+    assert!(
+        errors.contains("cannot use the limits in the landscape file: spec.pruneLimit must not be negative"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -672,6 +672,7 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = applied(Stage::real(1, Extent::Controllers, &files, &[]).await).await;
     let kcp = stage.landscape.kcp.real();
+    stage.rests().await;
     let marks = stage.marks();
     // Only real servers set all defaults, and validate a Deployment completely.
     assert_eq!(lines(&diff(&stage, &[]).report(0)), [""; 0], "defaults are no difference");

@@ -13,7 +13,7 @@ use super::{
     limits::{self, DEPTH_MAX, ENTRIES_MAX},
     loose::{self, LooseObjects},
     mirror::assemble,
-    objects,
+    objects::{self, Collector, Files, module_filter},
     work::{Frame, Stopped, Trouble},
     work_tree,
 };
@@ -92,6 +92,20 @@ pub fn resolve_after(
         Error::Repository { path: path.to_owned(), what }
     };
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
+}
+
+/// The YAML and JSON files of a tree, or the one file of a blob, of the repository around `folder`. They are named
+/// below `path`.
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, if it lacks the object, or if a limit is exceeded.
+pub fn read_object(folder: &Path, id: Oid, path: &str, limits: Limits) -> Result<Files, Error> {
+    super::prepare();
+    let repository = open(folder)?;
+    let broken = |what: String| Error::Repository { path: folder.to_owned(), what };
+    let collector = Collector::new(&module_filter(path), limits, None);
+    objects::visit_object(&repository, LooseObjects::of(&repository), id, path, collector, &broken)?.into_files()
 }
 
 /// What the repository around `path` says of the signatures of a revision, and the commit of the revision. With

@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -129,6 +130,8 @@ struct Inputs {
     wanted: Wanted,
     source: SourceName,
     snapshot: Snapshot,
+    /// The repository, which may have former objects of modules.
+    root: PathBuf,
     commit: Option<Oid>,
     /// The deletion policy of the GitSource, if the control plane has no GitSource.
     policy: Policy,
@@ -264,6 +267,7 @@ fn read(
         wanted,
         source: loaded.source,
         snapshot: loaded.snapshot,
+        root: loaded.root,
         commit,
         policy: loaded.policy,
         suspended: loaded.suspended,

@@ -251,11 +251,13 @@ pub fn unmanaged<'a>(declared: &Kyma, installed: impl IntoIterator<Item = &'a In
 }
 
 /// The installed modules without those that leave their runtimes at once, and without `unmanaged` ones: nothing of a
-/// module waits for a runtime that no longer wants it. `decision` is that of the same commit, after [`hold`].
+/// module waits for a runtime that no longer wants it. A suspended runtime keeps what it has. `decision` is that of the
+/// same commit, after [`hold`].
 pub fn remaining(
     installed: &[Installed],
     removals: &Removals,
     unmanaged: &BTreeSet<&Installed>,
+    is_suspended: impl Fn(&Key) -> bool,
     decision: &Decision,
 ) -> Vec<Installed> {
     let at_once = removals.iter().filter(|(id, _)| !decision.held.contains_key(id)).flat_map(|(_, all)| all);
@@ -263,8 +265,8 @@ pub fn remaining(
         .filter(|removal| removal.loss == Removed::Module)
         .flat_map(|removal| removal.runtimes.iter().map(|runtime| (&removal.module, runtime)))
         .collect();
-    let stays = |one: &&Installed| !unmanaged.contains(one) && !leaving.contains(&(&module_key(one), &one.runtime));
-    installed.iter().filter(stays).cloned().collect()
+    let leaves = |one: &Installed| unmanaged.contains(one) || leaving.contains(&(&module_key(one), &one.runtime));
+    installed.iter().filter(|one| !leaves(one) || is_suspended(&one.runtime)).cloned().collect()
 }
 
 /// How many of the runtimes with a module may lose something of it without a confirmation.

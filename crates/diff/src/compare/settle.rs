@@ -8,7 +8,11 @@ use std::{
 };
 
 use tidegate_core::{
-    api::{Kyma, names::annotation, shared::ObjectMeta},
+    api::{
+        Kyma,
+        names::{annotation, label},
+        shared::ObjectMeta,
+    },
     definition::{Allow, Definition, Definitions, Kind, Withheld},
     diagnostic::Diagnostics,
     intake::{
@@ -16,7 +20,7 @@ use tidegate_core::{
     },
     landscape::{
         self, Landscape, SourceName,
-        file::{LandscapeFile, Owner},
+        file::{KnownKyma, LandscapeFile, Owner},
     },
     name::Key,
     plan::Settings,
@@ -264,7 +268,21 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
     let unmanaged =
         unmanaged.flat_map(|(key, kyma)| removal::unmanaged(&kyma, installed.iter().filter(|one| one.runtime == *key)));
     let unmanaged = unmanaged.collect();
-    let remaining = removal::remaining(&installed, &taken, &unmanaged, &decision);
+    let is_known = |kyma: &&KnownKyma| {
+        kyma.labels.get(label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    };
+    let by_user: BTreeSet<Key> =
+        around.known.iter().flat_map(|file| &file.kymas).filter(is_known).map(KnownKyma::key).collect();
+    let is_suspended = |key: &Key| {
+        let id = (Kind::Kyma, key.clone());
+        let label = |definition: &Arc<Definition>| {
+            definition.object.label(label::SKIP_RECONCILIATION).map(|value| value.eq_ignore_ascii_case("true"))
+        };
+        let (before, after) = (from.good.get(&id).and_then(label), to.good.get(&id).and_then(label));
+        // The label from the old revision goes with it.
+        after.unwrap_or_else(|| before.is_none() && by_user.contains(key))
+    };
+    let remaining = removal::remaining(&installed, &taken, &unmanaged, is_suspended, &decision);
     if remaining.len() < installed.len() {
         // What no runtime has any more changes without a confirmation.
         decision = Decision { apply: candidates, ..Decision::default() };

@@ -24,7 +24,7 @@ use tidegate_core::{
         names::{FIELD_MANAGER, annotation, label},
     },
     changes,
-    definition::{Allow, Channels, Definition, Definitions, Elsewhere, Kind},
+    definition::{self, Allow, Channels, Definition, Definitions, Elsewhere, Kind, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     intake::{
         self, Decision, Declared, HeldFor, Id, Installed, Live, Moved, Other, Removals, Situation, Standing, Terms,
@@ -35,12 +35,16 @@ use tidegate_core::{
     name::Key,
     object::{Object, PathPart},
     plan::Components,
+    revision::Oid,
+    snapshot::Limits,
+    yaml,
 };
 use tidegate_diff::{
     gather::Found,
     live::differing,
     model::{Effect, Held, Why},
 };
+use tidegate_git as git;
 
 /// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
@@ -182,7 +186,8 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
     removal::merge(&mut taken, of_access(inputs, world, &decision, situation.installed));
     removal::hold(&situation, &taken, &mut decision);
     let unmanaged = unmanaged(inputs, &decision, situation.installed);
-    let remaining = removal::remaining(situation.installed, &taken, &unmanaged, &decision);
+    let is_suspended = |key: &Key| will_be_suspended(inputs, world, key);
+    let remaining = removal::remaining(situation.installed, &taken, &unmanaged, is_suspended, &decision);
     if remaining.len() < situation.installed.len() {
         // What no runtime has any more is pruned, or changes, without a confirmation.
         let situation = Situation { installed: &remaining, ..situation };
@@ -192,6 +197,25 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         removal::hold(&situation, &taken, &mut decision);
     }
     decision
+}
+
+/// Whether a label suspends a Kyma after the revision is applied.
+fn will_be_suspended(inputs: &Inputs, world: &World, key: &Key) -> bool {
+    let id = (Kind::Kyma, key.clone());
+    let is_true = |value: &str| value.eq_ignore_ascii_case("true");
+    if let Some(value) =
+        inputs.wanted.definitions.good.get(&id).and_then(|one| one.object.label(label::SKIP_RECONCILIATION))
+    {
+        return is_true(value);
+    }
+    let Some(live) = world.objects.get(&id) else { return false };
+    // A label from git goes with its definition's.
+    let from_git = live.value().pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|entries| {
+        let path = format!("f:{}", label::SKIP_RECONCILIATION);
+        let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
+        entries.iter().filter(is_ours).any(|entry| !entry["fieldsV1"]["f:metadata"]["f:labels"][&path].is_null())
+    });
+    !from_git && live.label(label::SKIP_RECONCILIATION).is_some_and(is_true)
 }
 
 /// The modules that changed Kymas leave alone. A Kyma that waits changes nothing.
@@ -224,13 +248,26 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
                     return None;
                 }
                 let new = new.and_then(|new| inputs.wanted.definitions.modules.get(&new.into()));
-                let leaving = removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new));
+                let path = world.objects.get(id)?.annotation(annotation::MODULE_PATH).unwrap_or_default();
+                let leaving = match former(inputs, live, path) {
+                    Some(old) => removal::leaving(&old, new.map(|new| &**new)),
+                    None => removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new)),
+                };
                 removal::of_template(&id.1, Some(&leaving), installed)
             }
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => return None,
         })
     };
     removal::candidates(decision).filter_map(|(id, why)| Some((id.clone(), of_one(id, why)?))).collect()
+}
+
+/// The objects that a module has in the control plane, by the id of its tree; `None` if the repository does not have
+/// it, for example because the clone is shallow.
+fn former(inputs: &Inputs, tree: &str, path: &str) -> Option<ModuleObjects> {
+    let tree: Oid = tree.parse().ok()?;
+    let files = git::read_object(&inputs.root, tree, path, Limits::default()).ok()?;
+    let files = files.iter().map(|(path, bytes)| (path, &**bytes));
+    definition::module_objects(tree, files, &yaml::Limits::default()).ok()
 }
 
 /// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
