@@ -132,7 +132,7 @@ impl KcpLandscape {
         eventually("all of the example runs", SOON * 2, async || {
             for name in DEPLOYMENTS {
                 let found = self.read("Deployment", name).await.unwrap_or_default();
-                if found["status"]["observedGeneration"] != found["metadata"]["generation"] {
+                if found["status"]["readyReplicas"] != found["spec"]["replicas"] {
                     self.pods_are_ready(name).await;
                 }
             }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tidegate_core::api::setup;
 use tidegate_testbed::Record;
 
-use super::{DEPLOYMENTS, KcpLandscape, NAMESPACE, condition, object, resources};
+use super::{KcpLandscape, NAMESPACE, condition, object, resources};
 use crate::{
     deploy, harness,
     stage::{self, USER, scenarios},
@@ -314,12 +314,18 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     for object in &all {
         harness::apply(&landscape.client, object).await;
     }
+    let rules = deploy::rules(&all, deploy::NAME);
+    deploy::until_granted(&landscape.client, deploy::ACCOUNT, &rules).await;
     let commit = landscape.stage.commit(FILE, EXAMPLE);
     let account =
         landscape.stage.landscape.kcp.real().kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();
     landscape.stage.start_as(&account);
-    landscape.runs().await;
     landscape.settled(&commit, "True Applied: ").await;
+    // No pod runs here, so the root shard waits for its cache.
+    landscape.until("Deployment", "cache-cache-server", "it exists", |_| true).await;
+    landscape.until("Kubeconfig", "admin", "it is ready", |found| found["status"]["phase"] == "Ready").await;
+    let waits = |found: &Value| condition(found, "tidegate.dev/Mounts").contains("cache-cache-server are not ready");
+    landscape.until("RootShard", "main", "it waits for its cache", waits).await;
     let found = landscape.read("RootShard", "main").await.unwrap();
     assert_eq!(found["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");
 
@@ -337,22 +343,21 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     landscape.stage.kill().await;
     let mark = landscape.stage.landscape.kcp.mark();
     landscape.stage.start_as(&account);
-    let reads = || {
+    harness::eventually("it has compared its Deployment", harness::SOON, async || {
         let records = landscape.stage.landscape.kcp.records_since(mark);
-        let of_daemon = |found: &&Record| found.user == deploy::ACCOUNT && found.resource == "deployments.apps";
-        records.iter().filter(|found| found.verb == "get").filter(of_daemon).count()
-    };
-    harness::eventually("it has compared all Deployments", harness::SOON, async || {
-        if reads() < DEPLOYMENTS.len() { Err(format!("{} of them", reads())) } else { Ok(()) }
+        let mut of_daemon = records.iter().filter(|found| found.user == deploy::ACCOUNT && found.verb == "get");
+        let has_read = of_daemon.any(|found| found.resource == "deployments.apps");
+        if has_read { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
+    landscape.stage.rests().await;
     let writes: Vec<String> = landscape
         .stage
         .landscape
         .kcp
         .records_since(mark)
         .iter()
-        .filter(|found| found.user == deploy::ACCOUNT && found.verb != "get" && found.resource.ends_with("kcp.io"))
+        .filter(|found| found.user == deploy::ACCOUNT && found.verb != "get" && found.resource.contains("kcp.io"))
         .filter(|found| found.verb != "list" && found.verb != "watch")
         .map(|found| format!("{} {} {}", found.verb, found.resource, found.name))
         .collect();
@@ -372,7 +377,6 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     assert!(refused.is_empty(), "refused: {refused:?}");
     let needs = ours.iter().flat_map(|record| deploy::needs(record)).collect();
     let base = deploy::rules(&deploy::objects("base"), deploy::NAME);
-    let rules = deploy::rules(&all, deploy::NAME);
     let idle = deploy::idle(&rules, &needs);
     let idle: Vec<_> = idle.into_iter().filter(|rule| !base.contains(rule)).collect();
     assert!(idle.is_empty(), "rules that a kcp landscape does not need: {idle:#?}");
