@@ -252,9 +252,9 @@ pub(crate) async fn report_failure(
 // === impl SourceContext ===
 
 impl SourceContext<'_> {
-    /// Sets or drops the template overrides of a source. If that changes a template, every runtime, Watcher and resource
-    /// of a kcp landscape is reconciled: their custom resources do not change with it. `former` are the last good ones before them, for a
-    /// process that has just started.
+    /// Sets or drops the template overrides of a source. If that changes a template, every runtime, Watcher and
+    /// resource of a kcp landscape is reconciled: their custom resources do not change with it. `former` are the last
+    /// good ones before them, for a process that has just started.
     fn set_templates(&self, source: &Key, templates: Option<Templates>, former: Option<Templates>) {
         let name = SourceName::new(source.clone());
         {
