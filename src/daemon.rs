@@ -447,7 +447,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         watches.push(feed::source_secrets(&context.kcp, &context.stores, &context.events));
     }
     if config.kcp_landscapes {
-        tracing::info!("reconciling the kcp landscapes in the control plane; those in git are only checked");
+        tracing::info!("reconciling kcp landscapes");
         watches.extend(feed::setup(&context.kcp, &context.stores, &context.events, &config.namespaces));
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));

@@ -163,7 +163,7 @@ pub(crate) fn remove(intent: &mut Intent, (kind, key): &Id) {
             intent.after.kymas.remove(key);
             intent.gone.insert(key.clone());
         }
-        Kind::Setup(_) => {}
+        Kind::Setup(kind) => intent.after.setup.remove(*kind, key),
     }
 }
 

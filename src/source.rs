@@ -252,9 +252,9 @@ pub(crate) async fn report_failure(
 // === impl SourceContext ===
 
 impl SourceContext<'_> {
-    /// Sets or drops the template overrides of a source. If that changes a template, every runtime and Watcher is
-    /// reconciled: their custom resources do not change with it. `former` are the last good ones before them, for a
-    /// process that has just started.
+    /// Sets or drops the template overrides of a source. If that changes a template, every runtime, Watcher and
+    /// resource of a kcp landscape is reconciled: their custom resources do not change with it. `former` are the last
+    /// good ones before them, for a process that has just started.
     fn set_templates(&self, source: &Key, templates: Option<Templates>, former: Option<Templates>) {
         let name = SourceName::new(source.clone());
         {
@@ -282,9 +282,11 @@ impl SourceContext<'_> {
             }
         }
         let landscape = self.stores.landscape();
+        let resources = self.stores.setup();
         let runtimes = self.stores.kymas().into_iter().map(|kyma| Subject::Runtime(landscape::key(&kyma.metadata)));
         let watchers = landscape.watchers.keys().cloned().map(Subject::Watcher);
-        for subject in runtimes.chain(watchers) {
+        let of_setup = resources.ids().map(|(kind, key)| Subject::Setup(kind, key.clone()));
+        for subject in runtimes.chain(watchers).chain(of_setup) {
             self.queue.push(subject, Trigger::Git);
         }
     }
@@ -442,12 +444,13 @@ impl SourcePass<'_> {
         let failures = self.ctx.registry.failures(self.key).filter(|failures| !failures.is_empty());
         let Some(failures) = failures else { return Cow::Borrowed(&loaded.diagnostics) };
         let stores = self.ctx.stores;
-        let landscape = stores.landscape();
+        let (landscape, resources) = (stores.landscape(), stores.setup());
         let exists = |key: &Key| {
             stores.kyma(key).is_some()
                 || landscape.templates.contains_key(key)
                 || landscape.releases.contains_key(key)
                 || landscape.watchers.contains_key(key)
+                || resources.ids().any(|(_, found)| found == key)
         };
         let failed = failures.diagnostics(exists, &loaded.diagnostics);
         let mut all = loaded.diagnostics.clone();
@@ -457,12 +460,15 @@ impl SourcePass<'_> {
 
     /// The other sources, with the declarations of those that have been read.
     fn others(&self) -> BTreeMap<String, Other> {
+        // What a source declares that was read when other kinds were applied is not known yet.
+        let kcp_landscapes = self.ctx.stores.kcp_landscapes();
+        let is_current = |loaded: &Arc<Loaded>| loaded.kcp_landscapes == kcp_landscapes;
         let other = |source: Source| {
             let key = source.key();
             let loaded = self.ctx.registry.loaded(&key);
             let other = Other {
                 idle: source.object.spec.suspend || source.object.metadata.deletion_timestamp.is_some(),
-                declares: loaded.map(|loaded| Arc::clone(&loaded.declares)),
+                declares: loaded.filter(is_current).map(|loaded| Arc::clone(&loaded.declares)),
                 allow: source.object.spec.allow.as_ref().map(definition::Allow::from).unwrap_or_default(),
                 key,
             };

@@ -35,6 +35,7 @@ use tidegate_core::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names,
         setup,
     },
+    definition::{KcpLandscapes, Kind},
     landscape::{self, Landscape, setup::Resources},
     name::Key,
     object::Object,
@@ -154,6 +155,10 @@ pub struct Tables {
     unreadable: BTreeMap<(Table, Key), Arc<Unreadable>>,
     /// How many runtimes have which version of each module.
     rollouts: rollout::Index,
+    /// Whether kcp landscapes are reconciled.
+    is_setup_watched: bool,
+    /// The kinds of kcp landscapes that the control plane does not serve, with the namespace of their watch.
+    setup_not_served: BTreeSet<(setup::Kind, String)>,
     /// The resources of kcp landscapes.
     setup: Arc<Resources>,
     /// Their objects, and all Secrets and ConfigMaps of the namespaces.
@@ -289,6 +294,9 @@ impl Stores {
 
     /// Records that the control plane has stopped to serve a kind, or serves it again.
     pub(crate) fn set_served(&self, table: Table, namespace: &str, is_served: bool) {
+        if let Table::Setup(kind) = table {
+            self.set_setup_served(kind, namespace, is_served);
+        }
         if let Some(plural) = table.required() {
             self.definitions().set_served(plural, namespace, is_served, &self.working_sources());
         }
@@ -452,6 +460,45 @@ impl Stores {
     /// The resources of kcp landscapes.
     pub(crate) fn setup(&self) -> Arc<Resources> {
         Arc::clone(&self.tables().setup)
+    }
+
+    /// Records that kcp landscapes are reconciled.
+    pub(crate) fn watch_setup(&self) {
+        self.tables().is_setup_watched = true;
+    }
+
+    /// Whether definitions of kcp landscapes are applied.
+    pub(crate) fn kcp_landscapes(&self) -> KcpLandscapes {
+        let tables = self.tables();
+        match tables.setup_not_served.first() {
+            _ if !tables.is_setup_watched => KcpLandscapes::Off,
+            Some((kind, _)) => KcpLandscapes::NotServed(*kind),
+            None => KcpLandscapes::Applied,
+        }
+    }
+
+    /// The kinds of definitions that the control plane serves, as far as they are reconciled, in the order of apply.
+    pub(crate) fn applied_kinds(&self) -> Vec<Kind> {
+        let tables = self.tables();
+        let is_applied = |kind: &Kind| match kind {
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => true,
+            Kind::Setup(kind) => {
+                tables.is_setup_watched && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
+            }
+        };
+        Kind::ALL.into_iter().filter(is_applied).collect()
+    }
+
+    /// Records that the control plane has stopped to serve a kind of kcp landscapes, or serves it again. Sources apply
+    /// other definitions then.
+    fn set_setup_served(&self, kind: setup::Kind, namespace: &str, is_served: bool) {
+        let mut tables = self.tables();
+        let entry = (kind, namespace.to_owned());
+        let is_news =
+            if is_served { tables.setup_not_served.remove(&entry) } else { tables.setup_not_served.insert(entry) };
+        if is_news {
+            self.wake(&mut tables, &Change::SetupServed);
+        }
     }
 
     /// The objects of a namespace that bear the label of a resource, and those with these names.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
-    definition,
+    definition::{self, KcpLandscapes},
     intake::Id,
     landscape::{self, Landscape},
     name::Key,
@@ -27,8 +27,10 @@ use tidegate_core::{
 /// The objects of the control plane.
 pub(crate) struct World {
     pub(crate) kcp: Arc<Cluster>,
-    /// Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers.
+    /// The objects of the kinds that git declares.
     pub(crate) objects: BTreeMap<Id, Object>,
+    /// Whether definitions of kcp landscapes are applied.
+    pub(crate) kcp_landscapes: KcpLandscapes,
     /// Manifests.
     pub(crate) manifests: BTreeMap<Key, Object>,
     pub(crate) sources: Vec<GitSource>,
@@ -78,8 +80,14 @@ fn secrets() -> Kind {
 // === impl World ===
 
 impl World {
-    /// Reads the control plane: a list for each kind and namespace. Fails if a list fails.
-    pub(crate) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
+    /// Reads the control plane: a list for each kind and namespace. Of kcp landscapes, only if the daemon reconciles
+    /// them. Fails if a list fails.
+    pub(crate) async fn read(
+        kcp: Arc<Cluster>,
+        namespaces: &[String],
+        istio: &str,
+        reconciles_kcp: bool,
+    ) -> Result<World, Error> {
         let lists = |kind: Kind| {
             let kcp = &kcp;
             async move {
@@ -90,14 +98,22 @@ impl World {
         };
         let definitions = async {
             let mut objects = BTreeMap::new();
-            for kind in definition::Kind::RECONCILED {
-                let listed: Vec<Object> = lists(served(kind)).await?;
+            let mut kcp_landscapes = if reconciles_kcp { KcpLandscapes::Applied } else { KcpLandscapes::Off };
+            for kind in kcp_landscapes.kinds() {
+                let listed: Vec<Object> = match (lists(served(kind)).await, kind) {
+                    (Err(Error::NotServed { .. }), definition::Kind::Setup(kind)) => {
+                        kcp_landscapes = KcpLandscapes::NotServed(kind);
+                        break;
+                    }
+                    (listed, _) => listed?,
+                };
                 objects.extend(listed.into_iter().map(|object| ((kind, key(&object)), object)));
             }
-            Ok::<_, Error>(objects)
+            objects.retain(|(kind, _), _| kcp_landscapes.applies(*kind));
+            Ok::<_, Error>((objects, kcp_landscapes))
         };
         let gateway = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "Gateway"), "gateways", true);
-        let (objects, manifests, sources, gateways, access, trusted, crds) = futures::try_join!(
+        let ((objects, kcp_landscapes), manifests, sources, gateways, access, trusted, crds) = futures::try_join!(
             definitions,
             lists(Kind::namespaced::<Manifest>()),
             lists(Kind::namespaced::<GitSource>()),
@@ -108,6 +124,7 @@ impl World {
         )?;
         Ok(World {
             objects,
+            kcp_landscapes,
             manifests: manifests.into_iter().map(|object| (key(&object), object)).collect(),
             sources: sources
                 .into_iter()
@@ -126,6 +143,7 @@ impl World {
         World {
             kcp,
             objects: BTreeMap::new(),
+            kcp_landscapes: KcpLandscapes::Off,
             manifests: manifests.into_iter().map(|object| (key(&object), object)).collect(),
             sources: Vec::new(),
             access: BTreeMap::new(),

@@ -71,7 +71,7 @@ pub(super) async fn run(
 ) -> Result<Enacted, Failure> {
     let enactment = Enactment { pass, cause, name, loaded, decision };
     let mut enacted = Enacted::default();
-    for kind in Kind::RECONCILED {
+    for kind in Kind::ALL {
         let wanted = decide::wanted(decision, kind);
         let unseen = decide::unseen(&served(kind), &wanted);
         let found = enactment.find(kind, unseen.keys()).await.map_err(super::failure)?;
@@ -82,7 +82,7 @@ pub(super) async fn run(
         }
     }
     if decide::may_prune(&enacted.failures) {
-        for kind in Kind::RECONCILED.into_iter().rev() {
+        for kind in Kind::ALL.into_iter().rev() {
             enactment.prune(kind, known, &mut enacted).await;
         }
     }

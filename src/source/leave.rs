@@ -101,7 +101,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         return waits(pass, known, &wait).await;
     }
     let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
-    for kind in Kind::RECONCILED.into_iter().rev() {
+    for kind in pass.ctx.stores.applied_kinds().into_iter().rev() {
         owned.push((kind, list(pass, kind, &label_value, &others).await.map_err(failure)?));
     }
     let deleted = decide::deleted(&owned, prune);

@@ -515,6 +515,7 @@ impl SourcePass<'_> {
             landscape: self.ctx.stores.landscape(),
             installed: decide::modules_by_kyma(self.installed()),
             agent: self.ctx.agent.cloned(),
+            kcp_landscapes: self.ctx.stores.kcp_landscapes(),
         }
     }
 
@@ -600,8 +601,12 @@ impl SourcePass<'_> {
         }
     }
 
-    /// Whether objects of other sources or users, to which the active revision refers, were created or deleted.
+    /// Whether objects of other sources or users, to which the active revision refers, were created or deleted, or the
+    /// control plane serves other kinds now.
     fn references(&self, loaded: &Loaded) -> References {
+        if loaded.kcp_landscapes != self.ctx.stores.kcp_landscapes() {
+            return References::Changed;
+        }
         let outside = &loaded.definitions.outside;
         if outside.is_empty() || self.elsewhere().of_interest(outside) == loaded.elsewhere {
             References::Same

@@ -26,7 +26,7 @@ use crate::{
 use tidegate_cluster::Cluster;
 use tidegate_core::{
     content::ContentId,
-    definition::{self, Cache, Definitions, Elsewhere, ModuleObjects},
+    definition::{self, Cache, Definitions, Elsewhere, KcpLandscapes, ModuleObjects},
     diagnostic::Diagnostics,
     intake::{
         Declared, Id,
@@ -50,6 +50,8 @@ pub struct Loaded {
     pub reading: Digest,
     /// The objects to which it refers and that it does not declare, of those in KCP when it was read.
     pub elsewhere: Elsewhere,
+    /// Whether definitions of kcp landscapes were applied when it was read.
+    pub kcp_landscapes: KcpLandscapes,
     /// Its files without those of modules: of the next revision, only files that differ are read.
     pub snapshot: Arc<Snapshot>,
     /// Size of all its files, with those of modules.

@@ -20,11 +20,12 @@ use tidegate_core::{
     api::{
         Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
         names::{annotation, label},
+        setup,
     },
     changes,
-    definition::{Definition, Kind},
+    definition::{Definition, KcpLandscapes, Kind},
     intake::{Id, Live},
-    landscape::{self, SourceName},
+    landscape::{self, SourceName, setup::Resources},
     name::Key,
     object::Gvk,
 };
@@ -61,8 +62,12 @@ pub(super) fn live(
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
     landscape.watchers.values().for_each(|object| survey.take(Kind::Watcher, &object.metadata, &**object));
     pass.ctx.stores.kymas().iter().for_each(|object| survey.take(Kind::Kyma, &object.metadata, &**object));
+    // If their definitions are not applied, what is there is neither compared nor pruned.
+    if loaded.kcp_landscapes == KcpLandscapes::Applied {
+        survey.take_setup(&pass.ctx.stores.setup());
+    }
     for found in pass.ctx.stores.unreadable() {
-        if let Some(kind) = kind_of(found.table) {
+        if let Some(kind) = kind_of(found.table).filter(|kind| loaded.kcp_landscapes.applies(*kind)) {
             survey.take_unreadable(kind, &found.object.metadata);
         }
     }
@@ -130,6 +135,7 @@ fn kind_of(table: Table) -> Option<Kind> {
         Table::Templates => Some(Kind::ModuleTemplate),
         Table::Releases => Some(Kind::ModuleReleaseMeta),
         Table::Watchers => Some(Kind::Watcher),
+        Table::Setup(kind) => Some(Kind::Setup(kind)),
         Table::Sources
         | Table::Manifests
         | Table::Access
@@ -142,8 +148,6 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::SourceSecrets
         | Table::RuntimeCrds
         | Table::RegistrySecret
-        // They are not in any source's inventory.
-        | Table::Setup(_)
         | Table::SetupObjects(_) => None,
     }
 }
@@ -154,7 +158,7 @@ pub(super) async fn look_up(
     ids: &BTreeSet<Id>,
     known: &mut KnownObjects,
 ) -> Result<(), cluster::Error> {
-    for kind in Kind::RECONCILED {
+    for kind in Kind::ALL {
         let wanted: Vec<&Id> = ids.iter().filter(|id| id.0 == kind).collect();
         let found = if wanted.len() <= LOOK_UPS_MAX {
             one_by_one(ctx.kcp, kind, &wanted).await?
@@ -202,6 +206,20 @@ struct Survey<'a> {
 // === impl Survey ===
 
 impl Survey<'_> {
+    fn take_setup(&mut self, resources: &Resources) {
+        use setup::Kind::{CacheServer, FrontProxy, Kubeconfig, RootShard, Shard, VirtualWorkspace};
+        let Resources { root_shards, shards, front_proxies, cache_servers, virtual_workspaces, kubeconfigs } =
+            resources;
+        root_shards.values().for_each(|found| self.take(Kind::Setup(RootShard), &found.metadata, &**found));
+        shards.values().for_each(|found| self.take(Kind::Setup(Shard), &found.metadata, &**found));
+        front_proxies.values().for_each(|found| self.take(Kind::Setup(FrontProxy), &found.metadata, &**found));
+        cache_servers.values().for_each(|found| self.take(Kind::Setup(CacheServer), &found.metadata, &**found));
+        virtual_workspaces
+            .values()
+            .for_each(|found| self.take(Kind::Setup(VirtualWorkspace), &found.metadata, &**found));
+        kubeconfigs.values().for_each(|found| self.take(Kind::Setup(Kubeconfig), &found.metadata, &**found));
+    }
+
     fn take<K: Serialize + DeserializeOwned>(&mut self, kind: Kind, metadata: &ObjectMeta, object: &K) {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);

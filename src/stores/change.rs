@@ -75,6 +75,8 @@ pub enum Change {
     RuntimeCrds,
     /// A resource of a kcp landscape changed. Contains its metadata before and now.
     Setup(Edit<ObjectMeta>),
+    /// The control plane serves other kinds of kcp landscapes than before.
+    SetupServed,
     /// An object of a kcp landscape changed, or a Secret or ConfigMap. Contains the resources that depend on it.
     SetupObject(BTreeSet<(setup::Kind, Key)>),
     /// An object with this metadata has become unreadable, or is no longer.
@@ -158,6 +160,10 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(trigger.into_iter().flat_map(|trigger| {
                 all.iter().map(move |(kind, key)| Wake::Subject(Subject::Setup(*kind, key.clone()), trigger))
             }));
+            wakes.extend(owner_in_git(edit.before.as_deref(), edit.after.as_deref()));
+        }
+        Change::SetupServed => {
+            wakes.extend(tables.sources().map(|key| Wake::Subject(Subject::Source(key.clone()), Trigger::Changed)));
         }
         Change::SetupObject(resources) => {
             let subjects = resources.iter().map(|(kind, key)| Subject::Setup(*kind, key.clone()));

@@ -129,6 +129,7 @@ pub fn registry_secret(context: &Arc<Context>, key: &Key) -> Watch {
 /// their content: a resource may name any of them.
 pub fn setup(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, namespaces: &BTreeSet<String>) -> Vec<Watch> {
     let feed = Feed { kcp, stores, events };
+    stores.watch_setup();
     let mut watches = Vec::new();
     for namespace in namespaces {
         watches.extend([

@@ -496,3 +496,42 @@ fn gateway_secret() -> Arc<secret::GatewaySecret> {
         key: Arc::from([]),
     })
 }
+
+#[test]
+fn kcp_landscapes_are_applied_only_if_all_of_their_kinds_are_served_and_a_change_wakes_the_sources() {
+    let stores = started();
+    assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Off);
+    assert!(stores.applied_kinds().into_iter().all(|kind| Kind::OF_KYMA.contains(&kind)));
+    stores.watch_setup();
+    assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Applied);
+    assert_eq!(stores.applied_kinds(), Kind::ALL);
+    let wakes = change::wakes(&Change::SetupServed, &stores.tables());
+    assert_eq!(wakes, [Wake::Subject(Subject::Source(key("landscape")), Trigger::Changed)]);
+    stores.set_served(Table::Setup(setup::Kind::Shard), "kcp-system", false);
+    assert_eq!(stores.kcp_landscapes(), KcpLandscapes::NotServed(setup::Kind::Shard));
+    assert!(!stores.applied_kinds().contains(&Kind::Setup(setup::Kind::Shard)));
+    stores.set_served(Table::Setup(setup::Kind::Shard), "kcp-system", true);
+    assert_eq!(stores.kcp_landscapes(), KcpLandscapes::Applied);
+}
+
+#[test]
+fn a_source_is_woken_when_others_change_its_kcp_landscape_and_not_by_its_own_apply() {
+    let stores = started();
+    let metadata = |digest: &str, generation: i64| {
+        let metadata = json!({
+            "namespace": "kcp-system", "name": "main", "generation": generation,
+            "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+            "annotations": {"tidegate.dev/source": "kcp-system/landscape", "tidegate.dev/digest": digest},
+        });
+        Arc::new(serde_json::from_value::<ObjectMeta>(metadata).unwrap())
+    };
+    let wakes = |before, after| {
+        let edit = Edit { key: key("main"), before: Some(before), after };
+        let wakes = change::wakes(&Change::Setup(edit), &stores.tables());
+        wakes.contains(&Wake::Subject(Subject::Source(key("landscape")), Trigger::Drift))
+    };
+    assert!(wakes(metadata("a", 1), Some(metadata("a", 2))), "a user changed it");
+    assert!(wakes(metadata("a", 1), None), "a user deleted it");
+    assert!(!wakes(metadata("a", 1), Some(metadata("b", 2))), "the source changed it");
+    assert!(!wakes(metadata("a", 1), Some(metadata("a", 1))), "only its status changed");
+}

@@ -17,9 +17,9 @@ use crate::{
     stage::{self, Stage},
 };
 
-const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
 /// Its name alone.
-const NAME: &str = "tidegate";
+pub(crate) const NAME: &str = "tidegate";
 
 /// All objects that a folder's kustomization yields: its resources in their order, then patched.
 ///

@@ -2,6 +2,7 @@
 //!
 //! The test plays cert-manager and the kubelet: see [`issuer`] and [`KcpLandscape::pods_are_ready`].
 
+mod git;
 mod issuer;
 
 use std::time::Duration;
@@ -85,11 +86,17 @@ fn etcd_client(name: &str) -> Value {
 impl KcpLandscape {
     /// Nothing of the landscape is there yet, and the daemon is not started.
     async fn prepare(options: &[&str]) -> KcpLandscape {
+        let landscape = KcpLandscape::bare(options).await;
+        let crds = setup::Kind::ALL.map(|kind| serde_json::to_value(kind.crd()).unwrap());
+        harness::install_crds(&landscape.client, &crds).await;
+        landscape
+    }
+
+    /// As [`KcpLandscape::prepare`], and the six kinds are not installed.
+    async fn bare(options: &[&str]) -> KcpLandscape {
         let stage = Stage::with(0, Extent::Server, &[], options).await;
         let client = stage.kcp.clone();
-        let mut crds: Vec<Value> = setup::Kind::ALL.map(|kind| serde_json::to_value(kind.crd()).unwrap()).to_vec();
-        crds.extend(certificate_kinds());
-        harness::install_crds(&client, &crds).await;
+        harness::install_crds(&client, &certificate_kinds()).await;
         let cert_manager = CertManager::start(&client, NAMESPACE);
         for name in ["etcd-cache-client", "etcd-main-client", "etcd-eu-client"] {
             harness::apply(&client, &etcd_client(name)).await;
@@ -109,15 +116,35 @@ impl KcpLandscape {
             harness::apply(&landscape.client, &resource).await;
         }
         landscape.stage.start();
-        for name in DEPLOYMENTS {
-            landscape.pods_are_ready(name).await;
-        }
-        landscape.until("Kubeconfig", "admin", "it is ready", |found| found["status"]["phase"] == "Ready").await;
-        for (kind, name) in [("RootShard", "main"), ("Shard", "eu"), ("FrontProxy", "public")] {
-            landscape.until(kind, name, "it runs", |found| found["status"]["phase"] == "Running").await;
-        }
+        landscape.runs().await;
         landscape.stage.rests().await;
         landscape
+    }
+
+    /// Plays the kubelet until all of the example runs. A Deployment may change meanwhile.
+    async fn runs(&self) {
+        let phases = [
+            ("RootShard", "main", "Running"),
+            ("Shard", "eu", "Running"),
+            ("FrontProxy", "public", "Running"),
+            ("Kubeconfig", "admin", "Ready"),
+        ];
+        eventually("all of the example runs", SOON * 2, async || {
+            for name in DEPLOYMENTS {
+                let found = self.read("Deployment", name).await.unwrap_or_default();
+                if found["status"]["readyReplicas"] != found["spec"]["replicas"] {
+                    self.pods_are_ready(name).await;
+                }
+            }
+            for (kind, name, phase) in phases {
+                let found = self.read(kind, name).await.unwrap_or_default();
+                if found["status"]["phase"] != phase {
+                    return Err(format!("{kind} {name}: {}\n{}", found["status"], self.log()));
+                }
+            }
+            Ok(())
+        })
+        .await;
     }
 
     async fn read(&self, kind: &str, name: &str) -> Option<Value> {

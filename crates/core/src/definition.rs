@@ -235,6 +235,20 @@ pub struct Definitions {
     pub files: usize,
 }
 
+/// Whether the definitions of kcp landscapes are applied to the control plane and pruned, as those of other kinds.
+/// Otherwise they are only checked, rendered and compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KcpLandscapes {
+    /// They are.
+    Applied,
+    /// The daemon reconciles no kcp landscapes.
+    #[default]
+    Off,
+    /// The control plane does not serve this kind. Its definition may be the only one that is missing: the kinds refer
+    /// to each other, so a part of a landscape is not applied.
+    NotServed(setup::Kind),
+}
+
 // === impl Kind ===
 
 impl Kind {
@@ -252,9 +266,8 @@ impl Kind {
         Kind::Setup(setup::Kind::Kubeconfig),
     ];
 
-    /// Those that the daemon applies to the control plane and reconciles. The others are only checked, rendered and
-    /// compared.
-    pub const RECONCILED: [Kind; 4] = [Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher, Kind::Kyma];
+    /// Those of Kyma landscapes. The others are those of kcp landscapes.
+    pub const OF_KYMA: [Kind; 4] = [Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher, Kind::Kyma];
 
     /// The value of `kind`.
     pub const fn as_str(self) -> &'static str {
@@ -310,6 +323,36 @@ impl FromStr for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a kind that git declares")]
 pub struct UnknownKind(pub String);
+
+// === impl KcpLandscapes ===
+
+impl KcpLandscapes {
+    /// Whether definitions of a kind are applied.
+    pub const fn applies(self, kind: Kind) -> bool {
+        match kind {
+            Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => true,
+            Kind::Setup(_) => matches!(self, KcpLandscapes::Applied),
+        }
+    }
+
+    /// The kinds of definitions that are applied, in the order of apply.
+    pub fn kinds(self) -> impl DoubleEndedIterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(move |kind| self.applies(*kind))
+    }
+
+    /// What a user does so that definitions of kcp landscapes are applied.
+    fn hint(self) -> String {
+        match self {
+            KcpLandscapes::Off => {
+                "start the daemon with `--kcp-landscapes`, so that it applies and reconciles kcp landscapes".to_owned()
+            }
+            KcpLandscapes::NotServed(kind) => {
+                format!("the control plane does not serve {}: apply what `tidegate crds --kcp` prints", kind.plural())
+            }
+            KcpLandscapes::Applied => String::new(),
+        }
+    }
+}
 
 // === impl Definition ===
 
@@ -368,24 +411,23 @@ impl Definitions {
         good.chain(self.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone()))).collect()
     }
 
-    /// Removes the definitions of kinds that the daemon does not reconcile, with one warning. Nothing of them is
-    /// applied, held back or pruned.
-    pub fn retain_reconciled(&mut self, diagnostics: &mut Diagnostics) {
-        let is_reconciled = |kind: Kind| Kind::RECONCILED.contains(&kind);
+    /// Removes the definitions of kinds that the daemon does not apply, with one warning. Nothing of them is applied,
+    /// held back or pruned.
+    pub fn retain_applied(&mut self, diagnostics: &mut Diagnostics, kcp_landscapes: KcpLandscapes) {
+        let is_applied = |kind: Kind| kcp_landscapes.applies(kind);
         let places = self.good.values().map(|definition| (definition.kind, &definition.place));
         let places = places.chain(self.withheld.iter().map(|withheld| (withheld.kind, &withheld.place)));
-        let mut places: Vec<_> = places.filter(|(kind, _)| !is_reconciled(*kind)).map(|(_, place)| place).collect();
+        let mut places: Vec<_> = places.filter(|(kind, _)| !is_applied(*kind)).map(|(_, place)| place).collect();
         places.sort();
         let Some(first) = places.first() else { return };
         let message = match places.len() {
             1 => "this definition of a kcp landscape is checked, but not applied".to_owned(),
             many => format!("{many} definitions of kcp landscapes are checked, but not applied; this is the first"),
         };
-        let hint = "apply them with kubectl: the daemon reconciles kcp landscapes in the control plane only, and only with \
-                    `--kcp-landscapes`";
+        let hint = kcp_landscapes.hint();
         diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, message).hint(hint).at((*first).clone()));
-        self.good.retain(|(kind, _), _| is_reconciled(*kind));
-        self.withheld.retain(|withheld| is_reconciled(withheld.kind));
+        self.good.retain(|(kind, _), _| is_applied(*kind));
+        self.withheld.retain(|withheld| is_applied(withheld.kind));
     }
 }
 

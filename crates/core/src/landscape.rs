@@ -137,7 +137,8 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
         }
         // Set here, so that the controller need not write the Watcher a second time.
         Kind::Watcher => add_finalizer(&mut object, finalizer::WATCHER),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Setup(_) => {}
+        Kind::Setup(_) => add_finalizer(&mut object, finalizer::SETUP),
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta => {}
     }
     let digest = object.digest().to_string();
     object.set_annotation(annotation::DIGEST, &digest);

@@ -97,6 +97,9 @@ pub(super) struct Clusters {
     /// none]
     #[arg(long, value_name = "NAME", requires = "live")]
     skr_image_pull_secret: Option<String>,
+    /// Compare as a daemon with `--kcp-landscapes`, which applies RootShards, Shards and so on [default: off]
+    #[arg(long, requires = "live")]
+    kcp_landscapes: bool,
     /// Compare as a daemon with these `--restricted-default-modules`, separated by commas [default: none]
     #[arg(long, value_name = "NAMES", requires = "live", value_delimiter = ',')]
     restricted_default_modules: Vec<String>,
@@ -164,7 +167,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let kcp = Arc::new(kcp);
     let mut subject = subject(&given.loaded);
     progress.step("comparing the control plane");
-    let world = World::read(Arc::clone(&kcp), &given.loaded.options.namespaces, &arguments.istio_namespace).await;
+    let (namespaces, istio) = (&given.loaded.options.namespaces, &arguments.istio_namespace);
+    let world = World::read(Arc::clone(&kcp), namespaces, istio, arguments.kcp_landscapes).await;
     let world = match world {
         Ok(world) => world,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
@@ -243,7 +247,7 @@ fn read(
     loaded.options.elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
     let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
-    definitions.retain_reconciled(&mut diagnostics);
+    definitions.retain_applied(&mut diagnostics, world.kcp_landscapes);
     loaded.complete()?;
     let catalog = world.catalog();
     let installed = world.installed();

@@ -306,3 +306,54 @@ fn what_is_no_longer_desired_goes_and_keys_stay() {
     let (acts, _) = play(&known, &mut Observed::default(), None);
     assert_eq!(acts, [""; 0], "nothing is pruned while a template fails");
 }
+
+fn secret(name: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "kcp-system", "labels": {"tidegate.dev/setup": MARK}});
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"kubeconfig": "YQ=="}})
+}
+
+#[test]
+fn d12_the_secret_of_a_kubeconfig_is_repaired_renewed_and_goes_with_it() {
+    let mut known = known(vec![desired(secret("admin"), None)]);
+    let name = known.desired[0].name.clone();
+    known.live.insert(name.clone(), Arc::new(live(Some(MARK), "1")));
+    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    known.verified.insert(name.clone(), as_applied.clone());
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, [""; 0], "it is as it was applied");
+    known.verified.insert(name.clone(), Verified { digest: digest("the former certificate"), ..as_applied });
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["apply admin Force null"], "its certificate was renewed");
+    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    known.verified.insert(name.clone(), as_applied);
+    known.live.insert(name, Arc::new(live(Some(MARK), "2")));
+    let mut edited = secret("admin");
+    edited["data"] = json!({"kubeconfig": "Yg=="});
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&edited));
+    assert_eq!(acts, ["read admin", "apply admin Force null"], "another client edited it");
+    known.desired.clear();
+    known.wanted.clear();
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["delete Secret admin"]);
+}
+
+#[test]
+fn d16_issued_secrets_go_and_the_keys_of_cas_that_stay_are_said() {
+    let mut known = known(Vec::new());
+    for name in ["main-ca", "main-server", "main-service-account"] {
+        known.live.insert((ObjectKind::Secret, name.to_owned()), Arc::new(live(Some(MARK), "1")));
+    }
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["delete Secret main-server"]);
+    let stays = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Stays).map(|((_, name), _)| name.as_str());
+    assert_eq!(stays.collect::<Vec<_>>(), ["main-service-account", "main-ca"]);
+}
+
+#[test]
+fn d24_an_output_with_another_name_takes_the_place_of_the_former_one() {
+    let mut known = known(vec![desired(secret("new"), None)]);
+    known.live.insert((ObjectKind::Secret, "old".to_owned()), Arc::new(live(Some(MARK), "1")));
+    known.live.insert((ObjectKind::Secret, "of-others".to_owned()), Arc::new(live(None, "1")));
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["read new", "apply new Report null", "delete Secret old"]);
+}

@@ -105,3 +105,83 @@ fn a_resource_that_goes_says_what_it_waits_for() {
     let messages = status["conditions"].as_array().unwrap().iter();
     assert!(messages.clone().all(|one| one["message"].as_str().unwrap().len() <= MESSAGE_BYTES_MAX));
 }
+
+#[test]
+fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
+    let mut resources = root(|_| ());
+    let key = Key::new(NAMESPACE, "admin");
+    let kubeconfig = json!({"apiVersion": "operator.kcp.io/v1alpha1", "kind": "Kubeconfig",
+        "metadata": {"name": "admin", "namespace": NAMESPACE},
+        "spec": {"target": {"rootShardRef": {"name": "main"}}, "username": "admin", "validity": "24h",
+            "secretRef": {"name": "admin"}}});
+    resources.insert(Kind::Kubeconfig, &key, kubeconfig).unwrap();
+    let plan = resources.plan(Kind::Kubeconfig, &key, &Known::default()).unwrap();
+    let phase = |outcomes: &[(ObjectName, Outcome)]| {
+        let facts = Facts {
+            kind: Kind::Kubeconfig,
+            key: &key,
+            resources: &resources,
+            metadata: resources.metadata(Kind::Kubeconfig, &key).unwrap(),
+            plan: plan.as_ref(),
+            problems: &[],
+            outcomes,
+            failures: &[],
+            live: &LiveObjects::new(),
+            leaving: None,
+        };
+        let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Kubeconfig has one");
+        (status["phase"].as_str().unwrap().to_owned(), said(&status)["Available"].clone())
+    };
+    let of = |phase: &str, available: &str| (phase.to_owned(), available.to_owned());
+    let secret = |outcome| vec![((ObjectKind::Secret, "admin".to_owned()), outcome)];
+    assert_eq!(phase(&[]), of("Provisioning", "False ClientCertificateSecretNotReady"));
+    let lacks = decide::Waits { keys: vec!["Secret main-server-ca does not exist".to_owned()], ..Default::default() };
+    assert_eq!(phase(&secret(Outcome::Waits(lacks))), of("Provisioning", "False ServerCASecretNotReady"));
+    assert_eq!(phase(&secret(Outcome::Well)), of("Ready", "True SecretsReady"));
+}
+
+#[test]
+fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
+    let mut resources = root(|_| ());
+    let key = Key::new(NAMESPACE, "eu");
+    let shard = json!({"apiVersion": "operator.kcp.io/v1alpha1", "kind": "Shard",
+        "metadata": {"name": "eu", "namespace": NAMESPACE}, "status": {"phase": "Running"},
+        "spec": {"rootShard": {"ref": {"name": "main"}}, "etcd": {"endpoints": ["https://etcd:2379"]}}});
+    resources.insert(Kind::Shard, &key, shard).unwrap();
+    let plan = resources.plan(Kind::Shard, &key, &Known::default()).unwrap();
+    let phase = |ready: i32| {
+        let object = pods(2, ready, true).into_values().next().expect("a Deployment");
+        let live = LiveObjects::from([((ObjectKind::Deployment, "eu-shard-kcp".to_owned()), object)]);
+        let facts = Facts {
+            kind: Kind::Shard,
+            key: &key,
+            resources: &resources,
+            metadata: resources.metadata(Kind::Shard, &key).unwrap(),
+            plan: plan.as_ref(),
+            problems: &[],
+            outcomes: &[],
+            failures: &[],
+            live: &live,
+            leaving: None,
+        };
+        status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Shard has one")["phase"].clone()
+    };
+    assert_eq!([phase(2), phase(0)], ["Running", "Provisioning"]);
+}
+
+#[test]
+fn d15_reason_and_message_of_a_condition_follow_while_its_status_stays() {
+    let before = of(&root(|_| ()), &LiveObjects::new(), &[], None);
+    let resources = root(|resource| resource["status"] = before.clone());
+    let after = of(&resources, &pods(2, 1, true), &[], None);
+    let available = |status: &Value| {
+        let all = status["conditions"].as_array().unwrap().iter();
+        let found = all.clone().find(|one| one["type"] == "Available").unwrap();
+        (said(status)["Available"].clone(), found["message"].as_str().unwrap().to_owned())
+    };
+    let expected = |reason: &str, message: &str| (format!("False {reason}"), message.to_owned());
+    let missing = "Deployment kcp-system/main-kcp does not exist.";
+    assert_eq!(available(&before), expected("DeploymentUnavailable", missing));
+    let starts = "Deployment kcp-system/main-kcp is not fully up and running.";
+    assert_eq!(available(&after), expected("ReplicasUnavailable", starts));
+}

@@ -10,7 +10,7 @@ use tidegate_core::{
         git_source::GitSourceSpec,
         names::{KCP_NAMESPACE, annotation},
     },
-    definition::{self, Cache, Definition, Definitions, Options},
+    definition::{self, Cache, Definition, Definitions, KcpLandscapes, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake::{self, Declared, Id, SourceFile, Terms, status::Withheld},
     landscape::{self, Landscape, SourceName},
@@ -49,6 +49,8 @@ pub(super) struct Parse {
     pub(super) installed: BTreeMap<Key, BTreeSet<String>>,
     /// The agent in runtimes, if the daemon installs one.
     pub(super) agent: Option<Agent>,
+    /// Whether definitions of kcp landscapes are applied.
+    pub(super) kcp_landscapes: KcpLandscapes,
 }
 
 // === impl Parse ===
@@ -58,7 +60,7 @@ impl Parse {
     pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
         let mut diagnostics = Diagnostics::default();
         let mut definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
-        definitions.retain_reconciled(&mut diagnostics);
+        definitions.retain_applied(&mut diagnostics, self.kcp_landscapes);
         diagnostics.extend(self.differences());
         let is_over = self.options.budget.is_over();
         let overrides = self.options.templates.as_deref().filter(|_| !is_over).map(|folder| self.overrides(folder));
@@ -88,6 +90,7 @@ impl Parse {
             revision: self.snapshot.revision.clone(),
             reading: self.reading,
             elsewhere: self.options.elsewhere.of_interest(&definitions.outside),
+            kcp_landscapes: self.kcp_landscapes,
             declared: declared.collect(),
             withheld: withheld.collect(),
             declares: Arc::new(definitions.declared()),

@@ -23,7 +23,7 @@ static FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         ["apiVersion", "kind", "metadata", "name", "namespace", "labels", "annotations", "data", "stringData", "type"];
     let mut fields: BTreeSet<String> = own.map(str::to_owned).into();
     fields.extend([api::KYMA_GROUP, api::KYMA_VERSION].join("/").split('.').map(str::to_owned));
-    Kind::RECONCILED.into_iter().for_each(|kind| collect(&json!(*kind.crd()), &mut fields));
+    Kind::OF_KYMA.into_iter().for_each(|kind| collect(&json!(*kind.crd()), &mut fields));
     fields
 });
 /// The field names of the kinds of kcp landscapes. There are many, and few files need them.

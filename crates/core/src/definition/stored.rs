@@ -96,7 +96,7 @@ impl Cache {
 /// few, so they are checked again.
 static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
-    let crds = Kind::RECONCILED.into_iter().map(Kind::crd);
+    let crds = Kind::OF_KYMA.into_iter().map(Kind::crd);
     crds.for_each(|crd| serde_json::to_string(&*crd).unwrap_or_default().hash(&mut hasher));
     hasher.finish()
 });
@@ -120,7 +120,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 fn may_store(read: &FileRead) -> bool {
     let good = |candidate: &Candidate| {
         candidate.problem.is_none()
-            && Kind::RECONCILED.contains(&candidate.kind)
+            && Kind::OF_KYMA.contains(&candidate.kind)
             && candidate.definition.as_ref().is_some_and(|definition| !mentions_secret(definition.object.value()))
     };
     read.diagnostics.is_empty() && read.candidates.iter().all(good)

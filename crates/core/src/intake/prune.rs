@@ -366,6 +366,9 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
 }
 
 fn lost(kind: Kind, losses: &[Loss]) -> String {
+    if let Kind::Setup(kind) = kind {
+        return lost_of_setup(kind).to_owned();
+    }
     let named: Vec<String> = losses
         .iter()
         .take(NAMED_MAX)
@@ -382,5 +385,16 @@ fn lost(kind: Kind, losses: &[Loss]) -> String {
         (_, true) => "no runtime has installed anything from it".to_owned(),
         (Kind::Kyma, false) => format!("the runtime loses {}{more}", named.join(", ")),
         (_, false) => format!("runtimes lose {}{more}", named.join(", ")),
+    }
+}
+
+/// What is lost with a resource of a kcp landscape.
+fn lost_of_setup(kind: setup::Kind) -> &'static str {
+    match kind {
+        setup::Kind::RootShard | setup::Kind::Shard => "nothing leads to its workspaces any more",
+        setup::Kind::CacheServer => "its shards lose their cache",
+        setup::Kind::FrontProxy => "its users are cut off",
+        setup::Kind::VirtualWorkspace => "its shard serves no virtual workspaces any more",
+        setup::Kind::Kubeconfig => "its certificate and its Secret go",
     }
 }

@@ -53,7 +53,7 @@ const SETTLED: &str = "Settled";
 /// Reason of [`SCOPE`], before the digest, while objects to prune remain.
 const CHANGED: &str = "Changed";
 
-/// False if the source declares kcp landscapes, which Tidegate does not reconcile. It takes no part in `Ready`.
+/// False if the source declares kcp landscapes and Tidegate does not apply them. It takes no part in `Ready`.
 pub const KCP_LANDSCAPES: &str = "tidegate.dev/KcpLandscapes";
 
 /// Maximum length of lists in the status. Counters have no limit.
@@ -664,7 +664,7 @@ fn set_scope(conditions: &mut Vec<Condition>, source: &GitSource, pass: &Pass<'_
     }
 }
 
-/// Says that the source declares kcp landscapes, which are not reconciled. `now` is in seconds.
+/// Says that the source declares kcp landscapes, which are not applied. `now` is in seconds.
 fn set_kcp_landscapes(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Option<i64>, now: Timestamp) {
     let ignored = pass.diagnostics.iter().find(|found| found.code == definition::code::NOT_RECONCILED);
     match ignored {

@@ -233,6 +233,20 @@ fn watchers_and_unused_templates_are_pruned_unasked_in_reverse_order() {
 }
 
 #[test]
+fn of_a_kcp_landscape_what_holds_workspaces_waits_for_a_confirmation_and_the_rest_goes() {
+    let all =
+        ["CacheServer/c", "RootShard/r", "FrontProxy/f", "Shard/s", "VirtualWorkspace/v", "Kubeconfig/k", "Kyma/a"];
+    World::new().declares(["Kyma/a"]).ours(all).check(&[
+        "prune Kubeconfig/k",
+        "prune VirtualWorkspace/v",
+        "prune FrontProxy/f",
+        "wait CacheServer/c: Unconfirmed([])",
+        "wait RootShard/r: Unconfirmed([])",
+        "wait Shard/s: Unconfirmed([])",
+    ]);
+}
+
+#[test]
 fn nothing_is_pruned_while_an_error_stands() {
     let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
     world.errors = true;
@@ -991,14 +1005,7 @@ fn digest(name: &str) -> Arc<str> {
 
 fn id(text: &str) -> Id {
     let (kind, name) = text.split_once('/').unwrap();
-    let kind = match kind {
-        "ModuleTemplate" => Kind::ModuleTemplate,
-        "ModuleReleaseMeta" => Kind::ModuleReleaseMeta,
-        "Watcher" => Kind::Watcher,
-        "Kyma" => Kind::Kyma,
-        other => panic!("no kind {other}"),
-    };
-    (kind, Key::new("kcp-system", name))
+    (kind.parse().unwrap(), Key::new("kcp-system", name))
 }
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -93,6 +93,18 @@ impl Resources {
             Kind::Kubeconfig => insert(&mut self.kubeconfigs, key, value),
         }
     }
+
+    /// Removes a resource.
+    pub fn remove(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::CacheServer => drop(self.cache_servers.remove(key)),
+            Kind::RootShard => drop(self.root_shards.remove(key)),
+            Kind::FrontProxy => drop(self.front_proxies.remove(key)),
+            Kind::Shard => drop(self.shards.remove(key)),
+            Kind::VirtualWorkspace => drop(self.virtual_workspaces.remove(key)),
+            Kind::Kubeconfig => drop(self.kubeconfigs.remove(key)),
+        }
+    }
 }
 
 fn insert<T: DeserializeOwned>(

@@ -95,6 +95,7 @@ pub(in crate::source) fn loaded(commit: char, module_template: &str, before: Opt
         landscape: Arc::default(),
         installed: BTreeMap::new(),
         agent: None,
+        kcp_landscapes: KcpLandscapes::Applied,
     };
     parse.run(Cache::default()).0
 }
