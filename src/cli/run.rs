@@ -38,6 +38,9 @@ pub(super) struct Arguments {
     flags: Flags,
 }
 
+/// Stack of a worker thread. Passes are deep in builds that are not optimised; what is not touched costs no memory.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Runs the command. Fails if an option is invalid, or if the daemon fails.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let file = match &arguments.config {
@@ -70,8 +73,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     tls::install();
     let mode = if arguments.once { Mode::Once(arguments.timeout.0) } else { Mode::Forever };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start worker threads")?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.enable_all().thread_stack_size(STACK_BYTES).build().context("cannot start worker threads")?;
     let ended = runtime.block_on(daemon(config, mode));
     // A fetch that hangs in its own thread, or a slow override, must not delay the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
