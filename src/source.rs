@@ -57,6 +57,7 @@ use tidegate_core::{
     definition,
     diagnostic::Diagnostics,
     intake::{
+        Confirmation,
         self, Installed, Other, Situation, Standing, Terms, TermsError,
         status::{self, Fetched},
     },
@@ -297,8 +298,7 @@ struct Decided {
     decision: intake::Decision,
     /// Whether a watch is behind.
     behind: bool,
-    /// Whether the confirmation of a user has done its part.
-    is_spent: bool,
+    confirmation: Confirmation,
 }
 
 /// One pass over one source.
@@ -329,14 +329,14 @@ impl SourcePass<'_> {
             self.report(known, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
-        let (Decided { decision, is_spent, .. }, enacted) = self.settle(known, &loaded, terms).await?;
-        let again = !decision.look_up.is_empty() || enacted.again;
+        let (Decided { decision, confirmation, .. }, enacted) = self.settle(known, &loaded, terms).await?;
+        let again = !decision.look_up.is_empty() || enacted.again || confirmation == Confirmation::Acting;
         for other in &decision.awaken {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
         self.keep_trees(known, &loaded).await;
         self.report(known, Some((&loaded, &decision)), &enacted, terms).await?;
-        if is_spent && !again {
+        if confirmation == Confirmation::Spent && !again {
             self.forget(annotation::CONFIRM_PRUNE).await?;
         }
         self.forget(annotation::SUSPENDED).await?;
@@ -435,8 +435,8 @@ impl SourcePass<'_> {
         let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
         intake::removal::hold(&situation, &taken, &mut decision);
         removals::publish(self, loaded, &decision);
-        let is_spent = !behind && intake::is_spent(&Situation { live: &found.live, ..situation }, &decision);
-        Ok(Decided { decision, behind, is_spent })
+        let confirmation = intake::confirmation(&Situation { live: &found.live, ..situation }, &decision);
+        Ok(Decided { decision, behind, confirmation })
     }
 
     /// The problems of the active revision, with those of templates that only real objects have shown.

@@ -32,7 +32,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::{
     ownership::OtherTool,
-    prune::{Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, is_spent, unconfirmed_end},
+    prune::{
+        Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, confirmation, unconfirmed_end,
+    },
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},

@@ -283,11 +283,25 @@ pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
     }
 }
 
-/// Whether a user's confirmation has done its part: everything is as the commit says, and nothing waits that the
-/// confirmation covers. `decision` is the one after [`super::removal::hold`].
-///
-/// A confirmation that stays would also cover what the same commit removes later, for example after a rollback to it.
-pub fn is_spent(situation: &Situation<'_>, decision: &Decision) -> bool {
+/// How far the confirmation of a user has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// Nobody has confirmed the active revision.
+    Missing,
+    /// Objects are applied, pruned or being deleted: it will be spent soon.
+    Acting,
+    /// Something else must happen first, for example an error must go.
+    Blocked,
+    /// Everything is as the commit says, and nothing waits that the confirmation covers. A confirmation that stays would
+    /// also cover what the same commit removes later, for example after a rollback to it.
+    Spent,
+}
+
+/// How far the confirmation of a user has come. `decision` is the one after [`super::removal::hold`].
+pub fn confirmation(situation: &Situation<'_>, decision: &Decision) -> Confirmation {
+    if !is_confirmed(situation) {
+        return Confirmation::Missing;
+    }
     let is_settled = |wait: &Wait| match wait {
         Wait::Off | Wait::Kept | Wait::Tool(_) => true,
         Wait::Errors
@@ -299,8 +313,13 @@ pub fn is_spent(situation: &Situation<'_>, decision: &Decision) -> bool {
         | Wait::Terminating => false,
     };
     let Decision { apply, held, look_up, prune, waiting, .. } = decision;
-    let is_done = apply.is_empty() && held.is_empty() && look_up.is_empty() && prune.is_empty();
-    is_confirmed(situation) && is_done && waiting.values().all(is_settled)
+    if !apply.is_empty() || !prune.is_empty() || waiting.values().any(|wait| *wait == Wait::Terminating) {
+        Confirmation::Acting
+    } else if !held.is_empty() || !look_up.is_empty() || !waiting.values().all(is_settled) {
+        Confirmation::Blocked
+    } else {
+        Confirmation::Spent
+    }
 }
 
 /// The command that confirms the prunes and removals that wait.

@@ -435,23 +435,25 @@ fn a_version_that_the_same_commit_replaces_goes_without_a_confirmation_once_no_r
 
 #[test]
 fn a_confirmation_is_spent_once_everything_is_as_the_commit_says() {
-    let is_spent = |world: &World| prune::is_spent(&world.situation(), &decide(&world.situation()));
+    use Confirmation::{Acting, Blocked, Missing, Spent};
+    let confirmation = |world: &World| prune::confirmation(&world.situation(), &decide(&world.situation()));
     let mut world = World::new().declares(["Kyma/b"]).ours(["Kyma/a", "Kyma/b"]);
-    assert!(!is_spent(&world), "not given");
+    assert_eq!(confirmation(&world), Missing);
     world.policy.confirmed = Some(COMMIT.to_owned());
-    assert!(!is_spent(&world), "Kyma a is pruned now");
+    assert_eq!(confirmation(&world), Acting, "Kyma a is pruned now");
     let absent = World { live: BTreeMap::new(), ..world.clone() };
-    assert!(!is_spent(&absent), "Kyma b is applied now");
+    assert_eq!(confirmation(&absent), Acting, "Kyma b is applied now");
     world.live.get_mut(&id("Kyma/a")).unwrap().deleting = true;
-    assert!(!is_spent(&world), "Kyma a is being deleted");
+    assert_eq!(confirmation(&world), Acting, "Kyma a is being deleted");
     world.live.get_mut(&id("Kyma/a")).unwrap().deleting = false;
     world.live.get_mut(&id("Kyma/a")).unwrap().keep = true;
-    assert!(is_spent(&world), "Kyma a stays, as a user wants it");
+    assert_eq!(confirmation(&world), Spent, "Kyma a stays, as a user wants it");
     world.live.remove(&id("Kyma/a"));
-    assert!(is_spent(&world));
-    assert!(!is_spent(&World { errors: true, ..world.clone() }.ours(["Kyma/a"])), "errors stop the prune");
+    assert_eq!(confirmation(&world), Spent);
+    let with_errors = World { errors: true, ..world.clone() }.ours(["Kyma/a"]);
+    assert_eq!(confirmation(&with_errors), Blocked, "errors stop the prune");
     world.policy.confirmed = Some("1123456789012345678901234567890123456789".to_owned());
-    assert!(!is_spent(&world), "of a commit that is not active yet");
+    assert_eq!(confirmation(&world), Missing, "of a commit that is not active yet");
 }
 
 #[test]
