@@ -18,7 +18,8 @@ use tidegate_core::{
         GitSource, Kyma, Manifest, Watcher, names,
         shared::{Condition, ObjectMeta, State},
     },
-    conditions, intake, landscape,
+    conditions, intake,
+    landscape::{self, Switch},
     name::Key,
     overview::UnreadableLine,
 };
@@ -344,6 +345,24 @@ impl Found {
         })
     }
 
+    /// Who suspended it, since when and why; `None` if it is not suspended. Fails if it cannot be read.
+    pub(super) async fn suspension(&self, client: &Client) -> anyhow::Result<Option<String>> {
+        let unnamed = || "suspended".to_owned();
+        Ok(match self.kind {
+            Kind::GitSource => self
+                .get::<GitSource>(client)
+                .await?
+                .filter(|source| source.spec.suspend)
+                .map(|source| landscape::suspension(&source.metadata, Switch::Spec).unwrap_or_else(unnamed)),
+            Kind::Kyma => self
+                .get::<Kyma>(client)
+                .await?
+                .filter(|kyma| is_skipped(&kyma.metadata))
+                .map(|kyma| landscape::suspension(&kyma.metadata, Switch::Label).unwrap_or_else(unnamed)),
+            Kind::Manifest | Kind::Watcher => None,
+        })
+    }
+
     /// Merges JSON into the object, with the caller's credentials. Fails if the API server refuses the patch.
     pub(super) async fn patch(&self, client: &Client, patch: &Value) -> anyhow::Result<()> {
         match self.kind {
@@ -437,7 +456,6 @@ impl Answer {
 
     fn of_status(metadata: &ObjectMeta, all: &[Condition], state: State, cause: &str) -> Answer {
         let requested = conditions::find(all, conditions::RECONCILE_REQUESTED);
-        let skip = landscape::label(metadata, names::label::SKIP_RECONCILIATION);
         Answer {
             handled: requested.map(|condition| condition.message.clone()),
             is_complete: requested.is_some_and(|condition| condition.status == "True"),
@@ -447,10 +465,15 @@ impl Answer {
                 _ => Verdict::Open,
             },
             message: format!("{state}: {cause}").trim_matches([':', ' ']).to_owned(),
-            is_skipped: skip.is_some_and(|value| value.eq_ignore_ascii_case("true")),
+            is_skipped: is_skipped(metadata),
             kyma: None,
         }
     }
+}
+
+fn is_skipped(metadata: &ObjectMeta) -> bool {
+    let skip = landscape::label(metadata, names::label::SKIP_RECONCILIATION);
+    skip.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 fn is_bad(state: State) -> bool {

@@ -68,8 +68,13 @@ enum Chosen {
 /// What the command does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Stop reconciling the object. Contains who does it, when and why.
-    Suspend(String),
+    /// Stop reconciling the object.
+    Suspend {
+        /// Who does it, when and why.
+        note: String,
+        /// Whether a reason was given.
+        has_reason: bool,
+    },
     /// Reconcile the object again.
     Resume,
 }
@@ -78,7 +83,8 @@ enum Step {
 pub(super) async fn suspend(arguments: SuspendArguments) -> anyhow::Result<Exit> {
     let client = arguments.shared.access.client().await?;
     let note = note(&user(&client).await, ambient::now(), arguments.reason.as_deref());
-    run(&client, &arguments.shared, &Step::Suspend(note)).await
+    let step = Step::Suspend { note, has_reason: arguments.reason.is_some() };
+    run(&client, &arguments.shared, &step).await
 }
 
 /// Resumes an object. Fails if it does not exist or cannot be suspended, or if a request fails.
@@ -124,12 +130,19 @@ async fn run(client: &Client, arguments: &Arguments, step: &Step) -> anyhow::Res
     let Some(patch) = patch(found.kind, step) else {
         anyhow::bail!("a {} cannot be suspended: suspend its Kyma or GitSource instead", found.kind.name());
     };
+    // Who suspended it first, and since when, must not get lost.
+    if let Step::Suspend { has_reason: false, .. } = step
+        && let Some(suspension) = found.suspension(client).await?
+    {
+        say!("{found}: {suspension}; nothing changed, write --reason to say why it stays suspended");
+        return Ok(Exit::Ok);
+    }
     found.patch(client, &patch).await?;
     match (step, found.kind) {
-        (Step::Suspend(_), Kind::GitSource) => {
+        (Step::Suspend { .. }, Kind::GitSource) => {
             say!("{found}: suspended; Tidegate fetches, applies and prunes nothing from it until `tidegate resume`");
         }
-        (Step::Suspend(_), Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
+        (Step::Suspend { .. }, Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
             say!("{found}: suspended; Tidegate does not change its runtime until `tidegate resume`");
         }
         (Step::Resume, _) => say!("{found}: resumed"),
@@ -162,7 +175,7 @@ async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) ->
 fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: &Step) -> (Value, String) {
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     match step {
-        Step::Suspend(note) => {
+        Step::Suspend { note, .. } => {
             let said = "rollout paused; no more runtimes get a new version until `tidegate resume`";
             (annotations(json!({ROLLOUT_PAUSED: "true", SUSPENDED: note})), said.to_owned())
         }
@@ -181,7 +194,7 @@ fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: &Ste
 /// The merge patch for the object; `None` for a kind that cannot be suspended.
 fn patch(kind: Kind, step: &Step) -> Option<Value> {
     let (is_suspended, note) = match step {
-        Step::Suspend(note) => (true, Value::from(note.as_str())),
+        Step::Suspend { note, .. } => (true, Value::from(note.as_str())),
         Step::Resume => (false, Value::Null),
     };
     let metadata = json!({"annotations": {SUSPENDED: note}});
@@ -220,7 +233,7 @@ mod tests {
         assert_eq!(note("alice", at, None), "by alice since 2023-11-14T22:13:20Z");
         let why = note("alice", at, Some("upgrade of the network"));
         assert_eq!(why, "by alice since 2023-11-14T22:13:20Z: upgrade of the network");
-        let step = Step::Suspend(why.clone());
+        let step = Step::Suspend { note: why.clone(), has_reason: true };
         let kyma = json!({"metadata": {
             "annotations": {SUSPENDED: why}, "labels": {label::SKIP_RECONCILIATION: "true"},
         }});

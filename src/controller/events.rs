@@ -63,7 +63,9 @@ pub mod reason {
     pub(crate) const WATCH_RESTORED: &str = "WatchRestored";
     /// A module was installed in a runtime.
     pub(crate) const MODULE_INSTALLED: &str = "ModuleInstalled";
-    /// A module got another version in a runtime.
+    /// A module got a lower version in a runtime.
+    pub(crate) const MODULE_DOWNGRADED: &str = "ModuleDowngraded";
+    /// A module got another version in a runtime, which is not lower.
     pub(crate) const MODULE_UPGRADED: &str = "ModuleUpgraded";
     /// A module was removed from a runtime.
     pub(crate) const MODULE_REMOVED: &str = "ModuleRemoved";

@@ -20,7 +20,10 @@ use super::{
     is_refusal, managers,
     world::{World, key, typed},
 };
-use crate::runtime::reporting;
+use crate::runtime::{
+    manifest::{definitions_in_use, module_in_use},
+    reporting,
+};
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
@@ -137,6 +140,17 @@ struct Module {
     resource: Option<Object>,
     /// Whether the objects stay, without the ownership label.
     is_released: bool,
+}
+
+/// What custom resources of users keep of a module that leaves the runtime, or that changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum InUse {
+    #[default]
+    Nothing,
+    /// The whole module, until users have deleted them. Contains the first one, and how many more there are.
+    Module(String),
+    /// These definitions, each with the first one, and how many more there are.
+    Definitions(BTreeMap<ObjectId, String>),
 }
 
 /// A wish for a Secret whose data are from the control plane: this comparison does not read them, so they count as they
@@ -671,8 +685,10 @@ impl<'a> RuntimeComparison<'a> {
             .map(|wish| wish.object.id())
             .collect();
         self.prune_catalog(&live, &desired);
-        for module in modules {
-            self.resource(module).await?;
+        let in_use = self.in_use(modules, &desired).await?;
+        for (module, in_use) in modules.iter().zip(&in_use) {
+            self.report_in_use(module, in_use);
+            self.resource(module, in_use).await?;
         }
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
         let (restricted, present) = (&self.baseline.wanted.settings.restricted_modules, &live);
@@ -717,11 +733,12 @@ impl<'a> RuntimeComparison<'a> {
                 }
             }
         }
-        for module in modules {
+        for (module, in_use) in modules.iter().zip(&in_use) {
             if module.is_released {
                 self.release(module, &live);
             } else {
-                self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
+                let is_blocked = blocked.modules.contains(&module.manifest) || matches!(in_use, InUse::Module(_));
+                self.prune(module, &live, &desired, (is_blocked, in_use));
             }
         }
         Ok(())
@@ -858,8 +875,55 @@ impl<'a> RuntimeComparison<'a> {
         Ok(objects)
     }
 
+    /// What custom resources of users keep, for each module. Lists only those of definitions that would be deleted.
+    async fn in_use(&self, modules: &[Module], desired: &BTreeSet<ObjectId>) -> Result<Vec<InUse>, Error> {
+        let siblings: Vec<Arc<Manifest>> =
+            self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect();
+        let mut found = Vec::with_capacity(modules.len());
+        for module in modules {
+            let manifest = siblings.iter().find(|manifest| landscape::key(&manifest.metadata) == module.manifest);
+            found.push(match (self.cluster, manifest) {
+                (Some(cluster), Some(manifest)) if !module.is_released => {
+                    module.in_use(cluster, manifest, &siblings, desired).await?
+                }
+                _ => InUse::Nothing,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Reports what stays, because users have custom resources. Its Manifest stays as well.
+    fn report_in_use(&mut self, module: &Module, in_use: &InUse) {
+        let messages = match in_use {
+            InUse::Nothing => return,
+            InUse::Module(first) => {
+                let is_manifest = |found: &&mut Found| {
+                    found.target == Side::ControlPlane
+                        && &*found.id.kind == "Manifest"
+                        && *found.id.name == *module.manifest.name()
+                };
+                self.outcome.found.iter_mut().filter(is_manifest).for_each(|found| found.effect = Effect::Held);
+                vec![format!("module {} stays until users have deleted their custom resources: {first}", module.name)]
+            }
+            InUse::Definitions(kept) => kept
+                .iter()
+                .map(|(id, first)| {
+                    format!("{id} is no longer declared, but stays, because users have custom resources: {first}")
+                })
+                .collect(),
+        };
+        self.outcome.held.extend(messages.into_iter().map(|message| Held {
+            why: Why::Kept,
+            module: module.name.clone(),
+            runtimes: [self.key.clone()].into(),
+            message,
+            hint: None,
+            place: None,
+        }));
+    }
+
     /// The default custom resource, which is created once and deleted with its module.
-    async fn resource(&mut self, module: &Module) -> Result<(), Error> {
+    async fn resource(&mut self, module: &Module, in_use: &InUse) -> Result<(), Error> {
         let Some(resource) = &module.resource else { return Ok(()) };
         let live = match self.cluster {
             Some(cluster) => match cluster.kind(&resource.gvk()).await? {
@@ -880,7 +944,10 @@ impl<'a> RuntimeComparison<'a> {
                 };
                 self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
             }
-            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, Effect::Applies)),
+            (None, Some(live)) => {
+                let effect = if *in_use == InUse::Nothing { Effect::Applies } else { Effect::Held };
+                self.outcome.found.push(comparer.found_gone(&live, effect));
+            }
             (Some(_), Some(_)) | (None, None) => {}
         }
         Ok(())
@@ -908,14 +975,18 @@ impl<'a> RuntimeComparison<'a> {
         module: &Module,
         live: &BTreeMap<ObjectId, Object>,
         desired: &BTreeSet<ObjectId>,
-        is_blocked: bool,
+        (is_blocked, in_use): (bool, &InUse),
     ) {
         let comparer = self.skr();
-        let effect = if is_blocked { Effect::Held } else { Effect::Applies };
+        let is_kept = |id: &ObjectId| matches!(in_use, InUse::Definitions(kept) if kept.contains_key(id));
         for prune in module.prunes() {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
             match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
-                Verdict::Delete => self.outcome.found.push(comparer.found_gone(object, effect)),
+                Verdict::Delete => {
+                    let is_held = is_blocked || is_kept(&prune.id);
+                    let effect = if is_held { Effect::Held } else { Effect::Applies };
+                    self.outcome.found.push(comparer.found_gone(object, effect));
+                }
                 verdict @ (Verdict::Disabled | Verdict::Guarded) => {
                     let reason = match verdict {
                         Verdict::Disabled => "it is annotated `tidegate.dev/prune: disabled`",
@@ -1022,6 +1093,23 @@ impl Module {
     /// The recorded objects that are removed.
     fn prunes(&self) -> Vec<Prune> {
         Prune::between(self.desired.as_ref().map_or(Desired::Nothing, Desired::Module), &self.owned)
+    }
+
+    /// What custom resources of users keep of this module.
+    async fn in_use(
+        &self,
+        cluster: &Cluster,
+        manifest: &Manifest,
+        siblings: &[Arc<Manifest>],
+        desired: &BTreeSet<ObjectId>,
+    ) -> Result<InUse, Error> {
+        if self.wishes.is_none() {
+            let first = module_in_use(cluster, manifest, siblings).await?;
+            return Ok(first.map_or(InUse::Nothing, InUse::Module));
+        }
+        let unwanted: Vec<Prune> = self.prunes().into_iter().filter(|prune| !desired.contains(&prune.id)).collect();
+        let kept = definitions_in_use(cluster, manifest, siblings, &unwanted).await?;
+        Ok(if kept.is_empty() { InUse::Nothing } else { InUse::Definitions(kept) })
     }
 
     /// Whether another of `modules`, which are in order, has an object in its inventory, or also wants it and comes

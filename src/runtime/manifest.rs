@@ -39,6 +39,7 @@ use crate::runtime::{
 
 mod decide;
 mod enact;
+mod in_use;
 mod inject;
 mod ownership;
 mod recorded;
@@ -46,6 +47,7 @@ mod recreate;
 mod remove;
 mod state;
 
+pub(crate) use in_use::{definitions_in_use, module_in_use};
 pub(crate) use recorded::{is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;

@@ -10,7 +10,7 @@ use tidegate_core::{
         kyma::{KymaStatus, ModuleStatus},
         shared::State,
     },
-    conditions,
+    conditions, version_range,
 };
 
 use crate::controller::events::reason;
@@ -37,11 +37,15 @@ impl KnownProgress {
     /// The news in a status that follows another one.
     pub(super) fn news(&mut self, before: &KymaStatus, next: &KymaStatus) -> Vec<Progress> {
         let ready = self.ready.get_or_insert_with(|| before.modules.iter().filter_map(ready_version).collect());
-        let (mut installed, mut upgraded, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut installed, mut removed) = (Vec::new(), Vec::new());
+        let (mut upgraded, mut downgraded) = (Vec::new(), Vec::new());
         for (name, version) in next.modules.iter().filter_map(ready_version) {
             match ready.insert(name.clone(), version.clone()) {
                 None => installed.push(format!("{name} {version}")),
-                Some(former) if former != version => upgraded.push(format!("{name} from {former} to {version}")),
+                Some(former) if former != version => {
+                    let list = if version_range::is_lower(&version, &former) { &mut downgraded } else { &mut upgraded };
+                    list.push(format!("{name} from {former} to {version}"));
+                }
                 Some(_) => {}
             }
         }
@@ -55,6 +59,7 @@ impl KnownProgress {
         let lists = [
             (reason::MODULE_INSTALLED, "installed", installed),
             (reason::MODULE_UPGRADED, "upgraded", upgraded),
+            (reason::MODULE_DOWNGRADED, "downgraded", downgraded),
             (reason::MODULE_REMOVED, "removed", removed),
         ];
         let changed = lists.into_iter().filter(|(.., modules)| !modules.is_empty());
@@ -126,6 +131,8 @@ mod tests {
                     &["ModuleUpgraded: upgraded cache from 1.0.0 to 1.1.0", "ModuleRemoved: removed mailer 2.0.0"],
                 ),
                 (status(&[("cache", "1.1.0", Ready)]), &[]),
+                (status(&[("cache", "1.0.9", Ready)]), &["ModuleDowngraded: downgraded cache from 1.1.0 to 1.0.9"]),
+                (status(&[("cache", "next", Ready)]), &["ModuleUpgraded: upgraded cache from 1.0.9 to next"]),
             ],
         );
     }

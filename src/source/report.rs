@@ -224,8 +224,12 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     };
     if let Some(ready) = newly_false(before, after, status::READY).filter(|_| is_suspended(after)) {
         notes.push(normal(reason::SUSPENDED, ready.message.clone()));
-    } else if is_suspended(before) && !is_suspended(after) {
-        notes.push(normal(reason::RESUMED, "resumed: Tidegate fetches and applies it again".to_owned()));
+    } else if let Some(ready) =
+        condition(before, status::READY).filter(|_| is_suspended(before) && !is_suspended(after))
+    {
+        // Each end names its suspension: the same sentence would not be published again.
+        let was = status::without_what_stays(&ready.message);
+        notes.push(normal(reason::RESUMED, format!("resumed: Tidegate fetches and applies it again; it was {was}")));
     }
     // Not before what waits has been done.
     let is_whole =

@@ -354,6 +354,15 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     let (_, text) = run(&["status", "-o", "json"]).await;
     let shown: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(shown["sources"][0]["standing"], "stopped", "{text}");
+    let (code, text) = run(&["suspend", "gitsource/landscape"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let since = text.split(" since ").nth(1).and_then(|since| since.split(';').next()).expect(&text).to_owned();
+    assert!(text.contains("; nothing changed, write --reason to say why it stays suspended"), "{text}");
+    assert!(run(&["suspend", "gitsource/landscape"]).await.1.contains(&since), "the first one stays");
+    let (code, text) = run(&["suspend", "gitsource/landscape", "--reason", "upgrade"]).await;
+    assert!(code == Some(0) && text.contains("suspended; Tidegate fetches"), "{text}");
+    let (_, text) = run(&["suspend", "gitsource/landscape"]).await;
+    assert!(text.contains(": upgrade; nothing changed"), "{text}");
     assert_eq!(run(&["resume", "gs/landscape"]).await.0, Some(0));
 
     let (code, text) = run(&["reconcile", "nothing"]).await;

@@ -172,12 +172,25 @@ spec:
 ---
 ";
 
+/// A copy of a live object, with a mistake.
+const CREATED: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a, namespace: b, creationTimestamp: yesterday}
+---
+";
+
 /// In the file of a Secret, no message quotes anything.
 const SECRET: &str = "\
 apiVersion: v1
 kind: Secret
 metadata: {name: a, namespace: b}
 stringdata: {password: hunter2}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: c, namespace: b}
+data: {password: hunter3}
 ---
 ";
 
@@ -313,6 +326,7 @@ fn kcp() -> Folder {
 
 cases! {
     // what Kubernetes knows
+    object_created_yesterday => good().edit(OBJECTS, "apiVersion: v1\n", &format!("{CREATED}apiVersion: v1\n"));
     kubernetes_kinds => good().edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}apiVersion: v1\n"));
     kubernetes_kinds_beside_a_secret => good()
         .edit(OBJECTS, "apiVersion: v1\n", &format!("{KUBERNETES}{SECRET}apiVersion: v1\n"));

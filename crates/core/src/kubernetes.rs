@@ -18,7 +18,7 @@ use self::table::{Field, TABLE, Type};
 use crate::{
     budget::Budget,
     object::PathPart,
-    schema::{Violation, ViolationKind, cut, nearest, type_name},
+    schema::{self, Violation, ViolationKind, cut, nearest, type_name},
 };
 
 /// A version of Kubernetes whose kinds and fields are known, such as 1.36.
@@ -209,7 +209,15 @@ impl Walk<'_> {
                 }
             }
             (Type::Named(name), Value::Object(fields)) => self.fields(name, fields, |_| false),
-            (Type::Text, Value::Number(_) | Value::Bool(_)) => {
+            (Type::Bytes, Value::String(text)) if !is_base64(text) => {
+                let hint = Some("encode the bytes, for example with `base64 -w0`".to_owned());
+                self.push(|| (ViolationKind::Format, "is not base64".to_owned(), hint));
+            }
+            (Type::Time, Value::String(text)) if !schema::is_date_time(text) => {
+                let hint = Some("write it as `2026-01-31T12:00:00Z`".to_owned());
+                self.push(|| (ViolationKind::Format, "is not a time".to_owned(), hint));
+            }
+            (Type::Text | Type::Bytes | Type::Time, Value::Number(_) | Value::Bool(_)) => {
                 // The value is not repeated: the parser has already turned `1.10` into 1.1.
                 let hint = Some("write it in quotes".to_owned());
                 self.push(|| (ViolationKind::Type, wrong(of, value), hint));
@@ -278,6 +286,12 @@ impl Walk<'_> {
 
 fn wrong(of: Type, value: &Value) -> String {
     format!("must be {}, not {}", of.description(), type_name(value))
+}
+
+/// Whether the API server reads a text as bytes: base64 with padding, in one or more lines.
+fn is_base64(text: &str) -> bool {
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    text.is_empty() || schema::is_base64(&text)
 }
 
 /// Whether the API server reads a text as a quantity: a number, and a unit or an exponent.

@@ -26,7 +26,7 @@ use self::node::{Node, Others, Type};
 pub use self::rule::{INAPPLICABLE, escape};
 pub(crate) use self::{
     check::{cut, type_name},
-    format::duration_nanoseconds,
+    format::{duration_nanoseconds, is_base64, is_date_time},
     suggest::{distance, nearest},
 };
 use crate::{budget::Budget, object::PathPart};

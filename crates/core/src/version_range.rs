@@ -29,6 +29,12 @@ pub struct VersionTag {
     pub name: String,
 }
 
+/// Whether a version is lower than another one. Texts that are not versions have no order, so neither is lower.
+pub fn is_lower(version: &str, than: &str) -> bool {
+    let (version, than) = (Version::parse(version), Version::parse(than));
+    version.is_ok_and(|version| than.is_ok_and(|than| version < than))
+}
+
 // === impl VersionRange ===
 
 impl VersionRange {

@@ -28,6 +28,7 @@ use std::{
 };
 
 pub(super) use self::leaves::leaves;
+pub use self::places::Lines;
 use self::{
     found::{Found, Hit, Runtime},
     held::HeldBy,
@@ -35,7 +36,6 @@ use self::{
     overlap::Overlaps,
     settle::InUse,
 };
-pub use self::{places::Lines, unknown::users_custom_resources};
 use super::{
     clean::{self, Draft},
     mask::{MaskKey, Masker},

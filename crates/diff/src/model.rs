@@ -423,6 +423,18 @@ impl Difference {
             && !matches!(self.action, Action::Conflict | Action::Refuse)
     }
 
+    /// The module and version of a Manifest that gets other content under the same version.
+    pub(crate) fn same_version(&self) -> Option<(&str, &str)> {
+        let (old, new) = (self.old.as_deref()?, self.new.as_deref()?);
+        let version = new["spec"]["version"].as_str().filter(|version| old["spec"]["version"] == **version)?;
+        let content = |manifest: &Value| {
+            let source = &manifest["spec"]["install"]["source"];
+            ["tree", "ref"].map(|field| source[field].clone())
+        };
+        let module = new["metadata"]["labels"][label::MODULE_NAME].as_str().unwrap_or("a module");
+        (self.is_manifest() && content(old) != content(new)).then_some((module, version))
+    }
+
     /// Whether it is a Manifest in the control plane.
     pub fn is_manifest(&self) -> bool {
         (self.target, &*self.id.group, &*self.id.kind) == (Side::ControlPlane, KYMA_GROUP, "Manifest")

@@ -183,6 +183,27 @@ fn modules(report: &Report) -> Vec<String> {
     said
 }
 
+/// The modules whose content changes in runtimes under the same version: `the content of cache 1.0.0 changes in 12 of
+/// 5,000 runtimes`.
+fn contents(report: &Report) -> Vec<String> {
+    let touched: BTreeSet<&Key> = report.in_runtimes().flat_map(|one| one.runtimes.iter()).collect();
+    let mut runtimes: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
+    for one in &report.differences {
+        let Some(module) = one.same_version() else { continue };
+        let concerned = one.runtimes.iter().filter(|key| touched.contains(key));
+        runtimes.entry(module).or_default().extend(concerned);
+    }
+    runtimes.retain(|_, runtimes| !runtimes.is_empty());
+    let more = runtimes.len().saturating_sub(INTENTS_MAX);
+    let all = counted(report.runtimes.total, "runtime");
+    let said = |((module, version), runtimes): ((&str, &str), BTreeSet<&Key>)| {
+        format!("the content of {module} {version} changes in {} of {all}", thousands(runtimes.len()))
+    };
+    let mut said: Vec<String> = runtimes.into_iter().take(INTENTS_MAX).map(said).collect();
+    said.extend((more > 0).then(|| format!("that of {} as well", counted(more, "other module"))));
+    said
+}
+
 /// What the change is about: `cache 1.0.0 → 1.1.0 on regular: 812 of 5,000 runtimes; 1 ConfigMap goes, 1 changes`.
 fn intent(report: &Report) -> String {
     let mut parts: Vec<String> = report.moves.iter().take(INTENTS_MAX).map(|one| release(report, one)).collect();
@@ -191,16 +212,20 @@ fn intent(report: &Report) -> String {
     }
     parts.extend(kymas(report));
     parts.extend(modules(report));
+    parts.extend(contents(report));
     let bookkeeping = report.bookkeeping();
     let all = report.differences.iter().enumerate();
     let real: Vec<&Difference> = all.filter(|(index, _)| !bookkeeping.contains(index)).map(|(_, one)| one).collect();
     let in_runtimes: Vec<&Difference> = real.iter().copied().filter(|one| one.target == Side::Runtime).collect();
     // What changes in runtimes says more than the definitions behind it.
-    let shown = if in_runtimes.is_empty() && parts.is_empty() { &real } else { &in_runtimes };
+    let is_all_shown = in_runtimes.is_empty() && parts.is_empty();
+    let shown = if is_all_shown { &real } else { &in_runtimes };
     if !shown.is_empty() {
         parts.push(objects(shown));
     }
-    let refused: usize = real.iter().filter(|one| one.action == Action::Refuse).map(|one| one.objects).sum();
+    let is_unsaid =
+        |one: &&&Difference| one.action == Action::Refuse && one.target == Side::ControlPlane && !is_all_shown;
+    let refused: usize = real.iter().filter(is_unsaid).map(|one| one.objects).sum();
     if refused > 0 {
         parts.push(format!("{} refused by the API server", counted(refused, "object")));
     }
@@ -252,8 +277,8 @@ fn verb(action: Action, count: usize) -> &'static str {
     match (action, count == 1) {
         (Action::Conflict, true) => "is in conflict",
         (Action::Conflict, false) => "are in conflict",
-        (Action::Refuse, true) => "is refused",
-        (Action::Refuse, false) => "are refused",
+        (Action::Refuse, true) => "is refused by the API server",
+        (Action::Refuse, false) => "are refused by the API server",
         (Action::Delete, true) => "goes",
         (Action::Delete, false) => "go",
         (Action::Recreate, true) => "is recreated",

@@ -33,7 +33,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::Draft,
-    compare::{Lines, users_custom_resources},
+    compare::Lines,
     gather::Gatherer,
     mask::Masker,
     model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
@@ -418,7 +418,6 @@ impl Summing {
             }
         }
         let mut unknown = together(unknown);
-        unknown.extend(users_custom_resources(&differences));
         if matches!(baseline.world.trusted, Trusted::NotKnown) {
             unknown.push(ca_bundle());
         }

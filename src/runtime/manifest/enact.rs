@@ -13,7 +13,7 @@ use tidegate_core::{
     health::{self, Health},
     landscape,
     name::Key,
-    object::{Gvk, Object, ObjectId},
+    object::{Gvk, Object},
     plan::InstallSource,
     render::{CompleteModule, SharedObject, SharedObjects},
     status::{ManifestFacts, WaitFact},
@@ -23,9 +23,8 @@ use tidegate_process::ambient;
 use super::{
     ApplyTarget, decide,
     decide::{FoundResource, ModuleResource, Note, PruneReport, Work, Workload, WorkloadsHealth},
-    inject,
+    in_use, inject,
     ownership::{self, Conflicts, Owner, Ownership},
-    remove::decide::{first_of_users, is_definition},
 };
 use crate::{
     components::{Objects, Waiting},
@@ -189,35 +188,12 @@ pub(super) async fn prune_unwanted(
     manifest: &Manifest,
     unwanted: &[Prune],
 ) -> Result<PruneReport, Error> {
-    let in_use = definitions_in_use(target, manifest, unwanted).await?;
+    let in_use = in_use::definitions_in_use(target.cluster, manifest, target.manifests, unwanted).await?;
     let mut pruned = prune(target, manifest, &decide::without_used(unwanted, &in_use)).await?;
     publish(target, manifest, decide::kept_note(&pruned));
     publish(target, manifest, decide::in_use_note(&in_use));
     pruned.kept.extend(in_use.into_keys());
     Ok(pruned)
-}
-
-/// The definitions among these that may be deleted and have custom resources of users: with the first of them.
-/// Lists only those of definitions whose annotation allows the deletion: the others stay anyway.
-async fn definitions_in_use(
-    target: &ApplyTarget<'_>,
-    manifest: &Manifest,
-    unwanted: &[Prune],
-) -> Result<BTreeMap<ObjectId, String>, Error> {
-    let mut in_use = BTreeMap::new();
-    for unwanted in unwanted.iter().filter(|unwanted| is_definition(&unwanted.id)) {
-        let Some(kind) = target.cluster.kind(&unwanted.gvk()).await? else { continue };
-        let found = target.cluster.get_metadata(&kind, &Key::new("", &unwanted.id.name)).await?;
-        if !found.as_ref().is_some_and(decide::may_delete_definition) {
-            continue;
-        }
-        for kind in target.cluster.kinds_of_definitions(std::slice::from_ref(&unwanted.id.name)).await? {
-            let present = target.cluster.list_served(&kind).await?;
-            let first = first_of_users(manifest, target.manifests, &present);
-            in_use.extend(first.map(|first| (unwanted.id.clone(), first)));
-        }
-    }
-    Ok(in_use)
 }
 
 /// Deletes objects with our ownership label, unless they have changed since they were read.

@@ -187,6 +187,6 @@ pub(crate) async fn release_finalizers(
     finalizers::release(kcp, cause, &Kind::namespaced::<Manifest>(), &manifest.metadata, &ours).await
 }
 
-fn id_of(kind: &Kind, object: &Object) -> ObjectId {
+pub(super) fn id_of(kind: &Kind, object: &Object) -> ObjectId {
     kind.id(&Key::new(object.namespace(), object.name()))
 }

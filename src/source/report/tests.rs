@@ -24,12 +24,21 @@ fn an_event_says_only_what_the_status_did_not_say_before() {
     let done = || ("Fetched", "True", "Fetched", "read main@a".to_owned());
     // The words of a git server stay in the condition.
     let quoted = |said: &str| failed(&format!("no answer; the server says: {said:?}"));
-    let suspended = || ("Ready", "False", "Suspended", "suspended by alice".to_owned());
+    let suspended =
+        || ("Ready", "False", "Suspended", "suspended by alice; the objects of main@a stay applied".to_owned());
     let ready = || ("Ready", "True", "Applied", "applied".to_owned());
     let rows: [(Vec<_>, Vec<_>, &[&str]); 12] = [
-        (vec![ready()], vec![suspended()], &["Normal Suspended Apply: suspended by alice"]),
+        (
+            vec![ready()],
+            vec![suspended()],
+            &["Normal Suspended Apply: suspended by alice; the objects of main@a stay applied"],
+        ),
         (vec![suspended()], vec![suspended()], &[]),
-        (vec![suspended()], vec![ready()], &["Normal Resumed Apply: resumed: Tidegate fetches and applies it again"]),
+        (
+            vec![suspended()],
+            vec![ready()],
+            &["Normal Resumed Apply: resumed: Tidegate fetches and applies it again; it was suspended by alice"],
+        ),
         (vec![done()], vec![quoted("s3cret")], &["Warning FetchFailed Fetch: no answer"]),
         (vec![quoted("request 1")], vec![quoted("request 2")], &[]),
         (vec![], vec![done()], &[]),

@@ -286,6 +286,21 @@ spec:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 "#;
 
+/// The report of `tidegate diff --live` about the work tree.
+async fn live_diff(stage: &Stage) -> Value {
+    let path = stage.repository.path().to_str().expect("UTF-8");
+    let output = stage.command(&["diff", path, "--live", "-o", "json"]).await;
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The deletes of a report, as `effect kind name`.
+fn deletes(report: &Value) -> Vec<String> {
+    let differences = report["differences"].as_array().expect("a list").iter();
+    let text = |one: &Value, pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or("?").to_owned();
+    let line = |one| format!("{} {} {}", text(one, "/effect"), text(one, "/object/kind"), text(one, "/object/name"));
+    differences.filter(|one| one["action"] == "delete").map(line).collect()
+}
+
 /// Only a real API server deletes custom resources with their definition.
 #[tokio::test(flavor = "multi_thread")]
 async fn custom_resources_of_users_keep_their_definition_and_the_message_names_the_first() {
@@ -303,6 +318,11 @@ async fn custom_resources_of_users_keep_their_definition_and_the_message_names_t
     }
 
     stage.repository.remove(boxes).expect("a file");
+    let report = live_diff(&stage).await;
+    assert_eq!(deletes(&report), ["held CustomResourceDefinition boxes.example.org"], "{report:#}");
+    let kept = "CustomResourceDefinition.apiextensions.k8s.io boxes.example.org is no longer declared, but stays, \
+                because users have custom resources: Box.example.org default/mine";
+    assert_eq!(report["held"][0]["message"], kept, "{report:#}");
     stage.commit("README.md", "the definition is no longer part of the module\n");
     eventually("an Event says why it stays", SOON, async || match events(&stage.kcp, "Kept").await {
         notes
@@ -316,6 +336,15 @@ async fn custom_resources_of_users_keep_their_definition_and_the_message_names_t
     stage.rests().await;
     assert!(read(skr, "CustomResourceDefinition", "", "boxes.example.org").await.is_some());
 
+    stage.repository.write("kymas/one.yaml", &stage::kyma("one", &["mailer"])).expect("a file");
+    let report = live_diff(&stage).await;
+    let gone = deletes(&report);
+    assert!(gone.contains(&"held CustomResourceDefinition things.example.org".to_owned()), "{report:#}");
+    assert!(gone.iter().all(|line| line.starts_with("held ")), "the module stays as it is: {gone:#?}");
+    let kept = "module cache stays until users have deleted their custom resources: Thing.example.org default/mine \
+                (and 1 more)";
+    let held = report["held"].as_array().expect("a list");
+    assert!(held.iter().any(|held| held["message"] == kept && held["module"] == "cache"), "{report:#}");
     stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
     let name = manifest_name("one", "example.org/module/cache", "cache");
     stage

@@ -120,6 +120,14 @@ fn good() -> Vec<Value> {
             }}),
         ),
         ("v1", "ConfigMap", json!({"data": {"a": "b", "c": null}, "binaryData": {"d": "YQ=="}, "immutable": false})),
+        ("v1", "Secret", json!({"data": {"a": "YQ==", "b": "", "c": "YWFh\nYWFh\n"}, "stringData": {"d": "d"}})),
+        (
+            "coordination.k8s.io/v1",
+            "Lease",
+            json!({"spec": {
+                "holderIdentity": "a", "leaseDurationSeconds": 5, "renewTime": "2026-01-31T12:00:00.000000+01:00",
+            }}),
+        ),
         ("v1", "ServiceAccount", json!({"automountServiceAccountToken": false, "imagePullSecrets": [{"name": "a"}]})),
         ("v1", "Namespace", json!({"spec": {"finalizers": ["kubernetes"]}})),
         (

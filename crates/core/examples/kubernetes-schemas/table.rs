@@ -21,8 +21,8 @@ const PREFIXES: [&str; 4] = [
 const WORDS: [(&str, &str); 6] = [
     ("io.k8s.apimachinery.pkg.api.resource.Quantity", "quantity"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "any"),
-    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "string"),
-    ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "string"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "time"),
     ("io.k8s.apimachinery.pkg.runtime.RawExtension", "any"),
     ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "int-or-string"),
 ];
@@ -112,6 +112,7 @@ fn kind_of(document: &Value, schema: &Value, wanted: &mut BTreeSet<String>) -> S
             format!("{{}}{}", kind_of(document, &schema["additionalProperties"], wanted))
         }
         (Some("string"), Some("int-or-string")) => "int-or-string".to_owned(),
+        (Some("string"), Some("byte")) => "bytes".to_owned(),
         (Some(known @ ("string" | "boolean" | "number")), _) => known.to_owned(),
         (Some("integer"), Some("int32")) => "int32".to_owned(),
         (Some("integer"), _) => "int64".to_owned(),

@@ -23,6 +23,7 @@ use crate::{
     object::{Object, ObjectId},
     render,
     revision::Oid,
+    schema,
     snapshot::{Content, File, Snapshot, is_below, is_definition_name},
     yaml::{self, Node, NodeValue},
 };
@@ -517,6 +518,19 @@ fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
     {
         let message = "`metadata.namespace` must be a string".to_owned();
         return error(message, "write it in quotes", (namespace.line, namespace.column));
+    }
+    // Tools write `creationTimestamp: null`, which means nothing.
+    for field in ["creationTimestamp", "deletionTimestamp"] {
+        let Some(time) = metadata.get(field) else { continue };
+        let is_time = match &time.value {
+            NodeValue::Null => true,
+            NodeValue::Str(text) => schema::is_date_time(text),
+            _ => false,
+        };
+        if !is_time {
+            let message = format!("`metadata.{field}` is not a time");
+            return error(message, "remove it: the API server sets it", (time.line, time.column));
+        }
     }
     for field in ["labels", "annotations"] {
         let Some(NodeValue::Map(entries)) = metadata.get(field).map(|node| &node.value) else { continue };

@@ -292,8 +292,8 @@ pub enum Confirmation {
     Acting,
     /// Something else must happen first, for example an error must go.
     Blocked,
-    /// Everything is as the commit says, and nothing waits that the confirmation covers. A confirmation that stays would
-    /// also cover what the same commit removes later, for example after a rollback to it.
+    /// Everything is as the commit says, and nothing waits that the confirmation covers. A confirmation that stays
+    /// would also cover what the same commit removes later, for example after a rollback to it.
     Spent,
 }
 

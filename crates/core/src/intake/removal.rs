@@ -374,10 +374,13 @@ impl WaitingRemoval {
             Moved::Spec => format!("a change of url, ref, paths or ignore of GitSource {source}"),
             Moved::Rewrite => format!("a rewrite of the branch of GitSource {source}"),
         };
+        let from = match self.runtimes.len() {
+            1 => "this runtime".to_owned(),
+            count => format!("{count} runtimes, this one included"),
+        };
         format!(
-            "{cause} removes {} from {} runtimes, this one included; to allow it, run `{}`",
+            "{cause} removes {} from {from}; to allow it, run `{}`",
             self.loss.of(self.module.name()),
-            self.runtimes.len(),
             confirm_command(source, revision)
         )
     }

@@ -17,6 +17,7 @@ use crate::{
     api::{
         GitSource,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus, WithheldEntry},
+        names::annotation,
         shared::{Condition, Time},
     },
     conditions::{self, Status},
@@ -138,10 +139,17 @@ pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templa
 
 /// What precedes the words of a git server at the end of a message.
 const QUOTATION: &str = "; the server says: ";
+/// Precedes the revision whose objects stay while the source is suspended.
+const STAYING: &str = "; the objects of ";
 
 /// The message of a condition without the words of a git server: for logs and Events.
 pub fn without_quotation(message: &str) -> &str {
     message.split_once(QUOTATION).map_or(message, |(message, _)| message)
+}
+
+/// Who suspended a source, since when and why: the message of its `Ready` without what stays applied.
+pub fn without_what_stays(message: &str) -> &str {
+    message.split_once(STAYING).map_or(message, |(suspension, _)| suspension)
 }
 
 /// A definition that is not applied.
@@ -282,7 +290,7 @@ pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSource
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
     let objects = match &status.applied_revision {
-        Some(revision) => format!("; the objects of {revision} stay applied"),
+        Some(revision) => format!("{STAYING}{revision} stay applied"),
         None => String::new(),
     };
     let rest = format!("{objects}{}", waiting_for_templates(source, is_read));
@@ -583,6 +591,15 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     );
     let commit = revision.commit().map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
     let command = confirm_command(&key, &commit);
+    // Whatever waits is not confirmed, so a confirmation is that of something else.
+    let is_given = landscape::annotation(&source.metadata, annotation::CONFIRM_PRUNE).is_some();
+    let (given, brief) = match is_given {
+        true => (
+            format!("; the annotation {} of the GitSource names another commit", annotation::CONFIRM_PRUNE),
+            "; another commit was confirmed",
+        ),
+        false => (String::new(), ""),
+    };
     let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
     let limit = decision
@@ -605,8 +622,8 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
         if 0 < unconfirmed + limited {
             let _ = write!(message, " {} {};", number(unconfirmed + limited, "object"), decision.moved.gone());
         }
-        let _ = write!(message, " to remove all of it, run `{command}`");
-        let does = format!("confirms {} in runtimes", number(decision.removals.len(), "removal"));
+        let _ = write!(message, " to remove all of it, run `{command}`{given}");
+        let does = format!("confirms {} in runtimes{brief}", number(decision.removals.len(), "removal"));
         return Some(Verdict::no("RemovalUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if 0 < unconfirmed {
@@ -617,21 +634,21 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             // Writing to a String cannot fail.
             let _ = write!(message, " {};", diagnostic.message);
         }
-        let _ = write!(message, " to prune them, run `{command}`");
+        let _ = write!(message, " to prune them, run `{command}`{given}");
         let gone = match decision.moved {
             Moved::No => "removed from git",
             Moved::Spec => "that the changed GitSource no longer selects",
             Moved::Rewrite => "that the rewritten branch no longer has",
         };
-        let does = format!("prunes {} {gone}", number(unconfirmed, "object"));
+        let does = format!("prunes {} {gone}{brief}", number(unconfirmed, "object"));
         return Some(Verdict::no("PruneUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if let Some(limit) = limit {
         let message = format!(
-            "{} removed from git, more than the prune limit of {limit}; to prune them, run `{command}`",
+            "{} removed from git, more than the prune limit of {limit}; to prune them, run `{command}`{given}",
             number(limited, "object")
         );
-        let does = format!("prunes {} removed from git", number(limited, "object"));
+        let does = format!("prunes {} removed from git{brief}", number(limited, "object"));
         return Some(Verdict::no("PruneLimit", message).stalled().resolved_by(&command, does));
     }
     if !unreadable.is_empty() {

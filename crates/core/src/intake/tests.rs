@@ -765,6 +765,27 @@ fn an_unconfirmed_prune_stands_in_the_condition_with_its_command() {
 }
 
 #[test]
+fn a_confirmation_of_another_commit_is_told_apart_from_none() {
+    let world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]);
+    let mut source = source();
+    source.metadata.annotations =
+        Some([(crate::api::names::annotation::CONFIRM_PRUNE.to_owned(), "abc".to_owned())].into());
+    let status = world.status(&source, &Fetched::Done, "scope");
+    let message = |type_: &str| &status.conditions.iter().find(|found| found.type_ == type_).unwrap().message;
+    let command = prune::confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+    assert!(
+        message("Applied").ends_with(&format!(
+            "to prune them, run `{command}`; the annotation tidegate.dev/confirm-prune of the GitSource names another \
+             commit"
+        )),
+        "{}",
+        message("Applied")
+    );
+    let ready = format!("`{command}` prunes 1 object removed from git; another commit was confirmed");
+    assert!(message("Ready").starts_with(&ready), "{}", message("Ready"));
+}
+
+#[test]
 fn the_message_of_ready_fits_into_a_table_and_begins_with_the_command_that_helps() {
     let kymas: Vec<String> = (0..100).map(|number| format!("Kyma/runtime-{number:03}")).collect();
     let mut live = vec!["Watcher/w"];

@@ -44,6 +44,10 @@ pub(super) struct Versions(u32);
 pub(super) enum Type {
     Any,
     Text,
+    /// Text in base64.
+    Bytes,
+    /// A date and a time of day with a zone, as text.
+    Time,
     Boolean,
     Number,
     /// A whole number, with its limits unless they are those of 64 bits.
@@ -114,6 +118,8 @@ impl Type {
         match word {
             "any" => Type::Any,
             "string" => Type::Text,
+            "bytes" => Type::Bytes,
+            "time" => Type::Time,
             "boolean" => Type::Boolean,
             "number" => Type::Number,
             "int32" => Type::Integer { range: Some((f64::from(i32::MIN), f64::from(i32::MAX))) },
@@ -133,7 +139,7 @@ impl Type {
         let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
         match self {
             Type::Any => true,
-            Type::Text => value.is_string(),
+            Type::Text | Type::Bytes | Type::Time => value.is_string(),
             Type::Boolean => value.is_boolean(),
             Type::Number => value.is_number(),
             Type::Integer { .. } => is_whole(),
@@ -149,6 +155,8 @@ impl Type {
         match self {
             Type::Any => "anything",
             Type::Text => "a string",
+            Type::Bytes => "a string in base64",
+            Type::Time => "a time",
             Type::Boolean => "`true` or `false`",
             Type::Number => "a number",
             Type::Integer { .. } => "a whole number",

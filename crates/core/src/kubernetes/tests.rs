@@ -197,6 +197,17 @@ fn values_of_the_wrong_type_are_found() {
         deployment(json!({"replicas": 3_000_000_000_u32})),
         &["spec.replicas: does not fit into 32 bits (write a smaller number)"],
     );
+    check(
+        json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "YQ==", "b": "hunter2", "c": 1}}),
+        &[
+            "data.b: is not base64 (encode the bytes, for example with `base64 -w0`)",
+            "data.c: must be a string in base64, not a number (write it in quotes)",
+        ],
+    );
+    check(
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"renewTime": "yesterday"}}),
+        &["spec.renewTime: is not a time (write it as `2026-01-31T12:00:00Z`)"],
+    );
     check(deployment(json!({"paused": "true"})), &["spec.paused: must be `true` or `false`, not a string"]);
     check(deployment(json!({"selector": []})), &["spec.selector: must be a mapping, not a list"]);
     check(deployment(json!([])), &["spec: must be a mapping, not a list"]);

@@ -95,7 +95,7 @@ fn is_date(text: &str) -> bool {
 
 /// The server's rule: a date, `t`, hours, minutes and seconds of two digits each, a fraction, and a
 /// zone with any numbers.
-fn is_date_time(text: &str) -> bool {
+pub(crate) fn is_date_time(text: &str) -> bool {
     let lower = text.to_lowercase();
     let mut parts = lower.split('t');
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
@@ -248,7 +248,8 @@ pub(crate) fn duration_nanoseconds(text: &str) -> Option<i64> {
     (total <= NANOSECONDS_MAX).then_some(if negative { -(total as i64) } else { total as i64 })
 }
 
-fn is_base64(text: &str) -> bool {
+/// Base64 with padding, in one line.
+pub(crate) fn is_base64(text: &str) -> bool {
     let data = text.trim_end_matches('=');
     !text.is_empty()
         && text.len().is_multiple_of(4)

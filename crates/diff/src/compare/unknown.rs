@@ -47,7 +47,7 @@ pub(super) fn all(
 
 /// Whether users have custom resources of CustomResourceDefinitions that leave runtimes: if they have, the definition
 /// stays, and with it its module. `None` if none leaves.
-pub fn users_custom_resources(differences: &[Difference]) -> Option<NotKnown> {
+fn users_custom_resources(differences: &[Difference]) -> Option<NotKnown> {
     let leaves = |one: &&Difference| {
         one.target == Side::Runtime && one.action == Action::Delete && &*one.id.kind == "CustomResourceDefinition"
     };

@@ -6,7 +6,7 @@ use cel::Value as CelValue;
 
 use super::{Approvals, FailOn, Labels, Match, Policies, Policy};
 use tidegate_core::{
-    api::names::label,
+    api::names::annotation,
     diagnostic::{Place, Severity},
     name::Key,
     object::Stage,
@@ -15,7 +15,7 @@ use tidegate_core::{
 
 use crate::{
     mask::Masker,
-    model::{Action, Difference, Finding, Report, Side},
+    model::{Action, Difference, Effect, Finding, Report, Side},
     words::{self, counted, thousands},
 };
 
@@ -23,14 +23,18 @@ use crate::{
 /// that are evaluated per runtime come near it.
 const EVALUATIONS_MAX: usize = 2_000_000;
 
+/// Name of the rule that warns of Namespaces and PersistentVolumeClaims that leave runtimes.
+const DATA_LOSS: &str = "data-loss";
+
 /// The facts that are the same for all runtimes of a difference.
 const SHARED: [&str; 2] = ["count", "target"];
 
 /// Checks the differences of a report against rules, and adds violations to [`Report::findings`].
 /// `masker` removes secrets from messages.
 ///
-/// A rule in `approvals` yields warnings instead of errors. Content that changes without a new version is a warning
-/// even without a rule.
+/// A rule in `approvals` yields warnings instead of errors. Content that changes without a new version, and changes
+/// that the API server refuses, are warnings even without a rule. So are Namespaces and PersistentVolumeClaims that
+/// leave runtimes, because users' data go with them.
 pub fn judge(
     report: &mut Report,
     (fail_on, approvals): (&[FailOn], &Approvals),
@@ -50,14 +54,18 @@ pub fn judge(
             }
         }
     }
-    if !fail_on.contains(&FailOn::SameVersion) {
+    for rule in [FailOn::SameVersion, FailOn::Refused] {
+        if fail_on.contains(&rule) {
+            continue;
+        }
         let start = findings.len();
-        by_name(&mut findings, report, &bookkeeping, FailOn::SameVersion);
+        by_name(&mut findings, report, &bookkeeping, rule);
         for finding in &mut findings[start..] {
             finding.severity = Severity::Warning;
-            FailOn::SameVersion.name().clone_into(&mut finding.rule);
+            rule.name().clone_into(&mut finding.rule);
         }
     }
+    findings.extend(report.differences.iter().enumerate().filter_map(data_loss));
     report.findings.extend(findings);
     judge_with(report, policies, labels, masker, EVALUATIONS_MAX);
     report.checked.extend(fail_on.iter().map(|rule| name(*rule)));
@@ -141,6 +149,26 @@ fn name(rule: FailOn) -> String {
     format!("fail-on: {rule}")
 }
 
+/// What users lose with a Namespace or a PersistentVolumeClaim that leaves a runtime.
+fn data_loss((index, one): (usize, &Difference)) -> Option<Finding> {
+    let is_lost = one.target == Side::Runtime
+        && one.action == Action::Delete
+        && one.effect != Effect::Held
+        && one.id.group.is_empty();
+    let what = match (is_lost, &*one.id.kind) {
+        (true, "Namespace") => "everything in it, also what users created",
+        (true, "PersistentVolumeClaim") => "its data",
+        _ => return None,
+    };
+    let message = format!(
+        "{}, with {what}; to keep it, annotate it with `{}: disabled` before it leaves its module",
+        words::sentence(one),
+        annotation::PRUNE
+    );
+    let place = one.places.first().cloned();
+    Some(Finding { severity: Severity::Warning, rule: DATA_LOSS.to_owned(), message, difference: Some(index), place })
+}
+
 fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<usize>, rule: FailOn) {
     let finding = |message: String, difference: Option<usize>, place: Option<&Place>| Finding {
         severity: Severity::Error,
@@ -160,11 +188,11 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
         FailOn::Refused => one.action == Action::Refuse,
         FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
-        FailOn::SameVersion => same_version(one).is_some() && one.runtimes.iter().any(|key| touched.contains(key)),
+        FailOn::SameVersion => one.same_version().is_some() && one.runtimes.iter().any(|key| touched.contains(key)),
         FailOn::MassChange(_) => false,
     };
     for (index, one) in report.differences.iter().enumerate().filter(|(index, one)| violates(*index, one)) {
-        let message = match (rule, same_version(one)) {
+        let message = match (rule, one.same_version()) {
             (FailOn::SameVersion, Some((module, version))) => format!(
                 "the content of {module} {version} changes in {} without a new version",
                 counted(one.runtimes.len(), "runtime")
@@ -181,18 +209,6 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
             findings.push(finding(format!("{touched} of {of} are affected, more than {percent} %"), None, None));
         }
     }
-}
-
-/// The module and version of a Manifest that gets other content under the same version.
-fn same_version(one: &Difference) -> Option<(&str, &str)> {
-    let (old, new) = (one.old.as_deref()?, one.new.as_deref()?);
-    let version = new["spec"]["version"].as_str().filter(|version| old["spec"]["version"] == **version)?;
-    let content = |manifest: &serde_json::Value| {
-        let source = &manifest["spec"]["install"]["source"];
-        ["tree", "ref"].map(|field| source[field].clone())
-    };
-    let module = new["metadata"]["labels"][label::MODULE_NAME].as_str().unwrap_or("a module");
-    (one.is_manifest() && content(old) != content(new)).then_some((module, version))
 }
 
 // === impl Match ===

@@ -2,7 +2,7 @@ use super::{judge::judge_with, *};
 use crate::{
     fixture,
     mask::{MaskKey, Masker},
-    model::{Difference, Report},
+    model::{Action, Difference, Effect, Report, Side},
 };
 
 /// The findings of rules over one change of a Deployment in three runtimes.
@@ -270,6 +270,7 @@ fn the_example_is_read_and_does_what_it_says() {
     let expected = [
         ("namespaces-stay", Severity::Error),
         ("versions-of-crds-stay", Severity::Error),
+        ("data-loss", Severity::Warning),
         ("production-in-waves", Severity::Warning),
     ];
     assert_eq!(found, expected);
@@ -334,6 +335,44 @@ fn content_that_changes_without_a_new_version_is_a_finding_with_and_without_a_ru
     let mut comment = content("1.0.0", "b");
     comment.differences.truncate(1);
     assert_eq!(found(comment, &[FailOn::SameVersion]), [], "no object differs");
+}
+
+#[test]
+fn what_the_api_server_refuses_is_a_finding_with_and_without_a_rule() {
+    let found = |fail_on: &[FailOn]| -> Vec<(Severity, String)> {
+        let mut one = fixture::difference();
+        (one.action, one.refusal) = (Action::Refuse, Some("the field cannot be changed".to_owned()));
+        let mut report = Report { differences: vec![one], ..Report::default() };
+        judge(&mut report, (fail_on, &Approvals::default()), &Policies::default(), &Labels::new(), &masker());
+        report.findings.into_iter().map(|finding| (finding.severity, finding.rule)).collect()
+    };
+    assert_eq!(found(&[]), [(Severity::Warning, "refused".to_owned())]);
+    assert_eq!(found(&[FailOn::Refused]), [(Severity::Error, "fail-on: refused".to_owned())]);
+}
+
+#[test]
+fn what_users_lose_with_a_namespace_or_a_volume_is_a_warning() {
+    let found = |kind: &str, effect: Effect| -> Vec<String> {
+        let mut one = fixture::difference();
+        (one.action, one.effect, one.target) = (Action::Delete, effect, Side::Runtime);
+        one.id = tidegate_core::object::ObjectId::new("", kind, "", "shop");
+        let mut report = Report { differences: vec![one], ..Report::default() };
+        judge(&mut report, (&[], &Approvals::default()), &Policies::default(), &Labels::new(), &masker());
+        report.findings.into_iter().map(|finding| format!("{}: {}", finding.rule, finding.message)).collect()
+    };
+    let end = "to keep it, annotate it with `tidegate.dev/prune: disabled` before it leaves its module";
+    assert_eq!(
+        found("Namespace", Effect::NeedsConfirmation),
+        [format!(
+            "data-loss: Namespace shop is deleted in 3 runtimes, with everything in it, also what users created; {end}"
+        )]
+    );
+    assert_eq!(
+        found("PersistentVolumeClaim", Effect::Applies),
+        [format!("data-loss: PersistentVolumeClaim shop is deleted in 3 runtimes, with its data; {end}")]
+    );
+    assert_eq!(found("Namespace", Effect::Held), [""; 0]);
+    assert_eq!(found("ConfigMap", Effect::Applies), [""; 0]);
 }
 
 #[test]

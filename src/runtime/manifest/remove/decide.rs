@@ -55,13 +55,13 @@ pub(super) fn start(manifest: &Manifest) -> Removal {
 }
 
 /// The default custom resource, no matter who creates it. All custom resources of its kind go before the objects.
-pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
+pub(in crate::runtime::manifest) fn resource(manifest: &Manifest) -> Option<Object> {
     manifest.spec.resource.clone().and_then(|value| Object::new(value).ok())
 }
 
 /// The names of the CustomResourceDefinitions in the inventory. Their deletion would delete all their custom resources.
 /// Those that Tidegate keeps in every runtime stay.
-pub(super) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
+pub(in crate::runtime::manifest) fn definitions(manifest: &Manifest) -> Vec<Arc<str>> {
     let owned = recorded::inventory(manifest);
     owned
         .ids()
@@ -77,7 +77,7 @@ pub(in crate::runtime::manifest) fn is_definition(id: &ObjectId) -> bool {
 }
 
 /// Those of `kinds` that are not the kind of the default custom resource, whose custom resources all hold the removal.
-pub(super) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&'a Kind> {
+pub(in crate::runtime::manifest) fn other_kinds<'a>(kinds: &'a [Kind], default: Option<&Gvk>) -> Vec<&'a Kind> {
     let is_default = |kind: &Kind| default.is_some_and(|gvk| gvk.group == kind.gvk.group && gvk.kind == kind.gvk.kind);
     kinds.iter().filter(|kind| !is_default(kind)).collect()
 }
@@ -138,7 +138,7 @@ pub(super) fn module_resources<'a>(
     present: &'a [Metadata],
     is_shown_as_installed: bool,
 ) -> ModuleResources<'a> {
-    if let Some(first) = first_and_more(present.iter().filter(|metadata| Some(&metadata.id) != default)) {
+    if let Some(first) = others_than(default, present) {
         return ModuleResources::Wait(waiting_for(&first));
     }
     match present.first() {
@@ -152,6 +152,11 @@ pub(super) fn module_resources<'a>(
             None => ModuleResources::Delete(metadata),
         },
     }
+}
+
+/// The first of the custom resources that are not the default one, where it is, and how many more there are.
+pub(in crate::runtime::manifest) fn others_than(default: Option<&ObjectId>, present: &[Metadata]) -> Option<String> {
+    first_and_more(present.iter().filter(|metadata| Some(&metadata.id) != default))
 }
 
 /// The custom resources of the module's kind that hold its removal: the first of them, and how many more there are. The

@@ -1,0 +1,70 @@
+//! Custom resources of users, which keep their CustomResourceDefinitions and modules in a runtime: an API server
+//! deletes all custom resources together with their definition. Only reads; a comparison asks the same questions as a
+//! pass.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tidegate_cluster::{Cluster, Error};
+use tidegate_core::{api::Manifest, changes::Prune, name::Key, object::ObjectId};
+
+use super::{
+    decide as manifest_decide, recorded,
+    remove::{
+        decide::{self, first_of_users, is_definition},
+        id_of,
+    },
+};
+
+/// The definitions among these that may be deleted and have custom resources of users: with the first of them.
+/// Lists only those of definitions whose annotation allows the deletion: the others stay anyway. `siblings` are all
+/// Manifests of the runtime.
+///
+/// # Errors
+///
+/// Errors of the runtime.
+pub(crate) async fn definitions_in_use(
+    cluster: &Cluster,
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+    unwanted: &[Prune],
+) -> Result<BTreeMap<ObjectId, String>, Error> {
+    let mut in_use = BTreeMap::new();
+    for unwanted in unwanted.iter().filter(|unwanted| is_definition(&unwanted.id)) {
+        let Some(kind) = cluster.kind(&unwanted.gvk()).await? else { continue };
+        let found = cluster.get_metadata(&kind, &Key::new("", &unwanted.id.name)).await?;
+        if !found.as_ref().is_some_and(manifest_decide::may_delete_definition) {
+            continue;
+        }
+        for kind in cluster.kinds_of_definitions(std::slice::from_ref(&unwanted.id.name)).await? {
+            let present = cluster.list_served(&kind).await?;
+            let first = first_of_users(manifest, siblings, &present);
+            in_use.extend(first.map(|first| (unwanted.id.clone(), first)));
+        }
+    }
+    Ok(in_use)
+}
+
+/// What holds the removal of a module: the first custom resource of users, and how many more there are. `None` if
+/// nothing does. `siblings` are all Manifests of the runtime.
+///
+/// # Errors
+///
+/// Errors of the runtime.
+pub(crate) async fn module_in_use(
+    cluster: &Cluster,
+    manifest: &Manifest,
+    siblings: &[Arc<Manifest>],
+) -> Result<Option<String>, Error> {
+    let resource = decide::resource(manifest).map(|resource| resource.gvk());
+    let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
+    for kind in decide::other_kinds(&kinds, resource.as_ref()) {
+        let first = first_of_users(manifest, siblings, &cluster.list_served(kind).await?);
+        if first.is_some() {
+            return Ok(first);
+        }
+    }
+    let Some(resource) = resource else { return Ok(None) };
+    let Some((kind, present)) = cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
+    let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
+    Ok(decide::others_than(default.as_ref(), &present))
+}
