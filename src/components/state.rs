@@ -160,6 +160,8 @@ struct Entry {
     /// Failures in a row.
     attempt: u32,
     running: Option<Instant>,
+    /// Whether access to its registry has changed since that read began.
+    is_outdated: bool,
     /// When to read it next; `None` if nothing asks for it.
     due: Option<Instant>,
     /// Whether the next read must not be answered from disk.
@@ -262,13 +264,17 @@ impl State {
         Some(self.moved(component, moved))
     }
 
-    /// Access to a registry has changed, so what failed there is tried at once.
+    /// Access to a registry has changed, so what failed there is tried at once. A read that runs may fail for the former
+    /// access, which then says nothing.
     pub(super) fn access_changed(&mut self, registry: RegistryIndex, now: Instant) {
         self.hosts.remove(&registry);
         let routes = &self.routes;
         let of_registry = self.entries.iter_mut().filter(|(wanted, _)| wanted.registry(routes) == Some(registry));
-        for (_, entry) in of_registry.filter(|(_, entry)| 0 < entry.attempt) {
-            (entry.due, entry.attempt) = (Some(now), 0);
+        for (_, entry) in of_registry {
+            entry.is_outdated = entry.running.is_some();
+            if 0 < entry.attempt {
+                (entry.due, entry.attempt) = (Some(now), 0);
+            }
         }
     }
 
@@ -338,7 +344,12 @@ impl State {
         let Some(entry) = self.entries.get_mut(&wanted) else { return Effects::default() };
         let began = entry.running.take();
         let mut effects = Effects::default();
+        let is_outdated = std::mem::take(&mut entry.is_outdated);
         match outcome {
+            Outcome::Failed(_) if is_outdated => {
+                entry.due = Some(now);
+                entry.renew |= matches!(job, Job::Renew(_));
+            }
             Outcome::Failed(failure) => {
                 entry.attempt = entry.attempt.saturating_add(1);
                 entry.is_of_host = failure.is_of_host;
@@ -444,6 +455,7 @@ impl State {
             is_away: false,
             attempt: 0,
             running: None,
+            is_outdated: false,
             due: has_registry.then_some(now),
             renew: false,
             asked: None,

@@ -134,6 +134,18 @@ fn a_failure_is_told_once_and_tried_again_later() {
 }
 
 #[test]
+fn a_read_that_fails_for_access_of_before_is_tried_again_at_once() {
+    let mut world = World::new(&["a"]);
+    let job = Job::Find(component("a"));
+    world.starts(&job);
+    world.state.access_changed(RegistryIndex(1), world.now);
+    assert_eq!(world.end(&job, failed(Class::Stalled, true)), Effects::default(), "it says nothing");
+    world.starts(&job);
+    world.end(&job, failed(Class::Stalled, true));
+    assert!(matches!(world.next(), Next::Wait(_)), "now it does");
+}
+
+#[test]
 fn a_registry_that_is_away_is_asked_by_one_read_at_a_time() {
     let names = ["a", "b", "c"];
     let mut world = World::new(&names);
