@@ -7,6 +7,20 @@ type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[Examples] = &[
     (
+        "adopt from-argocd",
+        &[
+            ("How Argo CD hands its definitions over, and the next step", "tidegate adopt from-argocd"),
+            ("The same for a program", "tidegate adopt from-argocd -n kcp-system -o json"),
+        ],
+    ),
+    (
+        "adopt from-flux",
+        &[
+            ("How Flux hands its definitions over, and the next step", "tidegate adopt from-flux"),
+            ("The same for a program", "tidegate adopt from-flux -n kcp-system -o json"),
+        ],
+    ),
+    (
         "adopt plan",
         &[
             ("What stands in the way of a take-over", "tidegate adopt plan --kubeconfig kcp.yaml"),
