@@ -48,12 +48,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 impl Daemon {
     /// Starts a program as the daemon.
-    pub(super) fn start(
-        program: &Path,
-        folder: &Path,
-        kubeconfig: &Path,
-        more: &[String],
-    ) -> anyhow::Result<Daemon> {
+    pub(super) fn start(program: &Path, folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
         let log = folder.join("daemon.log");
         let state = folder.join("state");
         let fixed: [&OsStr; 12] = [

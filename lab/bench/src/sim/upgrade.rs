@@ -236,7 +236,8 @@ impl Run {
 /// The writes, by verb and resource.
 fn writes(tally: &Tally) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for ((_, verb, resource, _), count) in tally.0.iter().filter(|((_, verb, resource, _), _)| is_write(verb, resource)) {
+    for ((_, verb, resource, _), count) in tally.0.iter().filter(|((_, verb, resource, _), _)| is_write(verb, resource))
+    {
         *found.entry(format!("{verb} {resource}")).or_default() += count;
     }
     found
