@@ -5,8 +5,11 @@
 //! `release` undoes what Tidegate left, so that Lifecycle Manager goes on without conflicts. Each step looks before it
 //! writes, so each command can be cut off anywhere and started again.
 //!
+//! `from-flux` and `from-argocd` say how another tool hands its definitions over first.
+//!
 //! `read` asks the control plane, [`tidegate_core::adopt`] decides, `write` and `release` send the requests.
 
+mod hand_over;
 mod read;
 mod release;
 mod write;
@@ -15,7 +18,7 @@ use anyhow::bail;
 use serde::Serialize;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits};
 use tidegate_core::{
-    adopt::{self, Finding, Level},
+    adopt::{self, Finding, Level, hand_over::Program},
     definition::{self, Definitions},
     diagnostic::Diagnostics,
     landscape::SourceName,
@@ -40,6 +43,20 @@ enum Command {
     Plan(PlanArguments),
     Take(TakeArguments),
     Release(ReleaseArguments),
+    /// Says how Flux hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
+    /// step is left.
+    ///
+    /// Finds the definitions that Flux manages by their labels, and says which steps are done: suspend, protect from
+    /// the prune, remove from the repository of Flux, remove its labels. Reads Kymas, ModuleTemplates,
+    /// ModuleReleaseMetas and Watchers, and the Kustomizations and HelmReleases of the control plane.
+    FromFlux(HandOverArguments),
+    /// Says how Argo CD hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
+    /// step is left.
+    ///
+    /// Finds the definitions that Argo CD manages by their labels and annotations, and says which steps are done: turn
+    /// automatic syncs off, protect from the prune, remove from the repository of the Application, remove its marks.
+    /// Reads Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers, and the Applications of the control plane.
+    FromArgocd(HandOverArguments),
 }
 
 /// Says whether a landscape of Lifecycle Manager can be taken over. Changes nothing. Exit code 0: ready; 1: something
@@ -96,6 +113,19 @@ struct ReleaseArguments {
     yes: bool,
 }
 
+/// What another tool hands over.
+#[derive(clap::Args)]
+struct HandOverArguments {
+    #[command(flatten)]
+    access: Access,
+    /// Look for definitions in this namespace; repeat the option for more [default: kcp-system]
+    #[arg(short, long = "namespace", value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
+    /// Print in this format
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
     /// A table for people
@@ -125,6 +155,8 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Command::Plan(arguments) => plan(&arguments).await,
         Command::Take(arguments) => take(&arguments).await,
         Command::Release(arguments) => release(&arguments).await,
+        Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments).await,
+        Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments).await,
     }
 }
 

@@ -7,6 +7,20 @@ type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[Examples] = &[
     (
+        "adopt from-argocd",
+        &[
+            ("How Argo CD hands its definitions over, and the next step", "tidegate adopt from-argocd"),
+            ("The same for a program", "tidegate adopt from-argocd -n kcp-system -o json"),
+        ],
+    ),
+    (
+        "adopt from-flux",
+        &[
+            ("How Flux hands its definitions over, and the next step", "tidegate adopt from-flux"),
+            ("The same for a program", "tidegate adopt from-flux -n kcp-system -o json"),
+        ],
+    ),
+    (
         "adopt plan",
         &[
             ("What stands in the way of a take-over", "tidegate adopt plan --kubeconfig kcp.yaml"),
@@ -137,6 +151,7 @@ const EXAMPLES: &[Examples] = &[
     ("sim render-offline", &[("A small fleet", "tidegate sim render-offline --runtimes 500")]),
     ("sim repository", &[("A small repository", "tidegate sim repository --modules 5")]),
     ("sim serve", &[("A fleet for a daemon of your own", "tidegate sim serve --runtimes 20 --dir fleet")]),
+    ("sim upgrade", &[("From an older program to this one, and back", "tidegate sim upgrade --old ./tidegate-0.1.0")]),
     ("sim watch", &[("Two runtimes", "tidegate sim watch --runtimes 2 --changes 50")]),
 ];
 

@@ -227,6 +227,7 @@ async fn requested(
     now: Timestamp,
 ) -> Result<CertificateState, Error> {
     let known = known(context, certificate);
+    let desired = &decide::as_adopted(desired, known.live.as_deref());
     let mut last = Requested::Nothing;
     loop {
         last = match decide::request(&known, backend, desired.field("spec"), &last, now) {

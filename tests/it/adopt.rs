@@ -13,6 +13,7 @@ use crate::{
 
 scenarios!(
     a_landscape_is_taken_over_as_planned_and_given_back,
+    flux_hands_definitions_over_step_by_step_and_none_is_lost,
     what_a_user_must_decide_stands_in_the_way_of_a_take_over,
 );
 
@@ -235,4 +236,104 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         if found["data"] == json!({"new": "one"}) { Ok(()) } else { Err(found["data"].to_string()) }
     })
     .await;
+}
+
+const KUSTOMIZATIONS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: kustomizations.kustomize.toolkit.fluxcd.io}
+spec:
+  group: kustomize.toolkit.fluxcd.io
+  scope: Namespaced
+  names: {kind: Kustomization, plural: kustomizations, singular: kustomization, listKind: KustomizationList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"#;
+
+async fn merge(client: &Client, object: &Value, patch: Value) {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+}
+
+async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
+    let stage = before().await;
+    let from_flux = async |expected: &[&str], code: i32| {
+        let (text, exit) = run(&stage, &["adopt", "from-flux"]).await;
+        assert_eq!(exit, code, "{text}");
+        for part in expected {
+            assert!(text.contains(part), "{part:?} in:\n{text}");
+        }
+    };
+    from_flux(&["Flux manages no definition in kcp-system: go on with `tidegate adopt plan`"], 0).await;
+
+    let definition: Value = serde_yaml::from_str(KUSTOMIZATIONS).expect("YAML");
+    apply(&stage.kcp, &definition).await;
+    let kustomization = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "kcp", "namespace": "kcp-system"},
+        "spec": {"prune": true},
+        "status": {"inventory": {"entries": [
+            {"id": "kcp-system_one_operator.kyma-project.io_Kyma", "v": "v1beta2"},
+            {"id": "kcp-system_cache-1.0.0_operator.kyma-project.io_ModuleTemplate", "v": "v1beta2"},
+        ]}},
+    });
+    eventually("Kustomizations are served", SOON, async || {
+        harness::api_of(&stage.kcp, &kustomization).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    apply(&stage.kcp, &kustomization).await;
+    let template = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": {"name": "cache-1.0.0", "namespace": "kcp-system"},
+    });
+    let marks = json!({
+        "kustomize.toolkit.fluxcd.io/name": "kcp", "kustomize.toolkit.fluxcd.io/namespace": "kcp-system",
+    });
+    for object in [&kyma("regular"), &template] {
+        merge(&stage.kcp, object, json!({"metadata": {"labels": marks}})).await;
+    }
+
+    // One kind at a time: the Kyma comes after the template.
+    from_flux(
+        &[
+            "1 ModuleTemplate of the Flux Kustomization kcp-system/kcp in kcp-system:\n\n  next  suspend",
+            "flux suspend kustomization kcp -n kcp-system",
+            "  then  protect",
+            "After that:\n  1 Kyma of the Flux Kustomization kcp-system/kcp in kcp-system",
+        ],
+        1,
+    )
+    .await;
+    let (text, exit) = adopt(&stage, &["plan"]).await;
+    assert!(exit == 1 && text.contains("is managed by the Flux Kustomization kcp-system/kcp"), "{text}");
+    merge(&stage.kcp, &kustomization, json!({"spec": {"suspend": true}})).await;
+    from_flux(&["  done  suspend", "  next  protect the ModuleTemplates from its prune"], 1).await;
+    let unmarked = json!({
+        "kustomize.toolkit.fluxcd.io/name": null, "kustomize.toolkit.fluxcd.io/namespace": null,
+    });
+    let listed = json!([{"id": "kcp-system_one_operator.kyma-project.io_Kyma", "v": "v1beta2"}]);
+    for (object, others) in [(&template, listed), (&kyma("regular"), json!([]))] {
+        let protected = json!({"metadata": {"annotations": {"kustomize.toolkit.fluxcd.io/prune": "disabled"}}});
+        merge(&stage.kcp, object, protected).await;
+        from_flux(&["  done  protect", "  next  remove the", "flux resume kustomization kcp"], 1).await;
+        // Flux goes on without it.
+        let goes_on = json!({"spec": {"suspend": false}, "status": {"inventory": {"entries": others}}});
+        merge(&stage.kcp, &kustomization, goes_on).await;
+        from_flux(&["  next  remove its marks", "kustomize.toolkit.fluxcd.io/namespace-"], 1).await;
+        merge(&stage.kcp, object, json!({"metadata": {"labels": unmarked}})).await;
+        merge(&stage.kcp, &kustomization, json!({"spec": {"suspend": true}})).await;
+    }
+    from_flux(&["Flux manages no definition in kcp-system"], 0).await;
+    let (text, exit) = adopt(&stage, &["plan"]).await;
+    assert_eq!(exit, 0, "{text}");
+    let (text, exit) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(exit == 0 && text.contains(" definitions marked for kcp-system.landscape"), "{text}");
+    for (kind, name) in [("ModuleTemplate", "cache-1.0.0"), ("Kyma", "one")] {
+        let object = read(&stage.kcp, kind, "kcp-system", name).await.expect("it is not lost");
+        assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");
+    }
 }

@@ -51,5 +51,6 @@ mod telling;
 mod testbed;
 mod tidy;
 mod truth;
+mod upgrade;
 mod validate;
 mod watchers;

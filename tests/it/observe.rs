@@ -356,6 +356,44 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     assert_only_reads(&of_runtimes.collect::<Vec<_>>());
 }
 
+/// As on a laptop: the table on standard output, and the exit code.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_what_it_found() {
+    let files = stage::files(2);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::on_simulated(2, Extent::Controllers, &files, &[]).await;
+    stage.start();
+    for kyma in ["one", "two"] {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    stage.rests().await;
+    stage.kill().await;
+
+    let state = harness::folder();
+    let state = format!("--state={}", state.path().display());
+    let mut arguments = vec!["run", "--observe", "--once", "--timeout=120s", "--allow-local-sources", &state];
+    arguments.extend(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"]);
+    let once = async |code: i32, expected: &[&str]| {
+        let marks: Vec<u64> = stage.landscape.servers().map(stage::Server::mark).collect();
+        let output = stage.command(&arguments).await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{text}\n{errors}");
+        for part in expected {
+            assert!(text.contains(part), "{part:?} in:\n{text}\n{errors}");
+        }
+        let servers = stage.landscape.servers().zip(marks);
+        let written: Vec<Record> =
+            servers.flat_map(|(server, mark)| server.records_since(mark)).filter(|record| record.is_write()).collect();
+        assert!(written.is_empty(), "{written:#?}");
+    };
+    once(0, &["runtimes: 2 compared"]).await;
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0")]));
+    once(1, &["runtimes: 2 compared", "kcp-system/one  cache"]).await;
+    stage.landscape.skrs[1].stop().await;
+    once(5, &["kcp-system/one  cache", "Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two"]).await;
+}
+
 /// The guard is in the client: whatever a pass tries, nothing but reads leaves, neither to the control plane nor to a
 /// runtime.
 #[tokio::test]

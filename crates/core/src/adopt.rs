@@ -5,6 +5,8 @@
 //! not store any more, another leader, definitions in git that differ from those in the control plane, and runtimes
 //! that Tidegate would refuse to reach. It changes nothing.
 
+pub mod hand_over;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;

@@ -30,6 +30,9 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+pub(crate) use self::ownership::{
+    ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, resource,
+};
 pub use self::{
     ownership::OtherTool,
     prune::{

@@ -3,7 +3,7 @@
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
 //! measure comparisons, `git` the time from a push to KCP, `agent` measures reviews, `listener` the receipt of events,
 //! `render` the effect of a slow override, `render-offline` the rendering of a fleet, `repository` what large and
-//! hostile repositories cost, and `watch` the time from a change in a runtime to the reaction of the daemon.
+//! hostile repositories cost, `upgrade` what another version of the daemon writes, and `watch` the time from a change in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
@@ -20,6 +20,7 @@ mod report;
 mod repository;
 mod serve;
 mod stage;
+mod upgrade;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -46,6 +47,7 @@ enum Command {
     RenderOffline(render_offline::Arguments),
     Repository(repository::Arguments),
     Serve(serve::Arguments),
+    Upgrade(upgrade::Arguments),
     Watch(watch::Arguments),
 }
 
@@ -63,6 +65,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::RenderOffline(arguments) => render_offline::run(arguments),
         Command::Repository(arguments) => runtime.block_on(repository::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
+        Command::Upgrade(arguments) => runtime.block_on(upgrade::measure(arguments)),
         Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),
     }
 }

@@ -15,7 +15,7 @@ use tidegate_cluster::Deleted;
 use tidegate_core::{
     changes::covers,
     name::Key,
-    object::{Digest, Gvk},
+    object::{Digest, Gvk, Object},
     plan::certificate::{self, Authority, Backend, Certificate, CertificateState, Issued, Rules, Validity},
 };
 
@@ -283,6 +283,26 @@ pub(super) fn version(uid: &str, resource_version: &str) -> String {
 pub(crate) fn validity(secret: &LeafSecret) -> Option<Validity> {
     let moment = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
     Some(Validity { not_before: moment(&secret.issued_at)?, not_after: moment(&secret.not_after)? })
+}
+
+/// The object that is applied. Lifecycle Manager writes an empty DNS name and `isCA: false`. An issuer would issue the
+/// certificate anew if they went, and each agent would restart. So they stay as long as nothing else differs.
+pub(super) fn as_adopted(desired: &Object, live: Option<&Live>) -> Object {
+    let live = live.and_then(|live| serde_json::from_str::<Value>(&live.spec).ok());
+    let Some(live) = live else { return desired.clone() };
+    let mut desired = desired.clone();
+    let Some(spec) = desired.map_mut().get_mut("spec").and_then(Value::as_object_mut) else { return desired };
+    let named = |names: &Value| -> Vec<String> {
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    if spec.get("dnsNames").is_some_and(|names| named(names) == named(&live["dnsNames"])) {
+        spec.insert("dnsNames".to_owned(), live["dnsNames"].clone());
+    }
+    if live["isCA"] == false {
+        spec.entry("isCA").or_insert(Value::Bool(false));
+    }
+    desired
 }
 
 /// Whether the issuer's object is as desired.

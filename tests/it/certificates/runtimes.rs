@@ -242,6 +242,59 @@ async fn what_lifecycle_manager_declared_and_we_do_not_goes() {
     .await;
 }
 
+/// The generation of a runtime's Certificate and what was issued for it, once cert-manager is done.
+async fn issued_now(world: &World) -> Result<(Option<i64>, Option<Vec<u8>>), String> {
+    let live = world.certificates().await.get("one-webhook-tls").await.map_err(|error| error.to_string())?;
+    let conditions = live.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let generation = json!(live.metadata.generation);
+    let is_ready =
+        |one: &Value| one["type"] == "Ready" && one["status"] == "True" && one["observedGeneration"] == generation;
+    let is_issuing = |one: &Value| one["type"] == "Issuing" && one["status"] == "True";
+    let is_settled = conditions.iter().any(is_ready) && !conditions.iter().any(is_issuing);
+    let secret = world.secret("one-webhook-tls").await.filter(|_| is_settled);
+    let mut data = secret.ok_or_else(|| live.data["status"].to_string())?.data.unwrap_or_default();
+    Ok((live.metadata.generation, data.remove("tls.crt").map(|bytes| bytes.0)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_lifecycle_manager_is_taken_over_and_not_issued_anew() {
+    let mut world = with_cert_manager("as-adopted").await;
+    world.issued("one").await;
+    rests(&world).await;
+    world.stop().await;
+    // As Lifecycle Manager has it, whose option for more names is empty.
+    let certificates = world.certificates().await;
+    let mut spec = certificates.get("one-webhook-tls").await.unwrap().data["spec"].clone();
+    spec["dnsNames"].as_array_mut().unwrap().insert(1, json!(""));
+    spec["isCA"] = json!(false);
+    let theirs = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {"name": "one-webhook-tls", "namespace": world.namespace, "managedFields": [{}]},
+    });
+    certificates.patch("one-webhook-tls", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    let theirs = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {"name": "one-webhook-tls", "namespace": world.namespace}, "spec": spec,
+    });
+    let parameters = PatchParams::apply("operator.kyma-project.io/lifecycle-manager").force();
+    certificates.patch("one-webhook-tls", &parameters, &Patch::Apply(&theirs)).await.unwrap();
+    eventually("cert-manager has issued it", SOON, async || issued_now(&world).await.map(drop)).await;
+    let before = issued_now(&world).await;
+
+    world.start().await;
+    eventually("it is ours", SOON, async || {
+        let live = world.certificates().await.get("one-webhook-tls").await.map_err(|error| error.to_string())?;
+        let managers: Vec<_> =
+            live.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.clone()).collect();
+        let is_ours = managers.iter().any(|manager| manager == "tidegate")
+            && managers.iter().all(|manager| !manager.contains("lifecycle-manager"));
+        if is_ours { Ok(()) } else { Err(format!("{managers:?}")) }
+    })
+    .await;
+    rests(&world).await;
+    assert_eq!(issued_now(&world).await, before, "neither its specification nor the certificate has changed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_is_said() {
     let mut world = World::new("missing", Some(Backend::CertManager)).await;

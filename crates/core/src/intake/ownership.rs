@@ -52,13 +52,14 @@ pub(super) enum Refusal {
     Tool(OtherTool),
 }
 
-const FLUX_KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace");
-const FLUX_HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace");
-const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
-const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
+pub(crate) const FLUX_KUSTOMIZATION: (&str, &str) =
+    ("kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace");
+pub(crate) const FLUX_HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace");
+pub(crate) const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
+pub(crate) const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// Other tools also use Argo CD's default label. It only matters if a field manager of Argo CD
 /// wrote to the object.
-const INSTANCE: &str = "app.kubernetes.io/instance";
+pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// Decides about one definition.
 pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> Claim {
@@ -220,7 +221,7 @@ impl OtherTool {
 }
 
 /// The name of a kind for kubectl.
-pub(super) fn resource(kind: Kind) -> &'static str {
+pub(crate) fn resource(kind: Kind) -> &'static str {
     match kind {
         Kind::ModuleTemplate => "moduletemplate",
         Kind::ModuleReleaseMeta => "modulereleasemeta",

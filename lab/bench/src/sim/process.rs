@@ -47,9 +47,8 @@ const TICKS_PER_SECOND: u64 = 100;
 // === impl Daemon ===
 
 impl Daemon {
-    /// Starts the current program as the daemon.
-    pub(super) fn start(folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
-        let program = std::env::current_exe().context("cannot find the path of this program")?;
+    /// Starts a program as the daemon.
+    pub(super) fn start(program: &Path, folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
         let log = folder.join("daemon.log");
         let state = folder.join("state");
         let fixed: [&OsStr; 12] = [
@@ -76,7 +75,7 @@ impl Daemon {
         let arguments = fixed.chain(more.iter().map(AsRef::as_ref));
         // Each process has its own log, which contains its addresses.
         let _ = fs::remove_file(&log);
-        let guarded = Guarded::start(&program, arguments, folder, &log)?;
+        let guarded = Guarded::start(program, arguments, folder, &log)?;
         Ok(Daemon { guarded, log })
     }
 

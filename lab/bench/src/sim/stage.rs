@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -151,11 +151,18 @@ impl Stage {
         Ok(Stage { clusters, repository, folder, authority, size, pulse: Mutex::default() })
     }
 
+    /// Starts this program as the daemon.
     pub(super) fn daemon(&self, more: &[String]) -> anyhow::Result<Daemon> {
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        self.daemon_of(&program, more)
+    }
+
+    /// Starts a program as the daemon.
+    pub(super) fn daemon_of(&self, program: &Path, more: &[String]) -> anyhow::Result<Daemon> {
         let kubeconfig: PathBuf = self.folder.path().join("kcp.kubeconfig");
         std::fs::write(&kubeconfig, self.clusters[0].kubeconfig_of(USER)?.text())
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        let daemon = Daemon::start(self.folder.path(), &kubeconfig, more)?;
+        let daemon = Daemon::start(program, self.folder.path(), &kubeconfig, more)?;
         *self.pulse.lock() = Some(daemon.pulse());
         Ok(daemon)
     }

@@ -57,6 +57,31 @@ fn an_object_is_applied_only_if_it_differs() {
 }
 
 #[test]
+fn what_lifecycle_manager_wrote_stays_so_that_no_certificate_is_issued_anew() {
+    let object = |spec: Value| {
+        let metadata = json!({"name": "a-webhook-tls", "namespace": "istio-system"});
+        Object::new(
+            json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": metadata, "spec": spec}),
+        )
+        .unwrap()
+    };
+    let applied = |wanted: Value, shown: Value| {
+        let live = Live { spec: shown.to_string().into(), ..live() };
+        as_adopted(&object(wanted), Some(&live)).field("spec").cloned().unwrap()
+    };
+    let wanted = json!({"commonName": "id-a", "dnsNames": ["a.example.org", "b.svc"]});
+    let of_klm = json!({"commonName": "id-a", "dnsNames": ["a.example.org", "", "b.svc"], "isCA": false});
+    assert_eq!(applied(wanted.clone(), of_klm.clone()), of_klm);
+    // A change issues it anew anyway.
+    let moved = json!({"commonName": "id-a", "dnsNames": ["c.example.org", "b.svc"]});
+    assert_eq!(applied(moved.clone(), of_klm)["dnsNames"], moved["dnsNames"]);
+    let ours = json!({"commonName": "id-a", "dnsNames": ["a.example.org", "b.svc"], "revision": 3});
+    assert_eq!(applied(wanted.clone(), ours), wanted);
+    assert_eq!(applied(wanted.clone(), json!({"dnsNames": ["a.example.org", "b.svc"], "isCA": true})), wanted);
+    assert_eq!(as_adopted(&object(wanted.clone()), None).field("spec"), Some(&wanted));
+}
+
+#[test]
 fn a_certificate_of_a_former_ca_is_requested_again_but_not_during_an_issue_or_after_a_failure() {
     let ago = |by: Duration| now().checked_sub(by).unwrap();
     let current = Live { validity: Some(from(now())), ..live() };

@@ -1,0 +1,321 @@
+//! Hands definitions over from Flux or Argo CD, one kind at a time: the steps that these tools need, and how far they
+//! are. Pure.
+//!
+//! The order of the steps keeps every object. First the tool stops, then each object is protected from its prune, then
+//! the tool's repository no longer names it, and only then its marks go. A step is done if the control plane shows it;
+//! the commands are for a user, and Tidegate runs none of them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{counted, texts};
+use crate::{
+    adopt::managers,
+    definition::Kind,
+    intake::{ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, Id, OtherTool, resource},
+    name::Key,
+};
+
+/// A tool that manages definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Flux.
+    Flux,
+    /// Argo CD.
+    ArgoCd,
+}
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Progress {
+    /// The control plane shows that it is done.
+    Done,
+    /// The control plane does not show whether it is done: a user has to look.
+    Check,
+    /// To be done now.
+    Next,
+    /// To be done after the steps before it.
+    Then,
+}
+
+/// One step of a hand-over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// How far it is.
+    pub progress: Progress,
+    /// What to do, as one sentence.
+    pub what: String,
+    /// The commands for it; none if it is a change of a repository.
+    pub commands: Vec<String>,
+}
+
+/// The definitions of one kind that one owner has in one namespace, and the steps that hand them over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HandOver {
+    /// The kind.
+    pub kind: String,
+    /// Their namespace.
+    pub namespace: String,
+    /// Their owner, for example `the Flux Kustomization flux-system/landscape`.
+    pub owner: String,
+    /// Their names, sorted.
+    pub names: Vec<String>,
+    /// The steps, in their order.
+    pub steps: Vec<Step>,
+}
+
+/// A step before its progress is known.
+struct Draft {
+    /// Whether it is done; `None` if the control plane does not show that.
+    is_done: Option<bool>,
+    what: String,
+    commands: Vec<String>,
+}
+
+/// Names in one command.
+const NAMES_IN_COMMAND_MAX: usize = 50;
+
+const FLUX_PRUNE: &str = "kustomize.toolkit.fluxcd.io/prune";
+const HELM_POLICY: &str = "helm.sh/resource-policy";
+const ARGO_OPTIONS: &str = "argocd.argoproj.io/sync-options";
+const ARGO_NO_PRUNE: &str = "Prune=false";
+
+// === impl Program ===
+
+impl Program {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Flux => "Flux",
+            Program::ArgoCd => "Argo CD",
+        }
+    }
+
+    fn is_of(self, tool: &OtherTool) -> bool {
+        match tool {
+            OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => self == Program::Flux,
+            OtherTool::Application(_) => self == Program::ArgoCd,
+        }
+    }
+}
+
+/// What is to be handed over, in the order in which definitions are applied. `live` are objects of the control plane,
+/// and `owner` finds the object of the tool that manages them; `None` if it is not in this control plane.
+pub fn hand_overs<'a>(
+    program: Program,
+    live: impl IntoIterator<Item = (&'a Id, &'a Value)>,
+    owner: impl Fn(&OtherTool) -> Option<&'a Value>,
+) -> Vec<HandOver> {
+    let mut groups: BTreeMap<(usize, Kind, String, String), (OtherTool, Vec<(&Id, &Value)>)> = BTreeMap::new();
+    for (id, object) in live {
+        let metadata = &object["metadata"];
+        let tool =
+            OtherTool::recognize(&texts(&metadata["labels"]), &texts(&metadata["annotations"]), &managers(object));
+        let Some(tool) = tool.filter(|tool| program.is_of(tool)) else { continue };
+        let order = Kind::OF_KYMA.iter().position(|kind| *kind == id.0).unwrap_or(Kind::OF_KYMA.len());
+        let group = (order, id.0, id.1.namespace().to_owned(), tool.text());
+        groups.entry(group).or_insert_with(|| (tool, Vec::new())).1.push((id, object));
+    }
+    let hand_over = |((_, kind, namespace, text), (tool, mut objects)): (_, (OtherTool, Vec<(&Id, &Value)>))| {
+        objects.sort_by_key(|(id, _)| *id);
+        let drafts = drafts(kind, &namespace, &tool, owner(&tool), &objects);
+        let names = objects.iter().map(|(id, _)| id.1.name().to_owned()).collect();
+        HandOver { kind: kind.to_string(), namespace, owner: text, names, steps: ordered(drafts) }
+    };
+    groups.into_iter().map(hand_over).collect()
+}
+
+/// The steps with their progress: the first one that is not done is next.
+fn ordered(drafts: Vec<Draft>) -> Vec<Step> {
+    let mut found = false;
+    let step = |Draft { is_done, what, commands }: Draft| {
+        let progress = match is_done {
+            Some(true) => Progress::Done,
+            None if !found => Progress::Check,
+            Some(false) | None if found => Progress::Then,
+            Some(false) | None => Progress::Next,
+        };
+        found |= progress == Progress::Next;
+        Step { progress, what, commands }
+    };
+    drafts.into_iter().map(step).collect()
+}
+
+fn drafts(
+    kind: Kind,
+    namespace: &str,
+    tool: &OtherTool,
+    owner: Option<&Value>,
+    objects: &[(&Id, &Value)],
+) -> Vec<Draft> {
+    let kinds = format!("{kind}s");
+    match tool {
+        OtherTool::Kustomization(key) => of_kustomization((kind, namespace, &kinds), key, owner, objects),
+        OtherTool::HelmRelease(key) => of_helm_release((kind, namespace, &kinds), key, objects),
+        OtherTool::Application(name) => of_application((kind, namespace, &kinds), name, owner, objects),
+    }
+}
+
+fn of_kustomization(
+    (kind, namespace, kinds): (Kind, &str, &str),
+    key: &Key,
+    owner: Option<&Value>,
+    objects: &[(&Id, &Value)],
+) -> Vec<Draft> {
+    let (name, of) = (key.name(), key.namespace());
+    let has_left = owner.map(|owner| {
+        let entries = owner.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
+        let listed: Vec<&str> = entries.filter_map(|entry| entry["id"].as_str()).collect();
+        let group = crate::api::KYMA_GROUP;
+        objects
+            .iter()
+            .all(|(id, _)| !listed.contains(&format!("{}_{}_{group}_{kind}", id.1.namespace(), id.1.name()).as_str()))
+    });
+    let is_suspended = owner.map(|owner| owner.pointer("/spec/suspend") == Some(&Value::Bool(true)));
+    let is_protected = objects.iter().all(|(_, object)| {
+        ["labels", "annotations"].iter().any(|field| object["metadata"][field][FLUX_PRUNE] == "disabled")
+    });
+    let selector = format!("-n {namespace} -l {}={name},{}={of}", FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1);
+    let resource = resource(kind);
+    vec![
+        Draft {
+            is_done: has_left.zip(is_suspended).map(|(has_left, is_suspended)| has_left || is_suspended),
+            what: "suspend the Kustomization, so that it applies nothing meanwhile".to_owned(),
+            commands: vec![format!("flux suspend kustomization {name} -n {of}")],
+        },
+        Draft {
+            is_done: Some(is_protected),
+            what: format!("protect the {kinds} from its prune"),
+            commands: vec![format!("kubectl annotate {resource} {selector} {FLUX_PRUNE}=disabled --overwrite")],
+        },
+        Draft {
+            is_done: has_left,
+            what: format!("remove the {kinds} from the path of the Kustomization in its repository, then let it go on"),
+            commands: vec![format!("flux resume kustomization {name} -n {of}")],
+        },
+        Draft {
+            is_done: Some(false),
+            what: "remove its marks".to_owned(),
+            commands: vec![
+                format!("kubectl annotate {resource} {selector} {FLUX_PRUNE}-"),
+                format!("kubectl label {resource} {selector} {}- {}-", FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1),
+            ],
+        },
+    ]
+}
+
+/// Helm reads the policy from the chart, not from the object. Which objects a release has stands in a Secret, which is
+/// not read.
+fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, objects: &[(&Id, &Value)]) -> Vec<Draft> {
+    let (name, of) = (key.name(), key.namespace());
+    let is_kept = objects.iter().all(|(_, object)| object["metadata"]["annotations"][HELM_POLICY] == "keep");
+    let selector = format!("-n {namespace} -l {}={name},{}={of}", FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1);
+    let resource = resource(kind);
+    vec![
+        Draft {
+            is_done: Some(is_kept),
+            what: format!(
+                "annotate the {kinds} in the chart with `{HELM_POLICY}: keep`, and let Helm upgrade the release"
+            ),
+            commands: vec![format!("flux reconcile helmrelease {name} -n {of}")],
+        },
+        Draft {
+            is_done: None,
+            what: format!(
+                "remove the {kinds} from the chart, and let Helm upgrade the release: the manifest of the release must \
+                 not have them any more"
+            ),
+            commands: vec![
+                format!("flux reconcile helmrelease {name} -n {of}"),
+                format!("helm get manifest {name} -n {of}"),
+            ],
+        },
+        Draft {
+            is_done: Some(false),
+            what: "remove its marks".to_owned(),
+            commands: vec![
+                format!(
+                    "kubectl annotate {resource} {selector} {HELM_POLICY}- meta.helm.sh/release-name- meta.helm.sh/release-namespace-"
+                ),
+                format!("kubectl label {resource} {selector} {}- {}-", FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1),
+            ],
+        },
+    ]
+}
+
+fn of_application(
+    (kind, namespace, kinds): (Kind, &str, &str),
+    name: &str,
+    owner: Option<&Value>,
+    objects: &[(&Id, &Value)],
+) -> Vec<Draft> {
+    let is_manual = owner.map(|owner| {
+        let automated = owner.pointer("/spec/syncPolicy/automated");
+        automated.is_none_or(|automated| automated.is_null() || automated["enabled"] == false)
+    });
+    let is_protected = objects.iter().all(|(_, object)| {
+        let options = object["metadata"]["annotations"][ARGO_OPTIONS].as_str().unwrap_or_default();
+        options.split(',').any(|option| option.trim() == ARGO_NO_PRUNE)
+    });
+    // What the repository no longer has stays in the list while it has its marks, and would be pruned.
+    let has_left = owner.map(|owner| {
+        let resources = owner.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
+        let mut declared = resources.filter(|one| one["requiresPruning"] != true);
+        !declared.any(|one| {
+            objects.iter().any(|(id, _)| {
+                one["kind"] == kind.to_string() && one["namespace"] == id.1.namespace() && one["name"] == id.1.name()
+            })
+        })
+    });
+    let (resource, name) = (resource(kind), word(name));
+    let names: Vec<&str> = objects.iter().map(|(id, _)| id.1.name()).collect();
+    let for_all = |verb: &str, change: &str| -> Vec<String> {
+        let command = |names: &[&str]| format!("kubectl {verb} {resource} -n {namespace} {} {change}", names.join(" "));
+        names.chunks(NAMES_IN_COMMAND_MAX).map(command).collect()
+    };
+    let mut marks = for_all("annotate", &format!("{ARGO_TRACKING}- {ARGO_OPTIONS}-"));
+    marks.extend(for_all("label", &format!("{ARGO_INSTANCE}- {INSTANCE}-")));
+    vec![
+        Draft {
+            is_done: is_manual,
+            what: "turn automatic syncs of the Application off".to_owned(),
+            commands: vec![format!("argocd app set {name} --sync-policy none")],
+        },
+        Draft {
+            is_done: Some(is_protected),
+            what: format!("protect the {kinds} from its prune"),
+            commands: for_all("annotate", &format!("{ARGO_OPTIONS}={ARGO_NO_PRUNE} --overwrite")),
+        },
+        Draft {
+            is_done: has_left,
+            what: format!("remove the {kinds} from the repository of the Application, then refresh it"),
+            commands: vec![format!("argocd app get {name} --refresh")],
+        },
+        Draft { is_done: Some(false), what: "remove its marks".to_owned(), commands: marks },
+    ]
+}
+
+/// A name as one word of a shell. The name of an Application comes from an annotation, which may have any text.
+fn word(name: &str) -> String {
+    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => name,
+        false => format!("'{}'", name.replace('\'', "'\\''")),
+    }
+}
+
+// === impl HandOver ===
+
+impl HandOver {
+    /// One line, for example `2 Kymas of the Flux Kustomization flux-system/landscape in kcp-system`.
+    pub fn title(&self) -> String {
+        format!("{} of {} in {}", counted(self.names.len(), &self.kind), self.owner, self.namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use serde_json::json;
+
+use super::*;
+
+fn id(kind: Kind, name: &str) -> Id {
+    (kind, Key::new("kcp-system", name))
+}
+
+fn of_flux(name: &str) -> (Id, Value) {
+    let labels =
+        json!({"kustomize.toolkit.fluxcd.io/name": "kcp", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"});
+    (id(Kind::Kyma, name), json!({"metadata": {"labels": labels}}))
+}
+
+fn of_argo(name: &str) -> (Id, Value) {
+    let tracking = format!("shop:operator.kyma-project.io/Kyma:kcp-system/{name}");
+    (id(Kind::Kyma, name), json!({"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": tracking}}}))
+}
+
+fn find(program: Program, live: &[(Id, Value)], owner: Option<&Value>) -> Vec<HandOver> {
+    hand_overs(program, live.iter().map(|(id, object)| (id, object)), |_| owner)
+}
+
+/// The progress of the steps of the only hand-over.
+#[track_caller]
+fn check(program: Program, live: &[(Id, Value)], owner: Option<&Value>, expected: &[Progress]) -> HandOver {
+    let mut found = find(program, live, owner);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let progress: Vec<Progress> = found[0].steps.iter().map(|step| step.progress).collect();
+    assert_eq!(progress, expected);
+    found.remove(0)
+}
+
+use Progress::{Check, Done, Next, Then};
+
+#[test]
+fn a_kustomization_hands_over_in_four_steps_that_the_control_plane_shows() {
+    let owner = |suspend: bool, entries: &[&str]| {
+        let entries: Vec<Value> = entries.iter().map(|id| json!({"id": id, "v": "v1beta2"})).collect();
+        json!({"spec": {"suspend": suspend}, "status": {"inventory": {"entries": entries}}})
+    };
+    let listed = ["kcp-system_b_operator.kyma-project.io_Kyma", "flux-system_other__ConfigMap"];
+    let mut live = vec![of_flux("b"), of_flux("a")];
+    let found = check(Program::Flux, &live, Some(&owner(false, &listed)), &[Next, Then, Then, Then]);
+    assert_eq!(found.title(), "2 Kymas of the Flux Kustomization flux-system/kcp in kcp-system");
+    assert_eq!(found.names, ["a", "b"]);
+    let selector =
+        "-n kcp-system -l kustomize.toolkit.fluxcd.io/name=kcp,kustomize.toolkit.fluxcd.io/namespace=flux-system";
+    let commands: Vec<String> = found.steps.into_iter().flat_map(|step| step.commands).collect();
+    assert_eq!(
+        commands,
+        [
+            "flux suspend kustomization kcp -n flux-system".to_owned(),
+            format!("kubectl annotate kyma {selector} kustomize.toolkit.fluxcd.io/prune=disabled --overwrite"),
+            "flux resume kustomization kcp -n flux-system".to_owned(),
+            format!("kubectl annotate kyma {selector} kustomize.toolkit.fluxcd.io/prune-"),
+            format!(
+                "kubectl label kyma {selector} kustomize.toolkit.fluxcd.io/name- kustomize.toolkit.fluxcd.io/namespace-"
+            ),
+        ]
+    );
+    check(Program::Flux, &live, Some(&owner(true, &listed)), &[Done, Next, Then, Then]);
+    live[0].1["metadata"]["annotations"] = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
+    check(Program::Flux, &live, Some(&owner(true, &listed)), &[Done, Next, Then, Then]);
+    live[1].1["metadata"]["annotations"] = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
+    check(Program::Flux, &live, Some(&owner(true, &listed)), &[Done, Done, Next, Then]);
+    check(Program::Flux, &live, Some(&owner(false, &listed)), &[Next, Done, Then, Then]);
+    check(Program::Flux, &live, Some(&owner(false, &listed[1..])), &[Done, Done, Done, Next]);
+    // Its marks alone are left.
+    assert_eq!(find(Program::Flux, &[], None), []);
+}
+
+#[test]
+fn an_owner_in_another_cluster_is_to_be_checked_there() {
+    check(Program::Flux, &[of_flux("a")], None, &[Check, Next, Then, Then]);
+    let (id, mut object) = of_flux("a");
+    object["metadata"]["annotations"] = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
+    check(Program::Flux, &[(id, object)], None, &[Check, Done, Check, Next]);
+}
+
+#[test]
+fn an_application_hands_over_what_its_repository_no_longer_has() {
+    let owner = |automated: Value, requires_pruning: bool| {
+        let resource =
+            json!({"kind": "Kyma", "namespace": "kcp-system", "name": "a", "requiresPruning": requires_pruning});
+        json!({"spec": {"syncPolicy": {"automated": automated}}, "status": {"resources": [resource]}})
+    };
+    let mut live = vec![of_argo("a")];
+    check(Program::ArgoCd, &live, Some(&owner(json!({"prune": true}), false)), &[Next, Then, Then, Then]);
+    check(Program::ArgoCd, &live, Some(&owner(json!({"enabled": false}), false)), &[Done, Next, Then, Then]);
+    live[0].1["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] = json!("Validate=false, Prune=false");
+    check(Program::ArgoCd, &live, Some(&owner(Value::Null, false)), &[Done, Done, Next, Then]);
+    let found = check(Program::ArgoCd, &live, Some(&owner(Value::Null, true)), &[Done, Done, Done, Next]);
+    assert_eq!(
+        found.steps[3].commands,
+        [
+            "kubectl annotate kyma -n kcp-system a argocd.argoproj.io/tracking-id- argocd.argoproj.io/sync-options-",
+            "kubectl label kyma -n kcp-system a argocd.argoproj.io/instance- app.kubernetes.io/instance-",
+        ]
+    );
+    // Thousands of names do not fit into one command.
+    let live: Vec<(Id, Value)> = (0..120).map(|number| of_argo(&format!("k{number:03}"))).collect();
+    let found = check(Program::ArgoCd, &live, None, &[Check, Next, Then, Then]);
+    assert_eq!(found.steps[1].commands.len(), 3);
+}
+
+#[test]
+fn a_release_of_helm_keeps_what_its_chart_says() {
+    let labels = json!({"helm.toolkit.fluxcd.io/name": "kcp", "helm.toolkit.fluxcd.io/namespace": "flux-system"});
+    let object = |annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
+    let template = id(Kind::ModuleTemplate, "cache-1.0.0");
+    check(Program::Flux, &[(template.clone(), object(json!({})))], None, &[Next, Then, Then]);
+    let kept = object(json!({"helm.sh/resource-policy": "keep"}));
+    check(Program::Flux, &[(template, kept)], None, &[Done, Check, Next]);
+}
+
+#[test]
+fn kinds_come_in_the_order_in_which_they_are_applied_and_each_tool_has_its_own() {
+    let labels = of_flux("a").1;
+    let live = [(id(Kind::Kyma, "a"), labels.clone()), (id(Kind::ModuleTemplate, "a"), labels), of_argo("b")];
+    let kinds = |program: Program| -> Vec<String> {
+        find(program, &live, None)
+            .into_iter()
+            .map(|found| format!("{} {}", found.kind, found.names.join(" ")))
+            .collect()
+    };
+    assert_eq!(kinds(Program::Flux), ["ModuleTemplate a", "Kyma a"]);
+    assert_eq!(kinds(Program::ArgoCd), ["Kyma b"]);
+    assert_eq!(find(Program::Flux, &[(id(Kind::Kyma, "a"), json!({"metadata": {}}))], None), []);
+}
+
+#[test]
+fn a_name_from_an_annotation_is_one_word() {
+    assert_eq!(word("shop"), "shop");
+    assert_eq!(word("a b'; rm\n"), "'a b'\\''; rm'");
+    assert_eq!(word(""), "''");
+}

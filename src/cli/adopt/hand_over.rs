@@ -1,0 +1,123 @@
+//! `tidegate adopt from-flux` and `from-argocd`: how another tool hands definitions over, step by step. Sends reads
+//! only.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tidegate_cluster::{Cluster, Error};
+use tidegate_core::{
+    adopt::hand_over::{HandOver, Program, Progress, hand_overs},
+    definition,
+    intake::{Id, OtherTool},
+    name::Key,
+    object::{Gvk, Object},
+};
+use tidegate_process::{Exit, say};
+
+use super::{
+    HandOverArguments, Output,
+    read::{key_of, list},
+};
+use crate::cli::control_plane;
+
+/// The objects of the tool, by namespace and name.
+type Owners = BTreeMap<Key, Object>;
+
+/// Prints the steps for the first kind that is not handed over yet. Fails if a request fails.
+pub(super) async fn run(program: Program, arguments: &HandOverArguments) -> anyhow::Result<Exit> {
+    let cluster = super::connect(&arguments.access).await?;
+    let namespaces = control_plane::namespaces(&arguments.namespaces);
+    let mut live: Vec<(Id, Object)> = Vec::new();
+    for kind in definition::Kind::OF_KYMA {
+        let found = list(&cluster, kind.as_str(), &namespaces).await;
+        let found = found.with_context(|| format!("cannot list {kind}s"))?;
+        live.extend(found.into_iter().map(|object| ((kind, key_of(&object)), object)));
+    }
+    let (kustomizations, releases, applications) = match program {
+        Program::Flux => (
+            owners(&cluster, "kustomize.toolkit.fluxcd.io", &["v1", "v1beta2"], "Kustomization").await?,
+            owners(&cluster, "helm.toolkit.fluxcd.io", &["v2", "v2beta2"], "HelmRelease").await?,
+            Owners::new(),
+        ),
+        Program::ArgoCd => {
+            (Owners::new(), Owners::new(), owners(&cluster, "argoproj.io", &["v1alpha1"], "Application").await?)
+        }
+    };
+    let owner = |tool: &OtherTool| match tool {
+        OtherTool::Kustomization(key) => kustomizations.get(key).map(Object::value),
+        OtherTool::HelmRelease(key) => releases.get(key).map(Object::value),
+        OtherTool::Application(name) => {
+            // Outside of Argo CD's own namespace, an Application is tracked with the namespace before its name.
+            let is_it = |key: &Key| key.name() == name || format!("{}_{}", key.namespace(), key.name()) == *name;
+            applications.iter().find(|(key, _)| is_it(key)).map(|(_, object)| object.value())
+        }
+    };
+    let found = hand_overs(program, live.iter().map(|(id, object)| (id, object.value())), owner);
+    match arguments.output {
+        Output::Text => print(program, &found, &namespaces),
+        Output::Json => say!("{}", serde_json::to_string_pretty(&found)?),
+    }
+    Ok(if found.is_empty() { Exit::Ok } else { Exit::Changes })
+}
+
+/// All objects of a kind of a tool; none if the control plane does not serve it, as where the tool runs elsewhere.
+async fn owners(cluster: &Cluster, group: &str, versions: &[&str], kind: &str) -> anyhow::Result<Owners> {
+    for version in versions {
+        let found: Result<_, Error> = cluster.kind(&Gvk::new(group, version, kind)).await;
+        let Some(served) = found.with_context(|| format!("cannot ask for {kind}s"))? else { continue };
+        let all = cluster.list(&served, None, None).await.with_context(|| format!("cannot list {kind}s"))?;
+        return Ok(all.into_iter().map(|object| (key_of(&object), object)).collect());
+    }
+    Ok(Owners::new())
+}
+
+fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
+    let name = program.name();
+    let Some(first) = found.first() else {
+        say!("{name} manages no definition in {}: go on with `tidegate adopt plan`", namespaces.join(", "));
+        return;
+    };
+    let (now, later): (Vec<&HandOver>, Vec<&HandOver>) = found.iter().partition(|one| one.kind == first.kind);
+    for hand_over in now {
+        say!("{}:\n", hand_over.title());
+        for step in &hand_over.steps {
+            let progress = match step.progress {
+                Progress::Done => "done",
+                Progress::Check => "check",
+                Progress::Next => "next",
+                Progress::Then => "then",
+            };
+            say!("  {progress:<5} {}", step.what);
+            if step.progress != Progress::Done {
+                step.commands.iter().for_each(|command| say!("          {command}"));
+            }
+        }
+        say!("");
+    }
+    if !later.is_empty() {
+        say!("After that:");
+        later.iter().for_each(|hand_over| say!("  {}", hand_over.title()));
+        say!("");
+    }
+    say!("`check` means that the control plane does not show it. Do the next step, then run this command again.");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_json_has_is_what_the_text_says() {
+        let labels = json!({"helm.toolkit.fluxcd.io/name": "kcp", "helm.toolkit.fluxcd.io/namespace": "flux-system"});
+        let id: Id = (definition::Kind::Kyma, Key::new("kcp-system", "dev"));
+        let object: Value = json!({"metadata": {"labels": labels}});
+        let found = hand_overs(Program::Flux, [(&id, &object)], |_| None);
+        let shown = serde_json::to_value(&found).unwrap();
+        assert_eq!(shown[0]["owner"], "the Flux HelmRelease flux-system/kcp");
+        assert_eq!(shown[0]["names"], json!(["dev"]));
+        assert_eq!(shown[0]["steps"][0]["progress"], "next");
+    }
+}
