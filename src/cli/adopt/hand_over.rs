@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use serde_json::Value;
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
     adopt::hand_over::{HandOver, Program, Progress, hand_overs},
@@ -105,7 +104,7 @@ fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

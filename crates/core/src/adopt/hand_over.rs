@@ -75,6 +75,11 @@ struct Draft {
     commands: Vec<String>,
 }
 
+/// The objects of one kind and owner in one namespace, in the order of kinds.
+type Group = (usize, Kind, String, String);
+/// The tool that manages objects, and the objects.
+type Marked<'a> = (OtherTool, Vec<(&'a Id, &'a Value)>);
+
 /// Names in one command.
 const NAMES_IN_COMMAND_MAX: usize = 50;
 
@@ -109,7 +114,7 @@ pub fn hand_overs<'a>(
     live: impl IntoIterator<Item = (&'a Id, &'a Value)>,
     owner: impl Fn(&OtherTool) -> Option<&'a Value>,
 ) -> Vec<HandOver> {
-    let mut groups: BTreeMap<(usize, Kind, String, String), (OtherTool, Vec<(&Id, &Value)>)> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Marked<'_>> = BTreeMap::new();
     for (id, object) in live {
         let metadata = &object["metadata"];
         let tool =
@@ -119,11 +124,12 @@ pub fn hand_overs<'a>(
         let group = (order, id.0, id.1.namespace().to_owned(), tool.text());
         groups.entry(group).or_insert_with(|| (tool, Vec::new())).1.push((id, object));
     }
-    let hand_over = |((_, kind, namespace, text), (tool, mut objects)): (_, (OtherTool, Vec<(&Id, &Value)>))| {
+    let hand_over = |(group, (tool, mut objects)): (Group, Marked<'_>)| {
+        let (_, kind, namespace, owner_name) = group;
         objects.sort_by_key(|(id, _)| *id);
-        let drafts = drafts(kind, &namespace, &tool, owner(&tool), &objects);
+        let steps = ordered(drafts(kind, &namespace, &tool, owner(&tool), &objects));
         let names = objects.iter().map(|(id, _)| id.1.name().to_owned()).collect();
-        HandOver { kind: kind.to_string(), namespace, owner: text, names, steps: ordered(drafts) }
+        HandOver { kind: kind.to_string(), namespace, owner: owner_name, names, steps }
     };
     groups.into_iter().map(hand_over).collect()
 }

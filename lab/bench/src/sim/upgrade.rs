@@ -16,12 +16,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube_sim::{Tally, is_write};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    fleet::{self, Origin},
-    open_files,
+    fleet, open_files,
     process::Daemon,
     report::Output,
     stage::{Servers, Size, Stage},
@@ -61,8 +59,6 @@ pub(super) struct Arguments {
 }
 
 /// What happened in one step.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Row {
     step: String,
     /// Seconds until the daemon sent no more requests.
@@ -105,7 +101,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     match arguments.output {
         Output::Text => print(servers.describe(), size, [&old, &new], &run.rows),
         Output::Json => {
-            let document = json!({"old": old.text, "new": new.text, "steps": run.rows});
+            let steps: Vec<Value> = run.rows.iter().map(Row::json).collect();
+            let document = json!({"old": old.text, "new": new.text, "steps": steps});
             say!("{document:#}");
         }
     }
@@ -230,6 +227,15 @@ impl Run {
             }
         }
         Ok(found)
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    fn json(&self) -> Value {
+        let Row { step, seconds, kcp, runtimes, disturbed } = self;
+        json!({"step": step, "seconds": seconds, "kcp": kcp, "runtimes": runtimes, "disturbed": disturbed})
     }
 }
 
