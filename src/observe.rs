@@ -25,7 +25,13 @@
 //! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
 //! the passes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tidegate_diff::mask::MaskKey;
 use tidegate_process::lock::Mutex;
@@ -53,6 +59,8 @@ use state::Seen;
 pub struct Observation {
     /// The shortest time between two comparisons of an unchanged runtime.
     interval: Duration,
+    /// Whether all comparisons follow each other at once, because the process ends after them.
+    is_brief: AtomicBool,
     /// The key of the masks with which secret values are compared. They are never shown.
     mask: MaskKey,
     seen: Mutex<Seen>,
@@ -64,7 +72,23 @@ pub struct Observation {
 impl Observation {
     /// Nothing is known yet.
     pub fn new(interval: Duration, mask: MaskKey) -> Observation {
-        Observation { interval, mask, seen: Mutex::default(), expected: Mutex::default() }
+        Observation {
+            interval,
+            is_brief: AtomicBool::new(false),
+            mask,
+            seen: Mutex::default(),
+            expected: Mutex::default(),
+        }
+    }
+
+    /// The process ends once everything was compared, so a comparison that is outdated is repeated at once.
+    pub(crate) fn be_brief(&self) {
+        self.is_brief.store(true, Ordering::Relaxed);
+    }
+
+    /// The shortest time between two comparisons of a runtime that changes.
+    fn gap(&self) -> Duration {
+        if self.is_brief.load(Ordering::Relaxed) { Duration::ZERO } else { decide::CHANGE_GAP }
     }
 
     /// Whether a runtime or a source has not been compared yet. `kymas` is the number of all.

@@ -264,8 +264,8 @@ impl State {
         Some(self.moved(component, moved))
     }
 
-    /// Access to a registry has changed, so what failed there is tried at once. A read that runs may fail for the former
-    /// access, which then says nothing.
+    /// Access to a registry has changed, so what failed there is tried at once. A read that runs may fail for the
+    /// former access, which then says nothing.
     pub(super) fn access_changed(&mut self, registry: RegistryIndex, now: Instant) {
         self.hosts.remove(&registry);
         let routes = &self.routes;

@@ -36,6 +36,7 @@ const QUIET: Duration = Duration::from_millis(750);
 /// Returns when nothing is left to do or the time is over; never for [`Mode::Forever`].
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
+    context.observation.iter().for_each(Observation::be_brief);
     let in_time = tokio::time::timeout(timeout, done(context, readiness)).await.is_ok();
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(Observation::report);

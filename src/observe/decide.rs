@@ -35,10 +35,11 @@ pub(crate) enum Due {
     In(Duration),
 }
 
-/// Decides whether a comparison is due. `wanted` is the digest of what the runtime should have now.
-pub(crate) fn due(last: Option<&Compared>, wanted: Digest, interval: Duration, now: Instant) -> Due {
+/// Decides whether a comparison is due. `wanted` is the digest of what the runtime should have now, and `gap` the
+/// shortest time between two comparisons of a runtime that changes.
+pub(crate) fn due(last: Option<&Compared>, wanted: Digest, (interval, gap): (Duration, Duration), now: Instant) -> Due {
     let Some(last) = last else { return Due::Now };
-    let pause = if last.wanted == wanted { pause(interval, last.reads, last.objects) } else { CHANGE_GAP };
+    let pause = if last.wanted == wanted { pause(interval, last.reads, last.objects) } else { gap };
     match pause.checked_sub(now.saturating_duration_since(last.at)) {
         Some(rest) if !rest.is_zero() => Due::In(rest),
         Some(_) | None => Due::Now,
@@ -85,7 +86,7 @@ mod tests {
         let start = Instant::now();
         let last = Compared { wanted: old, at: start, reads: 16, objects: 200 };
         let after = |seconds| start + Duration::from_secs(seconds);
-        let due = |last, wanted, now| due(last, wanted, INTERVAL, now);
+        let due = |last, wanted, now| due(last, wanted, (INTERVAL, CHANGE_GAP), now);
         assert_eq!(due(None, old, start), Due::Now);
         assert_eq!(due(Some(&last), old, after(60)), Due::In(Duration::from_secs(3540)));
         assert_eq!(due(Some(&last), old, after(3600)), Due::Now);

@@ -191,7 +191,9 @@ impl Runtime<'_> {
         let (layers, unknown) = self.layers(&plan).await;
         let found: Vec<String> = layers.keys().map(|content| format!("{content:?}")).collect();
         let wanted = fingerprint(kyma, &recorded, &plan, &access, base, &[found, unknown.clone()]);
-        if let Due::In(rest) = decide::due(last.as_ref(), wanted, observation.interval, Instant::now()) {
+        if let Due::In(rest) =
+            decide::due(last.as_ref(), wanted, (observation.interval, observation.gap()), Instant::now())
+        {
             return Ok(Finish::After(rest, Trigger::Resync));
         }
         let cluster = self.connect(access).await?;
@@ -209,7 +211,7 @@ impl Runtime<'_> {
         // What its user has selected meanwhile is compared with the objects of its modules.
         let in_time = match result.in_runtime == in_runtime {
             true => decide::pause(observation.interval, reads, result.objects),
-            false => decide::CHANGE_GAP,
+            false => observation.gap(),
         };
         self.record(last, result, unknown);
         Ok(Finish::After(in_time, Trigger::Resync))

@@ -331,7 +331,7 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
     let (text, exit) = adopt(&stage, &["plan"]).await;
     assert_eq!(exit, 0, "{text}");
     let (text, exit) = adopt(&stage, &["take", "--yes"]).await;
-    assert!(exit == 0 && text.contains(" definitions marked for kcp-system.landscape"), "{text}");
+    assert!(exit == 0 && text.contains(" definitions marked for kcp-system/landscape"), "{text}");
     for (kind, name) in [("ModuleTemplate", "cache-1.0.0"), ("Kyma", "one")] {
         let object = read(&stage.kcp, kind, "kcp-system", name).await.expect("it is not lost");
         assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");

@@ -384,7 +384,7 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
         }
         let servers = stage.landscape.servers().zip(marks);
         let written: Vec<Record> =
-            servers.flat_map(|(server, mark)| server.records_since(mark)).filter(|record| record.is_write()).collect();
+            servers.flat_map(|(server, mark)| server.records_since(mark)).filter(Record::is_write).collect();
         assert!(written.is_empty(), "{written:#?}");
     };
     once(0, &["runtimes: 2 compared"]).await;

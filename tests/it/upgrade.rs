@@ -13,7 +13,10 @@ use crate::{
     stage::{self, Stage, read, scenarios},
 };
 
-scenarios!(fields_of_a_newer_version_survive_an_older_one,);
+scenarios!(
+    fields_of_a_newer_version_survive_an_older_one,
+    a_new_process_writes_nothing_after_a_new_version_of_a_module,
+);
 
 /// The command takes half a minute; on a machine that builds at the same time it takes longer.
 const COMMAND_MAX: Duration = Duration::from_secs(10 * 60);
@@ -140,5 +143,40 @@ async fn fields_of_a_newer_version_survive_an_older_one() {
         for part in parts(object) {
             assert_eq!(live[part]["future"], "kept", "{part} of {kind}: {live:#}");
         }
+    }
+}
+
+async fn a_new_process_writes_nothing_after_a_new_version_of_a_module() {
+    let files = stage::files(2);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    stage.start();
+    for kyma in ["one", "two"] {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    stage.rests().await;
+    for version in ["1.1.0", "1.0.0", "1.1.0"] {
+        let mut release = stage::release("cache", &[("regular", version), ("fast", "1.1.0")]);
+        release = release.replace(
+            "namespace: kcp-system}",
+            "namespace: kcp-system, annotations: {tidegate.dev/allow-downgrade: cache-1.0.0}}",
+        );
+        stage.commit("modules/cache/release.yaml", &release);
+        for kyma in ["one", "two"] {
+            let has_it = |kyma: &Value| {
+                let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+                kyma["status"]["state"] == "Ready"
+                    && modules.filter(|module| module["name"] == "cache").all(|module| module["version"] == version)
+            };
+            stage.until("it has the version", &stage.kcp, "Kyma", "kcp-system", kyma, has_it).await;
+        }
+        stage.rests().await;
+        stage.kill().await;
+        let marks = stage.marks();
+        stage.start();
+        stage.rests().await;
+        let written: Vec<String> =
+            stage.requests_since(&marks).into_iter().filter(|line| !line.contains(" get ")).collect();
+        assert!(written.is_empty(), "{version}: {written:#?}");
     }
 }

@@ -269,7 +269,10 @@ async fn a_certificate_of_lifecycle_manager_is_taken_over_and_not_issued_anew() 
     spec["isCA"] = json!(false);
     let theirs = json!({
         "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
-        "metadata": {"name": "one-webhook-tls", "namespace": world.namespace, "managedFields": [{}]},
+        "metadata": {
+            "name": "one-webhook-tls", "namespace": world.namespace, "managedFields": [{}],
+            "annotations": {names::annotation::KYMA: null},
+        },
     });
     certificates.patch("one-webhook-tls", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
     let theirs = json!({
