@@ -3,8 +3,8 @@
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
 //! measure comparisons, `git` the time from a push to KCP, `agent` measures reviews, `listener` the receipt of events,
 //! `render` the effect of a slow override, `render-offline` the rendering of a fleet, `repository` what large and
-//! hostile repositories cost, `upgrade` what another version of the daemon writes, and `watch` the time from a change in
-//! a runtime to the reaction of the daemon.
+//! hostile repositories cost, `upgrade` what another version of the daemon writes, and `watch` the time from a change
+//! in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;

@@ -25,7 +25,7 @@ use super::{
     stage::{Servers, Size, Stage},
 };
 use crate::servers::Make;
-use tidegate_core::api::names::annotation;
+use tidegate_core::api::names::{self, annotation};
 use tidegate_process::{Exit, say, tell};
 use tidegate_testbed as testbed;
 
@@ -187,6 +187,23 @@ impl Run {
             modules.filter(|one| one["name"] == *module).all(|one| one["version"] == wanted && one["state"] == "Ready")
         };
         self.stage.ready(&all, has_it).await?;
+        // Soon after the start of a process, deletions are held for some seconds. Only then all is done.
+        let former = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+            "metadata": {
+                "name": format!("{}-{}", fleet::module_name(0), fleet::VERSIONS[index - 1]),
+                "namespace": names::SKR_NAMESPACE,
+            },
+        });
+        for skr in self.stage.clusters.iter().skip(1) {
+            let copies = testbed::api_of(&skr.client()?, &former).await?;
+            let name = former["metadata"]["name"].as_str().unwrap_or_default();
+            let is_gone = async || match copies.get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(_) => Err(format!("{name} is still in a runtime")),
+            };
+            self.stage.look(is_gone).await?;
+        }
         self.stage.quiet(&marks).await?;
         let seen = self.stage.requests(&marks)?;
         self.rows.push(Row {
