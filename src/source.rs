@@ -57,8 +57,7 @@ use tidegate_core::{
     definition,
     diagnostic::Diagnostics,
     intake::{
-        Confirmation,
-        self, Installed, Other, Situation, Standing, Terms, TermsError,
+        self, Confirmation, Installed, Other, Situation, Standing, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},

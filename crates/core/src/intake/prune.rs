@@ -286,14 +286,14 @@ pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
 /// How far the confirmation of a user has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// Nobody has confirmed the active revision.
+    /// No user has confirmed the active revision.
     Missing,
     /// Objects are applied, pruned or being deleted: it will be spent soon.
     Acting,
     /// Something else must happen first, for example an error must go.
     Blocked,
-    /// Everything is as the commit says, and nothing waits that the confirmation covers. A confirmation that stays would
-    /// also cover what the same commit removes later, for example after a rollback to it.
+    /// Everything is as the commit says, and nothing waits that the confirmation covers. A confirmation that stays
+    /// would also cover what the same commit removes later, for example after a rollback to it.
     Spent,
 }
 
