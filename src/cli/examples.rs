@@ -61,10 +61,7 @@ const EXAMPLES: &[Examples] = &[
         "export",
         &[
             ("Know the runtimes without a cluster", "tidegate export --landscape landscape.yaml"),
-            (
-                "Begin a repository with what the control plane has",
-                "tidegate export --as-git landscape --url https://git.example.org/team/landscape.git",
-            ),
+            ("Begin a repository with what the control plane has", "tidegate export --as-git landscape"),
         ],
     ),
     ("man", &[("Read them", "tidegate man /tmp/man && man -l /tmp/man/tidegate-diff.1")]),

@@ -37,10 +37,10 @@ use tidegate_process::{Exit, tell};
 ///
 /// For a runtime that chooses its own modules, the list comes from its Kyma's status.
 ///
-/// `--as-git DIR` writes Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers as definitions, and the GitSource as
-/// `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have added to the
-/// objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file, because its
-/// runtime decides on its modules. Modules in registries stay references.
+/// `--as-git DIR` writes Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers as definitions, and names their
+/// GitSource in `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have
+/// added to the objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file,
+/// because its runtime decides on its modules. Modules in registries stay references.
 ///
 /// Reads no Secrets and contacts no runtimes.
 #[derive(clap::Args)]
@@ -48,17 +48,15 @@ use tidegate_process::{Exit, tell};
 pub(super) struct Arguments {
     #[command(flatten)]
     access: control_plane::Access,
-    /// Write to this file, for example `landscape.yaml`; `-` is standard output
+    /// Write to this file, for example `landscape.yaml`; `-` is standard output [default: none; required without
+    /// --as-git]
     #[arg(long, value_name = "FILE")]
     landscape: Option<PathBuf>,
-    /// Write the landscape as a repository into this folder, which must be empty or not exist, for example `landscape`
-    #[arg(long, value_name = "DIR", requires = "url")]
+    /// Write the landscape as a repository into this folder, which must be empty or not exist, for example
+    /// `landscape` [default: none; required without --landscape]
+    #[arg(long, value_name = "DIR")]
     as_git: Option<PathBuf>,
-    /// The URL of the repository, for its GitSource, for example `https://git.example.org/team/landscape.git` [default:
-    /// none; required with --as-git]
-    #[arg(long, value_name = "URL", requires = "as_git")]
-    url: Option<String>,
-    /// Export the Kymas in this namespace; repeat the option for more [default: kcp-system]
+    /// Export the objects in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
     /// Write this label as well, for example `example.org/region` if a selector will use it; repeat the option for more
@@ -74,10 +72,10 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
-    match (&arguments.landscape, &arguments.as_git, &arguments.url) {
-        (Some(file), ..) => landscape(&client, &namespaces, &arguments.labels, file).await,
-        (None, Some(folder), Some(url)) => as_git::run(&client, &namespaces, url, folder).await,
-        (None, ..) => bail!("use --landscape FILE, or --as-git DIR with --url URL"),
+    match (&arguments.landscape, &arguments.as_git) {
+        (Some(file), _) => landscape(&client, &namespaces, &arguments.labels, file).await,
+        (None, Some(folder)) => as_git::run(&client, &namespaces, folder).await,
+        (None, None) => bail!("use --landscape FILE or --as-git DIR"),
     }
 }
 

@@ -480,18 +480,9 @@ fn lasting(timeout: Duration) -> Budget {
 
 /// Reads a GitSource and checks it against its schema, as the API server does.
 fn read_source(path: &Path) -> anyhow::Result<Named> {
-    let shown = path.display().to_string();
+    let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    parse_source(&shown, &text)
-}
-
-/// Checks the text of a GitSource as [`Counting`] does for `--source-file`. Fails if it is invalid; `shown` is its file.
-pub(super) fn check_source(shown: &str, text: &str) -> anyhow::Result<()> {
-    parse_source(shown, text).map(drop)
-}
-
-fn parse_source(shown: &str, text: &str) -> anyhow::Result<Named> {
-    let documents = match yaml::parse(text, &yaml::Limits::default()) {
+    let documents = match yaml::parse(&text, &yaml::Limits::default()) {
         Ok(documents) => documents,
         Err(error) => bail!("{shown}:{}: {}", error.line, error.message),
     };

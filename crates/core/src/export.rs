@@ -66,7 +66,8 @@ impl File {
     /// The definition of a live object.
     ///
     /// A Kyma that no GitSource owns gets its modules from its runtime, and Lifecycle Manager reads the list in the
-    /// control plane only once. With such a list, git would decide. So it is left out.
+    /// control plane only once. With such a list, git would decide. So it is left out, and an annotation says who
+    /// decides: the list of another client stays in the control plane, where it would be git's.
     ///
     /// # Errors
     ///
@@ -82,20 +83,25 @@ impl File {
         if let Some(schema) = api::crd(&kind.to_string()).and_then(schema::of_spec) {
             schema::remove_defaults(&mut spec, schema);
         }
+        let is_of_runtime = kind == Kind::Kyma
+            && object.label(label::SOURCE).is_none()
+            && object.annotation(annotation::MODULES_FROM).is_none();
+        let mut metadata = metadata(kind, object);
         if let Some(spec) = spec.as_object_mut() {
             let is_empty_channel = kind == Kind::ModuleTemplate && spec.get("channel") == Some(&Value::from(""));
-            spec.retain(|field, value| !value.is_null() && !(is_empty_channel && field == "channel"));
-            let is_of_runtime = kind == Kind::Kyma
-                && object.label(label::SOURCE).is_none()
-                && object.annotation(annotation::MODULES_FROM).is_none();
+            spec.retain(|field, value| !(value.is_null() || is_empty_channel && field == "channel"));
             if is_of_runtime {
                 spec.shift_remove("modules");
             }
         }
+        if is_of_runtime {
+            let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+            annotations[annotation::MODULES_FROM] = "runtime".into();
+        }
         let mut definition = Map::new();
         definition.insert("apiVersion".to_owned(), object.value()["apiVersion"].clone());
         definition.insert("kind".to_owned(), kind.to_string().into());
-        definition.insert("metadata".to_owned(), Value::Object(metadata(kind, object)));
+        definition.insert("metadata".to_owned(), Value::Object(metadata));
         if !spec.is_null() {
             definition.insert("spec".to_owned(), spec);
         }

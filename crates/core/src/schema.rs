@@ -24,14 +24,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomR
 use serde_json::{Map, Value};
 
 use self::node::{Node, Others, Type};
-pub use self::{
-    defaults::{of_spec, remove_defaults},
-    rule::{INAPPLICABLE, escape},
-};
 pub(crate) use self::{
     check::{cut, type_name},
     format::duration_nanoseconds,
     suggest::{distance, nearest},
+};
+pub use self::{
+    defaults::{of_spec, remove_defaults},
+    rule::{INAPPLICABLE, escape},
 };
 use crate::{budget::Budget, object::PathPart};
 

@@ -17,16 +17,15 @@ use tidegate_core::{
     definition::Kind,
     export::{self, File, Refused},
     intake,
+    name::Key,
     object::Object,
+    words::counted,
     yaml,
 };
 use tidegate_process::{Exit, say, tell};
 
 use super::complete;
-use crate::cli::{
-    control_plane::{self, Lacks},
-    repository,
-};
+use crate::cli::control_plane::{self, Lacks};
 
 /// What a landscape contains.
 #[derive(Default)]
@@ -48,12 +47,11 @@ struct Target {
 
 /// The name of the GitSource.
 const SOURCE: &str = "landscape";
-/// The file that declares it.
+/// The file that names it.
 const SOURCE_PATH: &str = ".tidegate/source.yaml";
 
-/// Runs the command. Fails if the folder is not empty or cannot be written, or if the URL is invalid.
-pub(super) async fn run(client: &Client, namespaces: &[String], url: &str, folder: &Path) -> anyhow::Result<Exit> {
-    let source = source(url, namespaces)?;
+/// Runs the command. Fails if the folder is not empty or cannot be written.
+pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -> anyhow::Result<Exit> {
     // Known before a large landscape is read.
     check_empty(folder)?;
     let landscape = match read(client, namespaces).await {
@@ -65,28 +63,27 @@ pub(super) async fn run(client: &Client, namespaces: &[String], url: &str, folde
         }
     };
     let definitions = landscape.files.iter().map(|(path, definition)| (path.as_str(), yaml::to_string(definition)));
-    let files: Vec<(&str, String)> = definitions.chain([(SOURCE_PATH, source)]).collect();
+    let files: Vec<(&str, String)> = definitions.chain([(SOURCE_PATH, source(namespaces))]).collect();
     let target = Target::open(folder)?;
     if let Err(error) = fill(&target.path, &files) {
         target.abandon();
         return Err(error).with_context(|| format!("cannot write to {}; nothing is written", folder.display()));
     }
     landscape.left_out.iter().for_each(|sentence| tell!("warning: {sentence}"));
-    let counts: Vec<String> = landscape.counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    say!("{} and the GitSource are in {}; check them with `tidegate validate`", counts.join(", "), folder.display());
+    let count_of = |kind: Kind| landscape.counts.get(&kind).copied().unwrap_or_default();
+    let counts: Vec<String> =
+        export::KINDS.into_iter().map(|kind| counted(count_of(kind), &kind.to_string())).collect();
+    let shown = folder.display();
+    say!("{} are in {shown}; check them with `tidegate validate {shown}`", counts.join(", "));
     Ok(Exit::Ok)
 }
 
-/// The file with the GitSource. Fails if the URL is invalid.
-fn source(url: &str, namespaces: &[String]) -> anyhow::Result<String> {
-    let object = json!({
+/// The file that names the GitSource. Its URL is in the control plane only.
+fn source(namespaces: &[String]) -> String {
+    yaml::to_string(&json!({
         "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
         "metadata": {"name": SOURCE, "namespace": namespaces.first()},
-        "spec": {"url": url, "ref": {"branch": "main"}},
-    });
-    let text = yaml::to_string(&object);
-    repository::check_source(SOURCE_PATH, &text).context("cannot use the URL")?;
-    Ok(text)
+    }))
 }
 
 /// All definitions. Fails if a request fails, if a kind is not served, or if a module has its objects in git.
@@ -124,7 +121,7 @@ impl Landscape {
     fn add(&mut self, kind: Kind, folder: &str, object: Value) -> anyhow::Result<()> {
         let object = Object::new(object).context("the control plane returned an object without a name")?;
         let id = object.id();
-        let what = intake::text(&(kind, tidegate_core::name::Key::new(&id.namespace, &id.name)));
+        let what = intake::text(&(kind, Key::new(&id.namespace, &id.name)));
         match File::of(kind, &object) {
             Ok(File { path, definition }) => {
                 if self.files.insert(format!("{folder}{path}"), definition).is_some() {
@@ -154,7 +151,9 @@ impl Target {
 
     /// Removes the folder if it is new. It is empty.
     fn abandon(&self) {
-        if self.is_new && let Err(error) = fs::remove_dir(&self.path) {
+        if self.is_new
+            && let Err(error) = fs::remove_dir(&self.path)
+        {
             tell!("warning: cannot remove {}: {error}", self.path.display());
         }
     }
@@ -237,14 +236,5 @@ mod tests {
         assert_eq!(paths(&folder), ["a", "b/c"]);
         let error = Target::open(&folder).map(drop).unwrap_err().to_string();
         assert!(error.ends_with("is not empty: name a folder that does not exist"), "{error}");
-    }
-
-    #[test]
-    fn a_url_with_credentials_is_refused_without_a_quote() {
-        let namespaces = ["kcp-system".to_owned()];
-        let error = format!("{:#}", source("https://anna:hunter2@example.org/a", &namespaces).unwrap_err());
-        assert!(error.starts_with("cannot use the URL: .tidegate/source.yaml:"), "{error}");
-        assert!(!error.contains("hunter2"), "{error}");
-        assert!(source("https://example.org/a.git", &namespaces).unwrap().contains("branch: main"));
     }
 }

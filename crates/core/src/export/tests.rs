@@ -28,7 +28,8 @@ fn check(kind: Kind, object: &Object, path: &str, definition: Value) {
 
 #[test]
 fn a_kyma_of_lifecycle_manager_leaves_its_modules_to_its_runtime() {
-    let spec = json!({"channel": "fast", "skipMaintenanceWindows": true, "modules": [{"name": "keda", "managed": true}]});
+    let spec =
+        json!({"channel": "fast", "skipMaintenanceWindows": true, "modules": [{"name": "keda", "managed": true}]});
     let kyma = live("Kyma", "one", json!({"spec": spec}));
     check(
         Kind::Kyma,
@@ -38,7 +39,7 @@ fn a_kyma_of_lifecycle_manager_leaves_its_modules_to_its_runtime() {
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {
                 "name": "one", "namespace": "kcp-system", "labels": {"team": "a"},
-                "annotations": {"skr-domain": "c-1.example.org"},
+                "annotations": {"skr-domain": "c-1.example.org", "tidegate.dev/modules-from": "runtime"},
             },
             "spec": {"channel": "fast", "skipMaintenanceWindows": true},
         }),
@@ -88,8 +89,10 @@ fn templates_and_releases_of_a_module_share_a_folder() {
 
 #[test]
 fn what_typed_clients_always_write_is_left_out() {
-    let spec = json!({"channel": "", "moduleName": "keda", "version": "1.0.0", "descriptor": {"a": null}, "data": null});
-    let template = File::of(Kind::ModuleTemplate, &live("ModuleTemplate", "keda-1.0.0", json!({"spec": spec}))).unwrap();
+    let spec =
+        json!({"channel": "", "moduleName": "keda", "version": "1.0.0", "descriptor": {"a": null}, "data": null});
+    let template =
+        File::of(Kind::ModuleTemplate, &live("ModuleTemplate", "keda-1.0.0", json!({"spec": spec}))).unwrap();
     let expected = json!({"moduleName": "keda", "version": "1.0.0", "descriptor": {"a": null}});
     assert_eq!(template.definition["spec"], expected);
     let spec = json!({"moduleName": "keda", "beta": false, "internal": true});
