@@ -2,7 +2,7 @@
 //!
 //! `demo` and `sim` come with the feature `lab`. A build without it is the product.
 
-mod adopt;
+pub(crate) mod adopt;
 mod completions;
 mod control_plane;
 mod crds;

@@ -5,6 +5,10 @@
 
 #![allow(missing_docs, reason = "the items have their documentation where they are")]
 
+pub mod adopt {
+    pub use crate::cli::adopt::{ReleaseArguments, TakeArguments, release, take};
+}
+
 pub mod config {
     pub use crate::config::{Config, Options, Registries};
 }

@@ -3,29 +3,34 @@
 //! `plan` says what stands in the way, and changes nothing. `take` does what the daemon does not do by itself: it lets
 //! the API server store no outdated version, and it marks definitions that git and the control plane have alike.
 //! `release` undoes what Tidegate left, so that Lifecycle Manager goes on without conflicts. Each step looks before it
-//! writes, so each command can be cut off anywhere and started again.
+//! writes, so each command can be cut off anywhere and started again: a test cuts each off at 50 points.
 //!
 //! `from-flux` and `from-argocd` say how another tool hands its definitions over first.
 //!
 //! `read` asks the control plane, [`tidegate_core::adopt`] decides, `write` and `release` send the requests.
 
+mod certificates;
+mod events;
 mod hand_over;
 mod read;
 mod release;
 mod write;
 
 use anyhow::bail;
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use tidegate_cluster::{Cause, Cluster, ClusterName, Limits};
+use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Network};
 use tidegate_core::{
     adopt::{self, Finding, Level, hand_over::Program},
     definition::{self, Definitions},
     diagnostic::Diagnostics,
     landscape::SourceName,
+    plan::Settings,
+    words::counted,
 };
 use tidegate_process::{Exit, say, tell};
 
-use self::read::Facts;
+use self::{certificates::Certificates, read::Facts, release::Outcome};
 use super::{
     control_plane::{self, Access},
     repository::Repository,
@@ -62,15 +67,15 @@ enum Command {
 /// Says whether a landscape of Lifecycle Manager can be taken over. Changes nothing. Exit code 0: ready; 1: something
 /// must be done first.
 ///
-/// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, the Lease, Kymas,
-/// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and access Secrets. Contacts no runtime: `tidegate diff
-/// --live` says what a take-over changes there.
+/// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
+/// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
+/// Contacts no runtime: `tidegate diff --live` says what a take-over changes there.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
     repository: Repository,
     #[command(flatten)]
-    access: Access,
+    landscape: Landscape,
     /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -82,11 +87,11 @@ struct PlanArguments {
 /// definitions that are alike in git and in the control plane. Writes nothing to runtimes. Without `--yes`, it says
 /// what it would do. It can be cut off anywhere and started again.
 #[derive(clap::Args)]
-struct TakeArguments {
+pub struct TakeArguments {
     #[command(flatten)]
     repository: Repository,
     #[command(flatten)]
-    access: Access,
+    landscape: Landscape,
     /// Write what is to be written [default: off; only say what it is]
     #[arg(long)]
     yes: bool,
@@ -99,7 +104,7 @@ struct TakeArguments {
 /// nothing. Stop the daemon and delete its GitSources before. Without `--yes`, it says what it would do. It can be cut
 /// off anywhere and started again.
 #[derive(clap::Args)]
-struct ReleaseArguments {
+pub struct ReleaseArguments {
     #[command(flatten)]
     access: Access,
     /// Give the landscape in this namespace back; repeat the option for more [default: kcp-system]
@@ -126,6 +131,19 @@ struct HandOverArguments {
     output: Output,
 }
 
+/// The landscape to take over.
+#[derive(clap::Args)]
+struct Landscape {
+    #[command(flatten)]
+    access: Access,
+    /// Read the certificates of runtimes in this namespace
+    #[arg(long, value_name = "NAME", default_value = "istio-system")]
+    istio_namespace: String,
+    /// Expect a daemon with these `--restricted-default-modules`, separated by commas [default: none]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    restricted_default_modules: Vec<String>,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
     /// A table for people
@@ -142,6 +160,16 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
+/// What `take` wrote, or would write.
+pub struct Taken {
+    /// How many objects were stored again.
+    pub stored: usize,
+    /// How many definitions got the ownership label.
+    pub marked: usize,
+    /// The GitSource.
+    pub source: SourceName,
+}
+
 /// A landscape as git declares it.
 struct Declared {
     definitions: Definitions,
@@ -149,71 +177,140 @@ struct Declared {
     namespaces: Vec<String>,
 }
 
+// === impl Taken ===
+
+impl Taken {
+    /// Says what was written, or would be.
+    fn say(&self, is_written: bool) -> Exit {
+        let (verb, next) = match is_written {
+            true => ("", "; start the daemon with this source: it takes the rest over, each object with one write"),
+            false => ("would be ", "; add --yes to do it"),
+        };
+        let (stored, marked) = (counted(self.stored, "object"), counted(self.marked, "definition"));
+        say!("{stored} {verb}stored again, {marked} {verb}marked for {}{next}", self.source);
+        Exit::Ok
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// Says what was written, or would be.
+    fn say(&self, is_written: bool) -> Exit {
+        let (verb, next) = match is_written {
+            true => ("", "; start Lifecycle Manager"),
+            false => ("would be ", "; add --yes to do it"),
+        };
+        let (changed, unchanged) = (counted(self.changed, "object"), self.unchanged);
+        say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate{next}");
+        self.remarks.iter().for_each(|remark| tell!("warning: {remark}"));
+        if self.is_complete { Exit::Ok } else { Exit::Incomplete }
+    }
+}
+
+// === impl Landscape ===
+
+impl Landscape {
+    /// What the control plane says. Fails if a request fails.
+    async fn read(&self, cluster: &Cluster, declared: &Declared) -> anyhow::Result<Facts> {
+        Facts::read(cluster, &declared.namespaces, &self.istio_namespace, &declared.definitions).await
+    }
+
+    /// All findings, the most urgent first. Fails if an object is not as its definition says.
+    fn findings(&self, facts: &Facts, declared: &Declared) -> anyhow::Result<Vec<Finding>> {
+        let Declared { definitions, source, .. } = declared;
+        let restricted_modules = self.restricted_default_modules.iter().cloned().collect();
+        let settings = Settings { restricted_modules, ..Settings::default() };
+        let after = facts.landscape_after(definitions, source)?;
+        let Certificates { issuer, runtimes } = &facts.certificates;
+        let mut findings = vec![adopt::leader(facts.holder.as_ref())];
+        findings.extend(adopt::storage(&facts.stored()));
+        findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
+        findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings));
+        findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
+        findings.extend(adopt::access(&facts.access));
+        findings.extend(adopt::webhooks(&facts.webhooks));
+        findings.extend(adopt::watchers(&facts.services));
+        findings.extend(adopt::certificates(*issuer, runtimes, Timestamp::now()));
+        findings.extend(adopt::field_managers(&facts.managers));
+        findings.sort_by_key(|finding| (finding.level, finding.topic));
+        Ok(findings)
+    }
+}
+
 /// Runs the command. Fails if the repository or the control plane cannot be read, or if a write is refused.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let network = Network::real();
     match arguments.command {
-        Command::Plan(arguments) => plan(&arguments).await,
-        Command::Take(arguments) => take(&arguments).await,
-        Command::Release(arguments) => release(&arguments).await,
-        Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments).await,
-        Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments).await,
+        Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments, &network).await,
+        Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments, &network).await,
+        Command::Plan(arguments) => {
+            let findings = plan(&arguments.repository, &arguments.landscape, &network).await?;
+            report(&findings, arguments.output)
+        }
+        Command::Take(arguments) => match take(&arguments, &network).await? {
+            Ok(taken) => Ok(taken.say(arguments.yes)),
+            Err(blocking) => report(&blocking, Output::Text),
+        },
+        Command::Release(arguments) => match release(&arguments, &network).await? {
+            Ok(outcome) => Ok(outcome.say(arguments.yes)),
+            Err(blocking) => report(&blocking, Output::Text),
+        },
     }
 }
 
-async fn plan(arguments: &PlanArguments) -> anyhow::Result<Exit> {
-    let declared = declared(&arguments.repository)?;
-    let cluster = connect(&arguments.access).await?;
-    let facts = Facts::read(&cluster, &declared.namespaces, &declared.definitions).await?;
-    let findings = findings(&facts, &declared);
-    let is_ready = adopt::may_begin(&findings);
-    match arguments.output {
-        Output::Text => print(&findings),
-        Output::Json => say!("{}", serde_json::to_string_pretty(&Report { ready: is_ready, findings: &findings })?),
-    }
-    Ok(if is_ready { Exit::Ok } else { Exit::Changes })
+/// All findings. Fails if the repository or the control plane cannot be read.
+async fn plan(repository: &Repository, landscape: &Landscape, network: &Network) -> anyhow::Result<Vec<Finding>> {
+    let declared = declared(repository)?;
+    let cluster = connect(&landscape.access, network).await?;
+    let facts = landscape.read(&cluster, &declared).await?;
+    landscape.findings(&facts, &declared)
 }
 
-async fn take(arguments: &TakeArguments) -> anyhow::Result<Exit> {
-    let declared = declared(&arguments.repository)?;
-    let cluster = connect(&arguments.access).await?;
-    let facts = Facts::read(&cluster, &declared.namespaces, &declared.definitions).await?;
-    let findings = findings(&facts, &declared);
+/// Takes a landscape over, or says what that would write. Returns the findings if one of them blocks.
+///
+/// May be dropped at any `await` and run again.
+///
+/// # Errors
+///
+/// Fails if the repository or the control plane cannot be read, or if a write is refused.
+pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Taken, Vec<Finding>>> {
+    let TakeArguments { repository, landscape, yes } = arguments;
+    let declared = declared(repository)?;
+    let cluster = connect(&landscape.access, network).await?;
+    let facts = landscape.read(&cluster, &declared).await?;
+    let findings = landscape.findings(&facts, &declared)?;
     if !adopt::may_begin(&findings) {
-        print(&findings);
-        return Ok(Exit::Changes);
+        return Ok(Err(findings));
     }
+    let Declared { definitions, source, .. } = declared;
     let cause = Cause::trigger("adopt take");
-    let (rewritten, marked) = if arguments.yes {
-        let rewritten = write::store_again(&cluster, &cause, &facts).await?;
-        (rewritten, write::mark(&cluster, &cause, &facts, &declared.definitions, &declared.source).await?)
+    let (stored, marked) = if *yes {
+        let stored = write::store_again(&cluster, &cause, &facts).await?;
+        (stored, write::mark(&cluster, &cause, &facts, &definitions, &source).await?)
     } else {
-        (facts.outdated(), facts.equal(&declared.definitions, &declared.source).len())
+        (facts.outdated(), facts.equal(&definitions, &source).len())
     };
-    let (verb, next) = match arguments.yes {
-        true => ("", "; start the daemon with this source: it takes the rest over, each object with one write"),
-        false => ("would be ", "; add --yes to do it"),
-    };
-    say!("{rewritten} objects {verb}stored again, {marked} definitions {verb}marked for {}{next}", declared.source);
-    Ok(Exit::Ok)
+    Ok(Ok(Taken { stored, marked, source }))
 }
 
-async fn release(arguments: &ReleaseArguments) -> anyhow::Result<Exit> {
-    let cluster = connect(&arguments.access).await?;
+/// Gives a landscape back, or says what that would write. Returns the findings that block it.
+///
+/// May be dropped at any `await` and run again.
+///
+/// # Errors
+///
+/// Fails if the control plane cannot be read, or if it refuses a write.
+pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow::Result<Result<Outcome, Vec<Finding>>> {
+    let cluster = connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
     let blocking = release::blocking(&cluster, &namespaces).await?;
     if !blocking.is_empty() {
-        print(&blocking);
-        return Ok(Exit::Changes);
+        return Ok(Err(blocking));
     }
     let cause = Cause::trigger("adopt release");
-    let outcome = release::run(&cluster, &cause, &namespaces, arguments.no_runtimes, arguments.yes).await?;
-    let (verb, next) = match arguments.yes {
-        true => ("", "; start Lifecycle Manager"),
-        false => ("would be ", "; add --yes to do it"),
-    };
-    say!("{} objects {verb}given back, {} were so already{next}", outcome.changed, outcome.unchanged);
-    outcome.remarks.iter().for_each(|remark| tell!("warning: {remark}"));
-    Ok(if outcome.is_complete { Exit::Ok } else { Exit::Incomplete })
+    release::run(&cluster, &cause, &namespaces, arguments.no_runtimes, arguments.yes).await.map(Ok)
 }
 
 /// The definitions of the repository. Fails if it cannot be read, or if nothing names its GitSource.
@@ -235,16 +332,14 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     Ok(Declared { definitions, source: loaded.source, namespaces })
 }
 
-/// All findings, the most urgent first.
-fn findings(facts: &Facts, declared: &Declared) -> Vec<Finding> {
-    let mut findings = vec![adopt::leader(facts.holder.as_ref())];
-    findings.extend(adopt::storage(&facts.stored()));
-    findings.extend(adopt::definitions(&facts.standings(&declared.definitions, &declared.source), &facts.undeclared));
-    findings.extend(adopt::modules(facts.kymas_after(&declared.definitions, &declared.source)));
-    findings.extend(adopt::access(&facts.access));
-    findings.extend(adopt::field_managers(&facts.managers));
-    findings.sort_by_key(|finding| (finding.level, finding.topic));
-    findings
+/// Prints the findings. The exit code says whether one of them blocks.
+fn report(findings: &[Finding], output: Output) -> anyhow::Result<Exit> {
+    let is_ready = adopt::may_begin(findings);
+    match output {
+        Output::Text => print(findings),
+        Output::Json => say!("{}", serde_json::to_string_pretty(&Report { ready: is_ready, findings })?),
+    }
+    Ok(if is_ready { Exit::Ok } else { Exit::Changes })
 }
 
 /// The table of `plan`.
@@ -263,7 +358,7 @@ fn print(findings: &[Finding]) {
     }
     let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
     say!(
-        "\n{} ready, {} to do by `tidegate adopt take`, {} to do before",
+        "\n{} ready, {} for `tidegate adopt take`, {} to resolve first",
         count(Level::Ready),
         count(Level::Todo),
         count(Level::Blocks)
@@ -271,6 +366,6 @@ fn print(findings: &[Finding]) {
 }
 
 /// The control plane. Fails if the kubeconfig cannot be used.
-async fn connect(access: &Access) -> anyhow::Result<Cluster> {
-    Ok(Cluster::new(ClusterName::Kcp, &access.config().await?, Limits::default())?)
+async fn connect(access: &Access, network: &Network) -> anyhow::Result<Cluster> {
+    Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, Limits::default())?)
 }

@@ -188,6 +188,44 @@ pub(super) async fn each<K>(
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
+    let Lacks { unreadable, not_served } = lacks;
+    let mut take = |item: &DynamicObject| {
+        match typed::<K>(item)? {
+            Ok(object) => take(object),
+            Err(found) => unreadable.push(found),
+        }
+        Ok(())
+    };
+    each_untyped::<K>(client, namespace, not_served, &mut take).await
+}
+
+/// All objects of a kind in a namespace with all their fields, as JSON. Otherwise as [`list`].
+pub(super) async fn list_untyped<K>(client: &Client, namespace: &str, lacks: &mut Lacks) -> anyhow::Result<Vec<Value>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let mut objects = Vec::new();
+    let mut take = |item: &DynamicObject| {
+        let mut object = serde_json::to_value(item).context("cannot write JSON")?;
+        // The items of a list have no kind of their own.
+        object["apiVersion"] = K::api_version(&()).into();
+        object["kind"] = K::kind(&()).into();
+        objects.push(object);
+        Ok(())
+    };
+    each_untyped::<K>(client, namespace, &mut lacks.not_served, &mut take).await?;
+    Ok(objects)
+}
+
+async fn each_untyped<K>(
+    client: &Client,
+    namespace: &str,
+    not_served: &mut BTreeSet<String>,
+    take: &mut dyn FnMut(&DynamicObject) -> anyhow::Result<()>,
+) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
     let api = untyped::<K>(client, namespace);
     let mut params = ListParams::default().limit(PAGE);
     loop {
@@ -195,7 +233,7 @@ where
             Ok(page) => page,
             // A namespace that does not exist has empty lists: only a kind that is not served has none.
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                lacks.not_served.insert(K::plural(&()).into_owned());
+                not_served.insert(K::plural(&()).into_owned());
                 return Ok(());
             }
             Err(error) => {
@@ -203,12 +241,7 @@ where
                 return Err(sentence(error)).with_context(what);
             }
         };
-        for item in page.items {
-            match typed::<K>(&item)? {
-                Ok(object) => take(object),
-                Err(found) => lacks.unreadable.push(found),
-            }
-        }
+        page.items.iter().try_for_each(&mut *take)?;
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),

@@ -71,7 +71,13 @@ const EXAMPLES: &[Examples] = &[
             ("Fail a pipeline that would delete something", "tidegate diff --from main --to HEAD --fail-on delete"),
         ],
     ),
-    ("export", &[("Know the runtimes without a cluster", "tidegate export --landscape landscape.yaml")]),
+    (
+        "export",
+        &[
+            ("Know the runtimes without a cluster", "tidegate export --landscape landscape.yaml"),
+            ("Begin a repository with what the control plane has", "tidegate export --as-git landscape"),
+        ],
+    ),
     ("man", &[("Read them", "tidegate man /tmp/man && man -l /tmp/man/tidegate-diff.1")]),
     (
         "reconcile",

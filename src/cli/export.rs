@@ -1,5 +1,7 @@
 //! `tidegate export`: writes the facts about a landscape that a pipeline needs to a file, so that the pipeline needs no
-//! cluster.
+//! cluster; or writes the landscape as a repository.
+
+mod as_git;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +12,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 
 use super::control_plane::{self, Lacks};
 use crate::stores::definitions;
@@ -24,53 +27,70 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, tell};
 
-/// Writes the runtimes and the catalog of a landscape, for `tidegate diff --landscape`.
+/// Writes a landscape to a file for `tidegate diff --landscape`, or to a folder as a repository.
 ///
-/// The catalog are the ModuleTemplates and ModuleReleaseMetas, whoever declares them. Besides, it writes the names of
-/// Kymas, their module lists, channels and installed versions, the limits of GitSources, and which of them are
-/// suspended or wait for a confirmation. Of the labels of Kymas it
+/// `--landscape FILE` writes the runtimes and the catalog. The catalog are the ModuleTemplates and ModuleReleaseMetas,
+/// whoever declares them. Besides, it writes the names of Kymas, their module lists, channels and installed versions,
+/// the limits of GitSources, and which of them are suspended or wait for a confirmation. Of the labels of Kymas it
 /// writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
 /// ModuleReleaseMetas name. Identifiers of customers are not among them.
 ///
-/// Reads no Secrets and contacts no runtimes. For a runtime that chooses its own modules, the list comes from its
-/// Kyma's status.
+/// For a runtime that chooses its own modules, the list comes from its Kyma's status.
+///
+/// `--as-git DIR` writes Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers as definitions, and names their
+/// GitSource in `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have
+/// added to the objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file,
+/// because its runtime decides on its modules. Modules in registries stay references.
+///
+/// Reads no Secrets and contacts no runtimes.
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["landscape", "as_git"])))]
 pub(super) struct Arguments {
     #[command(flatten)]
     access: control_plane::Access,
-    /// Write to this file, for example `landscape.yaml`; `-` is standard output
+    /// Write to this file, for example `landscape.yaml`; `-` is standard output [default: none; required without
+    /// --as-git]
     #[arg(long, value_name = "FILE")]
-    landscape: PathBuf,
-    /// Export the Kymas in this namespace; repeat the option for more [default: kcp-system]
+    landscape: Option<PathBuf>,
+    /// Write the landscape as a repository into this folder, which must be empty or not exist, for example
+    /// `landscape` [default: none; required without --landscape]
+    #[arg(long, value_name = "DIR")]
+    as_git: Option<PathBuf>,
+    /// Export the objects in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
     /// Write this label as well, for example `example.org/region` if a selector will use it; repeat the option for more
     /// [default: none]
-    #[arg(long = "label", value_name = "KEY")]
+    #[arg(long = "label", value_name = "KEY", conflicts_with = "as_git")]
     labels: Vec<String>,
 }
 
 /// Labels of a Kyma that are always written, independent of selectors.
 const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILIATION, label::SOURCE];
 
-/// Runs the command. Fails if the kubeconfig cannot be used, or if the file cannot be written.
+/// Runs the command. Fails if the kubeconfig cannot be used, or if the file or folder cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
+    let namespaces = control_plane::namespaces(&arguments.namespaces);
+    match (&arguments.landscape, &arguments.as_git) {
+        (Some(file), _) => landscape(&client, &namespaces, &arguments.labels, file).await,
+        (None, Some(folder)) => as_git::run(&client, &namespaces, folder).await,
+        (None, None) => bail!("use --landscape FILE or --as-git DIR"),
+    }
+}
+
+/// Writes the facts about a landscape.
+async fn landscape(client: &Client, namespaces: &[String], labels: &[String], path: &Path) -> anyhow::Result<Exit> {
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut templates = Vec::new();
     let mut lacks = Lacks::default();
-    for namespace in control_plane::namespaces(&arguments.namespaces) {
+    for namespace in namespaces {
         let listed = async {
-            kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut lacks).await?);
-            templates.extend(control_plane::list::<ModuleTemplate>(&client, &namespace, &mut lacks).await?);
-            releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut lacks).await?);
-            sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut lacks).await?);
-            let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
-            let not_served = lacks.not_served.iter().map(|kind| definitions::not_served(kind));
-            if let Some(problem) = problems.chain(not_served).next() {
-                bail!(problem);
-            }
-            anyhow::Ok(())
+            kymas.extend(control_plane::list::<Kyma>(client, namespace, &mut lacks).await?);
+            templates.extend(control_plane::list::<ModuleTemplate>(client, namespace, &mut lacks).await?);
+            releases.extend(control_plane::list::<ModuleReleaseMeta>(client, namespace, &mut lacks).await?);
+            sources.extend(control_plane::list::<GitSource>(client, namespace, &mut lacks).await?);
+            complete(&lacks)
         };
         if let Err(error) = listed.await {
             // A file with only some of the Kymas would claim that there are no others.
@@ -78,14 +98,24 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             return Ok(Exit::Incomplete);
         }
     }
-    let kept = kept(&releases, &arguments.labels);
+    let kept = kept(&releases, labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
     let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
         .with_sources(&sources)
         .with_catalog(templates, releases);
-    write(&arguments.landscape, &file.to_text())?;
+    write(path, &file.to_text())?;
     Ok(Exit::Ok)
+}
+
+/// Fails if an object could not be read, or if a kind is not served.
+fn complete(lacks: &Lacks) -> anyhow::Result<()> {
+    let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
+    let not_served = lacks.not_served.iter().map(|kind| definitions::not_served(kind));
+    match problems.chain(not_served).next() {
+        Some(problem) => bail!(problem),
+        None => Ok(()),
+    }
 }
 
 /// The labels to write.

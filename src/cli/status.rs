@@ -29,6 +29,7 @@ use tidegate_core::{
     intake, landscape,
     overview::{self, ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
+    words::counted,
 };
 use tidegate_process::ambient;
 
@@ -483,10 +484,6 @@ impl Subject {
             && found.not_served.is_empty();
         (!is_empty).then_some(found)
     }
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

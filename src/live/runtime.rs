@@ -362,7 +362,9 @@ impl<'a> RuntimeComparison<'a> {
         let definition = wanted.definitions.good.get(&(definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
         let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
-        if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_absent() || !differs {
+        // A list that only the control plane has is not git's.
+        let has_list = definition.object.value().pointer("/spec/modules").is_some();
+        if plan::modules_from(self.kyma) != ModulesFrom::Runtime || !has_list || !differs {
             return;
         }
         self.outcome.held.push(Held {

@@ -1,5 +1,7 @@
 //! `tidegate adopt`: what stands in the way of a take-over, taking a landscape over, and giving it back.
 
+mod cut;
+
 use kube::{
     Client,
     api::{DynamicObject, ListParams, Patch, PatchParams},
@@ -15,6 +17,7 @@ scenarios!(
     a_landscape_is_taken_over_as_planned_and_given_back,
     flux_hands_definitions_over_step_by_step_and_none_is_lost,
     what_a_user_must_decide_stands_in_the_way_of_a_take_over,
+    the_webhooks_and_modules_of_lifecycle_manager_are_checked,
 );
 
 /// Who applied the definitions before, as the Kyma Environment Broker does.
@@ -37,7 +40,13 @@ async fn adopt(stage: &Stage, arguments: &[&str]) -> (String, i32) {
 
 /// A stage without a daemon. The control plane has all definitions of the repository, by another client.
 async fn before() -> Stage {
+    before_with(&[]).await
+}
+
+/// The same, with more Kymas, which have no runtime.
+async fn before_with(more: &[String]) -> Stage {
     let mut files = stage::files(1);
+    files.extend(more.iter().map(|name| (format!("kymas/{name}.yaml"), stage::kyma(name, &["cache"]))));
     for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("module-template.yaml")) {
         // What Tidegate would add to the definition, and Lifecycle Manager would not.
         text.push_str("  descriptor: {component: {name: example.org/module, version: 1.0.0}}\n");
@@ -112,6 +121,33 @@ const IN_RUNTIME: [(&str, &str); 4] = [
     ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta"),
 ];
 
+/// Deletes the GitSource, then stops the daemon, and its Lease ends.
+async fn retire(stage: &Stage) {
+    let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    let gone = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
+    gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    stage.rests().await;
+    stage.kill().await;
+    let lease = json!({"spec": {"holderIdentity": ""}});
+    let shape = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": "kcp-system"},
+    });
+    let leases = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+    leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(&lease)).await.expect("a patch");
+}
+
+/// Has a CustomResourceDefinition say that objects may be stored as `v1beta1`.
+async fn outdate(stage: &Stage, name: &str) {
+    let shape = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+    });
+    let api = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+    let old = json!({"status": {"storedVersions": ["v1beta1", "v1beta2"]}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&old)).await.expect("a status");
+}
+
 async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     let stage = before().await;
     let now = k8s_openapi::jiff::Timestamp::now();
@@ -141,6 +177,16 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     }
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
     assert!(code == 1 && text.contains("blocks  klm-1_x holds the Lease"), "{text}");
+    // A list that git does not declare stays in the control plane, and would be git's.
+    let mut silent = kyma("regular");
+    silent["spec"].as_object_mut().expect("a spec").remove("modules");
+    stage.commit("kymas/one.yaml", &silent.to_string());
+    let installed = json!({"status": {"state": "Ready", "modules": [{"name": "legacy", "state": "Ready"}]}});
+    let kymas = harness::api_of(&stage.kcp, &silent).await.expect("a kind that is served");
+    kymas.patch_status("one", &PatchParams::default(), &Patch::Merge(&installed)).await.expect("a status");
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    let lost = "blocks  1 runtime would lose modules that git does not name: kcp-system/one (legacy)\n        add the";
+    assert!(code == 1 && text.contains(lost), "{text}");
     let template = read(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await.expect("it is there");
     assert_eq!(left_of_tidegate(&template), ["tidegate.dev/module-path"], "nothing is written before");
     let (text, code) = adopt(&stage, &["plan", "-o", "json"]).await;
@@ -148,14 +194,128 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     assert_eq!((&report["ready"], code), (&json!(false), 1), "{text}");
 }
 
+/// A kind whose objects may have any content.
+fn definition_of(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {
+                "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+            },
+            "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// What Lifecycle Manager may have in a control plane beside definitions: a Manifest of Kyma `ghost`, which does not
+/// exist, one of a Helm chart, a Watcher with its Service, a certificate, and a webhook that reviews deletions.
+async fn surround(stage: &Stage) {
+    let manifest = |name: &str, kyma: &str, source: Value| {
+        json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+            "metadata": {"name": name, "namespace": "kcp-system", "labels": {
+                "operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": "legacy",
+            }},
+            "spec": {"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": source}},
+        })
+    };
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let layer = json!({"type": "oci-dir", "repo": "r.example.com/prod", "name": "example.org/a", "ref": digest});
+    apply(&stage.kcp, &manifest("ghost-a", "ghost", layer)).await;
+    apply(
+        &stage.kcp,
+        &manifest("one-legacy", "one", json!({"type": "helm-chart", "url": "https://charts.example.org"})),
+    )
+    .await;
+    let service = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "kcp-system"},
+            "spec": {"selector": {"app.kubernetes.io/name": "lifecycle-manager"}, "ports": [{"port": 443}]},
+        })
+    };
+    apply(&stage.kcp, &service("klm-webhook-service")).await;
+    apply(&stage.kcp, &service("tidegate-events")).await;
+    apply(&stage.kcp, &serde_yaml::from_str(stage::WATCHER).expect("YAML")).await;
+    let crd = definition_of("cert-manager.io", "v1", "Certificate", "certificates");
+    harness::install_crds(&stage.kcp, &[crd]).await;
+    apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
+    apply(
+        &stage.kcp,
+        &json!({
+            "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+            "metadata": {"name": "one-webhook-tls", "namespace": "istio-system"},
+            "spec": {"dnsNames": ["one.example.org", ""]},
+            "status": {"notBefore": "2020-01-01T00:00:00Z", "notAfter": "2020-03-01T00:00:00Z"},
+        }),
+    )
+    .await;
+    let rule = json!({
+        "apiGroups": ["operator.kyma-project.io"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["watchers"],
+    });
+    apply(
+        &stage.kcp,
+        &json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "klm-validating"},
+            "webhooks": [{
+                "name": "watchers.kyma-project.io", "rules": [rule], "failurePolicy": "Fail", "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {"service": {"namespace": "kcp-system", "name": "klm-webhook-service"}},
+            }],
+        }),
+    )
+    .await;
+}
+
+async fn the_webhooks_and_modules_of_lifecycle_manager_are_checked() {
+    let stage = before().await;
+    surround(&stage).await;
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert_eq!(code, 1, "{text}");
+    let notes = [
+        "note    1 Manifest has no Kyma, and stays with the objects: kcp-system/ghost-a\n",
+        "note    1 Watcher sends events to Service kcp-system/tidegate-events, which selects pods of Lifecycle Manager\n",
+        "note    1 certificate of runtimes has ended: kcp-system/one (2020-03-01T00:00:00Z)\n        check cert-manager",
+        "note    1 certificate of runtimes has an empty DNS name, which Tidegate leaves until something else in it changes: ",
+    ];
+    let blocks = [
+        "blocks  1 Manifest has a source that Tidegate does not read: kcp-system/one-legacy (source type `helm-chart` is \
+         not supported: use `git`, `oci-ref` or `oci-dir`)\n        publish the module to an OCI registry",
+        "blocks  ValidatingWebhookConfiguration klm-validating leads to Lifecycle Manager: once that is stopped, the API \
+         server refuses every write of its kinds\n        delete it; ",
+    ];
+    for expected in blocks.iter().chain(&notes) {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(code == 1 && text.contains(blocks[1]), "{text}");
+
+    for (version, kind, namespace, name) in [
+        ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "klm-validating"),
+        ("operator.kyma-project.io/v1beta2", "Manifest", "kcp-system", "one-legacy"),
+    ] {
+        let shape = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        let api = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+        api.delete(name, &kube::api::DeleteParams::default()).await.expect("a delete");
+    }
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert_eq!(code, 0, "{text}");
+    let ready = [
+        "ready   Tidegate can render every installed module\n",
+        "ready   the control plane has no webhook for kinds of Lifecycle Manager\n",
+    ];
+    for expected in ready.iter().chain(&notes) {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
 async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let stage = before().await;
-    let crds = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    let shape = json!({"apiVersion": crds.0, "kind": crds.1, "metadata": {"name": "any"}});
-    let api = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
-    let old = json!({"status": {"storedVersions": ["v1beta1", "v1beta2"]}});
     let name = "kymas.operator.kyma-project.io";
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&old)).await.expect("a status");
+    outdate(&stage, name).await;
 
     let (text, code) = adopt(&stage, &["plan"]).await;
     assert_eq!(code, 0, "{text}");
@@ -164,16 +324,16 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
          again as v1beta2",
         "to do   6 definitions in git say what the control plane has, and get the ownership label: ",
         "ready   no controller holds the Lease",
-        "ready   Tidegate accepts the access Secrets of 1 runtime",
+        "ready   Tidegate accepts the access Secret of 1 runtime",
         "note    Kyma: KEB 1",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
     let (text, _) = adopt(&stage, &["take"]).await;
-    assert!(text.contains("1 objects would be stored again, 6 definitions would be marked"), "{text}");
+    assert!(text.contains("1 object would be stored again, 6 definitions would be marked"), "{text}");
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
-    assert!(code == 0 && text.contains("1 objects stored again, 6 definitions marked"), "{text}");
-    let crd = read(&stage.kcp, crds.1, "", name).await.expect("it is there");
+    assert!(code == 0 && text.contains("1 object stored again, 6 definitions marked"), "{text}");
+    let crd = read(&stage.kcp, "CustomResourceDefinition", "", name).await.expect("it is there");
     assert_eq!(crd["status"]["storedVersions"], json!(["v1beta2"]));
     let (text, _) = adopt(&stage, &["take", "--yes"]).await;
     assert!(text.contains("0 objects stored again, 0 definitions marked"), "{text}");
@@ -191,27 +351,19 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
 
     // And back.
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
-    assert!(code == 1 && text.contains("there are still 1 GitSource: kcp-system/landscape"), "{text}");
+    assert!(code == 1 && text.contains("there is still 1 GitSource: kcp-system/landscape"), "{text}");
     assert!(text.contains("stop the daemon of Tidegate first"), "{text}");
-    let gone = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
-    gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
-    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
-    stage.rests().await;
-    stage.kill().await;
-    let lease = json!({"spec": {"holderIdentity": ""}});
-    let shape = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": LEASE, "namespace": "kcp-system"},
-    });
-    let leases = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
-    leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(&lease)).await.expect("a patch");
+    retire(&stage).await;
 
     let before = objects(&stage.skrs[0], &IN_RUNTIME).await;
     let (text, code) = run(&stage, &["adopt", "release"]).await;
     assert!(code == 0 && text.contains("objects would be given back"), "{code} {text}");
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("2 Manifests have objects from git, the first is kcp-system/one-"), "{text}");
+    assert!(
+        text.contains("2 Manifests have objects from git, and Lifecycle Manager cannot read them until "),
+        "{text}"
+    );
     let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
     for object in &all {
         assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);
@@ -223,7 +375,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let (text, _) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert!(text.starts_with("0 objects given back, "), "{text}");
 
-    // A field that Lifecycle Manager drops disappears, because nobody else claims it.
+    // A field that Lifecycle Manager drops disappears, because no other client claims it.
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"new": "one"},
         "metadata": {"name": "cache-a", "namespace": "kyma-system"},

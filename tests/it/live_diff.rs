@@ -149,7 +149,7 @@ fn secret(value: &str) -> String {
 }
 
 /// The objects in KCP that the VirtualService and the webhook configurations need.
-async fn gateway(stage: &Stage) {
+pub(crate) async fn gateway(stage: &Stage) {
     harness::apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}))
         .await;
     harness::apply(&stage.kcp, &json!({

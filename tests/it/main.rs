@@ -16,6 +16,7 @@ mod deploy;
 mod diagnostics;
 mod diff;
 mod events;
+mod export;
 mod fake;
 mod fleet;
 mod fuzz;

@@ -31,7 +31,7 @@ use tracing::dispatcher::DefaultGuard;
 use self::daemon::Daemon;
 pub(crate) use self::{
     clock::{Servers, scenario, scenario_on_real_servers, scenarios, servers},
-    servers::Server,
+    servers::{Copies, Server},
 };
 use crate::harness::{self, SOON, apply, eventually};
 
@@ -214,10 +214,16 @@ impl Stage {
         eventually("the daemon ends", SOON, async || if ended() { Ok(()) } else { Err(self.log_tail()) }).await;
     }
 
-    /// Runs a `tidegate` command with the administrator's kubeconfig. Real time passes meanwhile.
-    pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
+    /// A file with the administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> std::path::PathBuf {
         let kubeconfig = self.folder.path().join("admin.kubeconfig");
         std::fs::write(&kubeconfig, self.landscape.kcp.kubeconfig().text()).expect("a file");
+        kubeconfig
+    }
+
+    /// Runs a `tidegate` command with the administrator's kubeconfig. Real time passes meanwhile.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
+        let kubeconfig = self.kubeconfig();
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
         let _flow = clock::flow();
         command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.expect("the command runs")

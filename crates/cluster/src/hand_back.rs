@@ -5,7 +5,7 @@
 //! removed. Everything else of the object stays as it is.
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Cause, Cluster, Error, Kind, Patch, take_over};
 use tidegate_core::{
@@ -18,8 +18,8 @@ use tidegate_core::{
 pub enum Heir {
     /// This manager, as if it had applied them.
     Manager(&'static str),
-    /// Nobody: the next client that applies these fields claims them.
-    Nobody,
+    /// No manager: the next client that applies these fields claims them.
+    NoManager,
 }
 
 /// Who gets the claims on an object, and on its status.
@@ -54,9 +54,9 @@ impl Heirs {
                 status: Heir::Manager("declarative.kyma-project.io/applier"),
             },
             "Certificate" => {
-                Heirs { object: Heir::Manager("operator.kyma-project.io/lifecycle-manager"), status: Heir::Nobody }
+                Heirs { object: Heir::Manager("operator.kyma-project.io/lifecycle-manager"), status: Heir::NoManager }
             }
-            _ => Heirs { object: Heir::Nobody, status: Heir::Manager("lifecycle-manager") },
+            _ => Heirs { object: Heir::NoManager, status: Heir::Manager("lifecycle-manager") },
         }
     }
 
@@ -70,7 +70,7 @@ impl Heirs {
             "Namespace" => "kyma-sync-context",
             _ => "lifecycle-manager",
         };
-        Heirs { object: Heir::Manager(manager), status: Heir::Nobody }
+        Heirs { object: Heir::Manager(manager), status: Heir::NoManager }
     }
 }
 
@@ -115,9 +115,10 @@ fn removals(object: &Value) -> Vec<Value> {
 fn inherited(entries: &[Value], heirs: Heirs) -> Vec<Value> {
     let (own, mut rest): (Vec<Value>, Vec<Value>) =
         entries.iter().cloned().partition(|entry| entry["manager"] == FIELD_MANAGER);
-    // What Tidegate wrote by an update was a user's or Lifecycle Manager's before, and nobody applies it.
+    // What Tidegate wrote by an update was a user's or Lifecycle Manager's before, and no client applies it.
     for mut entry in own.into_iter().filter(|entry| entry["operation"] == "Apply") {
         let is_status = entry["subresource"] == "status";
+        remove_own(&mut entry["fieldsV1"]);
         let Heir::Manager(manager) = (if is_status { heirs.status } else { heirs.object }) else { continue };
         entry["manager"] = manager.into();
         let is_same = |other: &&mut Value| {
@@ -136,6 +137,31 @@ fn inherited(entries: &[Value], heirs: Heirs) -> Vec<Value> {
         }
     }
     rest
+}
+
+/// Removes the claims on what is removed with them: labels, annotations and conditions that only Tidegate understands.
+/// So a process that is killed after the conditions are gone leaves the same claims as one that is not.
+fn remove_own(claims: &mut Value) {
+    let (mark, condition) = (format!("f:{OWN}"), format!("k:{{\"type\":\"{OWN}"));
+    remove_below(claims, &["f:metadata", "f:labels"], &mark);
+    remove_below(claims, &["f:metadata", "f:annotations"], &mark);
+    remove_below(claims, &["f:status", "f:conditions"], &condition);
+}
+
+/// Removes the claims at a path whose names begin so. An empty mapping goes as well: it would be a claim on all that
+/// others have in it.
+fn remove_below(claims: &mut Value, path: &[&str], prefix: &str) {
+    let Some(all) = claims.as_object_mut() else { return };
+    let Some((field, rest)) = path.split_first() else {
+        all.retain(|name, _| !name.starts_with(prefix));
+        return;
+    };
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    let Some(below) = all.get_mut(*field).filter(|below| !is_empty(below)) else { return };
+    remove_below(below, rest, prefix);
+    if is_empty(below) {
+        all.remove(*field);
+    }
 }
 
 // === impl Cluster ===
@@ -240,7 +266,26 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_nobodys_and_objects_of_modules_the_appliers() {
+    fn claims_on_what_is_removed_go_with_it() {
+        let mut claims = json!({
+            "f:metadata": {"f:labels": {"f:tidegate.dev/source": {}}, "f:annotations": {"f:tidegate.dev/a": {}, "f:b": {}}},
+            "f:status": {"f:conditions": {
+                "k:{\"type\":\"tidegate.dev/Applied\"}": {".": {}}, "k:{\"type\":\"Modules\"}": {".": {}},
+            }},
+        });
+        remove_own(&mut claims);
+        let left = json!({
+            "f:metadata": {"f:annotations": {"f:b": {}}},
+            "f:status": {"f:conditions": {"k:{\"type\":\"Modules\"}": {".": {}}}},
+        });
+        assert_eq!(claims, left);
+        let mut only = json!({"f:metadata": {"f:labels": {"f:tidegate.dev/source": {}}}, "f:spec": {}});
+        remove_own(&mut only);
+        assert_eq!(only, json!({"f:spec": {}}));
+    }
+
+    #[test]
+    fn definitions_get_no_manager_and_objects_of_modules_the_applier() {
         let definition = json!({"metadata": {"managedFields": [entry(FIELD_MANAGER, "Apply", None, &json!({}))]}});
         let patch = Return::of(&definition, Heirs::in_kcp("Kyma")).unwrap().patch.unwrap();
         assert_eq!(patch, json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]));

@@ -154,6 +154,15 @@ impl Cluster {
         Ok(Cluster { name, transport, kinds, fresh, user: OnceCell::new(), network: network.clone() })
     }
 
+    /// Another cluster on the same network.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is invalid.
+    pub fn beside(&self, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
+        Cluster::on(&self.network, name, config, limits)
+    }
+
     /// The same cluster, but writes are refused without `leadership`.
     #[must_use]
     pub fn guarded(self, leadership: Leadership) -> Cluster {

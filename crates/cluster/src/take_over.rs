@@ -146,7 +146,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the object cannot be read, or if the API server refuses the write: somebody else may just have changed
+    /// Fails if the object cannot be read, or if the API server refuses the write: another client may just have changed
     /// the object.
     pub(super) async fn take_claims(
         &self,

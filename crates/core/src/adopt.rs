@@ -2,8 +2,13 @@
 //!
 //! The daemon takes over by itself what Lifecycle Manager applied: the objects of modules, the catalog, Manifests and
 //! certificates. A user decides the rest before, and this module says what that is: versions that the API server must
-//! not store any more, another leader, definitions in git that differ from those in the control plane, and runtimes
-//! that Tidegate would refuse to reach. It changes nothing.
+//! not store any more, another leader, webhooks that end with Lifecycle Manager, definitions in git that differ from
+//! those in the control plane, modules that Tidegate would not render, and runtimes that it would refuse to reach. It
+//! changes nothing.
+
+mod certificates;
+mod events;
+mod manifests;
 
 pub mod hand_over;
 
@@ -15,13 +20,18 @@ use serde_json::Value;
 use crate::{
     api::{KYMA_VERSION, Kyma, names},
     changes::covers,
-    definition::Definition,
+    definition::{Definition, Kind},
     intake::{self, Id, OtherTool},
     landscape::SourceName,
     name::Key,
     plan::{self, ModulesFrom},
+    words::{agreeing, counted, few},
     yaml,
 };
+
+pub use certificates::{Certificate, certificates};
+pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
+pub use manifests::{orphans, rendering};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -49,8 +59,18 @@ pub enum Topic {
     Definitions,
     /// Who decides which modules a runtime has.
     Modules,
+    /// Whether Tidegate can render the modules that runtimes have.
+    Rendering,
+    /// Manifests without a Kyma.
+    Manifests,
     /// How runtimes are reached.
     Access,
+    /// Webhooks in the control plane.
+    Webhooks,
+    /// Where events of runtimes lead.
+    Watchers,
+    /// The certificates of runtimes.
+    Certificates,
     /// Who applied the objects in the control plane.
     Managers,
 }
@@ -122,9 +142,6 @@ pub enum Access {
     Refused(String),
 }
 
-/// Names in one message.
-const NAMED_MAX: usize = 3;
-
 // === impl Finding ===
 
 impl Finding {
@@ -158,15 +175,30 @@ impl Standing {
         {
             return Standing::OfTool(tool);
         }
-        let mut desired = definition.object.value().clone();
-        if let Some(desired) = desired.as_object_mut() {
-            desired.shift_remove("status");
-        }
-        match difference(&desired, live) {
+        match difference(&compared(definition, live), live) {
             None => Standing::Equal,
             Some(path) => Standing::Differs(path),
         }
     }
+}
+
+/// What of a definition is compared with a live object.
+fn compared(definition: &Definition, live: &Value) -> Value {
+    let mut desired = definition.object.clone();
+    desired.map_mut().shift_remove("status");
+    // Lifecycle Manager knows no annotation for it, and lets the runtime decide as well.
+    let is_as_before = definition.kind == Kind::Kyma
+        && desired.annotation(names::annotation::MODULES_FROM) == Some("runtime")
+        && live["metadata"]["annotations"][names::annotation::MODULES_FROM].is_null();
+    if is_as_before
+        && let Some(annotations) = desired.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.shift_remove(names::annotation::MODULES_FROM);
+        if annotations.is_empty() {
+            desired.metadata_mut().shift_remove("annotations");
+        }
+    }
+    desired.into_value()
 }
 
 /// The first field of `desired` that `live` does not cover.
@@ -208,7 +240,7 @@ pub fn managers(object: &Value) -> Vec<String> {
     managers
 }
 
-/// Who leads. `None` if nobody holds the Lease, or its holder has stopped.
+/// Who leads. `None` if no client holds the Lease, or its holder has stopped.
 pub fn leader(holder: Option<&Holder>) -> Finding {
     match holder {
         None => Finding::new(Level::Ready, Topic::Leader, "no controller holds the Lease"),
@@ -227,11 +259,11 @@ pub fn leader(holder: Option<&Holder>) -> Finding {
 
 /// The GitSources that exist, before a landscape is given back.
 pub fn sources(names: &[String]) -> Finding {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     match names.len() {
         0 => Finding::new(Level::Ready, Topic::Definitions, "there are no GitSources"),
         count => {
-            let message = format!("there are still {}: {}", counted(count, "GitSource"), few(&names));
+            let message =
+                format!("there {} still {}: {}", agreeing(count, "is", "are"), counted(count, "GitSource"), few(names));
             Finding::new(Level::Blocks, Topic::Definitions, message)
                 .next("delete them while the daemon runs, as docs/uninstall.md says, then stop the daemon")
         }
@@ -265,30 +297,29 @@ pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
 /// How definitions in git stand, by kind and key, and which objects in the control plane git does not declare.
 pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<String, usize>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut add = |level: Level, of: fn(&Standing) -> bool, text: &str, next: Option<&str>| {
+    let mut add = |level: Level, of: fn(&Standing) -> bool, (one, several): (&str, &str), next: Option<&str>| {
         let names: Vec<String> =
             standings.iter().filter(|(_, standing)| of(standing)).map(|(id, _)| intake::text(id)).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         if !names.is_empty() {
-            let message = format!("{} {text}: {}", counted(names.len(), "definition"), few(&names));
+            let count = names.len();
+            let text = agreeing(count, one, several);
+            let message = format!("{} in git {text}: {}", counted(count, "definition"), few(&names));
             let finding = Finding::new(level, Topic::Definitions, message);
             findings.push(Finding { next: next.map(str::to_owned), ..finding });
         }
     };
-    add(Level::Ready, |one| *one == Standing::Owned, "in git are this GitSource's already", None);
-    add(
-        Level::Todo,
-        |one| *one == Standing::Equal,
-        "in git say what the control plane has, and get the ownership label",
-        None,
+    let owned = ("belongs to this GitSource already", "belong to this GitSource already");
+    add(Level::Ready, |one| *one == Standing::Owned, owned, None);
+    let equal = (
+        "says what the control plane has, and gets the ownership label",
+        "say what the control plane has, and get the ownership label",
     );
-    add(Level::Note, |one| *one == Standing::Absent, "in git are not in the control plane, and are created", None);
-    add(
-        Level::Blocks,
-        |one| *one == Standing::Terminating,
-        "in git are being deleted in the control plane",
-        Some("wait until they are gone, or remove them from git"),
-    );
+    add(Level::Todo, |one| *one == Standing::Equal, equal, None);
+    let absent = ("is not in the control plane, and is created", "are not in the control plane, and are created");
+    add(Level::Note, |one| *one == Standing::Absent, absent, None);
+    let terminating = ("is being deleted in the control plane", "are being deleted in the control plane");
+    let next = Some("wait until the object is gone, or remove the definition from git");
+    add(Level::Blocks, |one| *one == Standing::Terminating, terminating, next);
     for (id, standing) in standings {
         let name = intake::text(id);
         let finding = |message: String| Finding::new(Level::Blocks, Topic::Definitions, message);
@@ -304,8 +335,11 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<String, u
         });
     }
     for (kind, count) in undeclared.iter().filter(|(_, count)| **count > 0) {
-        let message =
-            format!("{} of kind {kind} in the control plane are not in git, and stay", counted(*count, "object"));
+        let message = format!(
+            "{} of kind {kind} in the control plane {}",
+            counted(*count, "object"),
+            agreeing(*count, "is not in git, and stays", "are not in git, and stay")
+        );
         findings.push(Finding::new(Level::Note, Topic::Definitions, message));
     }
     findings
@@ -322,12 +356,11 @@ pub fn modules(kymas: impl IntoIterator<Item = (Key, Kyma, Vec<String>)>) -> Vec
             losing.push(format!("{key} ({})", lost.join(", ")));
         }
     }
-    let names: Vec<&str> = losing.iter().map(String::as_str).collect();
-    match names.len() {
+    match losing.len() {
         0 => vec![Finding::new(Level::Ready, Topic::Modules, "no runtime loses a module")],
         count => {
             let message =
-                format!("{} would lose modules that git does not name: {}", counted(count, "runtime"), few(&names));
+                format!("{} would lose modules that git does not name: {}", counted(count, "runtime"), few(&losing));
             let next = format!(
                 "add the modules to the Kymas in git, or annotate these Kymas with `{}: runtime`",
                 names::annotation::MODULES_FROM
@@ -342,22 +375,22 @@ pub fn access(runtimes: &BTreeMap<Key, Access>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let accepted = runtimes.values().filter(|access| **access == Access::Accepted).count();
     if accepted > 0 || runtimes.is_empty() {
-        let message = format!("Tidegate accepts the access Secrets of {}", counted(accepted, "runtime"));
+        let secrets = agreeing(accepted, "Secret", "Secrets");
+        let message = format!("Tidegate accepts the access {secrets} of {}", counted(accepted, "runtime"));
         findings.push(Finding::new(Level::Ready, Topic::Access, message));
     }
     let absent: Vec<String> =
         runtimes.iter().filter(|(_, access)| **access == Access::Absent).map(|(key, _)| key.to_string()).collect();
     if !absent.is_empty() {
-        let names: Vec<&str> = absent.iter().map(String::as_str).collect();
-        let message = format!("{} without an access Secret: {}", counted(absent.len(), "Kyma"), few(&names));
+        let has = agreeing(absent.len(), "has", "have");
+        let message = format!("{} {has} no access Secret: {}", counted(absent.len(), "Kyma"), few(&absent));
         findings.push(Finding::new(Level::Note, Topic::Access, message));
     }
     for (key, access) in runtimes {
         let (message, next) = match access {
             Access::Accepted | Access::Absent => continue,
             Access::Several(names) => {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                (format!("Kyma {key} has several access Secrets: {}", few(&names)), "delete all but one")
+                (format!("Kyma {key} has several access Secrets: {}", few(names)), "delete all but one")
             }
             Access::Refused(why) => {
                 (format!("Tidegate refuses the access Secret of Kyma {key}: {why}"), "change the kubeconfig in it")
@@ -391,19 +424,6 @@ impl StoredVersions {
     /// Whether objects may be stored in another version than new ones.
     pub fn is_outdated(&self) -> bool {
         self.stored.iter().any(|stored| *stored != self.storage)
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// The first names, and how many more there are.
-fn few(names: &[&str]) -> String {
-    let first = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
-        0 => first,
-        more => format!("{first} and {more} more"),
     }
 }
 

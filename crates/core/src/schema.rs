@@ -9,6 +9,7 @@
 //! It knows neither files nor positions: a violation has a path, and its reader finds the line.
 
 mod check;
+mod defaults;
 pub mod expression;
 mod format;
 pub mod metadata;
@@ -23,11 +24,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomR
 use serde_json::{Map, Value};
 
 use self::node::{Node, Others, Type};
-pub use self::rule::{INAPPLICABLE, escape};
 pub(crate) use self::{
     check::{cut, type_name},
     format::{duration_nanoseconds, is_base64, is_date_time},
     suggest::{distance, nearest},
+};
+pub use self::{
+    defaults::{of_spec, remove_defaults},
+    rule::{INAPPLICABLE, escape},
 };
 use crate::{budget::Budget, object::PathPart};
 

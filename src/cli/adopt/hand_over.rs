@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use tidegate_cluster::{Cluster, Error};
+use tidegate_cluster::{Cluster, Error, Network};
 use tidegate_core::{
     adopt::hand_over::{HandOver, Program, Progress, hand_overs},
     definition,
@@ -24,8 +24,8 @@ use crate::cli::control_plane;
 type Owners = BTreeMap<Key, Object>;
 
 /// Prints the steps for the first kind that is not handed over yet. Fails if a request fails.
-pub(super) async fn run(program: Program, arguments: &HandOverArguments) -> anyhow::Result<Exit> {
-    let cluster = super::connect(&arguments.access).await?;
+pub(super) async fn run(program: Program, arguments: &HandOverArguments, network: &Network) -> anyhow::Result<Exit> {
+    let cluster = super::connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
     let mut live: Vec<(Id, Object)> = Vec::new();
     for kind in definition::Kind::OF_KYMA {

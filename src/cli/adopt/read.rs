@@ -1,26 +1,36 @@
 //! What the control plane says, as far as a take-over depends on it. Sends reads only.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use k8s_openapi::{
     ByteString,
     api::{coordination::v1::Lease, core::v1::Secret},
     jiff::{SignedDuration, Timestamp},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_cluster::{Cluster, Kind, access};
 use tidegate_core::{
-    adopt::{self, Access, Holder, Standing, StoredVersions},
+    adopt::{self, Access, Behind, Holder, Standing, StoredVersions, Webhook},
     api::{
-        KYMA_GROUP, KYMA_VERSION, Kyma,
+        KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
         names::{KCP_NAMESPACE, LEASE, label},
     },
     definition::{self, Definitions},
+    diagnostic::Diagnostics,
     intake::Id,
-    landscape::{self, SourceName},
+    landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Gvk, Object},
+};
+
+use super::{
+    certificates::{self, Certificates},
+    events,
 };
 
 /// What the control plane says.
@@ -33,6 +43,14 @@ pub(super) struct Facts {
     pub(super) access: BTreeMap<Key, Access>,
     /// How many objects of a kind each field manager wrote.
     pub(super) managers: BTreeMap<(String, String), usize>,
+    /// The Manifests.
+    pub(super) manifests: Vec<Manifest>,
+    /// The webhooks for custom resources of Lifecycle Manager, each with the program that answers.
+    pub(super) webhooks: Vec<(Webhook, Behind)>,
+    /// The Services of Watchers: how many name each, and the program behind it.
+    pub(super) services: BTreeMap<Key, (usize, Behind)>,
+    /// The certificates of runtimes.
+    pub(super) certificates: Certificates,
     /// The CustomResourceDefinitions of Lifecycle Manager.
     pub(super) crds: Vec<Crd>,
     /// The objects of the kinds that git may declare, by kind and key.
@@ -49,15 +67,18 @@ pub(super) struct Crd {
     pub(super) kind: Kind,
     /// Its objects, in all namespaces.
     pub(super) objects: Vec<Key>,
+    /// The webhook that converts them, if there is one.
+    pub(super) converting: Option<Webhook>,
 }
 
 // === impl Facts ===
 
 impl Facts {
-    /// Asks the control plane. Fails if a request fails.
+    /// Asks the control plane. Fails if a request fails. `istio` is the namespace of certificates.
     pub(super) async fn read(
         cluster: &Cluster,
         namespaces: &[String],
+        istio: &str,
         declared: &Definitions,
     ) -> anyhow::Result<Facts> {
         let holder = holder(cluster).await.context("cannot read the Lease")?;
@@ -82,12 +103,27 @@ impl Facts {
                 live.insert(id, object);
             }
         }
+        let mut manifests = Vec::new();
         for object in list(cluster, "Manifest", namespaces).await? {
             count(&mut managers, &object);
+            let what = || format!("cannot read {}", object.id());
+            manifests.push(serde_json::from_value(object.value().clone()).with_context(what)?);
         }
+        let known: BTreeSet<Key> = kymas.iter().cloned().collect();
         let access = access_of(cluster, namespaces, kymas).await?;
         let crds = crds(cluster).await.context("cannot read the CustomResourceDefinitions")?;
-        Ok(Facts { holder, undeclared, access, managers, crds, live })
+        let converting = crds.iter().filter_map(|crd| crd.converting.clone());
+        let webhooks = events::webhooks(cluster, converting).await.context("cannot read the webhooks")?;
+        let watchers = live.iter().filter(|((kind, _), _)| *kind == definition::Kind::Watcher);
+        let services = events::services(cluster, watchers.map(|(_, watcher)| watcher)).await;
+        let services = services.context("cannot read the Services of Watchers")?;
+        let certificates = certificates::read(cluster, istio, &known).await.context("cannot read the certificates")?;
+        Ok(Facts { holder, undeclared, access, managers, manifests, webhooks, services, certificates, crds, live })
+    }
+
+    /// The Kymas.
+    pub(super) fn kymas(&self) -> BTreeSet<Key> {
+        self.access.keys().cloned().collect()
     }
 
     /// The versions of all CustomResourceDefinitions.
@@ -124,12 +160,65 @@ impl Facts {
         let after = |(id, definition): (&Id, &std::sync::Arc<definition::Definition>)| {
             let kyma = serde_json::from_value::<Kyma>(landscape::stamp(definition, source).into_value()).ok()?;
             let live = self.live.get(id)?.value();
+            let kyma = with_former_modules(kyma, &serde_json::from_value(live.clone()).ok()?);
             let modules = live.pointer("/status/modules").and_then(Value::as_array).into_iter().flatten();
             let modules = modules.filter_map(|module| module["name"].as_str().map(str::to_owned)).collect();
             Some((id.1.clone(), kyma, modules))
         };
         kymas.filter_map(after).collect::<Vec<_>>().into_iter()
     }
+
+    /// The landscape after the take-over: what git declares, and what only the control plane has. Each Kyma has the
+    /// status that it has now. Fails if an object is not as its definition says.
+    pub(super) fn landscape_after(&self, declared: &Definitions, source: &SourceName) -> anyhow::Result<Landscape> {
+        let mut diagnostics = Diagnostics::default();
+        let mut landscape = Landscape::from_definitions(&mut diagnostics, declared, source);
+        if diagnostics.has_errors() {
+            bail!("the repository has errors: see `tidegate validate`");
+        }
+        for ((kind, key), object) in &self.live {
+            let what = || format!("cannot read {kind} {key}");
+            let value = || object.value().clone();
+            match kind {
+                definition::Kind::Kyma => {
+                    let live: Kyma = serde_json::from_value(value()).with_context(what)?;
+                    let after = match landscape.kymas.get(key) {
+                        Some(declared) => {
+                            let after = with_former_modules(Kyma::clone(declared), &live);
+                            Kyma { status: live.status, ..after }
+                        }
+                        None => live,
+                    };
+                    landscape.kymas.insert(key.clone(), Arc::new(after));
+                }
+                definition::Kind::ModuleTemplate => add(&mut landscape.templates, key, value()).with_context(what)?,
+                definition::Kind::ModuleReleaseMeta => add(&mut landscape.releases, key, value()).with_context(what)?,
+                definition::Kind::Watcher => add(&mut landscape.watchers, key, value()).with_context(what)?,
+                definition::Kind::Setup(_) => {}
+            }
+        }
+        Ok(landscape)
+    }
+}
+
+/// A Kyma of git as it is in the control plane: a list of modules that git does not declare stays there.
+fn with_former_modules(mut declared: Kyma, live: &Kyma) -> Kyma {
+    if declared.spec.modules.is_absent() {
+        declared.spec.modules = live.spec.modules.clone();
+    }
+    declared
+}
+
+/// Adds an object, unless git declares it.
+fn add<T: DeserializeOwned>(
+    all: &mut BTreeMap<Key, Arc<T>>,
+    key: &Key,
+    object: Value,
+) -> Result<(), serde_json::Error> {
+    if !all.contains_key(key) {
+        all.insert(key.clone(), Arc::new(serde_json::from_value(object)?));
+    }
+    Ok(())
 }
 
 /// All objects of a kind of Lifecycle Manager in these namespaces; none if the control plane does not serve it.
@@ -142,7 +231,7 @@ pub(super) async fn list(cluster: &Cluster, kind: &str, namespaces: &[String]) -
     Ok(all)
 }
 
-/// Who holds the Lease; `None` if nobody does, or not any more.
+/// Who holds the Lease; `None` if no client does, or not any more.
 pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> {
     let lease: Option<Lease> = cluster.get_as(&Kind::namespaced::<Lease>(), &Key::new(KCP_NAMESPACE, LEASE)).await?;
     Ok(lease.as_ref().and_then(|lease| holds(lease, Timestamp::now())))
@@ -180,7 +269,8 @@ async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
         let objects: Vec<Key> = objects.iter().map(tidegate_cluster::Metadata::key).collect();
         let versions = StoredVersions { name, storage: storage.to_owned(), stored, objects: objects.len() };
         let resource_version = crd["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        crds.push(Crd { versions, resource_version, kind, objects });
+        let converting = events::converting(&versions.name, &crd);
+        crds.push(Crd { versions, resource_version, kind, objects, converting });
     }
     Ok(crds)
 }

@@ -17,21 +17,22 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Gvk, Object},
+    words::{agreeing, counted, few},
 };
 
 use super::read;
 
 /// What was given back.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub struct Outcome {
     /// Objects that had something of Tidegate.
-    pub(super) changed: usize,
+    pub changed: usize,
     /// Objects that had nothing of it.
-    pub(super) unchanged: usize,
+    pub unchanged: usize,
     /// What the user must know, one sentence each.
-    pub(super) remarks: Vec<String>,
+    pub remarks: Vec<String>,
     /// Whether everything could be read and written.
-    pub(super) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// Gives objects back, or counts them.
@@ -131,11 +132,13 @@ pub(super) async fn run(
             outcome.note(pass.give_back(kcp, &object, heirs).await?);
         }
     }
-    if let Some(first) = from_git.first() {
+    if !from_git.is_empty() {
         outcome.remarks.push(format!(
-            "{} Manifests have objects from git, the first is {first}: Lifecycle Manager cannot read them until the \
-             modules are pushed to a registry",
-            from_git.len()
+            "{} {} objects from git, and Lifecycle Manager cannot read them until the modules are pushed to a registry: \
+             {}",
+            counted(from_git.len(), "Manifest"),
+            agreeing(from_git.len(), "has", "have"),
+            few(&from_git)
         ));
     }
     Ok(outcome)
@@ -167,7 +170,7 @@ async fn connect(kcp: &Cluster, kyma: &Key) -> anyhow::Result<Cluster> {
         secrets.iter().find(|secret| landscape::label(&secret.metadata, label::KYMA_NAME) == Some(kyma.name()));
     let config = secret.and_then(|secret| secret.data.as_ref()?.get("config")).context("it has no access Secret")?;
     let access = access::parse(&config.0).context("its access Secret is refused")?;
-    Ok(Cluster::new(ClusterName::Runtime(kyma.clone()), &access.config()?, Limits::default())?)
+    Ok(kcp.beside(ClusterName::Runtime(kyma.clone()), &access.config()?, Limits::default())?)
 }
 
 // === impl Pass ===
@@ -201,7 +204,7 @@ impl Pass<'_> {
                 None => return Ok(false),
             }
         }
-        anyhow::bail!("cannot give {id} back, because another client changes it again and again")
+        anyhow::bail!("cannot give {id} back, because another client keeps changing it")
     }
 }
 

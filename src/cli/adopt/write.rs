@@ -59,7 +59,7 @@ async fn forget(cluster: &Cluster, cause: &Cause, crd: &Crd) -> anyhow::Result<(
 }
 
 /// Gives the ownership label to the definitions that are alike in git and in the control plane. Returns how many there
-/// were. Fails at the first write that is refused: somebody has changed an object since it was read.
+/// were. Fails at the first write that is refused: another client has changed an object since it was read.
 pub(super) async fn mark(
     cluster: &Cluster,
     cause: &Cause,

@@ -44,6 +44,19 @@ pub(crate) struct Simulated {
     before: Before,
 }
 
+/// Copies of simulated servers, each with the objects that the server had when it was copied. Only this process reaches
+/// them, where the servers are.
+pub(crate) struct Copies(Vec<Copy>);
+
+struct Copy {
+    name: String,
+    /// Host and port of the server.
+    authority: String,
+    server: sim::Server,
+    /// It always answers.
+    runs: watch::Sender<bool>,
+}
+
 /// The end of the path of a request, and what happens just before the next such request arrives.
 type Before = Arc<Mutex<Option<(&'static str, BoxFuture<'static, ()>)>>>;
 
@@ -276,6 +289,68 @@ impl Server {
                 let crds: Vec<&str> = crds.iter().map(String::as_str).collect();
                 harness::install_crds_from(&client, "istio-crds.yaml", &crds).await;
             }
+        }
+    }
+}
+
+// === impl Copies ===
+
+impl Copies {
+    /// Copies servers, all of which are simulated.
+    #[track_caller]
+    pub(crate) fn of<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Copies {
+        let copy = |server: &Server| {
+            let Server::Simulated(simulated) = server else { panic!("only a simulated server has a copy") };
+            let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
+            let copied = simulated.served.server().restored(&options);
+            copied.keep_requests();
+            Copy {
+                name: server.name().to_owned(),
+                authority: format!("127.0.0.1:{}", simulated.served.port()),
+                server: copied,
+                runs: watch::Sender::new(true),
+            }
+        };
+        Copies(servers.into_iter().map(copy).collect())
+    }
+
+    /// How a command in this process reaches them.
+    pub(crate) fn network(&self) -> Network {
+        let here: BTreeMap<String, Wire> = self.0.iter().map(|copy| (copy.authority.clone(), copy.wire())).collect();
+        Network::in_process(move |config| {
+            let wire = here.get(config.cluster_url.authority()?.as_str())?;
+            Some(wire.client(user(config)?))
+        })
+    }
+
+    /// Their names, each with a client of the administrator and the number of all objects.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (&str, Client, usize)> {
+        self.0.iter().map(|copy| (copy.name.as_str(), copy.server.client(), copy.server.len()))
+    }
+
+    /// The writes that were answered since they were copied: cluster, verb and path.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let all = self.0.iter().flat_map(|copy| {
+            let records = copy.server.kept_requests(0).into_iter().map(record).filter(Record::is_write);
+            records.map(|record| {
+                let path = record.uri.split('?').next().unwrap_or_default().to_owned();
+                format!("{} {} {path}", copy.name, record.verb)
+            })
+        });
+        all.collect()
+    }
+}
+
+// === impl Copy ===
+
+impl Copy {
+    fn wire(&self) -> Wire {
+        Wire {
+            server: self.server.clone(),
+            runs: self.runs.subscribe(),
+            latency: LATENCY,
+            spoiled: Spoiled::default(),
+            before: Before::default(),
         }
     }
 }

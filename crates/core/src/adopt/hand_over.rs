@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{counted, texts};
+use super::{managers, texts};
 use crate::{
-    adopt::managers,
     definition::Kind,
     intake::{ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, Id, OtherTool, resource},
     name::Key,
+    words::counted,
 };
 
 /// A tool that manages definitions.

@@ -17,9 +17,13 @@ spec: {channel: regular}
 ";
 
 fn kyma() -> std::sync::Arc<Definition> {
+    declared(KYMA)
+}
+
+fn declared(text: &str) -> std::sync::Arc<Definition> {
     let mut snapshot = Snapshot::empty(Revision::WorkTree);
-    let id = Digest::of_bytes(KYMA.as_bytes()).to_string()[..40].parse().unwrap();
-    snapshot.files.insert("a.yaml".into(), File { id, content: Content::Text(KYMA.as_bytes().into()) });
+    let id = Digest::of_bytes(text.as_bytes()).to_string()[..40].parse().unwrap();
+    snapshot.files.insert("a.yaml".into(), File { id, content: Content::Text(text.as_bytes().into()) });
     let read = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
     read.good.get(&(Kind::Kyma, Key::new("kcp-system", "a"))).unwrap_or_else(|| panic!("{:?}", read.withheld)).clone()
 }
@@ -61,7 +65,18 @@ fn a_definition_stands_as_the_object_in_the_control_plane_says() {
     assert_eq!(with("/metadata/labels", flux), Standing::OfTool(OtherTool::Kustomization(Key::new("flux", "a"))));
 }
 
-fn lines(findings: &[Finding]) -> Vec<String> {
+#[test]
+fn that_the_runtime_decides_on_modules_is_no_difference() {
+    let annotation = names::annotation::MODULES_FROM;
+    let says = |who: &str| {
+        declared(&KYMA.replace("kcp-system}", &format!("kcp-system, annotations: {{{annotation}: {who}}}}}")))
+    };
+    let standing = |definition: &Definition| Standing::of(definition, Some(&live()), &source());
+    assert_eq!(standing(&says("runtime")), Standing::Equal);
+    assert_eq!(standing(&says("git")), Standing::Differs("metadata.annotations".to_owned()));
+}
+
+pub(super) fn lines(findings: &[Finding]) -> Vec<String> {
     let line = |finding: &Finding| {
         let next = finding.next.as_deref().map(|next| format!("; {next}")).unwrap_or_default();
         format!("{:?}: {}{next}", finding.level, finding.message)
@@ -84,7 +99,7 @@ fn only_what_a_user_must_decide_blocks() {
         [
             "Todo: 2 definitions in git say what the control plane has, and get the ownership label: Kyma \
              kcp-system/a, Kyma kcp-system/b",
-            "Note: 1 definition in git are not in the control plane, and are created: Kyma kcp-system/c",
+            "Note: 1 definition in git is not in the control plane, and is created: Kyma kcp-system/c",
             "Blocks: Kyma kcp-system/d differs from git in `spec.channel`; commit what the control plane has; if git is \
              right, annotate the definition with `tidegate.dev/adopt: \"true\"`",
             "Note: 2 objects of kind Kyma in the control plane are not in git, and stay",
@@ -155,8 +170,8 @@ fn runtimes_are_reached_by_one_secret_that_is_accepted() {
     assert_eq!(
         lines(&found),
         [
-            "Ready: Tidegate accepts the access Secrets of 1 runtime",
-            "Note: 1 Kyma without an access Secret: kcp-system/b",
+            "Ready: Tidegate accepts the access Secret of 1 runtime",
+            "Note: 1 Kyma has no access Secret: kcp-system/b",
             "Blocks: Kyma kcp-system/c has several access Secrets: c1, c2; delete all but one",
             "Blocks: Tidegate refuses the access Secret of Kyma kcp-system/d: `exec` is not accepted: no programs are \
              run; change the kubeconfig in it",

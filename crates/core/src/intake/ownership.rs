@@ -61,6 +61,10 @@ pub(crate) const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// wrote to the object.
 pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
+fn is_by_argo(managers: &[String]) -> bool {
+    managers.iter().any(|manager| manager.starts_with("argocd"))
+}
+
 /// Decides about one definition.
 pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> Claim {
     let Some(live) = situation.live.get(id) else {
@@ -168,12 +172,19 @@ impl OtherTool {
             let application = tracking.split(':').next().unwrap_or_default();
             return Some(OtherTool::Application(application.to_owned()));
         }
-        let by_argo = managers.iter().any(|manager| manager.starts_with("argocd"));
         labels
             .get(ARGO_INSTANCE)
             .or_else(|| annotations.get(ARGO_INSTANCE))
-            .or_else(|| labels.get(INSTANCE).filter(|_| by_argo))
+            .or_else(|| labels.get(INSTANCE).filter(|_| is_by_argo(managers)))
             .map(|application| OtherTool::Application(application.clone()))
+    }
+
+    /// The labels and annotations by which Flux and Argo CD recognize an object with these field managers.
+    pub fn marks(managers: &[String]) -> Vec<&'static str> {
+        let ((kustomization, of_kustomization), (release, of_release)) = (FLUX_KUSTOMIZATION, FLUX_HELM_RELEASE);
+        let mut marks = vec![kustomization, of_kustomization, release, of_release, ARGO_INSTANCE, ARGO_TRACKING];
+        marks.extend(is_by_argo(managers).then_some(INSTANCE));
+        marks
     }
 
     /// The owner, for a message.

@@ -286,7 +286,7 @@ pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
 /// How far the confirmation of a user has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// Nobody has confirmed the active revision.
+    /// No user has confirmed the active revision.
     Missing,
     /// Objects are applied, pruned or being deleted: it will be spent soon.
     Acting,

@@ -1,0 +1,194 @@
+//! Manifests before a take-over: those without a Kyma, and the modules that Tidegate could not render.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Finding, Level, Topic};
+use crate::{
+    api::{Kyma, Manifest, names::label, shared::State},
+    landscape::{self, Landscape},
+    name::Key,
+    plan::{
+        self, Answer, Components, InstallSource, InstalledModules, ModuleOutcome, Refusal, Settings, Windows, reason,
+    },
+    words::{agreeing, counted, few},
+};
+
+/// The modules that some runtimes have or want, and that Tidegate does not render.
+#[derive(Default)]
+struct Refused {
+    /// Runtimes that would lose an installed module, by module and reason.
+    removed: BTreeMap<(String, String), Vec<String>>,
+    /// Runtimes in which an installed module stays as it is, or is not installed.
+    kept: BTreeMap<(String, String), Vec<String>>,
+    /// Components of which no Manifest says where they are.
+    unknown: BTreeSet<String>,
+}
+
+/// What [`Answer::Unknown`] says of a component. It is no part of a finding.
+const UNKNOWN: &str = "no Manifest records it";
+
+/// Manifests whose Kyma does not exist.
+pub fn orphans(manifests: &[Manifest], kymas: &BTreeSet<Key>) -> Vec<Finding> {
+    let (mut staying, mut leaving) = (Vec::new(), Vec::new());
+    for manifest in manifests {
+        let key = landscape::key(&manifest.metadata);
+        let kyma = landscape::label(&manifest.metadata, label::KYMA_NAME);
+        let has_kyma = kyma.is_some_and(|name| kymas.contains(&Key::new(key.namespace(), name)));
+        match (has_kyma, manifest.metadata.deletion_timestamp.is_some()) {
+            (true, _) => {}
+            (false, false) => staying.push(key.to_string()),
+            (false, true) => leaving.push(key.to_string()),
+        }
+    }
+    let mut findings = Vec::new();
+    if !staying.is_empty() {
+        let message = format!(
+            "{}, and {} with the objects: {}",
+            agreed(staying.len(), "Manifest", "has no Kyma", "have no Kyma"),
+            agreeing(staying.len(), "stays", "stay"),
+            few(&staying)
+        );
+        let next = "delete those whose objects are to be removed";
+        findings.push(Finding::new(Level::Note, Topic::Manifests, message).next(next));
+    }
+    if !leaving.is_empty() {
+        let what = agreed(leaving.len(), "Manifest", "has no Kyma and is", "have no Kyma and are");
+        let message = format!("{what} being deleted; Tidegate removes the objects: {}", few(&leaving));
+        findings.push(Finding::new(Level::Note, Topic::Manifests, message));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::new(Level::Ready, Topic::Manifests, "every Manifest has a Kyma"));
+    }
+    findings
+}
+
+/// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
+/// status of each Kyma as it is now. `manifests` are all that there are.
+///
+/// What registries have is not asked for: an installed module is where its Manifest says.
+pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Settings) -> Vec<Finding> {
+    let mut of_kyma: BTreeMap<Key, Vec<&Manifest>> = BTreeMap::new();
+    for manifest in manifests {
+        let Some(kyma) = landscape::label(&manifest.metadata, label::KYMA_NAME) else { continue };
+        let namespace = landscape::key(&manifest.metadata).namespace().to_owned();
+        of_kyma.entry(Key::new(&namespace, kyma)).or_default().push(manifest);
+    }
+    let components = Components::new(Arc::default(), Answer::Unknown(UNKNOWN.to_owned()));
+    let (mut refused, mut unreadable, mut registries) = (Refused::default(), Vec::new(), BTreeSet::new());
+    for (key, kyma) in landscape.kymas.iter().filter(|(_, kyma)| kyma.metadata.deletion_timestamp.is_none()) {
+        let own = of_kyma.remove(key).unwrap_or_default();
+        let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
+        for manifest in own {
+            match InstallSource::try_from(&manifest.spec.install.source) {
+                Ok(InstallSource::Oci(source)) => drop(registries.insert(source.repo)),
+                Ok(InstallSource::Git { .. }) => {}
+                Err(error) if !rendered.contains(module_of(manifest)) => {
+                    unreadable.push(format!("{} ({error})", landscape::key(&manifest.metadata)));
+                }
+                // Tidegate replaces the source.
+                Err(_) => {}
+            }
+        }
+    }
+    let mut findings = refused.findings();
+    if !unreadable.is_empty() {
+        let what = agreed(unreadable.len(), "Manifest", "has", "have");
+        let message = format!("{what} a source that Tidegate does not read: {}", few(&unreadable));
+        let next = "publish the module to an OCI registry, or remove it from the runtime";
+        findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+    }
+    if findings.iter().all(|finding| finding.level != Level::Blocks) {
+        let message = "Tidegate can render every installed module";
+        findings.push(Finding::new(Level::Ready, Topic::Rendering, message));
+    }
+    findings.extend(registries.iter().map(|registry| {
+        let message = format!("installed modules are in the registry {registry}");
+        let next = format!("start the daemon with `--oci-registry-host={registry}`");
+        Finding::new(Level::Note, Topic::Rendering, message).next(next)
+    }));
+    findings
+}
+
+/// `2 Manifests have`.
+fn agreed(count: usize, noun: &str, one: &str, several: &str) -> String {
+    format!("{} {}", counted(count, noun), agreeing(count, one, several))
+}
+
+fn module_of(manifest: &Manifest) -> &str {
+    landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default()
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// Adds the modules of one Kyma. Returns those that Tidegate renders.
+    fn add(
+        &mut self,
+        landscape: &Landscape,
+        components: &Components,
+        key: &Key,
+        kyma: &Kyma,
+        manifests: &[&Manifest],
+        settings: &Settings,
+    ) -> BTreeSet<String> {
+        let seen = components.seen_by(manifests.iter().copied(), &|_| false);
+        let installed = InstalledModules::from_manifests(manifests.iter().copied());
+        let spec = plan::reported(kyma);
+        let plan = plan::runtime(landscape, &seen, kyma, &spec, settings, &installed, Windows::Unknown);
+        let mut rendered = BTreeSet::new();
+        for module in plan.into_deciding() {
+            let refusal = match module.outcome {
+                ModuleOutcome::Refuse(refusal) => refusal,
+                ModuleOutcome::Install(_) | ModuleOutcome::Wait(_) | ModuleOutcome::Unmanage => {
+                    rendered.insert(module.name);
+                    continue;
+                }
+            };
+            let is_installed = manifests.iter().any(|manifest| module_of(manifest) == module.name);
+            match (&module.component, refusal.reason) {
+                (Some(component), reason::SOURCE_UNAVAILABLE) => drop(self.unknown.insert(component.to_string())),
+                _ => self.refuse(key, module.name, &refusal, is_installed),
+            }
+        }
+        rendered
+    }
+
+    fn refuse(&mut self, key: &Key, module: String, refusal: &Refusal, is_installed: bool) {
+        // Lifecycle Manager removes such a module as well, and both only wait for it.
+        let is_leaving = refusal.reason == reason::RELEASE_DELETED || refusal.state == State::Deleting;
+        let all = match is_installed && !refusal.keep && !is_leaving {
+            true => &mut self.removed,
+            false => &mut self.kept,
+        };
+        all.entry((module, refusal.message.trim().to_owned())).or_default().push(key.to_string());
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for ((module, why), runtimes) in &self.removed {
+            let what = counted(runtimes.len(), "runtime");
+            let message = format!("{what} would lose module {module}: {}; {why}", few(runtimes));
+            let next = "remove the module from these runtimes, or correct its definitions";
+            findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+        }
+        for ((module, why), runtimes) in &self.kept {
+            let what = counted(runtimes.len(), "runtime");
+            let message =
+                format!("module {module} is refused in {what}: {}; {why}; what is installed stays", few(runtimes));
+            findings.push(Finding::new(Level::Note, Topic::Rendering, message));
+        }
+        if !self.unknown.is_empty() {
+            let unknown: Vec<&String> = self.unknown.iter().collect();
+            let what = agreed(unknown.len(), "component", "is", "are");
+            let message = format!("{what} not installed yet, and read from a registry later: {}", few(&unknown));
+            findings.push(Finding::new(Level::Note, Topic::Rendering, message));
+        }
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests;

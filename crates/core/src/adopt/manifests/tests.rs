@@ -1,0 +1,164 @@
+use serde_json::{Value, json};
+
+use super::{super::tests::lines, *};
+use crate::api::{ModuleReleaseMeta, ModuleTemplate, names::annotation};
+
+const VERSION: &str = "operator.kyma-project.io/v1beta2";
+const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+fn object(kind: &str, name: &str, more: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": VERSION, "kind": kind, "metadata": {"name": name, "namespace": "kcp-system"},
+    });
+    for (field, value) in more.as_object().unwrap() {
+        match field.as_str() {
+            "labels" | "annotations" | "deletionTimestamp" => object["metadata"][field] = value.clone(),
+            _ => object[field] = value.clone(),
+        }
+    }
+    object
+}
+
+fn typed<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+/// The Manifest of a module of Kyma `one`, as Lifecycle Manager writes it.
+fn manifest(module: &str, source: Value) -> Manifest {
+    let labels = json!({label::KYMA_NAME: "one", label::MODULE_NAME: module});
+    let spec = json!({"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": source}});
+    let annotations = json!({annotation::OCM_COMPONENT_NAME: format!("example.org/module/{module}")});
+    let more = json!({"labels": labels, "annotations": annotations, "spec": spec});
+    typed(object("Manifest", &format!("one-{module}"), &more))
+}
+
+fn in_registry(module: &str) -> Value {
+    let name = format!("example.org/module/{module}");
+    json!({"type": "oci-dir", "repo": "r.example.com/prod", "name": name, "ref": DIGEST})
+}
+
+/// Modules in a registry, in channel `regular` as version 1.0.0; Kyma `one` has all of them, by its status.
+fn landscape(modules: &[&str]) -> Landscape {
+    let mut landscape = Landscape::default();
+    for module in modules {
+        let spec = json!({
+            "moduleName": module, "ocmComponentName": format!("example.org/module/{module}"),
+            "channels": [{"channel": "regular", "version": "1.0.0"}],
+        });
+        let release: ModuleReleaseMeta = typed(object("ModuleReleaseMeta", module, &json!({"spec": spec})));
+        landscape.releases.insert(Key::new("kcp-system", module), Arc::new(release));
+        let spec = json!({"moduleName": module, "version": "1.0.0", "descriptor": {}});
+        let name = format!("{module}-1.0.0");
+        let template: ModuleTemplate = typed(object("ModuleTemplate", &name, &json!({"spec": spec})));
+        landscape.templates.insert(Key::new("kcp-system", &name), Arc::new(template));
+    }
+    let installed: Vec<Value> = modules
+        .iter()
+        .map(|module| json!({"name": module, "state": "Ready", "channel": "regular", "version": "1.0.0"}))
+        .collect();
+    let status = json!({"state": "Ready", "activeChannel": "regular", "modules": installed});
+    let kyma = object("Kyma", "one", &json!({"spec": {"channel": "regular"}, "status": status}));
+    landscape.kymas.insert(Key::new("kcp-system", "one"), Arc::new(typed(kyma)));
+    landscape
+}
+
+#[track_caller]
+fn check(landscape: &Landscape, manifests: &[Manifest], expected: &[&str]) {
+    assert_eq!(lines(&rendering(landscape, manifests, &Settings::default())), expected);
+}
+
+#[test]
+fn installed_modules_are_where_their_manifests_say() {
+    check(
+        &landscape(&["keda"]),
+        &[manifest("keda", in_registry("keda"))],
+        &[
+            "Ready: Tidegate can render every installed module",
+            "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+             `--oci-registry-host=r.example.com/prod`",
+        ],
+    );
+}
+
+#[test]
+fn a_component_that_no_manifest_records_is_read_later() {
+    check(
+        &landscape(&["keda", "mailer"]),
+        &[],
+        &[
+            "Note: 2 components are not installed yet, and read from a registry later: \
+             example.org/module/keda:1.0.0, example.org/module/mailer:1.0.0",
+            "Ready: Tidegate can render every installed module",
+        ],
+    );
+}
+
+#[test]
+fn a_module_that_tidegate_would_remove_blocks_and_one_that_stays_does_not() {
+    let mut two = landscape(&["keda", "mailer"]);
+    let spec = json!({"moduleName": "keda", "version": "1.0.0", "descriptor": {}});
+    let more = json!({"labels": {label::BETA: "true"}, "spec": spec});
+    let beta: ModuleTemplate = typed(object("ModuleTemplate", "keda-1.0.0", &more));
+    two.templates.insert(Key::new("kcp-system", "keda-1.0.0"), Arc::new(beta));
+    two.templates.remove(&Key::new("kcp-system", "mailer-1.0.0"));
+    let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
+    let found = rendering(&two, &manifests, &Settings::default());
+    assert!(!super::super::may_begin(&found));
+    let found = lines(&found);
+    assert_eq!(
+        found[0],
+        "Blocks: 1 runtime would lose module keda: kcp-system/one; module template not allowed: beta module; remove the \
+         module from these runtimes, or correct its definitions"
+    );
+    assert!(
+        found[1].starts_with("Note: module mailer is refused in 1 runtime: kcp-system/one; failed to get"),
+        "{found:?}"
+    );
+    assert!(found[1].ends_with("what is installed stays"), "{found:?}");
+    // Without a Manifest, nothing is lost.
+    let found = rendering(&two, &manifests[1..], &Settings::default());
+    assert!(super::super::may_begin(&found), "{found:?}");
+}
+
+#[test]
+fn a_source_that_tidegate_does_not_read_blocks_unless_it_is_replaced() {
+    let chart = manifest("keda", json!({"type": "helm-chart", "url": "https://charts.example.org"}));
+    let mut none = landscape(&["keda"]);
+    none.releases.clear();
+    let found = lines(&rendering(&none, std::slice::from_ref(&chart), &Settings::default()));
+    assert!(
+        found.contains(
+            &"Blocks: 1 Manifest has a source that Tidegate does not read: kcp-system/one-keda (source type `helm-chart` \
+              is not supported: use `git`, `oci-ref` or `oci-dir`); publish the module to an OCI registry, or remove it \
+              from the runtime"
+                .to_owned()
+        ),
+        "{found:?}"
+    );
+    let leaving =
+        object("Kyma", "one", &json!({"spec": {"channel": "regular"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    none.kymas.insert(Key::new("kcp-system", "one"), Arc::new(typed(leaving)));
+    check(&none, &[chart], &["Ready: Tidegate can render every installed module"]);
+}
+
+#[test]
+fn a_manifest_without_a_kyma_is_reported_and_stays() {
+    let (kept, mut leaving) = (manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer")));
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let mut unlabelled = manifest("dns", in_registry("dns"));
+    unlabelled.metadata.labels = None;
+    let manifests = [kept, leaving, unlabelled];
+    assert_eq!(
+        lines(&orphans(&manifests, &BTreeSet::new())),
+        [
+            "Note: 2 Manifests have no Kyma, and stay with the objects: kcp-system/one-keda, kcp-system/one-dns; delete \
+             those whose objects are to be removed",
+            "Note: 1 Manifest has no Kyma and is being deleted; Tidegate removes the objects: kcp-system/one-mailer",
+        ]
+    );
+    let one = BTreeSet::from([Key::new("kcp-system", "one")]);
+    assert_eq!(lines(&orphans(&manifests[..2], &one)), ["Ready: every Manifest has a Kyma"]);
+    // A Kyma of the same name elsewhere is another one.
+    let other = BTreeSet::from([Key::new("other", "one")]);
+    assert_eq!(orphans(&manifests[..1], &other)[0].level, Level::Note);
+}

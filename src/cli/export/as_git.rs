@@ -1,0 +1,240 @@
+//! `tidegate export --as-git`: a landscape as a repository, see [`tidegate_core::export`].
+//!
+//! Everything is read before the first file is written. The files are written into a folder beside their places, and
+//! only then moved there, so that a failure leaves the folder as it was.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use serde_json::{Value, json};
+use tidegate_core::{
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    definition::Kind,
+    export::{self, File, Refused},
+    intake,
+    name::Key,
+    object::Object,
+    words::counted,
+    yaml,
+};
+use tidegate_process::{Exit, say, tell};
+
+use super::complete;
+use crate::cli::control_plane::{self, Lacks};
+
+/// What a landscape contains.
+#[derive(Default)]
+struct Landscape {
+    /// The definitions by path.
+    files: BTreeMap<String, Value>,
+    /// How many there are of each kind.
+    counts: BTreeMap<Kind, usize>,
+    /// What is left out, one sentence each.
+    left_out: Vec<String>,
+}
+
+/// A folder that gets the files, or stays as it was.
+struct Target {
+    path: PathBuf,
+    /// Whether it did not exist.
+    is_new: bool,
+}
+
+/// The name of the GitSource.
+const SOURCE: &str = "landscape";
+/// The file that names it.
+const SOURCE_PATH: &str = ".tidegate/source.yaml";
+
+/// Runs the command. Fails if the folder is not empty or cannot be written.
+pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -> anyhow::Result<Exit> {
+    // Known before a large landscape is read.
+    check_empty(folder)?;
+    let landscape = match read(client, namespaces).await {
+        Ok(landscape) => landscape,
+        Err(error) => {
+            // A repository with only some of the objects would claim that there are no others.
+            tell!("error: {error:#}");
+            return Ok(Exit::Incomplete);
+        }
+    };
+    let definitions = landscape.files.iter().map(|(path, definition)| (path.as_str(), yaml::to_string(definition)));
+    let files: Vec<(&str, String)> = definitions.chain([(SOURCE_PATH, source(namespaces))]).collect();
+    let target = Target::open(folder)?;
+    if let Err(error) = fill(&target.path, &files) {
+        target.abandon();
+        return Err(error).with_context(|| format!("cannot write to {}; nothing is written", folder.display()));
+    }
+    landscape.left_out.iter().for_each(|sentence| tell!("warning: {sentence}"));
+    let count_of = |kind: Kind| landscape.counts.get(&kind).copied().unwrap_or_default();
+    let counts: Vec<String> =
+        export::KINDS.into_iter().map(|kind| counted(count_of(kind), &kind.to_string())).collect();
+    let shown = folder.display();
+    say!("{} are in {shown}; check them with `tidegate validate {shown}`", counts.join(", "));
+    Ok(Exit::Ok)
+}
+
+/// The file that names the GitSource. Its URL is in the control plane only.
+fn source(namespaces: &[String]) -> String {
+    yaml::to_string(&json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": SOURCE, "namespace": namespaces.first()},
+    }))
+}
+
+/// All definitions. Fails if a request fails, if a kind is not served, or if a module has its objects in git.
+async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscape> {
+    let mut landscape = Landscape::default();
+    let mut lacks = Lacks::default();
+    for namespace in namespaces {
+        // Files of one namespace need no folder for it.
+        let folder = if namespaces.len() > 1 { format!("{namespace}/") } else { String::new() };
+        for kind in export::KINDS {
+            let objects = match kind {
+                Kind::Kyma => control_plane::list_untyped::<Kyma>(client, namespace, &mut lacks).await?,
+                Kind::ModuleTemplate => {
+                    control_plane::list_untyped::<ModuleTemplate>(client, namespace, &mut lacks).await?
+                }
+                Kind::ModuleReleaseMeta => {
+                    control_plane::list_untyped::<ModuleReleaseMeta>(client, namespace, &mut lacks).await?
+                }
+                Kind::Watcher => control_plane::list_untyped::<Watcher>(client, namespace, &mut lacks).await?,
+                Kind::Setup(_) => Vec::new(),
+            };
+            complete(&lacks)?;
+            for object in objects {
+                landscape.add(kind, &folder, object)?;
+            }
+        }
+    }
+    Ok(landscape)
+}
+
+// === impl Landscape ===
+
+impl Landscape {
+    /// Adds an object. Fails if its module is in git.
+    fn add(&mut self, kind: Kind, folder: &str, object: Value) -> anyhow::Result<()> {
+        let object = Object::new(object).context("the control plane returned an object without a name")?;
+        let id = object.id();
+        let what = intake::text(&(kind, Key::new(&id.namespace, &id.name)));
+        match File::of(kind, &object) {
+            Ok(File { path, definition }) => {
+                if self.files.insert(format!("{folder}{path}"), definition).is_some() {
+                    bail!("two objects would be in {folder}{path}, one of them is {what}");
+                }
+                *self.counts.entry(kind).or_default() += 1;
+            }
+            Err(Refused::Terminating) => self.left_out.push(format!("{what} is left out: {}", Refused::Terminating)),
+            Err(Refused::FromGit) => {
+                bail!("cannot export {what}: {}; use a copy of that repository instead", Refused::FromGit)
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Creates the folder if it does not exist. Fails if that is not possible, or if it is not empty.
+    fn open(path: &Path) -> anyhow::Result<Target> {
+        check_empty(path)?;
+        let is_new = !path.exists();
+        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Target { path: path.to_owned(), is_new })
+    }
+
+    /// Removes the folder if it is new. It is empty.
+    fn abandon(&self) {
+        if self.is_new
+            && let Err(error) = fs::remove_dir(&self.path)
+        {
+            tell!("warning: cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Fails if a path is a file, or a folder that is not empty.
+fn check_empty(path: &Path) -> anyhow::Result<()> {
+    let mut entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read the folder {}", path.display())),
+    };
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => bail!("{} is not empty: name a folder that does not exist", path.display()),
+    }
+}
+
+/// Writes the files into an empty folder. If it fails, the folder is empty again.
+fn fill(folder: &Path, files: &[(&str, String)]) -> anyhow::Result<()> {
+    let staged = tempfile::Builder::new().prefix(".export-").tempdir_in(folder)?;
+    for (path, text) in files {
+        let path = staged.path().join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&path, text)?;
+    }
+    let mut moved: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(staged.path())? {
+        let entry = entry?;
+        let place = folder.join(entry.file_name());
+        if let Err(error) = fs::rename(entry.path(), &place) {
+            // Back into the folder that goes with everything in it.
+            for place in &moved {
+                let name = place.file_name().context("an entry of a folder has a name")?;
+                fs::rename(place, staged.path().join(name))
+                    .with_context(|| format!("{} is left behind", place.display()))?;
+            }
+            return Err(error.into());
+        }
+        moved.push(place);
+    }
+    staged.close().context("the files are complete, but a temporary folder is left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paths below a folder.
+    fn paths(folder: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            match path.is_dir() {
+                true => found.extend(paths(&path).iter().map(|below| format!("{name}/{below}"))),
+                false => found.push(name),
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_folder_gets_all_files_or_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("new/landscape");
+        let target = Target::open(&folder).unwrap();
+        // A file cannot be a folder as well.
+        let files = [("a", "1".to_owned()), ("b/c", "2".to_owned()), ("a/d", "3".to_owned())];
+        assert!(fill(&target.path, &files).is_err());
+        assert_eq!(paths(&folder), Vec::<String>::new());
+        target.abandon();
+        assert!(!folder.exists());
+
+        let target = Target::open(&folder).unwrap();
+        fill(&target.path, &files[..2]).unwrap();
+        assert_eq!(paths(&folder), ["a", "b/c"]);
+        let error = Target::open(&folder).map(drop).unwrap_err().to_string();
+        assert!(error.ends_with("is not empty: name a folder that does not exist"), "{error}");
+    }
+}
