@@ -21,7 +21,8 @@ pub enum Certificate {
     Until {
         /// Its end.
         not_after: Timestamp,
-        /// Whether it has an empty DNS name, which Lifecycle Manager writes. Tidegate leaves it until something else changes.
+        /// Whether it has an empty DNS name, which Lifecycle Manager writes. Tidegate leaves it until something else
+        /// changes.
         has_empty_name: bool,
     },
 }

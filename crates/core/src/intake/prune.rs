@@ -271,17 +271,21 @@ pub fn unconfirmed_end(
     Some(UnconfirmedEnd { command, objects: objects.len(), sentence })
 }
 
-/// A confirmation is valid for one commit: removals by a later commit need a new one.
+/// A confirmation is valid for one commit, whole or shortened: removals by a later commit need a new one.
 pub(super) fn is_confirmed(situation: &Situation<'_>) -> bool {
     match (&situation.policy.confirmed, situation.commit) {
         (Some(text), Some(commit)) => {
             let commit = commit.to_string();
-            *text == commit || text.strip_suffix(&commit).is_some_and(|name| name.ends_with("@sha1:"))
+            let is_short = SHORT_COMMIT_MIN <= text.len() && commit.starts_with(text.as_str());
+            is_short || text.strip_suffix(&commit).is_some_and(|name| name.ends_with("@sha1:"))
         }
         (Some(text), None) => text == "worktree",
         (None, _) => false,
     }
 }
+
+/// Fewest digits of a commit that name it, as git shows it.
+const SHORT_COMMIT_MIN: usize = 7;
 
 /// How far the confirmation of a user has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

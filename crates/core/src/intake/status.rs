@@ -398,6 +398,12 @@ impl Verdict {
         Verdict { stalled: true, ..self }
     }
 
+    /// The same, and what else waits for a user.
+    fn besides(self, other: Option<Verdict>) -> Verdict {
+        let Some(other) = other else { return self };
+        Verdict { message: format!("{}; besides, {}", self.message, other.message), ..self }
+    }
+
     /// A problem that a command resolves. `does` continues a sentence that begins with it: `deletes 3 objects`.
     fn resolved_by(self, command: &str, does: String) -> Verdict {
         Verdict { command: Some((command.to_owned(), does)), ..self }
@@ -475,15 +481,16 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let count = number(pass.failures.len(), "object");
         return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
     }
+    let waits = waiting(source, revision, decision);
     if let Some(verdict) = broken(pass, decision) {
-        return Some(verdict);
+        return Some(verdict.besides(waits));
     }
     if pass.diagnostics.has_errors() {
         let first = located(entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default());
         let message = format!("{revision} has errors, so nothing is pruned; {first}");
-        return Some(Verdict::no("Invalid", message).stalled());
+        return Some(Verdict::no("Invalid", message).stalled().besides(waits));
     }
-    waiting(source, revision, decision).or_else(|| {
+    waits.or_else(|| {
         let count = number(decision.equal + decision.apply.len(), "definition");
         let note = format!("{}{}", unread_note(decision), in_use_note(decision));
         Some(Verdict::yes("Applied", format!("applied {revision}: {count}{note}")))

@@ -381,6 +381,10 @@ fn a_confirmation_of_another_commit_confirms_nothing() {
     let mut world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]);
     world.policy.confirmed = Some(COMMIT.replace('0', "f"));
     assert!(decide(&world.situation()).prune.is_empty());
+    world.policy.confirmed = Some(COMMIT[..6].to_owned());
+    assert!(!prune::is_confirmed(&world.situation()), "too short to name a commit");
+    world.policy.confirmed = Some(COMMIT[..7].to_owned());
+    assert!(prune::is_confirmed(&world.situation()), "as git shows it");
     world.policy.confirmed = Some(format!("main@sha1:{COMMIT}"));
     world.check(&["prune Kyma/a"]);
 }

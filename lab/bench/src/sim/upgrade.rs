@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     /// Start with this older program, for example `./tidegate-0.1.0` [default: this program]
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
-    /// Upgrade to this newer program [default: this program]
+    /// Use this newer program for the upgrade [default: this program]
     #[arg(long, value_name = "FILE")]
     new: Option<PathBuf>,
     /// Start this many runtimes, each with an API server of its own

@@ -303,6 +303,10 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
         let status = status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH);
         let ready = status.conditions.iter().find(|condition| condition.type_ == status::READY).unwrap();
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason));
+        // A broken definition beside it hides neither the removal nor the command.
+        let applied = status.conditions.iter().find(|condition| condition.type_ == status::APPLIED).unwrap();
+        let command = confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+        assert!(applied.message.contains(&format!("run `{command}`")), "{}", applied.message);
         assert_eq!(status.applied_revision, None, "not all of it is applied");
         assert!(status.diagnostics.iter().any(|one| one.code == code::REMOVAL_UNCONFIRMED));
         let counts = status.counts.unwrap();
