@@ -342,7 +342,7 @@ impl ManifestPass<'_> {
         let is_found = manifest.status.is_none() && !coming.is_empty() && sent.is_empty();
         let resource =
             decide::module_resource(&recorded, is_found && target.has_installed(manifest), manifest.status.is_some());
-        let resource = enact::create_module_resource(target, resource).await?;
+        let resource = enact::create_module_resource(target, manifest, resource).await?;
         let path = decide::module_path(manifest);
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource, path };
         let (judgement, waits_for) = match decide::judge(&observed) {

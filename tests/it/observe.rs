@@ -376,7 +376,7 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
 
     let state = harness::folder();
     let state = format!("--state={}", state.path().display());
-    let mut arguments = vec!["run", "--observe", "--once", "--timeout=120s", "--allow-local-sources", &state];
+    let mut arguments = vec!["run", "--observe", "--once", "--timeout=15s", "--allow-local-sources", &state];
     arguments.extend(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"]);
     let once = async |code: i32, expected: &[&str]| {
         let marks: Vec<u64> = stage.landscape.servers().map(stage::Server::mark).collect();

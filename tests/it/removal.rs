@@ -26,6 +26,7 @@ scenarios! {
     objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_order,
     a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone,
     deleting_our_definition_of_sources_leaves_everything_that_they_declared,
+    a_renamed_module_has_its_default_custom_resource_again,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -435,4 +436,37 @@ async fn deleting_our_definition_of_sources_leaves_everything_that_they_declared
     };
     assert_eq!(uids(&after), uids(&before));
     assert!(after.iter().all(|item| item.metadata.deletion_timestamp.is_none()));
+}
+
+/// The Manifests of both names want the same default custom resource. The removal of the former one deletes it, so that
+/// of the new one must come after.
+async fn a_renamed_module_has_its_default_custom_resource_again() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    let thing = async || read(skr, "Thing", "kyma-system", "cache-default").await;
+    let former = thing().await.expect("the former module has created it")["metadata"]["uid"].clone();
+    let repository = &stage.repository;
+    for (path, text) in stage::module("cache", "1.0.0", "one") {
+        let text = text.replace("/cache/", "/depot/").replace("name: cache-1.0.0", "name: depot-1.0.0");
+        repository
+            .write(&path.replace("/cache/", "/depot/"), &text.replace("moduleName: cache", "moduleName: depot"))
+            .expect("written");
+    }
+    repository.write("modules/depot/1.0.0/objects/crd.yaml", stage::THING_CRD).expect("written");
+    repository.write("modules/depot/release.yaml", &stage::release("depot", &[("regular", "1.0.0")])).expect("written");
+    repository.write("kymas/one.yaml", &stage::kyma("one", &["depot", "mailer"])).expect("written");
+    repository.commit("the module has another name").expect("a commit");
+    stage
+        .until("the module is ready under its new name", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            let modules = kyma["status"]["modules"].to_string();
+            kyma["status"]["state"] == "Ready" && modules.contains("depot") && !modules.contains("\"cache\"")
+        })
+        .await;
+    let again = thing().await.expect("the new module has created it again");
+    assert_ne!(again["metadata"]["uid"], former);
+    assert_eq!(again["metadata"]["deletionTimestamp"], Value::Null);
+    let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await.list(&Default::default()).await;
+    let manifests = manifests.expect("a list").items;
+    let names: Vec<&str> = manifests.iter().filter_map(|manifest| manifest.metadata.name.as_deref()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("one-cache-")), "{names:?}");
 }

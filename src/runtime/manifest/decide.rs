@@ -384,6 +384,32 @@ pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<FoundResourc
     })
 }
 
+/// The default custom resource while another Manifest of the runtime, which is being deleted, has one of the same kind;
+/// none if there is no such Manifest. It deletes the one that it created, and waits for all others of the kind. One that
+/// was created before would be lost with the first, or hold the removal for ever. A module that gets another name is
+/// such a case.
+pub(super) fn waits_for_removal(
+    resource: &Object,
+    manifest: &Manifest,
+    all: &[Arc<Manifest>],
+) -> Option<FoundResource> {
+    let is_of_kind = |other: &Object| {
+        let (gvk, other) = (resource.gvk(), other.gvk());
+        (&gvk.group, &gvk.kind) == (&other.group, &other.kind)
+    };
+    let former = all.iter().find(|other| {
+        other.metadata.name != manifest.metadata.name
+            && other.metadata.deletion_timestamp.is_some()
+            && !recorded::is_unmanaged(other)
+            && recorded::module_resource(other).is_some_and(|other| is_of_kind(&other))
+    })?;
+    let name = former.metadata.name.as_deref().unwrap_or_default();
+    Some(FoundResource::Missing(format!(
+        "Manifest {name} is being deleted and deletes its own {} first",
+        resource.gvk().kind
+    )))
+}
+
 /// The default custom resource while the API server does not serve its kind.
 pub(super) fn unserved_resource(gvk: &Gvk) -> FoundResource {
     FoundResource::Missing(format!("the API server does not serve {gvk}"))

@@ -225,6 +225,7 @@ pub(super) async fn prune(
 /// Creates the default custom resource once. Returns whether it exists, and why not.
 pub(super) async fn create_module_resource(
     target: &ApplyTarget<'_>,
+    manifest: &Manifest,
     resource: ModuleResource,
 ) -> Result<FoundResource, Error> {
     let (object, may_exist) = match resource {
@@ -233,6 +234,9 @@ pub(super) async fn create_module_resource(
         ModuleResource::Absent(object) => (object, false),
         ModuleResource::Unknown(object) => (object, true),
     };
+    if let Some(waits) = decide::waits_for_removal(&object, manifest, target.manifests) {
+        return Ok(waits);
+    }
     let gvk = object.gvk();
     let Some(kind) = target.cluster.kind(&gvk).await? else { return Ok(decide::unserved_resource(&gvk)) };
     let key = Key::new(object.namespace(), object.name());

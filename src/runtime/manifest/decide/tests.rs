@@ -270,6 +270,34 @@ fn a_default_custom_resource_that_is_being_deleted_is_waited_for() {
 }
 
 #[test]
+fn a_default_custom_resource_is_created_after_a_former_manifest_has_deleted_its_own() {
+    let with = |name: &str, kind: &str, edit: &dyn Fn(&mut Manifest)| {
+        let resource = json!({"apiVersion": "x.io/v1", "kind": kind, "metadata": {"name": name, "namespace": "a"}});
+        let mut manifest = manifest(|manifest| {
+            manifest["metadata"]["name"] = json!(format!("eu-{name}"));
+            manifest["spec"]["resource"] = resource;
+            manifest["spec"]["customResourcePolicy"] = json!("CreateAndDelete");
+        });
+        edit(&mut manifest);
+        Arc::new(manifest)
+    };
+    let is_deleted = |manifest: &mut Manifest| manifest.metadata.deletion_timestamp = Some(Time(NOW));
+    let is_released = |manifest: &mut Manifest| {
+        is_deleted(manifest);
+        manifest.metadata.annotations.get_or_insert_default().insert(annotation::IS_UNMANAGED.into(), "true".into());
+    };
+    let new = with("new", "Cache", &|_| {});
+    let resource = recorded::module_resource(&new).unwrap();
+    let waits = |former: Arc<Manifest>| waits_for_removal(&resource, &new, &[Arc::clone(&new), former]);
+    let text = "Manifest eu-old is being deleted and deletes its own Cache first".to_owned();
+    assert_eq!(waits(with("old", "Cache", &is_deleted)), Some(FoundResource::Missing(text)));
+    assert_eq!(waits(with("old", "Cache", &|_| {})), None, "another module with the same kind");
+    assert_eq!(waits(with("old", "Store", &is_deleted)), None, "another kind");
+    assert_eq!(waits(with("old", "Cache", &is_released)), None, "its custom resource stays");
+    assert_eq!(waits_for_removal(&resource, &new, &[with("new", "Cache", &is_deleted)]), None, "itself");
+}
+
+#[test]
 fn the_default_custom_resource_is_created_once_where_it_is_ours() {
     let with = |policy: &str, is_created: bool, had_inventory: bool| {
         let policy = policy.to_owned();
