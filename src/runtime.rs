@@ -26,6 +26,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
+use serde::Deserialize as _;
 use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
     api::{
@@ -277,6 +278,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests, &releases).await? {
         return Ok(decide::OUTDATED);
     }
+    let kyma = as_declared(context, kyma, &manifests);
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let is_due = known.reporting.is_due(context.contacts, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
@@ -323,6 +325,21 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         }
         Start::Install => pass.install(&manifests, known).await,
     }
+}
+
+/// The Kyma with the installed modules that another client has dropped from it and that git still declares. A suspended
+/// source repairs nothing, so there the Kyma counts as it is.
+fn as_declared(context: RuntimeContext<'_>, kyma: Arc<Kyma>, manifests: &[Arc<Manifest>]) -> Arc<Kyma> {
+    if !decide::has_dropped(&kyma, manifests) {
+        return kyma;
+    }
+    let Some(name) = SourceName::from_metadata(&kyma.metadata) else { return kyma };
+    let source = context.stores.source(name.key()).filter(|source| !source.object.spec.suspend);
+    let loaded = source.and_then(|_| context.sources.loaded(name.key()));
+    let id = (definition::Kind::Kyma, landscape::key(&kyma.metadata));
+    let definition = loaded.as_ref().and_then(|loaded| loaded.definitions.good.get(&id));
+    let declared = definition.and_then(|definition| Kyma::deserialize(definition.object.value()).ok());
+    declared.map_or_else(|| Arc::clone(&kyma), |declared| decide::with_declared(&kyma, &declared.spec, manifests))
 }
 
 /// Who suspended the runtime, since when and why. Reads the Kyma once if only its managedFields can say it. `before` is

@@ -444,6 +444,37 @@ pub(super) fn maintenance(plan: &RuntimePlan, in_runtime: Option<&KymaSpec>) -> 
     MaintenanceFact::Waiting { reason, message: format!("{message}{hint}") }
 }
 
+/// Whether a Kyma of git no longer has a module that is installed: git may still have it.
+pub(super) fn has_dropped(kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
+    landscape::label(&kyma.metadata, label::SOURCE).is_some()
+        && kyma.metadata.deletion_timestamp.is_none()
+        && !installed(manifests).all(|module| has_module(&kyma.spec, module))
+}
+
+/// The Kyma with the installed modules that `declared`, its definition in git, has and it has no longer. Another client
+/// has dropped them, and the source is about to put them back: until then nothing of them leaves the runtime.
+pub(super) fn with_declared(kyma: &Arc<Kyma>, declared: &KymaSpec, manifests: &[Arc<Manifest>]) -> Arc<Kyma> {
+    let installed: BTreeSet<&str> = installed(manifests).collect();
+    let is_dropped = |name: &str| installed.contains(name) && !has_module(&kyma.spec, name);
+    let dropped: Vec<_> = declared.modules.iter().filter(|module| is_dropped(&module.name)).cloned().collect();
+    if dropped.is_empty() {
+        return Arc::clone(kyma);
+    }
+    let mut whole = Kyma::clone(kyma);
+    whole.spec.modules = kyma.spec.modules.iter().cloned().chain(dropped).collect();
+    Arc::new(whole)
+}
+
+/// The modules that Kymas select and that have a Manifest which is not being deleted.
+fn installed(manifests: &[Arc<Manifest>]) -> impl Iterator<Item = &str> {
+    let present = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
+    present.filter_map(|manifest| manifests::selected_module_of(&manifest.metadata))
+}
+
+fn has_module(spec: &KymaSpec, name: &str) -> bool {
+    spec.modules.iter().any(|module| module.name == name)
+}
+
 /// Whether a pass would remove something because it is being deleted in KCP, or is gone there.
 pub(super) fn follows_deletion(kyma: Option<&Kyma>, manifests: &[Arc<Manifest>]) -> bool {
     kyma.is_none_or(|kyma| kyma.metadata.deletion_timestamp.is_some())

@@ -24,7 +24,10 @@ use tidegate_core::{
 };
 use tidegate_process::retry::Class;
 
-use crate::{controller::Failure, source::registry::Loaded};
+use crate::{
+    controller::{self, Failure},
+    source::registry::Loaded,
+};
 
 /// The results of a pass.
 #[derive(Debug, Default)]
@@ -105,8 +108,11 @@ impl Enactment<'_> {
 
     /// Applies a batch of one kind.
     async fn apply(&self, wanted: &[Wanted<'_>], known: &mut KnownObjects, enacted: &mut Enacted) {
-        let plan = decide::plan(self.name, self.loaded, wanted, &enacted.failed());
-        enacted.skip(plan.skipped);
+        let mut plan = decide::plan(self.name, self.loaded, wanted, &enacted.failed());
+        enacted.skip(std::mem::take(&mut plan.skipped));
+        let failed = self.drop_other_modules(&plan.sent).await;
+        plan.leave_out(&failed.iter().map(|(id, _)| id).collect());
+        failed.into_iter().for_each(|(id, error)| enacted.fail(id, error.class(), controller::chain(&error)));
         let outcomes = self.send(plan.tasks).await;
         let now = Instant::now();
         for ((id, why), outcome) in plan.sent.into_iter().zip(outcomes) {
@@ -124,6 +130,24 @@ impl Enactment<'_> {
                 AppliedObject::Failed { class, message } => enacted.fail(id.clone(), class, message),
             }
         }
+    }
+
+    /// Takes from Kymas the modules that git does not have. An apply would leave those of other field managers. Returns
+    /// the Kymas that keep them, and why.
+    async fn drop_other_modules(&self, sent: &[Wanted<'_>]) -> Vec<(Id, cluster::Error)> {
+        let kcp = self.pass.ctx.kcp;
+        let kind = served(Kind::Kyma);
+        let mut failed = Vec::new();
+        for (id, _) in sent.iter().filter(|(id, _)| id.0 == Kind::Kyma) {
+            let Some(live) = self.pass.ctx.stores.kyma(&id.1) else { continue };
+            let Some(definition) = self.loaded.definitions.good.get(*id) else { continue };
+            let Some(body) = decide::without_other_modules(definition, &live) else { continue };
+            match kcp.merge_patch(self.cause, &kind, &kind.id(&id.1), None, body).await {
+                Ok(_) | Err(cluster::Error::NotFound { .. }) => {}
+                Err(error) => failed.push(((*id).clone(), error)),
+            }
+        }
+        failed
     }
 
     /// Sends tasks. Those that fail because their namespace does not exist are sent again after it was created.

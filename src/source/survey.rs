@@ -324,12 +324,14 @@ fn is_as_declared<K: Serialize + DeserializeOwned>(definition: &Definition, name
     is_covered::<K>(landscape::expected(definition, name).into_value(), live)
 }
 
-/// Whether every field of `desired` has the same value in the live object.
+/// Whether every field of `desired` has the same value in the live object, and the list of modules has no other entry.
 fn is_covered<K: Serialize + DeserializeOwned>(desired: Value, live: &K) -> bool {
     // Both sides go through the type: then an explicit default equals a missing field.
     let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
     match (normal(desired), serde_json::to_value(live)) {
-        (Ok(desired), Ok(live)) => changes::covers(&desired, &live),
+        (Ok(desired), Ok(live)) => {
+            changes::covers(&desired, &live) && landscape::without_other_modules(&desired, &live).is_none()
+        }
         // An object that does not match the type cannot be compared: the digest alone decides.
         (Err(_), _) | (_, Err(_)) => true,
     }

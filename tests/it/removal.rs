@@ -27,6 +27,8 @@ scenarios! {
     a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone,
     deleting_our_definition_of_sources_leaves_everything_that_they_declared,
     a_renamed_module_has_its_default_custom_resource_again,
+    a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended,
+    git_has_the_whole_list_of_modules_of_a_kyma,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -469,4 +471,59 @@ async fn a_renamed_module_has_its_default_custom_resource_again() {
     let manifests = manifests.expect("a list").items;
     let names: Vec<&str> = manifests.iter().filter_map(|manifest| manifest.metadata.name.as_deref()).collect();
     assert!(!names.iter().any(|name| name.starts_with("one-cache-")), "{names:?}");
+}
+
+fn modules(kyma: &Value) -> Vec<&str> {
+    let modules = kyma["spec"]["modules"].as_array().expect("a list");
+    modules.iter().filter_map(|module| module["name"].as_str()).collect()
+}
+
+async fn a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    let uid = async || Some(read(skr, "ConfigMap", "kyma-system", "cache-a").await?["metadata"]["uid"].clone());
+    let installed = uid().await.expect("the module is installed");
+    let marks = stage.marks();
+    let dropped = json!({"spec": {"modules": [{"name": "mailer", "managed": true}]}});
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped.clone()).await;
+    let is_whole = |kyma: &Value| modules(kyma).contains(&"cache");
+    stage.until("git's list is back", &stage.kcp, "Kyma", "kcp-system", "one", is_whole).await;
+    stage.rests().await;
+    let deletes: Vec<String> =
+        stage.requests_since(&marks).into_iter().filter(|request| request.contains("delete")).collect();
+    assert_eq!(deletes, [""; 0]);
+    assert_eq!(uid().await, Some(installed));
+    // A suspended source puts nothing back, so what the client says counts.
+    suspend(&stage).await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped).await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+async fn git_has_the_whole_list_of_modules_of_a_kyma() {
+    let files: Vec<(String, String)> = stage::files(1);
+    let (kyma, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(path, _)| path.starts_with("kymas/"));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    let kymas = api(&stage.kcp, KYMA, "Kyma", "kcp-system").await;
+    let theirs = json!({
+        "apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"},
+        "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}, {"name": "mailer", "managed": true}]},
+    });
+    let user = PatchParams::apply("a-user");
+    kymas.patch("one", &user, &Patch::Apply(theirs)).await.expect("a Kyma of a user");
+    let adopt = "annotations: {tidegate.dev/adopt: \"true\"}";
+    let (path, text) = &kyma[0];
+    let only_cache = text.replace(", {name: mailer, managed: true}", "");
+    assert_ne!(&only_cache, text);
+    stage.commit(path, &only_cache.replace("name: one, ", &format!("name: one, {adopt}, ")));
+    let is_gits = |kyma: &Value| kyma["status"]["state"] == "Ready" && modules(kyma) == ["cache"];
+    stage.until("only git's module is left", &stage.kcp, "Kyma", "kcp-system", "one", is_gits).await;
+    // What a client adds later goes as well, whoever its field manager is.
+    let more = json!({"spec": {"modules": [{"name": "mailer", "managed": true}]}});
+    let more = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "one"}, "spec": more["spec"]});
+    let answer = kymas.patch("one", &user, &Patch::Apply(more)).await.expect("a patch");
+    assert_eq!(modules(&serde_json::to_value(&answer).expect("JSON")).len(), 2, "{answer:?}");
+    stage.until("it is git's again", &stage.kcp, "Kyma", "kcp-system", "one", is_gits).await;
+    stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await;
 }

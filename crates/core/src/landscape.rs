@@ -172,6 +172,18 @@ pub fn expected(definition: &Definition, source: &SourceName) -> Object {
     object
 }
 
+/// The modules of a Kyma in KCP without those that its definition does not have; none if it has no others, or if the
+/// definition has no list of modules. An apply leaves the entries of other field managers in a list, so the list must
+/// be replaced.
+pub fn without_other_modules(desired: &Value, live: &Value) -> Option<Value> {
+    let modules = |object: &'_ Value| object.pointer("/spec/modules").and_then(Value::as_array).cloned();
+    let (desired, live) = (modules(desired)?, modules(live)?);
+    let count = live.len();
+    let is_declared = |found: &Value| desired.iter().any(|wanted| wanted.get("name") == found.get("name"));
+    let kept: Vec<Value> = live.into_iter().filter(is_declared).collect();
+    (kept.len() < count).then_some(Value::Array(kept))
+}
+
 fn add_finalizer(object: &mut Object, finalizer: &str) {
     let finalizers = object.metadata_mut().entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
     match finalizers.as_array_mut() {

@@ -644,3 +644,36 @@ fn what_a_commit_would_remove_is_said_until_every_source_has_been_read_without_i
         assert_eq!(said, (expected != RemovalFact::Nothing).then_some("m goes"));
     }
 }
+
+#[test]
+fn a_module_that_another_client_drops_stays_while_git_declares_it() {
+    let manifest = |module: &str, edit: &dyn Fn(&mut Manifest)| {
+        let mut manifest = Manifest::default();
+        manifest.metadata.labels = Some([(label::MODULE_NAME.to_owned(), module.to_owned())].into());
+        edit(&mut manifest);
+        Arc::new(manifest)
+    };
+    let deleting = |manifest: &mut Manifest| {
+        manifest.metadata.deletion_timestamp = Some(tidegate_core::api::shared::Time(Timestamp::UNIX_EPOCH));
+    };
+    let spec = |modules: &[&str]| -> KymaSpec {
+        let modules: Vec<Value> = modules.iter().map(|name| json!({"name": name})).collect();
+        serde_json::from_value(json!({"channel": "regular", "modules": modules})).unwrap()
+    };
+    let kyma = |modules: &[&str], source: Option<&str>| {
+        let mut kyma = Kyma { spec: spec(modules), ..Kyma::default() };
+        kyma.metadata.labels = source.map(|source| [(label::SOURCE.to_owned(), source.to_owned())].into());
+        Arc::new(kyma)
+    };
+    let names = |kyma: &Kyma| kyma.spec.modules.iter().map(|module| module.name.clone()).collect::<Vec<_>>();
+    let installed = [manifest("cache", &|_| {}), manifest("mailer", &|_| {}), manifest("gone", &deleting)];
+    let ours = kyma(&["mailer"], Some("a.b"));
+    assert!(has_dropped(&ours, &installed));
+    assert!(!has_dropped(&kyma(&["mailer"], None), &installed), "a Kyma of others");
+    assert!(!has_dropped(&kyma(&["mailer", "cache"], Some("a.b")), &installed), "one that is being deleted leaves");
+    // A module of git that is not installed comes with the repair, in its own time.
+    let whole = with_declared(&ours, &spec(&["cache", "mailer", "gone", "new"]), &installed);
+    assert_eq!(names(&whole), ["mailer", "cache"]);
+    let same = with_declared(&ours, &spec(&["mailer"]), &installed);
+    assert!(Arc::ptr_eq(&same, &ours), "git has dropped it as well");
+}

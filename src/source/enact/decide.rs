@@ -9,10 +9,12 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
+use serde_json::json;
 use tidegate_cluster::{self as cluster, Effect, Metadata, OnConflict, Outcome, Task};
 use tidegate_core::{
-    api::names::FIELD_MANAGER,
-    definition::Kind,
+    api::{Kyma, names::FIELD_MANAGER},
+    definition::{Definition, Kind},
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
     object::ObjectId,
@@ -121,6 +123,15 @@ pub(super) fn plan<'a>(name: &SourceName, loaded: &Loaded, wanted: &[Wanted<'a>]
     plan
 }
 
+/// The patch that takes the modules from a Kyma in KCP that its definition does not have; none if it has no others. It
+/// names the version of the Kyma, so that no module is lost that a client has added meanwhile.
+pub(super) fn without_other_modules(definition: &Definition, live: &Kyma) -> Option<Bytes> {
+    let present = serde_json::to_value(live).ok()?;
+    let modules = landscape::without_other_modules(definition.object.value(), &present)?;
+    let version = live.metadata.resource_version.as_deref()?;
+    Some(json!({"metadata": {"resourceVersion": version}, "spec": {"modules": modules}}).to_string().into())
+}
+
 /// The first definition that failed, of those on which another one depends.
 fn failed_need<'a>(needs: &'a [Id], failed: &BTreeSet<&Id>) -> Option<&'a Id> {
     needs.iter().find(|needed| failed.contains(needed))
@@ -193,6 +204,17 @@ pub(super) fn prune_step(found: Option<Metadata>, label_value: &str, uid: &str) 
 
 fn depends_on(needed: &str) -> String {
     format!("it depends on {needed}, which was not applied")
+}
+
+// === impl Plan ===
+
+impl Plan<'_> {
+    /// Leaves out the requests for some definitions.
+    pub(super) fn leave_out(&mut self, ids: &BTreeSet<&Id>) {
+        let tasks = std::mem::take(&mut self.tasks).into_iter();
+        let kept = tasks.zip(std::mem::take(&mut self.sent)).filter(|(_, (id, _))| !ids.contains(id));
+        (self.tasks, self.sent) = kept.unzip();
+    }
 }
 
 // === impl Enacted ===

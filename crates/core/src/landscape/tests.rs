@@ -148,3 +148,17 @@ fn a_landscape_holds_what_is_stamped() {
     assert_eq!(SourceName::from_metadata(&kyma.metadata), Some(source));
     assert_eq!(kyma.spec.channel, "regular");
 }
+
+#[test]
+fn a_list_of_modules_is_replaced_only_if_it_has_others() {
+    let kyma = |modules: Value| json!({"spec": {"channel": "regular", "modules": modules}});
+    let git = kyma(json!([{"name": "cache"}]));
+    let live = kyma(json!([{"name": "old"}, {"name": "cache", "channel": "fast"}]));
+    // What others have added to an entry stays.
+    assert_eq!(without_other_modules(&git, &live), Some(json!([{"name": "cache", "channel": "fast"}])));
+    assert_eq!(without_other_modules(&kyma(json!([])), &git), Some(json!([])));
+    assert_eq!(without_other_modules(&git, &git), None);
+    assert_eq!(without_other_modules(&git, &kyma(json!([]))), None, "an apply adds it");
+    let without_list = json!({"spec": {"channel": "regular"}});
+    assert_eq!(without_other_modules(&without_list, &git), None, "git leaves the list to others");
+}
