@@ -180,7 +180,7 @@ mod tests {
             managers: Vec::new(),
             deleting: false,
             last_other: None,
-            is_owned: false,
+            owners: Vec::new(),
             unreadable: None,
         }
     }

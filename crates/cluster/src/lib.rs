@@ -55,7 +55,7 @@ pub use error::{Error, FieldConflict, Target, Unreachable};
 pub use hand_back::{Heir, Heirs, Return};
 pub use kind::Kind;
 pub use lease::Leadership;
-pub use metadata::Metadata;
+pub use metadata::{Metadata, Owner};
 pub use pool::Pool;
 pub use prune::Pruned;
 pub use take_over::managers_before;

@@ -37,11 +37,31 @@ pub struct Metadata {
     pub last_other: Option<Box<str>>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it has owner references: a controller created it, and the garbage collector deletes it.
-    pub is_owned: bool,
+    /// The objects that own it, all in its namespace or in none: the garbage collector deletes it after them.
+    pub owners: Vec<Owner>,
     /// The first field of the metadata that does not match its type, and what is wrong with it; that field is empty.
     /// Such an object exists, and [`Cluster::delete`](super::Cluster::delete) refuses to delete it.
     pub unreadable: Option<Box<str>>,
+}
+
+/// An object that owns another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The API group of its kind; empty for the core group.
+    pub group: Box<str>,
+    /// Its kind.
+    pub kind: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// An owner reference as the API server writes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct OwnerReference {
+    api_version: String,
+    kind: String,
+    name: String,
 }
 
 /// `metadata` as the API server writes it.
@@ -63,7 +83,7 @@ pub(super) struct Wire {
     pub(super) managed_fields: Vec<Manager>,
     pub(super) deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) owner_references: Vec<serde::de::IgnoredAny>,
+    pub(super) owner_references: Vec<OwnerReference>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,6 +140,15 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(des
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+// === impl Owner ===
+
+impl From<OwnerReference> for Owner {
+    fn from(OwnerReference { api_version, kind, name }: OwnerReference) -> Owner {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Owner { group: group.into(), kind: kind.into(), name: name.into() }
+    }
+}
+
 // === impl Metadata ===
 
 impl Metadata {
@@ -146,7 +175,7 @@ impl Metadata {
             managers,
             last_other,
             deleting: wire.deletion_timestamp.is_some(),
-            is_owned: !wire.owner_references.is_empty(),
+            owners: wire.owner_references.into_iter().map(Owner::from).collect(),
             unreadable,
         }
     }

@@ -35,9 +35,10 @@ pub(crate) async fn definitions_in_use(
         if !found.as_ref().is_some_and(manifest_decide::may_delete_definition) {
             continue;
         }
+        let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
         for kind in cluster.kinds_of_definitions(std::slice::from_ref(&unwanted.id.name)).await? {
             let present = cluster.list_served(&kind).await?;
-            let first = first_of_users(manifest, siblings, &present);
+            let first = first_of_users(manifest, siblings, &kinds, &present);
             in_use.extend(first.map(|first| (unwanted.id.clone(), first)));
         }
     }
@@ -58,7 +59,7 @@ pub(crate) async fn module_in_use(
     let resource = decide::resource(manifest).map(|resource| resource.gvk());
     let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
-        let first = first_of_users(manifest, siblings, &cluster.list_served(kind).await?);
+        let first = first_of_users(manifest, siblings, &kinds, &cluster.list_served(kind).await?);
         if first.is_some() {
             return Ok(first);
         }

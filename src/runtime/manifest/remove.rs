@@ -109,7 +109,7 @@ async fn remove_module_resources(
     let kinds = target.cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
     for kind in decide::other_kinds(&kinds, resource.as_ref()) {
         let present = target.cluster.list_served(kind).await?;
-        if let Some((waiting, of_users)) = decide::users_resources(manifest, target.manifests, &present) {
+        if let Some((waiting, of_users)) = decide::users_resources(manifest, target.manifests, &kinds, &present) {
             *holding = of_users;
             return Ok(Some(waiting));
         }

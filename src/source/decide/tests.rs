@@ -210,7 +210,7 @@ fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
         managers: Vec::new(),
         deleting: false,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     }
 }

@@ -35,7 +35,7 @@ fn metadata(labels: Value, annotations: Value, managers: &[&str]) -> Metadata {
         managers: managers.iter().map(|&name| name.to_owned()).collect(),
         deleting: false,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     }
 }

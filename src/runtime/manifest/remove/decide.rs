@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_cluster::{Kind, Metadata};
+use tidegate_cluster::{Kind, Metadata, Owner};
 use tidegate_core::{
     api::{
         Manifest,
@@ -87,31 +87,41 @@ pub(in crate::runtime::manifest) fn other_kinds<'a>(kinds: &'a [Kind], default: 
 pub(super) fn users_resources(
     manifest: &Manifest,
     siblings: &[Arc<Manifest>],
+    kinds: &[Kind],
     present: &[Metadata],
 ) -> Option<(String, WaitFact)> {
-    let theirs: Vec<&Metadata> = of_users(manifest, siblings, present).collect();
+    let theirs: Vec<&Metadata> = of_users(manifest, siblings, kinds, present).collect();
     let first = first_and_more(theirs.iter().copied())?;
     Some((waiting_for(&first), deletion_of(theirs.into_iter())))
 }
 
 /// The first custom resource of users, where it is, and how many more there are; none if `present` has none of theirs.
-/// The custom resources of the module itself, and those that a controller created, are not the users'.
+/// The custom resources of the module itself are not the users', nor those that belong to its objects or to custom
+/// resources of its `kinds`: the module's controller has made them.
 pub(in crate::runtime::manifest) fn first_of_users(
     manifest: &Manifest,
     siblings: &[Arc<Manifest>],
+    kinds: &[Kind],
     present: &[Metadata],
 ) -> Option<String> {
-    first_and_more(of_users(manifest, siblings, present))
+    first_and_more(of_users(manifest, siblings, kinds, present))
 }
 
 fn of_users<'a>(
     manifest: &'a Manifest,
     siblings: &'a [Arc<Manifest>],
+    kinds: &'a [Kind],
     present: &'a [Metadata],
 ) -> impl Iterator<Item = &'a Metadata> {
     let is_recorded = move |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
+    let is_of_module = move |owner: &Owner, namespace: &str| {
+        let is_of_kind = |kind: &Kind| (&*kind.gvk.group, &*kind.gvk.kind) == (&*owner.group, &*owner.kind);
+        let in_scope = |namespace| ObjectId::new(&owner.group, &owner.kind, namespace, &owner.name);
+        let owned = recorded::inventory(manifest);
+        kinds.iter().any(is_of_kind) || owned.contains(&in_scope(namespace)) || owned.contains(&in_scope(""))
+    };
     let is_of_users = move |metadata: &&Metadata| {
-        !metadata.is_owned
+        !metadata.owners.iter().any(|owner| is_of_module(owner, &metadata.id.namespace))
             && metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR)
             && !recorded::inventory(manifest).contains(&metadata.id)
             && !is_recorded(&metadata.id)

@@ -33,7 +33,7 @@ fn live(name: &str, resource_version: &str) -> Metadata {
         managers: Vec::new(),
         deleting: false,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     }
 }

@@ -108,7 +108,7 @@ fn only_what_bears_our_mark_is_deleted_and_only_once() {
         managers: Vec::new(),
         deleting,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     };
     let (ours, going) = (live(MANAGED_BY_SKR, false), live(MANAGED_BY_SKR, true));

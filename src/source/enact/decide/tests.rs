@@ -216,7 +216,7 @@ fn live() -> Metadata {
         managers: vec![FIELD_MANAGER.to_owned()],
         deleting: false,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     }
 }

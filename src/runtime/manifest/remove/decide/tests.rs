@@ -36,7 +36,7 @@ fn cache(name: &str, deleting: bool) -> Metadata {
         managers: Vec::new(),
         deleting,
         last_other: None,
-        is_owned: false,
+        owners: Vec::new(),
         unreadable: None,
     }
 }
@@ -135,17 +135,27 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
     of_module.id = object("ConfigMap", "a");
     let mut labelled = cache("labelled", false);
     labelled.labels = [(label::MANAGED_BY.to_owned(), MANAGED_BY_SKR.to_owned())].into();
-    let controlled = Metadata { is_owned: true, ..cache("controlled", false) };
+    let owned = |name: &str, group: &str, kind: &str, owner: &str| Metadata {
+        owners: vec![Owner { group: group.into(), kind: kind.into(), name: owner.into() }],
+        ..cache(name, false)
+    };
+    let kinds = [Kind::new(Gvk::new("example.org", "v1", "Pool"), "pools", true)];
+    // The module's controller has made them, for a custom resource of a user or for the module.
+    let controlled = owned("controlled", "example.org", "Pool", "any");
+    let of_object = owned("of-object", "", "ConfigMap", "a");
+    // A user's own controller has made it.
+    let foreign = owned("foreign", "apps", "Deployment", "theirs");
     let (mine, yours) = (cache("mine", false), cache("yours", true));
     let one = "waiting for module crs deletion: Cache kyma-system/mine";
     for (present, expected) in [
         (vec![], None),
-        (vec![of_module.clone(), labelled.clone(), controlled.clone()], None),
+        (vec![of_module.clone(), labelled.clone(), controlled.clone(), of_object], None),
+        (vec![foreign], Some("waiting for module crs deletion: Cache kyma-system/foreign".to_owned())),
         (vec![controlled, mine.clone()], Some(one.to_owned())),
         (vec![mine.clone(), yours.clone(), labelled], Some(format!("{one} (and 1 more)"))),
     ] {
         let siblings = [Arc::new(manifest())];
-        let found = users_resources(&manifest(), &siblings, &present);
+        let found = users_resources(&manifest(), &siblings, &kinds, &present);
         assert_eq!(found.map(|(message, _)| message), expected);
     }
     let held = Metadata { finalizers: vec!["example.org/a".to_owned(), "example.org/b".to_owned()], ..yours.clone() };
@@ -159,7 +169,7 @@ fn e19_custom_resources_of_users_hold_every_definition_of_a_module() {
              that set them: example.org/a, example.org/b",
         ),
     ] {
-        let found = users_resources(&manifest(), &[], &present);
+        let found = users_resources(&manifest(), &[], &kinds, &present);
         assert_eq!(found.map(|(_, fact)| fact), Some(WaitFact::For(expected.to_owned())));
         assert_eq!(holding(None, &present), WaitFact::For(expected.to_owned()));
     }
