@@ -61,6 +61,10 @@ pub struct Options {
     /// Read GitSources from this YAML file, for this process only; repeat the option for more [default: none]
     #[arg(long = "source-file", value_name = "FILE")]
     pub source_files: Vec<PathBuf>,
+    /// Confirm what this commit of a source of `--source` or `--source-file` removes, for this start; a GitSource in
+    /// the control plane has the annotation tidegate.dev/confirm-prune instead [default: none]
+    #[arg(long, value_name = "COMMIT")]
+    pub confirm_prune: Option<String>,
     /// Allow GitSources in the control plane to name local paths
     #[arg(
         long,
@@ -452,6 +456,8 @@ pub struct Config {
     pub sources: Vec<String>,
     /// Files with GitSources of this process.
     pub source_files: Vec<PathBuf>,
+    /// The commit whose removals are confirmed for the sources of the command line.
+    pub confirm_prune: Option<String>,
     /// Whether GitSources in KCP may name local paths.
     pub allow_local_sources: bool,
     /// Folder for mirrors.
@@ -767,6 +773,7 @@ impl TryFrom<Options> for Config {
         let observe = observe(&options)?;
         let listener = listener(&options)?;
         let git_engine = git_engine(&options)?;
+        let confirm_prune = confirm_prune(&options)?;
         Ok(Config {
             namespaces,
             events: events(&options)?,
@@ -797,6 +804,7 @@ impl TryFrom<Options> for Config {
             kubeconfig: options.kubeconfig,
             sources: options.sources,
             source_files: options.source_files,
+            confirm_prune,
             allow_local_sources: options.allow_local_sources,
             state: options.state,
             git_engine,
@@ -843,6 +851,27 @@ fn checked(option: &'static str, name: &str) -> Result<String, Error> {
 fn names(option: &'static str, names: &[String]) -> Result<BTreeSet<String>, Error> {
     names.iter().map(|name| checked(option, name)).collect()
 }
+
+/// The commit that `confirmPrune` names. Fails if it is no commit, or if the command line has no source.
+fn confirm_prune(options: &Options) -> Result<Option<String>, Error> {
+    let Some(commit) = options.confirm_prune.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let is_commit = COMMIT_CHARS.contains(&commit.len()) && commit.chars().all(|c| c.is_ascii_hexdigit());
+    if !is_commit {
+        let why = "this is no commit: use its id, of 7 to 40 digits, as `git rev-parse HEAD` prints it";
+        return Err(invalid("confirmPrune", why));
+    }
+    if options.sources.is_empty() && options.source_files.is_empty() {
+        let why = "there is no `--source` or `--source-file`: annotate the GitSource in the control plane with \
+                   tidegate.dev/confirm-prune instead";
+        return Err(invalid("confirmPrune", why));
+    }
+    Ok(Some(commit.to_ascii_lowercase()))
+}
+
+/// The number of digits of a commit, shortened or whole.
+const COMMIT_CHARS: RangeInclusive<usize> = 7..=40;
 
 fn count(option: &'static str, count: usize) -> Result<usize, Error> {
     match count {

@@ -162,7 +162,7 @@ pub(crate) async fn judge(ctx: SourceContext<'_>, key: &Key, triggers: Triggers)
         pass.give_up_fetch(&mut known);
         return Ok(Judgement::Idle(Finish::Done, "the GitSource is being deleted".to_owned()));
     }
-    let judgement = match Terms::from_source(&source) {
+    let judgement = match pass.terms() {
         Ok(terms) if terms.suspend => {
             pass.give_up_fetch(&mut known);
             pass.hold(&mut known, &terms).await;
@@ -219,7 +219,7 @@ async fn reconcile_present(
         pass.give_up_fetch(&mut known);
         return leave::run(&pass, &mut known).await;
     }
-    let result = match Terms::from_source(&source) {
+    let result = match pass.terms() {
         Ok(terms) if terms.suspend => pass.suspended(&mut known, &terms).await,
         Ok(terms) => pass.run(&mut known, &terms).await,
         Err(error) => pass.invalid(&mut known, &error).await,
@@ -317,6 +317,13 @@ struct SourcePass<'a> {
 // === impl SourcePass ===
 
 impl SourcePass<'_> {
+    /// The terms of the source. Fails with the first invalid field.
+    fn terms(&self) -> Result<Terms, TermsError> {
+        let mut terms = Terms::from_source(self.source)?;
+        terms.policy.confirm_by = self.origin.confirm_by();
+        Ok(terms)
+    }
+
     async fn run(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         leave::guard(self).await?;
         self.check_receiver(terms).await;
@@ -345,7 +352,11 @@ impl SourcePass<'_> {
     /// Removes an annotation of the GitSource that is no longer true.
     async fn forget(&self, name: &str) -> Result<(), Failure> {
         let metadata = &self.source.metadata;
-        if self.origin == Origin::CommandLine || landscape::annotation(metadata, name).is_none() {
+        if landscape::annotation(metadata, name).is_none() {
+            return Ok(());
+        }
+        if self.origin == Origin::CommandLine {
+            self.ctx.stores.forget_local(self.key, name);
             return Ok(());
         }
         let cause = Cause::trigger(&self.triggers.to_string());

@@ -36,6 +36,7 @@ use tidegate_core::{
         setup,
     },
     definition::{KcpLandscapes, Kind},
+    intake::ConfirmBy,
     landscape::{self, Landscape, setup::Resources},
     name::Key,
     object::Object,
@@ -186,6 +187,16 @@ pub enum Origin {
     ControlPlane,
     /// The command line: it exists only in this process, and its status stays here.
     CommandLine,
+}
+
+impl Origin {
+    /// How a user confirms what a commit of the source removes.
+    pub(crate) fn confirm_by(self) -> ConfirmBy {
+        match self {
+            Origin::ControlPlane => ConfirmBy::Annotation,
+            Origin::CommandLine => ConfirmBy::Option,
+        }
+    }
 }
 
 /// An access Secret, as far as its metadata describe it.
@@ -579,6 +590,14 @@ impl Stores {
             Arc::make_mut(source).status = Some(status);
             self.show_local_sources(&tables);
         }
+    }
+
+    /// Removes an annotation of such a GitSource.
+    pub(crate) fn forget_local(&self, key: &Key, annotation: &str) {
+        let mut tables = self.tables();
+        let annotations =
+            tables.local_sources.get_mut(key).map(|source| &mut Arc::make_mut(source).metadata.annotations);
+        annotations.and_then(Option::as_mut).and_then(|all| all.remove(annotation));
     }
 
     // --- updates ---

@@ -13,6 +13,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use super::status;
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, Watcher, names,
@@ -351,6 +353,12 @@ impl Target {
         }
         match found.as_slice() {
             [one] => Ok(one.clone()),
+            [] if self.is_of_command_line(client, namespace).await => bail!(
+                "GitSource {namespace}/{} is not in the control plane: the daemon has it from `run --source`, so it \
+                 can only be reconciled or suspended with the daemon (restart or stop it); to command it here, apply \
+                 it as a GitSource instead, or name a Kyma",
+                self.name
+            ),
             [] => bail!(
                 "no {} `{}` in namespace {namespace}: select another namespace with -n",
                 self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
@@ -362,6 +370,19 @@ impl Target {
                 bail!("several objects have the name `{}`: use one of {}", self.name, names.join(", "))
             }
         }
+    }
+}
+
+impl Target {
+    /// Whether it is a source of the daemon's command line. No object of the control plane is one.
+    async fn is_of_command_line(&self, client: &Client, namespace: &str) -> bool {
+        if self.kind.is_some_and(|kind| kind != Kind::GitSource) {
+            return false;
+        }
+        let namespaces = [namespace.to_owned()];
+        let leases = status::leases(client, &namespaces).await.unwrap_or_default();
+        let name = Key::new(namespace, &self.name).to_string();
+        status::local_sources(leases, &namespaces).iter().any(|line| line.name == name)
     }
 }
 

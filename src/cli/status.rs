@@ -148,7 +148,7 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
 }
 
 /// The Leases of daemons that may reconcile these namespaces; `None` if the user may not read them.
-async fn leases(client: &Client, namespaces: &[String]) -> Option<Vec<Lease>> {
+pub(super) async fn leases(client: &Client, namespaces: &[String]) -> Option<Vec<Lease>> {
     let places: BTreeSet<&str> = namespaces.iter().map(String::as_str).chain([names::KCP_NAMESPACE]).collect();
     let mut found = Vec::new();
     for place in places {
@@ -160,7 +160,7 @@ async fn leases(client: &Client, namespaces: &[String]) -> Option<Vec<Lease>> {
 
 /// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if another program
 /// leads.
-fn local_sources(leases: Vec<Lease>, namespaces: &[String]) -> Vec<SourceLine> {
+pub(super) fn local_sources(leases: Vec<Lease>, namespaces: &[String]) -> Vec<SourceLine> {
     let in_lease = |lease: Lease| {
         let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
         let text = landscape::annotation(&lease.metadata, names::annotation::LOCAL_SOURCES)?;

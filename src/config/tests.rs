@@ -82,6 +82,23 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
+fn a_confirmation_names_a_commit_of_a_source_of_the_command_line() {
+    let confirmed = |arguments: &[&str]| Config::try_from(options(arguments, "")).map(|config| config.confirm_prune);
+    let (commit, source) = (format!("--confirm-prune={}", "A1".repeat(20)), "--source=https://git.example.com/l");
+    assert_eq!(confirmed(&[source, &commit]).unwrap(), Some("a1".repeat(20)));
+    assert_eq!(confirmed(&[source, "--confirm-prune=0123456"]).unwrap().as_deref(), Some("0123456"));
+    assert_eq!(confirmed(&[source]).unwrap(), None);
+    for (arguments, problem) in [
+        (vec![commit.as_str()], "there is no `--source` or `--source-file`: annotate the GitSource"),
+        (vec![source, "--confirm-prune=012345"], "this is no commit"),
+        (vec![source, "--confirm-prune=deletion:0123456"], "this is no commit"),
+    ] {
+        let error = confirmed(&arguments).unwrap_err().to_string();
+        assert!(error.contains("confirmPrune") && error.contains(problem), "{error}");
+    }
+}
+
+#[test]
 fn no_options_are_the_defaults() {
     assert_eq!(options(&[], ""), Options::default());
     let config = Config::try_from(Options::default()).unwrap();
@@ -228,6 +245,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "kubeconfig",
         "sources",
         "sourceFiles",
+        "confirmPrune",
         "state",
         "templates",
         "xfccGatewayIdentity",

@@ -7,6 +7,7 @@ use tidegate_core::{
     api::{
         self, GitSource,
         git_source::{GitRef, GitSourceSpec},
+        names::annotation,
     },
     intake, name,
     schema::Schema,
@@ -26,6 +27,12 @@ pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
     }
     for path in &config.source_files {
         sources.extend(in_file(path, namespace)?);
+    }
+    if let Some(commit) = &config.confirm_prune {
+        let confirmation = (annotation::CONFIRM_PRUNE.to_owned(), commit.clone());
+        sources
+            .iter_mut()
+            .for_each(|source| source.metadata.annotations.get_or_insert_default().extend([confirmation.clone()]));
     }
     for (position, source) in sources.iter().enumerate() {
         let same = |other: &&GitSource| other.metadata.name == source.metadata.name;

@@ -13,7 +13,7 @@ use tidegate_core::{
     definition::{Definition, Definitions, Kind, ModuleObjects},
     diagnostic::Diagnostics,
     intake::{
-        Decision, Installed, Removals, Why,
+        Decision, Installed, Removals, WaitingRemoval, Why,
         removal::{self, Removal},
     },
     landscape::{self, Landscape, SourceName},
@@ -136,7 +136,8 @@ async fn of_template(
 pub(super) fn publish(pass: &SourcePass<'_>, loaded: &Loaded, decision: &Decision) {
     let revision = loaded.revision.commit().map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
     let mut sentences: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
-    let notices: Vec<String> = decision.removals.iter().map(|removal| removal.notice(pass.key, &revision)).collect();
+    let notice = |removal: &WaitingRemoval| removal.notice(pass.key, &revision, pass.origin.confirm_by());
+    let notices: Vec<String> = decision.removals.iter().map(notice).collect();
     for (index, removal) in decision.removals.iter().enumerate() {
         removal.runtimes.iter().for_each(|runtime| sentences.entry(runtime).or_default().push(index));
     }

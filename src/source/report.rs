@@ -129,6 +129,7 @@ impl SourcePass<'_> {
             receiving: &receiving,
             scope: &scope,
             moved: terms.map_or(Moved::No, |terms| decide::moved(self.source, known.history, terms)),
+            confirm_by: self.origin.confirm_by(),
         };
         status::after_pass(&known.writes.status.shown(self.source), &pass, ambient::now())
     }
@@ -172,9 +173,12 @@ impl SourcePass<'_> {
 
     /// Writes into the log what of the revision does not happen, as far as it has not said it before.
     fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision)>) {
+        let confirm_by = self.origin.confirm_by();
         let causes = match (decided, known.revision.refused()) {
-            (Some((loaded, decision)), None) => said::causes(&self.diagnostics(loaded), &loaded.withheld, decision),
-            (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default()),
+            (Some((loaded, decision)), None) => {
+                said::causes(&self.diagnostics(loaded), &loaded.withheld, decision, confirm_by)
+            }
+            (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default(), confirm_by),
             (None, None) => return,
         };
         known.said.news(causes).iter().for_each(|cause| cause.warn(self.key));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_core::{
     definition::code,
     diagnostic::{Diagnostics, Severity},
-    intake::{Decision, HeldFor, Wait, status::Withheld, text},
+    intake::{ConfirmBy, Decision, HeldFor, Wait, status::Withheld, text},
     name::Key,
 };
 
@@ -104,7 +104,12 @@ impl Cause {
 
 /// Why something of a revision does not happen. `diagnostics` are those of the revision, and `withheld` its definitions
 /// that are invalid or refer to invalid ones.
-pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision: &Decision) -> BTreeSet<Cause> {
+pub(super) fn causes(
+    diagnostics: &Diagnostics,
+    withheld: &[Withheld],
+    decision: &Decision,
+    confirm_by: ConfirmBy,
+) -> BTreeSet<Cause> {
     let mut errors: BTreeMap<(&str, u32), (&str, usize)> = BTreeMap::new();
     for found in diagnostics.iter().filter(|found| found.severity == Severity::Error) {
         let place = found.place.as_ref().map_or(("", 0), |place| (&*place.path, place.line));
@@ -119,7 +124,7 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
     }
     let mut waits: BTreeMap<&'static str, (String, usize)> = BTreeMap::new();
     for (id, wait) in &decision.waiting {
-        if let Some(reason) = reason(wait) {
+        if let Some(reason) = reason(wait, confirm_by) {
             waits.entry(reason).or_insert_with(|| (text(id), 0)).1 += 1;
         }
     }
@@ -148,14 +153,20 @@ pub(super) fn causes(diagnostics: &Diagnostics, withheld: &[Withheld], decision:
 }
 
 /// What a prune waits for, if a user should know: one sentence fragment.
-fn reason(wait: &Wait) -> Option<&'static str> {
+fn reason(wait: &Wait, confirm_by: ConfirmBy) -> Option<&'static str> {
     match wait {
         Wait::Errors => Some("the revision has errors"),
         Wait::Unread(_) => Some("other sources have not been read and may declare them"),
         Wait::Unreadable => Some("they do not match their types"),
         Wait::Tool(_) => Some("another tool manages them"),
-        Wait::Unconfirmed(_) => Some("a user must confirm it with tidegate.dev/confirm-prune"),
-        Wait::Limit { .. } => Some("they exceed spec.pruneLimit; confirm it with tidegate.dev/confirm-prune"),
+        Wait::Unconfirmed(_) => Some(match confirm_by {
+            ConfirmBy::Annotation => "a user must confirm it with tidegate.dev/confirm-prune",
+            ConfirmBy::Option => "a user must confirm it: restart `tidegate run` with --confirm-prune=<commit>",
+        }),
+        Wait::Limit { .. } => Some(match confirm_by {
+            ConfirmBy::Annotation => "they exceed spec.pruneLimit; confirm it with tidegate.dev/confirm-prune",
+            ConfirmBy::Option => "they exceed spec.pruneLimit: restart `tidegate run` with --confirm-prune=<commit>",
+        }),
         // A user wants it so, or it is under way.
         Wait::Off | Wait::Kept | Wait::InUse(_) | Wait::Terminating => None,
     }
@@ -209,7 +220,7 @@ mod tests {
             cause("other.yaml", 1, "`channel` is missing", 1),
             cause("t.yaml", 9, "no such variable", 0),
         ];
-        assert_eq!(causes(&diagnostics, &broken, &decision), expected.into());
+        assert_eq!(causes(&diagnostics, &broken, &decision, ConfirmBy::Annotation), expected.into());
     }
 
     #[test]
@@ -224,7 +235,7 @@ mod tests {
         ] {
             decision.waiting.insert(id(Kind::Kyma, name), wait);
         }
-        let found: Vec<(String, usize)> = causes(&Diagnostics::default(), &[], &decision)
+        let found: Vec<(String, usize)> = causes(&Diagnostics::default(), &[], &decision, ConfirmBy::Annotation)
             .into_iter()
             .map(|cause| match cause {
                 Cause::Waits { object, count, .. } => (object, count),
@@ -243,13 +254,13 @@ mod tests {
         diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, "not applied").at(place));
         let (path, message) = ("kcp.yaml".to_owned(), "not applied".to_owned());
         let expected = [Cause::NotReconciled { path, line: 3, message }];
-        assert_eq!(causes(&diagnostics, &[], &Decision::default()), expected.into());
+        assert_eq!(causes(&diagnostics, &[], &Decision::default(), ConfirmBy::Annotation), expected.into());
     }
 
     #[test]
     fn a_cause_is_said_once_and_again_after_it_was_gone() {
         let broken = [withheld("a", "a.yaml", 1, "broken")];
-        let one = || causes(&Diagnostics::default(), &broken, &Decision::default());
+        let one = || causes(&Diagnostics::default(), &broken, &Decision::default(), ConfirmBy::Annotation);
         let mut said = Said::default();
         assert_eq!(said.news(one()).len(), 1);
         assert_eq!(said.news(one()), []);

@@ -107,7 +107,12 @@ impl TestNamespace {
     }
 
     async fn once_from(&self, source: String) -> (Option<i32>, String) {
-        let mut arguments = vec!["run".to_owned(), "--once".to_owned(), "--timeout=60s".to_owned(), source];
+        self.once_with(&[source]).await
+    }
+
+    async fn once_with(&self, more: &[String]) -> (Option<i32>, String) {
+        let mut arguments = vec!["run".to_owned(), "--once".to_owned(), "--timeout=60s".to_owned()];
+        arguments.extend_from_slice(more);
         arguments.extend(self.arguments("once"));
         let output = tokio::process::Command::new(program()).args(arguments).output().await.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -264,6 +269,41 @@ async fn once_ends_with_what_became_of_everything() {
     repository.commit("a mistake").unwrap();
     let (code, log) = place.once(&repository).await;
     assert_eq!(code, Some(3), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_commit_of_a_command_line_source_removes_is_confirmed_by_an_option() {
+    let place = TestNamespace::new().await;
+    let repository =
+        place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
+    assert_eq!(place.once(&repository).await.0, Some(0));
+    repository.remove("release.yaml").unwrap();
+    repository.remove("template.yaml").unwrap();
+    let commit = repository.commit("the module goes").unwrap();
+    let source = format!("--source={}", repository.path().display());
+    let (code, log) = place.once_with(std::slice::from_ref(&source)).await;
+    let option = format!("--confirm-prune={commit}");
+    assert!(code == Some(5) && log.contains(&option) && !log.contains("kubectl annotate"), "{code:?} {log}");
+    let is_there = async || read(&place.client, "ModuleReleaseMeta", &place.namespace, "cache").await.is_some();
+    assert!(is_there().await);
+
+    // No object of the control plane is the source, which its commands say.
+    let mut daemon = place.start("stays", &[&source]);
+    for command in ["reconcile", "suspend", "resume"] {
+        eventually(&format!("{command} says where the source is from"), SOON, async || {
+            let output = place.command(&[command, "gitsource/repo", "-n", &place.namespace]).await;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let is_said = said.contains("is not in the control plane: the daemon has it from `run --source`");
+            if is_said && output.status.code() == Some(2) { Ok(()) } else { Err(format!("{:?} {said}", output.status)) }
+        })
+        .await;
+    }
+    daemon.process.signal("TERM");
+    assert_eq!(daemon.until_ended().await, Some(0));
+
+    let (code, log) = place.once_with(&[source, option]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!is_there().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,9 +35,7 @@ pub(crate) use self::ownership::{
 };
 pub use self::{
     ownership::OtherTool,
-    prune::{
-        Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirm_command, confirmation, unconfirmed_end,
-    },
+    prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
@@ -148,6 +146,16 @@ impl Other {
     }
 }
 
+/// How a user confirms what a commit removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfirmBy {
+    /// With an annotation of the GitSource.
+    #[default]
+    Annotation,
+    /// With an option of `tidegate run`, whose command line has the source: no object has it.
+    Option,
+}
+
 /// The prune settings of a GitSource.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -162,11 +170,20 @@ pub struct Policy {
     pub removal_limit: Option<usize>,
     /// The commit whose prunes the user confirmed, as written in the annotation.
     pub confirmed: Option<String>,
+    /// How a user confirms prunes.
+    pub confirm_by: ConfirmBy,
 }
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { prune: true, limit_objects: 50, limit_percent: 10, removal_limit: None, confirmed: None }
+        Policy {
+            prune: true,
+            limit_objects: 50,
+            limit_percent: 10,
+            removal_limit: None,
+            confirmed: None,
+            confirm_by: ConfirmBy::default(),
+        }
     }
 }
 

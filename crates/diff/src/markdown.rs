@@ -30,7 +30,7 @@ use super::{
 };
 use tidegate_core::{
     diagnostic::{Diagnostic, Place, Severity},
-    intake::confirm_command,
+    intake::ConfirmBy,
     name::Key,
 };
 
@@ -166,7 +166,7 @@ fn is_blocked(why: Why) -> bool {
 fn confirmation(report: &Report) -> Option<String> {
     let objects = summary::unconfirmed(report);
     let source: Key = report.subject.source.parse().ok()?;
-    let command = confirm_command(&source, "$(git rev-parse HEAD)");
+    let command = ConfirmBy::Annotation.command(&source, "$(git rev-parse HEAD)");
     let goes = if objects == 1 { "goes" } else { "go" };
     (objects > 0).then(|| {
         let what = format!("{} {goes} only after a confirmation", counted(objects, "object"));

@@ -13,7 +13,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     diagnostic::{Diagnostic, Place, Severity},
-    intake::{self, Id, WaitingRemoval},
+    intake::{self, ConfirmBy, Id, WaitingRemoval},
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId, PathPart},
@@ -529,7 +529,7 @@ impl Effect {
 impl Held {
     /// A removal from more runtimes than the limit, and the command that will confirm it.
     pub fn unconfirmed(source: &Key, removal: &WaitingRemoval) -> Held {
-        let command = intake::confirm_command(source, "$(git rev-parse HEAD)");
+        let command = ConfirmBy::Annotation.command(source, "$(git rev-parse HEAD)");
         Held {
             why: Why::Unconfirmed,
             module: removal.module.name().to_owned(),

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Decision, Id, Moved, OtherTool, Policy, Situation, code, text};
+use super::{ConfirmBy, Decision, Id, Moved, OtherTool, Policy, Situation, code, text};
 use crate::{
     api::{names::annotation, setup, shared::ObjectMeta},
     definition::Kind,
@@ -262,7 +262,7 @@ pub fn unconfirmed_end(
     }
     let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
     let named: String = named.collect();
-    let command = confirm_command(source, &confirmation);
+    let command = policy.confirm_by.command(source, &confirmation);
     let number = if objects.len() == 1 { "1 object".to_owned() } else { format!("{} objects", objects.len()) };
     let sentence = format!(
         "spec.deletionPolicy is Delete, and the deletion of {number} needs a confirmation: {named}to delete them, run \
@@ -326,19 +326,46 @@ pub fn confirmation(situation: &Situation<'_>, decision: &Decision) -> Confirmat
     }
 }
 
-/// The command that confirms the prunes and removals that wait.
-pub fn confirm_command(source: &Key, commit: &str) -> String {
-    format!(
-        "kubectl annotate gitsource -n {} {} {}={commit} --overwrite",
-        source.namespace(),
-        source.name(),
-        annotation::CONFIRM_PRUNE
-    )
+// === impl ConfirmBy ===
+
+impl ConfirmBy {
+    /// The command, or the option of one, that confirms the prunes and removals that wait.
+    pub fn command(self, source: &Key, commit: &str) -> String {
+        match self {
+            ConfirmBy::Annotation => format!(
+                "kubectl annotate gitsource -n {} {} {}={commit} --overwrite",
+                source.namespace(),
+                source.name(),
+                annotation::CONFIRM_PRUNE
+            ),
+            ConfirmBy::Option => format!("{CONFIRM_OPTION}={commit}"),
+        }
+    }
+
+    /// What a user does to confirm them, as the end of a sentence.
+    pub fn instruction(self, source: &Key, commit: &str) -> String {
+        let command = self.command(source, commit);
+        match self {
+            ConfirmBy::Annotation => format!("run `{command}`"),
+            ConfirmBy::Option => format!("restart `tidegate run` with `{command}`"),
+        }
+    }
+
+    /// What names the confirmed commit.
+    pub(super) fn place(self) -> String {
+        match self {
+            ConfirmBy::Annotation => format!("annotation {} of the GitSource", annotation::CONFIRM_PRUNE),
+            ConfirmBy::Option => format!("option {CONFIRM_OPTION}"),
+        }
+    }
 }
+
+/// The option of `tidegate run` that confirms a commit of a source of its command line.
+const CONFIRM_OPTION: &str = "--confirm-prune";
 
 /// One diagnostic for each object that a user must confirm, and one for each other reason to wait.
 fn report(situation: &Situation<'_>, decision: &mut Decision) {
-    let command = confirm_command(situation.source, &situation.revision());
+    let to_prune = situation.policy.confirm_by.instruction(situation.source, &situation.revision());
     let mut limited = None;
     let mut unread: BTreeMap<&Key, usize> = BTreeMap::new();
     let mut diagnostics = Vec::new();
@@ -354,7 +381,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                         lost(id.0, losses)
                     ),
                 )
-                .hint(format!("to prune it, run `{command}`")),
+                .hint(format!("to prune it, {to_prune}")),
             ),
             Wait::Limit { found, limit } => limited = Some((*found, *limit)),
             Wait::Tool(tool) => diagnostics.push(Diagnostic::warning(
@@ -382,7 +409,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                 code::PRUNE_LIMIT,
                 format!("{found} objects are removed from git, more than the prune limit of {limit}"),
             )
-            .hint(format!("to prune them, run `{command}`")),
+            .hint(format!("to prune them, {to_prune}")),
         );
     }
     decision.diagnostics.extend(diagnostics);

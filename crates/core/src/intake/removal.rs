@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::access::{may_change_access, may_take, of_access};
 use super::{
-    Decision, Held, HeldFor, Id, Installed, Moved, Situation, Standing, Why, code,
-    prune::{NAMED_MAX, confirm_command, is_confirmed},
+    ConfirmBy, Decision, Held, HeldFor, Id, Installed, Moved, Situation, Standing, Why, code,
+    prune::{NAMED_MAX, is_confirmed},
     text,
 };
 use crate::{
@@ -302,7 +302,8 @@ fn merged(situation: &Situation<'_>, removals: &Removals, module: &Key, limit: u
 
 /// One diagnostic for each removal that waits.
 fn report(situation: &Situation<'_>, decision: &mut Decision) {
-    let hint = format!("to remove it, run `{}`", confirm_command(situation.source, &situation.revision()));
+    let instruction = situation.policy.confirm_by.instruction(situation.source, &situation.revision());
+    let hint = format!("to remove it, {instruction}");
     let diagnostics = decision.removals.iter().map(|removal| {
         Diagnostic::warning(code::REMOVAL_UNCONFIRMED, removal.to_string()).hint(hint.clone()).at(removal.place.clone())
     });
@@ -368,7 +369,7 @@ impl std::fmt::Display for WaitingRemoval {
 
 impl WaitingRemoval {
     /// The sentence for the status of a runtime that would lose it. `revision` is the commit, or `worktree`.
-    pub fn notice(&self, source: &Key, revision: &str) -> String {
+    pub fn notice(&self, source: &Key, revision: &str, confirm_by: ConfirmBy) -> String {
         let cause = match self.moved {
             Moved::No => format!("{revision} of GitSource {source}"),
             Moved::Spec => format!("a change of url, ref, paths or ignore of GitSource {source}"),
@@ -379,9 +380,9 @@ impl WaitingRemoval {
             count => format!("{count} runtimes, this one included"),
         };
         format!(
-            "{cause} removes {} from {from}; to allow it, run `{}`",
+            "{cause} removes {} from {from}; to allow it, {}",
             self.loss.of(self.module.name()),
-            confirm_command(source, revision)
+            confirm_by.instruction(source, revision)
         )
     }
 }

@@ -8,11 +8,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{
-    Decision, HeldFor, Id, Moved, Wait, code,
-    prune::{UnconfirmedEnd, confirm_command},
-    text,
-};
+use super::{ConfirmBy, Decision, HeldFor, Id, Moved, Wait, code, prune::UnconfirmedEnd, text};
 use crate::{
     api::{
         GitSource,
@@ -198,6 +194,8 @@ pub struct Pass<'a> {
     pub scope: &'a str,
     /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
     pub moved: Moved,
+    /// How a user confirms them.
+    pub confirm_by: ConfirmBy,
 }
 
 /// The status after a pass.
@@ -481,7 +479,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         let count = number(pass.failures.len(), "object");
         return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
     }
-    let waits = waiting(source, revision, decision);
+    let waits = waiting(source, revision, decision, pass.confirm_by);
     if let Some(verdict) = broken(pass, decision) {
         return Some(verdict.besides(waits));
     }
@@ -590,21 +588,18 @@ fn in_use_note(decision: &Decision) -> String {
 }
 
 /// What is removed from git and still in KCP or in runtimes, if users should know.
-fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Option<Verdict> {
+fn waiting(source: &GitSource, revision: &Revision, decision: &Decision, confirm_by: ConfirmBy) -> Option<Verdict> {
     let count = |matches: fn(&Wait) -> bool| decision.waiting.values().filter(|wait| matches(wait)).count();
     let key = Key::new(
         source.metadata.namespace.as_deref().unwrap_or_default(),
         source.metadata.name.as_deref().unwrap_or_default(),
     );
     let commit = revision.commit().map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
-    let command = confirm_command(&key, &commit);
+    let (command, instruction) = (confirm_by.command(&key, &commit), confirm_by.instruction(&key, &commit));
     // Whatever waits is not confirmed, so a confirmation is that of something else.
     let is_given = landscape::annotation(&source.metadata, annotation::CONFIRM_PRUNE).is_some();
     let (given, brief) = match is_given {
-        true => (
-            format!("; the annotation {} of the GitSource names another commit", annotation::CONFIRM_PRUNE),
-            "; another commit was confirmed",
-        ),
+        true => (format!("; the {} names another commit", confirm_by.place()), "; another commit was confirmed"),
         false => (String::new(), ""),
     };
     let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
@@ -629,7 +624,7 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
         if 0 < unconfirmed + limited {
             let _ = write!(message, " {} {};", number(unconfirmed + limited, "object"), decision.moved.gone());
         }
-        let _ = write!(message, " to remove all of it, run `{command}`{given}");
+        let _ = write!(message, " to remove all of it, {instruction}{given}");
         let does = format!("confirms {} in runtimes{brief}", number(decision.removals.len(), "removal"));
         return Some(Verdict::no("RemovalUnconfirmed", message).stalled().resolved_by(&command, does));
     }
@@ -641,7 +636,7 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
             // Writing to a String cannot fail.
             let _ = write!(message, " {};", diagnostic.message);
         }
-        let _ = write!(message, " to prune them, run `{command}`{given}");
+        let _ = write!(message, " to prune them, {instruction}{given}");
         let gone = match decision.moved {
             Moved::No => "removed from git",
             Moved::Spec => "that the changed GitSource no longer selects",
@@ -652,7 +647,7 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     }
     if let Some(limit) = limit {
         let message = format!(
-            "{} removed from git, more than the prune limit of {limit}; to prune them, run `{command}`{given}",
+            "{} removed from git, more than the prune limit of {limit}; to prune them, {instruction}{given}",
             number(limited, "object")
         );
         let does = format!("prunes {} removed from git{brief}", number(limited, "object"));

@@ -342,6 +342,7 @@ pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy,
         limit_percent: of_prune(limit.percent, default.limit_percent)?,
         removal_limit: spec.removal_limit.map(|value| number(value, "removalLimit")).transpose()?,
         confirmed,
+        confirm_by: default.confirm_by,
     })
 }
 

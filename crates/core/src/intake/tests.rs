@@ -583,6 +583,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         receiving: &receiving,
         scope: "scope",
         moved: Moved::No,
+        confirm_by: ConfirmBy::Annotation,
     };
     let status = status::after_pass(before, &pass, Timestamp::from_second(at).unwrap());
     GitSource { status: Some(status), ..before.clone() }
@@ -658,6 +659,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         receiving: &Receiving::Off,
         scope: "scope",
         moved: Moved::No,
+        confirm_by: ConfirmBy::Annotation,
     };
     let wait = "; Kymas and Watchers that may use its templates (spec.templates) wait for it";
     let now = Timestamp::UNIX_EPOCH;
@@ -700,6 +702,7 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
             receiving: &Receiving::Off,
             scope: "scope",
             moved: Moved::No,
+            confirm_by: ConfirmBy::Annotation,
         };
         status::after_pass(source, &pass, Timestamp::UNIX_EPOCH)
     };
@@ -733,6 +736,25 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
     let status = after(&source, &Fetched::Done, Trust::NotAsked);
     check_conditions(&status, &all[..3]);
     assert_eq!(status.verified_revision, None);
+}
+
+#[test]
+fn a_source_of_the_command_line_is_confirmed_by_an_option_and_not_by_an_annotation() {
+    let mut world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]);
+    world.policy.confirm_by = ConfirmBy::Option;
+    let option = format!("restart `tidegate run` with `--confirm-prune={COMMIT}`");
+    let decision = decide(&world.situation());
+    let said = decision.diagnostics.sorted().remove(0);
+    assert_eq!(said.hint, Some(format!("to prune it, {option}")));
+    let mut source = source();
+    source.metadata.annotations =
+        Some([(crate::api::names::annotation::CONFIRM_PRUNE.to_owned(), "0123456".to_owned())].into());
+    let status = world.status(&source, &Fetched::Done, "scope");
+    let applied = conditions::find(&status.conditions, status::APPLIED).unwrap();
+    let end = format!("to prune them, {option}; the option --confirm-prune names another commit");
+    assert!(applied.message.ends_with(&end), "{}", applied.message);
+    let ready = conditions::find(&status.conditions, status::READY).unwrap();
+    assert!(ready.message.starts_with(&format!("`--confirm-prune={COMMIT}` prunes 1 object")), "{}", ready.message);
 }
 
 #[test]
@@ -776,7 +798,7 @@ fn a_confirmation_of_another_commit_is_told_apart_from_none() {
         Some([(crate::api::names::annotation::CONFIRM_PRUNE.to_owned(), "abc".to_owned())].into());
     let status = world.status(&source, &Fetched::Done, "scope");
     let message = |type_: &str| &status.conditions.iter().find(|found| found.type_ == type_).unwrap().message;
-    let command = prune::confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+    let command = ConfirmBy::Annotation.command(&Key::new("kcp-system", "landscape"), COMMIT);
     assert!(
         message("Applied").ends_with(&format!(
             "to prune them, run `{command}`; the annotation tidegate.dev/confirm-prune of the GitSource names another \
@@ -797,7 +819,7 @@ fn the_message_of_ready_fits_into_a_table_and_begins_with_the_command_that_helps
     let world = World::new().declares(["Watcher/w"]).ours(live);
     let status = world.status(&source(), &Fetched::Done, "scope");
     let message = |type_: &str| &status.conditions.iter().find(|found| found.type_ == type_).unwrap().message;
-    let command = prune::confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+    let command = ConfirmBy::Annotation.command(&Key::new("kcp-system", "landscape"), COMMIT);
     let expected = format!("`{command}` prunes 100 objects removed from git; condition Applied names them");
     assert_eq!(*message("Ready"), expected);
     assert!(expected.chars().count() <= status::READY_CHARS_MAX, "{}", expected.len());
@@ -1005,6 +1027,7 @@ impl World {
             receiving: &Receiving::Off,
             scope,
             moved: self.moved,
+            confirm_by: self.policy.confirm_by,
         };
         status::after_pass(source, &pass, now)
     }

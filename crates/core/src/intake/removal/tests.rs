@@ -220,7 +220,7 @@ fn a_removal_that_waits_says_what_leaves_which_runtimes_and_the_command() {
     assert_eq!(diagnostic.hint.unwrap(), format!("to remove it, run `{command}`"));
     assert_eq!(diagnostic.place.unwrap().line, 3);
     assert_eq!(decision.held[&kyma_id(0)].message, "Kyma kcp-system/r0 removes module m and waits for a confirmation");
-    let notice = decision.removals[0].notice(&key("landscape"), COMMIT);
+    let notice = decision.removals[0].notice(&key("landscape"), COMMIT, ConfirmBy::Annotation);
     assert!(
         notice.contains("removes module m from 12 runtimes, this one included")
             && notice.ends_with(&format!("`{command}`"))
@@ -299,13 +299,14 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
             receiving: &status::Receiving::Off,
             scope: "scope",
             moved: Moved::No,
+            confirm_by: ConfirmBy::Annotation,
         };
         let status = status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH);
         let ready = status.conditions.iter().find(|condition| condition.type_ == status::READY).unwrap();
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason));
         // A broken definition beside it hides neither the removal nor the command.
         let applied = status.conditions.iter().find(|condition| condition.type_ == status::APPLIED).unwrap();
-        let command = confirm_command(&Key::new("kcp-system", "landscape"), COMMIT);
+        let command = ConfirmBy::Annotation.command(&Key::new("kcp-system", "landscape"), COMMIT);
         assert!(applied.message.contains(&format!("run `{command}`")), "{}", applied.message);
         assert_eq!(status.applied_revision, None, "not all of it is applied");
         assert!(status.diagnostics.iter().any(|one| one.code == code::REMOVAL_UNCONFIRMED));
