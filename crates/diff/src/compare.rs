@@ -210,6 +210,8 @@ impl Prepared {
         };
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
         complete(&mut old);
+        let pauses = request.known.map(|file| file.pauses(&old, source)).unwrap_or_default();
+        pause(&mut old, &pauses);
         let around = settle::Around {
             errors: request.errors,
             source,
@@ -224,6 +226,7 @@ impl Prepared {
         let mut read = |definitions: &Definitions| {
             let mut new = Landscape::following(&mut unread, definitions, source, Some((from.definitions, &old)));
             complete(&mut new);
+            pause(&mut new, &pauses);
             new
         };
         let mut new = read(&settled.definitions);
@@ -279,6 +282,17 @@ impl Prepared {
     pub fn labels(&self) -> Labels {
         let kymas = self.old.kymas.iter().chain(&self.new.kymas);
         kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
+    }
+}
+
+/// Adds the annotations with which users have paused rollouts: no apply removes them.
+fn pause(landscape: &mut Landscape, pauses: &[(Key, BTreeMap<String, String>)]) {
+    for (key, annotations) in pauses {
+        let Some(release) = landscape.releases.get_mut(key) else { continue };
+        let all = Arc::make_mut(release).metadata.annotations.get_or_insert_default();
+        for (name, value) in annotations {
+            all.entry(name.clone()).or_insert_with(|| value.clone());
+        }
     }
 }
 

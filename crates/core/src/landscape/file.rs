@@ -365,16 +365,35 @@ impl LandscapeFile {
         Some(SourceName::from_metadata(metadata).map_or(Owner::User, Owner::Source))
     }
 
-    /// The other source that declares a Kyma. A file says nothing about Kymas of users: a pipeline may have left out
-    /// the label. Nor does it if it knows no Kyma of this source, whose name may be an assumption then.
+    /// Who declares a Kyma, if it is not this source: another source, or a user if the Kyma has no label of a source.
+    /// If the file knows no Kyma of this source, its name may be an assumption, and another label says nothing.
     fn owner_of_kyma(&self, key: &Key, source: &SourceName) -> Option<Owner> {
         let own = source.label_value();
+        let is_it = |kyma: &&KnownKyma| kyma.namespace == key.namespace() && kyma.name == key.name();
+        let Some(label) = self.kymas.iter().find(is_it)?.labels.get(names::label::SOURCE) else {
+            return Some(Owner::User);
+        };
         if !self.kymas.iter().any(|kyma| kyma.labels.get(names::label::SOURCE) == Some(&own)) {
             return None;
         }
-        let is_it = |kyma: &&KnownKyma| kyma.namespace == key.namespace() && kyma.name == key.name();
-        let label = self.kymas.iter().find(is_it)?.labels.get(names::label::SOURCE)?;
         named(label).filter(|other| other != source).map(Owner::Source)
+    }
+
+    /// The annotations with which users have paused rollouts of modules of a source, by ModuleReleaseMeta. What
+    /// `declared` has of it is git's.
+    pub fn pauses(&self, declared: &Landscape, source: &SourceName) -> Vec<(Key, BTreeMap<String, String>)> {
+        let own = self.releases.iter().filter(|release| !is_other(&release.metadata, source));
+        let pause = |release: &ModuleReleaseMeta| {
+            let key = super::key(&release.metadata);
+            let is_of_git = |declared: &Arc<ModuleReleaseMeta>| {
+                annotation(&declared.metadata, names::annotation::ROLLOUT_PAUSED).is_some()
+            };
+            let value = |name: &str| Some((name.to_owned(), annotation(&release.metadata, name)?.to_owned()));
+            let paused = value(names::annotation::ROLLOUT_PAUSED)?;
+            let all = [Some(paused), value(names::annotation::SUSPENDED)].into_iter().flatten().collect();
+            (!declared.releases.get(&key).is_some_and(is_of_git)).then_some((key, all))
+        };
+        own.filter_map(pause).collect()
     }
 
     /// Whether a GitSource was suspended.
@@ -634,6 +653,26 @@ kymas:
         let owner = |name: &str| file.owner(Kind::ModuleTemplate, &key(name), &source);
         assert_eq!(owner("keda-1.0.0"), Some(Owner::Source(SourceName::new(key("modules")))));
         assert_eq!((owner("own-1.0.0"), owner("absent")), (None, None));
+    }
+
+    #[test]
+    fn a_kyma_without_a_label_is_of_a_user_and_another_label_counts_once_the_name_is_known() {
+        let key = |name: &str| Key::new("kcp-system", name);
+        let source = SourceName::new(key("kymas"));
+        let labelled = |name: &str, source: &str| KnownKyma {
+            namespace: "kcp-system".to_owned(),
+            name: name.to_owned(),
+            labels: [(names::label::SOURCE.to_owned(), format!("kcp-system.{source}"))].into(),
+            ..KnownKyma::default()
+        };
+        let mut file = LandscapeFile::parse(FILE).unwrap();
+        file.kymas.push(labelled("c", "other"));
+        let owner = |file: &LandscapeFile, name: &str| file.owner(Kind::Kyma, &key(name), &source);
+        assert_eq!((owner(&file, "a"), owner(&file, "absent")), (Some(Owner::User), None));
+        assert_eq!(owner(&file, "c"), None, "the name of the source may be an assumption");
+        file.kymas.push(labelled("d", "kymas"));
+        assert_eq!((owner(&file, "a"), owner(&file, "d")), (Some(Owner::User), None));
+        assert_eq!(owner(&file, "c"), Some(Owner::Source(SourceName::new(key("other")))));
     }
 
     #[track_caller]

@@ -361,6 +361,29 @@ fn an_upgrade_whose_rollout_is_paused_changes_no_runtime() {
     assert_eq!(script(&found).iter().filter(applies).count(), 0, "{:?}", script(&found));
     // Without the annotation, it does.
     assert_eq!(script(&report(&old, &new)).iter().filter(applies).count(), 2);
+    // A user has paused it, as the landscape file says.
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [],
+        "releases": [{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta", "metadata": {
+            "name": "cache", "namespace": "kcp-system", "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+            "annotations": {"tidegate.dev/rollout-paused": "true", "tidegate.dev/suspended": "by anna: it is slow"}},
+            "spec": {"moduleName": "cache", "ocmComponentName": "example.org/module/cache", "channels": []}}]}"#;
+    let found = report(&World { known: Some(known), ..old }, &World { known: Some(known), ..new });
+    assert_eq!(found.held.len(), 1, "{:?}", found.held);
+    assert!(found.held[0].message.contains("paused"), "{:?}", found.held);
+    assert_eq!(script(&found).iter().filter(applies).count(), 0, "{:?}", script(&found));
+}
+
+#[test]
+fn a_kyma_of_a_user_is_held_until_it_is_adopted() {
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "two", "channel": "regular"}]}"#;
+    let old = World { known: Some(known), ..world() };
+    let found = report(&old, &old.clone().kyma("two", "channel: regular\n  modules: [{name: cache}]"));
+    check_held(&found, &[(Why::Conflict, "", 1)]);
+    assert!(found.held[0].hint.as_ref().unwrap().contains("tidegate.dev/adopt"), "{:?}", found.held);
+    assert_eq!(script(&found), [] as [&str; 0]);
+    let adopted = old.clone().kyma_with("two", "{tidegate.dev/adopt: \"true\"}", "channel: regular");
+    check_held(&report(&old, &adopted), &[]);
 }
 
 #[test]
