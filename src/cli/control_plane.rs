@@ -417,6 +417,15 @@ impl Found {
         })
     }
 
+    /// The file that suspends it, and its GitSource; `None` if git does not. Fails if it cannot be read.
+    pub(super) async fn suspended_by_git(&self, client: &Client) -> anyhow::Result<Option<String>> {
+        let kyma = match self.kind {
+            Kind::Kyma => self.get::<Kyma>(client).await?,
+            Kind::GitSource | Kind::Manifest | Kind::Watcher => None,
+        };
+        Ok(kyma.and_then(|kyma| landscape::suspended_by_git(&kyma.metadata, Switch::Label)))
+    }
+
     /// Merges JSON into the object, with the caller's credentials. Fails if the API server refuses the patch.
     pub(super) async fn patch(&self, client: &Client, patch: &Value) -> anyhow::Result<()> {
         match self.kind {

@@ -127,19 +127,21 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// Reads the overview. Fails if the control plane does not answer.
 async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview> {
     let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut lacks = Lacks::default();
+    let (mut releases, mut lacks) = (Vec::new(), Lacks::default());
     for namespace in namespaces {
         sources.extend(control_plane::list::<GitSource>(client, namespace, &mut lacks).await?);
         kymas.extend(control_plane::list::<Kyma>(client, namespace, &mut lacks).await?);
         watchers.extend(control_plane::list::<Watcher>(client, namespace, &mut lacks).await?);
         // Others are read only to find those that cannot be, and kinds that are not served.
         control_plane::each::<ModuleTemplate>(client, namespace, &mut lacks, drop).await?;
-        control_plane::each::<ModuleReleaseMeta>(client, namespace, &mut lacks, drop).await?;
+        let take = |one: ModuleReleaseMeta| releases.extend(one.metadata.annotations.is_some().then_some(one));
+        control_plane::each(client, namespace, &mut lacks, take).await?;
         let take = |manifest: Manifest| manifests.extend(plan::is_mandatory(&manifest.metadata).then_some(manifest));
         control_plane::each(client, namespace, &mut lacks, take).await?;
     }
     let Lacks { unreadable, not_served } = lacks;
-    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests);
+    let overview =
+        Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests).with_rollouts(&releases);
     let leases = leases(client, namespaces).await;
     let no_leader = leases.as_deref().filter(|_| !sources.is_empty());
     let overview = overview.with_leader(no_leader.and_then(|leases| leader::problem(leases, ambient::now())));
@@ -224,6 +226,11 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         .chain(overview.watchers.iter().map(|watcher| Entry {
             standing: watcher.standing,
             line: format!("watcher {}  {}", watcher.name, watcher.message),
+            below: Vec::new(),
+        }))
+        .chain(overview.rollouts.iter().map(|rollout| Entry {
+            standing: SubjectState::Stopped,
+            line: format!("rollout {}  {}", rollout.name, rollout.message),
             below: Vec::new(),
         }))
         .chain(overview.unreadable.iter().map(unreadable))
@@ -434,7 +441,9 @@ impl Subject {
     fn of(&self, overview: Overview) -> Option<Overview> {
         // An overview has the names `<namespace>/<name>`.
         let is_named = |name: &str| name.rsplit_once('/').is_some_and(|(_, name)| name == self.name);
-        let Overview { mut sources, mut runtimes, mut watchers, mut unreadable, no_leader, not_served } = overview;
+        let Overview { mut sources, mut runtimes, mut watchers, mut rollouts, mut unreadable, no_leader, not_served } =
+            overview;
+        rollouts.retain(|rollout| self.kind == SubjectKind::Module && is_named(&rollout.name));
         sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
         watchers.retain(|watcher| self.kind == SubjectKind::Watcher && is_named(&watcher.name));
         unreadable.retain(|found| {
@@ -460,6 +469,13 @@ impl Subject {
                 runtime.mandatory.retain(|module| module.name == self.name);
                 let is_meant = |removal: &String| removal.contains(&format!("module {} ", self.name));
                 let removal = runtime.removal.take().filter(is_meant);
+                let of_module = |waits: String| {
+                    let is_of_module = |part: &&str| part.starts_with(&format!("{} ", self.name));
+                    let parts: Vec<&str> = waits.split("; ").filter(is_of_module).collect();
+                    (!parts.is_empty()).then(|| parts.join("; "))
+                };
+                runtime.rollout = runtime.rollout.take().and_then(of_module);
+                runtime.maintenance = runtime.maintenance.take().filter(|waits| waits.contains(&self.name));
                 for module in runtime.modules.iter_mut().chain(&mut runtime.mandatory) {
                     if let (Some(removal), SubjectState::Well) = (&removal, module.standing) {
                         (module.standing, module.message) = (SubjectState::Wrong, Some(removal.clone()));
@@ -476,7 +492,7 @@ impl Subject {
             }
             SubjectKind::Source | SubjectKind::Watcher => false,
         });
-        let found = Overview { sources, runtimes, watchers, unreadable, no_leader, not_served };
+        let found = Overview { sources, runtimes, watchers, rollouts, unreadable, no_leader, not_served };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()
             && found.watchers.is_empty()

@@ -23,6 +23,7 @@ use tidegate_core::{
             label,
         },
     },
+    landscape::{self, Switch},
     plan::rollout,
     status,
 };
@@ -130,6 +131,16 @@ async fn run(client: &Client, arguments: &Arguments, step: &Step) -> anyhow::Res
     let Some(patch) = patch(found.kind, step) else {
         anyhow::bail!("a {} cannot be suspended: suspend its Kyma or GitSource instead", found.kind.name());
     };
+    let by_git = found.suspended_by_git(client).await?;
+    match step {
+        Step::Resume => by_git.iter().try_for_each(|file| refuse_resume(&found.to_string(), file, Switch::Label))?,
+        Step::Suspend { .. } => {
+            if let Some(file) = by_git {
+                say!("{found}: already suspended in git, in {file}; nothing changed");
+                return Ok(Exit::Ok);
+            }
+        }
+    }
     // Who suspended it first, and since when, must not get lost.
     if let Step::Suspend { has_reason: false, .. } = step
         && let Some(suspension) = found.suspension(client).await?
@@ -159,6 +170,9 @@ async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) ->
     let Some(release) = release else {
         anyhow::bail!("no ModuleReleaseMeta `{module}` in namespace {namespace}: select another namespace with -n");
     };
+    if let (Step::Resume, Some(file)) = (step, landscape::suspended_by_git(&release.metadata, Switch::Pause)) {
+        refuse_resume(&format!("the rollout of module {module}"), &file, Switch::Pause)?;
+    }
     let manifests: Api<Manifest> = Api::namespaced(client.clone(), namespace);
     let selector = ListParams::default().labels(&format!("{}={module}", label::MODULE_NAME));
     let manifests = manifests.list(&selector).await.map_err(control_plane::sentence);
@@ -169,6 +183,14 @@ async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) ->
     patched.with_context(|| format!("cannot change ModuleReleaseMeta {namespace}/{module}"))?;
     say!("ModuleReleaseMeta {namespace}/{module}: {said}");
     Ok(Exit::Ok)
+}
+
+/// Fails: what git declares, the daemon would apply again.
+fn refuse_resume(what: &str, file: &str, switch: Switch) -> anyhow::Result<()> {
+    let field = switch.field();
+    anyhow::bail!(
+        "{what} is suspended in git: remove the {field} from {file}, and commit; a resume here would not last"
+    )
 }
 
 /// The merge patch for a ModuleReleaseMeta, and what it does.
@@ -218,7 +240,10 @@ impl FromStr for Chosen {
     fn from_str(text: &str) -> Result<Chosen, String> {
         match text.strip_prefix("rollout/") {
             Some(module) => Ok(Chosen::Rollout(module.to_owned())),
-            None => text.parse().map(Chosen::Object),
+            None => text.parse().map(Chosen::Object).map_err(|_| {
+                let kind = text.split('/').next().unwrap_or_default();
+                format!("unknown kind `{kind}`: use gitsource, kyma or rollout, for example rollout/cache")
+            }),
         }
     }
 }
@@ -241,6 +266,22 @@ mod tests {
         let resumed = json!({"metadata": {"annotations": {SUSPENDED: null}}, "spec": {"suspend": false}});
         assert_eq!(patch(Kind::GitSource, &Step::Resume), Some(resumed));
         assert_eq!(patch(Kind::Manifest, &step), None);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_told_what_can_be_suspended() {
+        let expected = "unknown kind `module`: use gitsource, kyma or rollout, for example rollout/cache";
+        assert_eq!("module/cache".parse::<Chosen>().unwrap_err(), expected);
+    }
+
+    #[test]
+    fn what_git_suspends_is_resumed_in_git() {
+        let error = refuse_resume("Kyma kcp-system/dev", "kymas/dev.yaml of GitSource kcp-system/a", Switch::Label);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "Kyma kcp-system/dev is suspended in git: remove the label operator.kyma-project.io/skip-reconciliation from \
+             kymas/dev.yaml of GitSource kcp-system/a, and commit; a resume here would not last"
+        );
     }
 
     #[test]

@@ -366,7 +366,7 @@ pub(super) fn rollout(plan: &RuntimePlan) -> RolloutFact {
     let held: Vec<_> = held.collect();
     let Some((_, _, first)) = held.first() else { return RolloutFact::Nothing };
     // What a user must do something about comes first.
-    let needs_user = |hold: &&Hold| matches!(hold, Hold::Invalid(_) | Hold::Halted | Hold::Paused);
+    let needs_user = |hold: &&Hold| matches!(hold, Hold::Invalid(_) | Hold::Halted | Hold::Paused(_));
     let reason = held.iter().map(|(_, _, hold)| *hold).find(needs_user).unwrap_or(first).reason();
     let each = held.iter().map(|(module, wait, hold)| format!("{module} {} to {}: {hold}", wait.from, wait.to));
     RolloutFact::Waiting { reason, message: each.collect::<Vec<_>>().join("; ") }

@@ -72,6 +72,8 @@ pub enum Switch {
     Label,
     /// `spec.suspend` of a GitSource.
     Spec,
+    /// The annotation of a ModuleReleaseMeta that pauses a rollout.
+    Pause,
 }
 
 /// Who suspended an object, since when and why, if the annotation says it. Otherwise, which client set the field and
@@ -87,13 +89,7 @@ pub fn suspension(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
 
 /// The client that owns a field, and when it last set one.
 fn suspender(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
-    let owns = |fields: &Value| match switch {
-        Switch::Label => {
-            let labels = &fields["f:metadata"]["f:labels"];
-            labels.get(format!("f:{}", names::label::SKIP_RECONCILIATION)).is_some()
-        }
-        Switch::Spec => fields["f:spec"].get("f:suspend").is_some(),
-    };
+    let owns = |fields: &Value| switch.is_in(fields);
     let mut entries = metadata.managed_fields.iter().flatten();
     let entry = entries.find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0)))?;
     let who = match entry.manager.as_deref()? {
@@ -102,6 +98,44 @@ fn suspender(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
     };
     let since = entry.time.as_ref().map(|time| format!(" since {}", time.0));
     Some(format!("{who}{}", since.unwrap_or_default()))
+}
+
+/// The file that suspends an object, and the GitSource with it: the field is one that git declares. `None` if it is not,
+/// or if the metadata have no managedFields.
+pub fn suspended_by_git(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
+    let mut entries = metadata.managed_fields.iter().flatten();
+    entries.find(|entry| {
+        entry.manager.as_deref() == Some(names::FIELD_MANAGER)
+            && entry.fields_v1.as_ref().is_some_and(|fields| switch.is_in(&fields.0))
+    })?;
+    let source = annotation(metadata, names::annotation::SOURCE)?;
+    let path = annotation(metadata, names::annotation::PATH).unwrap_or("a file");
+    Some(format!("{path} of GitSource {source}"))
+}
+
+// === impl Switch ===
+
+impl Switch {
+    /// Whether the fields of a client, as managedFields have them, have it.
+    fn is_in(self, fields: &Value) -> bool {
+        let metadata = &fields["f:metadata"];
+        match self {
+            Switch::Label => metadata["f:labels"].get(format!("f:{}", names::label::SKIP_RECONCILIATION)).is_some(),
+            Switch::Spec => fields["f:spec"].get("f:suspend").is_some(),
+            Switch::Pause => {
+                metadata["f:annotations"].get(format!("f:{}", names::annotation::ROLLOUT_PAUSED)).is_some()
+            }
+        }
+    }
+
+    /// The field as a user writes it.
+    pub fn field(self) -> String {
+        match self {
+            Switch::Label => format!("label {}", names::label::SKIP_RECONCILIATION),
+            Switch::Spec => "field spec.suspend".to_owned(),
+            Switch::Pause => format!("annotation {}", names::annotation::ROLLOUT_PAUSED),
+        }
+    }
 }
 
 /// The object that is applied to KCP for a definition: as written, with our ownership label and
@@ -130,6 +164,12 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
             add_finalizer(&mut object, finalizer::KYMA);
             // The API server removes a list when an apply removes its last item, so empty and missing lists would look
             // alike. An annotation that git controls records the difference.
+            let is_suspended = object.label(names::label::SKIP_RECONCILIATION);
+            if is_suspended.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+                && object.annotation(annotation::SUSPENDED).is_none()
+            {
+                object.set_annotation(annotation::SUSPENDED, "in git");
+            }
             let wants_none = object.value()["spec"]["modules"].as_array().is_some_and(Vec::is_empty);
             if wants_none && object.annotation(annotation::MODULES_FROM).is_none() {
                 object.set_annotation(annotation::MODULES_FROM, "git");

@@ -49,6 +49,9 @@ pub struct Overview {
     /// Why no daemon reconciles the sources; `None` if one does, or if that is not known.
     #[serde(rename = "noLeader", skip_serializing_if = "Option::is_none")]
     pub no_leader: Option<String>,
+    /// The modules whose rollout is suspended.
+    #[serde(rename = "suspendedRollouts", skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutLine>,
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
@@ -81,6 +84,15 @@ pub struct SourceLine {
     /// What is wrong with the deliveries of its git host, which is no problem of the source: polling finds each push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<String>,
+}
+
+/// A module whose rollout is suspended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct RolloutLine {
+    /// `<namespace>/<name>` of the module.
+    pub name: String,
+    /// Who suspended it, since when and why, as far as that is known.
+    pub message: String,
 }
 
 /// A runtime.
@@ -184,6 +196,7 @@ impl Overview {
             runtimes: kymas.into_iter().map(runtime).collect(),
             watchers: watchers.into_iter().map(watcher).collect(),
             no_leader: None,
+            rollouts: Vec::new(),
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
         };
@@ -204,6 +217,14 @@ impl Overview {
                 runtime.mandatory.sort_by(|left, right| left.name.cmp(&right.name));
             }
         }
+        self
+    }
+
+    /// The same, with the suspended rollouts among those of these modules.
+    #[must_use]
+    pub fn with_rollouts<'a>(mut self, releases: impl IntoIterator<Item = &'a ModuleReleaseMeta>) -> Overview {
+        self.rollouts.extend(releases.into_iter().filter_map(rollout));
+        self.rollouts.sort();
         self
     }
 
@@ -346,6 +367,13 @@ fn source(source: &GitSource) -> SourceLine {
             .filter(|received| received.status == "False")
             .map(|received| received.message.clone()),
     }
+}
+
+fn rollout(release: &ModuleReleaseMeta) -> Option<RolloutLine> {
+    let policy = plan::rollout::policy(&release.metadata).ok().flatten().filter(|policy| policy.is_paused)?;
+    let suspended = || landscape::suspension(&release.metadata, Switch::Pause);
+    let message = policy.suspension.or_else(suspended).unwrap_or_else(|| "suspended".to_owned());
+    Some(RolloutLine { name: landscape::key(&release.metadata).to_string(), message })
 }
 
 fn runtime(kyma: &Kyma) -> RuntimeLine {

@@ -6,7 +6,7 @@ use tidegate_core::{
         git_source::{Counts, DiagnosticEntry},
         shared::State,
     },
-    overview::{UnreadableLine, WatcherLine},
+    overview::{RolloutLine, UnreadableLine, WatcherLine},
 };
 
 fn source_line(name: &str, standing: SubjectState, message: &str, errors: usize) -> SourceLine {
@@ -75,6 +75,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
         not_served: BTreeSet::new(),
         no_leader: None,
+        rollouts: Vec::new(),
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),
             name: "kcp-system/cache-1.0.0".to_owned(),
@@ -261,6 +262,26 @@ fn one_subject_is_shown_whole_and_its_exit_code_is_its_own() {
     for absent in ["kyma/cache", "module/one", "gitsource/well", "watcher/landscape"] {
         assert_eq!(whole_text(absent, two_runtimes()), None, "{absent}");
     }
+}
+
+#[test]
+fn a_module_whose_rollout_is_suspended_says_who_waits_for_it() {
+    let mut overview = two_runtimes();
+    overview.runtimes.remove(0);
+    let hold = "cache 1.0.0 to 1.1.0: the rollout is paused by annotation tidegate.dev/rollout-paused";
+    overview.runtimes[0].rollout = Some(format!("{hold}; mailer 1.0.0 to 2.0.0: wave 1 of 2 is not complete"));
+    let message = "suspended by anna since noon: it is slow".to_owned();
+    overview.rollouts = vec![RolloutLine { name: "kcp-system/cache".to_owned(), message: message.clone() }];
+    assert!(text(&overview).contains(&format!("Suspended (1)\n  rollout kcp-system/cache  {message}\n")));
+    let (found, exit) = whole_text("module/cache", overview.clone()).unwrap();
+    let expected = format!(
+        "module cache  suspended\n  in 1 runtime\n  VERSION  CHANNEL  STATE  RUNTIMES\n  1.0.0    regular  Ready  1\n  \
+         rollout: {message}; `tidegate resume rollout/cache` continues it\n  1 runtime waits: {hold}; first \
+         kcp-system/well\n"
+    );
+    assert_eq!((found, exit), (expected, Exit::Ok));
+    let (found, _) = whole_text("module/mailer", overview).unwrap();
+    assert!(found.starts_with("module mailer  in progress\n") && !found.contains("paused"), "{found}");
 }
 
 #[test]

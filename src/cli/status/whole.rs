@@ -23,7 +23,7 @@ pub(super) fn write(out: &mut dyn Write, subject: &Subject, overview: &Overview)
     match subject.kind {
         SubjectKind::Source => overview.sources.iter().try_for_each(|source| write_source(out, source)),
         SubjectKind::Kyma => overview.runtimes.iter().try_for_each(|runtime| write_runtime(out, runtime)),
-        SubjectKind::Module => write_module(out, subject, &overview.runtimes),
+        SubjectKind::Module => write_module(out, subject, overview),
         SubjectKind::Watcher => overview.watchers.iter().try_for_each(|watcher| write_watcher(out, watcher)),
     }
 }
@@ -88,8 +88,19 @@ fn write_watcher(out: &mut dyn Write, watcher: &WatcherLine) -> io::Result<()> {
 }
 
 /// Which versions of a module how many runtimes have, and the runtimes in which it is not ready.
-fn write_module(out: &mut dyn Write, subject: &Subject, runtimes: &[RuntimeLine]) -> io::Result<()> {
-    let standing = runtimes.iter().map(|runtime| runtime.standing).min().unwrap_or(SubjectState::Well);
+fn write_module(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> io::Result<()> {
+    let runtimes = &overview.runtimes;
+    let mut waits: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for runtime in runtimes {
+        let all = runtime.rollout.iter().chain(&runtime.maintenance);
+        all.for_each(|message| waits.entry(message).or_default().push(&runtime.name));
+    }
+    let worst = runtimes.iter().map(|runtime| runtime.standing).min().unwrap_or(SubjectState::Well);
+    let standing = match worst {
+        SubjectState::Well if !overview.rollouts.is_empty() => SubjectState::Stopped,
+        SubjectState::Well if !waits.is_empty() => SubjectState::Waiting,
+        standing => standing,
+    };
     let said = format!("in {}", counted(runtimes.len(), "runtime"));
     title(out, &format!("module {}", subject.name), standing, &said)?;
     let modules = || {
@@ -109,6 +120,14 @@ fn write_module(out: &mut dyn Write, subject: &Subject, runtimes: &[RuntimeLine]
     for (runtime, module) in modules().filter(|(_, module)| module.standing != SubjectState::Well) {
         let message = module.message.as_deref().unwrap_or("not ready yet");
         writeln!(out, "  runtime {runtime}  {}: {message}", module.state)?;
+    }
+    for rollout in &overview.rollouts {
+        writeln!(out, "  rollout: {}; `tidegate resume rollout/{}` continues it", rollout.message, subject.name)?;
+    }
+    for (message, names) in waits {
+        let (count, first) = (counted(names.len(), "runtime"), names.first().copied().unwrap_or_default());
+        let wait = if names.len() == 1 { "waits" } else { "wait" };
+        writeln!(out, "  {count} {wait}: {message}; first {first}")?;
     }
     Ok(())
 }

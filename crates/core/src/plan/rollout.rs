@@ -25,7 +25,7 @@ use crate::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
         names::annotation::{
-            ROLLOUT_MAX_FAILURES, ROLLOUT_MAX_UNAVAILABLE, ROLLOUT_PAUSED, ROLLOUT_RESUMED, ROLLOUT_WAVES,
+            ROLLOUT_MAX_FAILURES, ROLLOUT_MAX_UNAVAILABLE, ROLLOUT_PAUSED, ROLLOUT_RESUMED, ROLLOUT_WAVES, SUSPENDED,
         },
         shared::ObjectMeta,
     },
@@ -50,6 +50,8 @@ pub struct Policy {
     pub waves: Vec<Wave>,
     /// Whether a user has paused it.
     pub is_paused: bool,
+    /// Who paused it, since when and why, if a user has said so.
+    pub suspension: Option<String>,
     /// How many failures of a version users have accepted, by version.
     pub resumed: BTreeMap<String, usize>,
 }
@@ -111,8 +113,8 @@ pub enum Verdict {
 /// The messages have no counts: otherwise each step of a rollout would change the status of all runtimes that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// A user has paused the rollout.
-    Paused,
+    /// A user has paused the rollout. With who did it, since when and why, if that is known.
+    Paused(Option<String>),
     /// Too many runtimes failed.
     Halted,
     /// An earlier wave is not complete. Contains its number from 1, and how many there are.
@@ -182,14 +184,18 @@ pub fn policy(metadata: &ObjectMeta) -> Result<Option<Policy>, ParsePolicyError>
         }
     };
     let resumed = text(ROLLOUT_RESUMED).map(resumed).transpose()?.unwrap_or_default();
-    Ok(is_rollout.then_some(Policy { max_unavailable, max_failures, waves, is_paused, resumed }))
+    let suspension = text(SUSPENDED).filter(|note| is_paused && !note.is_empty()).map(|note| {
+        let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("suspended {note}")
+    });
+    Ok(is_rollout.then_some(Policy { max_unavailable, max_failures, waves, is_paused, suspension, resumed }))
 }
 
 /// Why no runtime gets a new version of a module, whatever the others have: its rollout is paused, or its policy cannot
 /// be read. `None` if it depends on the runtimes.
 pub fn held_everywhere(metadata: &ObjectMeta) -> Option<Hold> {
     match policy(metadata) {
-        Ok(Some(policy)) if policy.is_paused => Some(Hold::Paused),
+        Ok(Some(policy)) if policy.is_paused => Some(Hold::Paused(policy.suspension)),
         Ok(_) => None,
         Err(error) => Some(Hold::Invalid(error.to_string())),
     }
@@ -327,7 +333,7 @@ impl Policy {
     /// Whether a runtime of `wave` may get `version`. `counts` are the waves, the last one included.
     pub fn verdict(&self, version: &str, counts: &[WaveCounts], wave: usize) -> Verdict {
         if self.is_paused {
-            return Verdict::Hold(Hold::Paused);
+            return Verdict::Hold(Hold::Paused(self.suspension.clone()));
         }
         let failed: usize = counts.iter().map(|wave| wave.failed).sum();
         if self.max_failures.of(total(counts)).saturating_add(self.accepted(version)) < failed {
@@ -418,7 +424,7 @@ impl Hold {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Hold::Delay(until) => Some(*until),
-            Hold::Paused | Hold::Halted | Hold::Wave { .. } | Hold::Unavailable | Hold::Invalid(_) => None,
+            Hold::Paused(_) | Hold::Halted | Hold::Wave { .. } | Hold::Unavailable | Hold::Invalid(_) => None,
         }
     }
 
@@ -426,7 +432,7 @@ impl Hold {
     pub fn reason(&self) -> &'static str {
         use conditions::rollout;
         match self {
-            Hold::Paused => rollout::PAUSED,
+            Hold::Paused(_) => rollout::PAUSED,
             Hold::Halted => rollout::HALTED,
             Hold::Wave { .. } => rollout::WAVE,
             Hold::Unavailable => rollout::MAX_UNAVAILABLE,
@@ -439,7 +445,10 @@ impl Hold {
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Hold::Paused => write!(f, "the rollout is paused by annotation {ROLLOUT_PAUSED}"),
+            Hold::Paused(suspension) => {
+                write!(f, "the rollout is paused by annotation {ROLLOUT_PAUSED}")?;
+                suspension.iter().try_for_each(|suspension| write!(f, ", {suspension}"))
+            }
             Hold::Halted => f.write_str("the rollout is halted, because it failed in other runtimes"),
             Hold::Wave { wave, of } => write!(f, "wave {wave} of {of} is not complete"),
             Hold::Unavailable => f.write_str("as many runtimes as allowed are being upgraded"),

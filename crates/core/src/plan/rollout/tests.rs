@@ -41,7 +41,12 @@ fn annotations_are_the_policy() {
         assert_eq!(found.wave(&labels), wave, "{labels:?}");
     }
     assert_eq!(found.summary(), "3 waves, at most 10 % of the runtimes at once, paused");
-    assert_eq!(held_everywhere(&metadata(json!({ROLLOUT_PAUSED: "true"}))), Some(Hold::Paused));
+    assert_eq!(held_everywhere(&metadata(json!({ROLLOUT_PAUSED: "true"}))), Some(Hold::Paused(None)));
+    let suspended = json!({ROLLOUT_PAUSED: "true", SUSPENDED: "by anna since noon: it is slow"});
+    let hold = held_everywhere(&metadata(suspended)).unwrap();
+    let said =
+        "the rollout is paused by annotation tidegate.dev/rollout-paused, suspended by anna since noon: it is slow";
+    assert_eq!(hold.to_string(), said);
     assert_eq!(held_everywhere(&metadata(json!({ROLLOUT_WAVES: "stage=canary"}))), None);
     assert!(matches!(held_everywhere(&metadata(json!({ROLLOUT_PAUSED: "yes"}))), Some(Hold::Invalid(_))));
     assert_eq!(resumed_text([("1.1.0", 2), ("1.2.0", 1)]), "1.1.0=2,1.2.0=1");
@@ -113,7 +118,7 @@ fn a_runtime_begins_when_its_wave_and_its_turn_have_come() {
         (Policy { resumed: [("1.1.0".to_owned(), 2)].into(), ..two() }, [0, 0, 2, 0, 0], rest, 1, begin()),
         (Policy { resumed: [("1.1.0".to_owned(), 1)].into(), ..two() }, [0, 0, 2, 0, 0], rest, 1, halted()),
         (Policy { resumed: [("1.0.9".to_owned(), 9)].into(), ..two() }, [0, 0, 1, 1, 0], rest, 1, halted()),
-        (Policy { is_paused: true, ..two() }, [2, 0, 0, 0, 0], rest, 0, Verdict::Hold(Hold::Paused)),
+        (Policy { is_paused: true, ..two() }, [2, 0, 0, 0, 0], rest, 0, Verdict::Hold(Hold::Paused(None))),
     ] {
         let counts = [wave(canaries), wave(others)];
         assert_eq!(policy.verdict("1.1.0", &counts, of_wave), expected, "{policy:?} {counts:?} {of_wave}");
@@ -223,7 +228,7 @@ fn a_held_version_leaves_the_installed_one_as_it_is() {
         assert_eq!(wait.coming.as_ref().map(|coming| coming.version.as_str()), Ok(to));
     }
     // Another version than the held one is not held.
-    let (plan, _) = plan_with(&[("cache".to_owned(), hold("1.1.9", Hold::Paused))].into());
+    let (plan, _) = plan_with(&[("cache".to_owned(), hold("1.1.9", Hold::Paused(None)))].into());
     assert!(matches!(plan.modules[0].outcome, ModuleOutcome::Install(_)));
     assert_eq!(aside(&plan).count(), 0);
 }
