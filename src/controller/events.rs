@@ -69,6 +69,8 @@ pub mod reason {
     pub(crate) const MODULE_UPGRADED: &str = "ModuleUpgraded";
     /// A module was removed from a runtime.
     pub(crate) const MODULE_REMOVED: &str = "ModuleRemoved";
+    /// A Kyma no longer lets Tidegate manage a module: its objects stay.
+    pub(crate) const MODULE_UNMANAGED: &str = "ModuleUnmanaged";
     /// A new version of a module waits for a maintenance window, or for its turn in a rollout.
     pub(crate) const MODULE_HELD: &str = "ModuleHeld";
     /// A module is not installed as its Kyma asks for, and only a user can change that.

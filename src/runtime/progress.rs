@@ -39,6 +39,7 @@ impl KnownProgress {
         let ready = self.ready.get_or_insert_with(|| before.modules.iter().filter_map(ready_version).collect());
         let (mut installed, mut removed) = (Vec::new(), Vec::new());
         let (mut upgraded, mut downgraded) = (Vec::new(), Vec::new());
+        let unmanaged: Vec<String> = next.modules.iter().filter_map(|module| left(before, module)).collect();
         for (name, version) in next.modules.iter().filter_map(ready_version) {
             match ready.insert(name.clone(), version.clone()) {
                 None => installed.push(format!("{name} {version}")),
@@ -65,7 +66,11 @@ impl KnownProgress {
         let changed = lists.into_iter().filter(|(.., modules)| !modules.is_empty());
         let changed =
             changed.map(|(reason, what, modules)| Progress { reason, note: format!("{what} {}", modules.join(", ")) });
-        changed.chain(held(before, next)).collect()
+        let unmanaged = (!unmanaged.is_empty()).then(|| Progress {
+            reason: reason::MODULE_UNMANAGED,
+            note: format!("no longer managed: {}; the objects stay in the runtime", unmanaged.join(", ")),
+        });
+        changed.chain(unmanaged).chain(held(before, next)).collect()
     }
 }
 
@@ -73,6 +78,13 @@ impl KnownProgress {
 fn ready_version(module: &ModuleStatus) -> Option<(String, String)> {
     let works = matches!(module.state, State::Ready | State::Warning);
     module.version.clone().filter(|_| works).map(|version| (module.name.clone(), version))
+}
+
+/// A module that has become unmanaged, with the version that it had.
+fn left(before: &KymaStatus, module: &ModuleStatus) -> Option<String> {
+    let former = before.modules.iter().find(|former| former.name == module.name)?;
+    let is_left = module.state == State::Unmanaged && former.state != State::Unmanaged;
+    is_left.then(|| format!("{} {}", module.name, former.version.as_deref().unwrap_or_default()).trim_end().to_owned())
 }
 
 /// New versions that wait since this status, or for another reason.
@@ -135,6 +147,15 @@ mod tests {
                 (status(&[("cache", "next", Ready)]), &["ModuleUpgraded: upgraded cache from 1.0.9 to next"]),
             ],
         );
+    }
+
+    #[test]
+    fn a_module_that_is_no_longer_managed_is_said_once() {
+        let left = || ModuleStatus { name: "cache".to_owned(), state: State::Unmanaged, ..ModuleStatus::default() };
+        let unmanaged = || KymaStatus { modules: vec![left()], ..KymaStatus::default() };
+        let said: &[&str] = &["ModuleUnmanaged: no longer managed: cache 1.0.0; the objects stay in the runtime"];
+        check(&status(&[("cache", "1.0.0", State::Ready)]), &[(unmanaged(), said), (unmanaged(), &[])]);
+        check(&unmanaged(), &[(unmanaged(), &[])]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
-        GitSource, Kyma, Manifest, Watcher,
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, Watcher,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus},
         kyma::{KymaStatus, ModuleStatus},
         names::label,
@@ -20,7 +20,7 @@ use crate::{
     intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
     landscape::{self, Switch},
     name::Key,
-    plan::is_mandatory,
+    plan::{self, is_mandatory},
 };
 
 /// The state of a source, runtime, module or Watcher.

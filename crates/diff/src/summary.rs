@@ -141,7 +141,7 @@ fn kymas(report: &Report) -> Vec<String> {
     [said(Action::Delete, "goes", "go"), said(Action::Create, "comes", "come")].into_iter().flatten().collect()
 }
 
-/// The modules that come to runtimes and leave them without a new release, each with the number of runtimes: `mailer
+/// The modules that come to runtimes, leave them or are no longer managed there without a new release, each with the number of runtimes: `mailer
 /// 2.4.0 goes from 12 of 5,000 runtimes`. Those of Kymas that come and go are not named again.
 fn modules(report: &Report) -> Vec<String> {
     let of_kymas: BTreeSet<&Key> = report
@@ -151,8 +151,10 @@ fn modules(report: &Report) -> Vec<String> {
         .filter(|one| matches!(one.action, Action::Create | Action::Delete))
         .flat_map(|one| one.runtimes.iter())
         .collect();
+    let unmanaged = unmanaged(report);
     let is_released = |module: &str| report.moves.iter().any(|one| one.module.name() == module);
     let mut runtimes: BTreeMap<(&str, &str), [BTreeSet<&Key>; 2]> = BTreeMap::new();
+    let mut left: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
     for one in report.differences.iter().filter(|one| one.is_manifest()) {
         let (comes, manifest) = match (one.action, &one.old, &one.new) {
             (Action::Create, _, Some(new)) => (true, new),
@@ -163,6 +165,11 @@ fn modules(report: &Report) -> Vec<String> {
         let version = manifest["spec"]["version"].as_str().unwrap_or_default();
         if !is_released(module) {
             let concerned = one.runtimes.iter().filter(|key| !of_kymas.contains(key));
+            let (stays, concerned): (Vec<&Key>, Vec<&Key>) =
+                concerned.partition(|key| !comes && unmanaged.contains(&(*key, module)));
+            if !stays.is_empty() {
+                left.entry((module, version)).or_default().extend(stays);
+            }
             runtimes.entry((module, version)).or_default()[usize::from(comes)].extend(concerned);
         }
     }
@@ -175,12 +182,30 @@ fn modules(report: &Report) -> Vec<String> {
         said.extend((gone > 0).then(|| format!("{module} {version} goes from {} of {all}", thousands(gone))));
         said.extend((come > 0).then(|| format!("{module} {version} comes to {} of {all}", thousands(come))));
     }
+    said.extend(left.into_iter().map(|((module, version), runtimes)| {
+        let count = thousands(runtimes.len());
+        format!("{module} {version} is no longer managed in {count} of {all}, its objects stay")
+    }));
     if INTENTS_MAX < said.len() {
         let rest = said.len() - INTENTS_MAX;
         said.truncate(INTENTS_MAX);
         said.push(format!("{} more", counted(rest, "module")));
     }
     said
+}
+
+/// The modules that Kymas have with `managed: false` after the change.
+fn unmanaged(report: &Report) -> BTreeSet<(&Key, &str)> {
+    let kymas = report.differences.iter().filter(|one| (one.target, &*one.id.kind) == (Side::ControlPlane, "Kyma"));
+    kymas.flat_map(left_of).collect()
+}
+
+fn left_of(kyma: &Difference) -> Vec<(&Key, &str)> {
+    let modules = kyma.new.as_ref().and_then(|new| new["spec"]["modules"].as_array());
+    let left = modules.into_iter().flatten().filter(|module| module["managed"] == false);
+    left.filter_map(|module| module["name"].as_str())
+        .flat_map(|name| kyma.runtimes.iter().map(move |runtime| (runtime, name)))
+        .collect()
 }
 
 /// The modules whose content changes in runtimes under the same version: `the content of cache 1.0.0 changes in 12 of

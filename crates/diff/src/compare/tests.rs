@@ -374,6 +374,19 @@ fn an_upgrade_whose_rollout_is_paused_changes_no_runtime() {
 }
 
 #[test]
+fn a_module_that_is_no_longer_managed_does_not_go() {
+    let old = world();
+    let new = old.clone().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}]");
+    let found = report(&old, &new);
+    let headline = crate::summary::Summary::from_report(&found).headline;
+    assert!(headline.contains("cache 1.0.0 is no longer managed in 1 of 1 runtime, its objects stay"), "{headline}");
+    assert!(!headline.contains("goes from"), "{headline}");
+    let gone = old.clone().kyma("one", "channel: regular\n  modules: []");
+    let headline = crate::summary::Summary::from_report(&report(&old, &gone)).headline;
+    assert!(headline.contains("cache 1.0.0 goes from 1 of 1 runtime"), "{headline}");
+}
+
+#[test]
 fn a_kyma_of_a_user_is_held_until_it_is_adopted() {
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
         {"namespace": "kcp-system", "name": "two", "channel": "regular"}]}"#;
