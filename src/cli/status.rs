@@ -221,7 +221,12 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
     });
     let entries: Vec<Entry> = no_leader
         .chain(not_served)
-        .chain(overview.sources.iter().map(source))
+        .chain(
+            overview
+                .sources
+                .iter()
+                .map(|line| source(line, if lines_max == usize::MAX { usize::MAX } else { DIAGNOSTICS_MAX })),
+        )
         .chain(overview.runtimes.iter().map(runtime))
         .chain(overview.watchers.iter().map(|watcher| Entry {
             standing: watcher.standing,
@@ -334,10 +339,11 @@ fn unreadable(found: &UnreadableLine) -> Entry {
     Entry { standing: SubjectState::Wrong, line: found.sentence(), below }
 }
 
-fn source(source: &SourceLine) -> Entry {
-    let mut below: Vec<String> = source.diagnostics.iter().take(DIAGNOSTICS_MAX).map(diagnostic).collect();
-    if DIAGNOSTICS_MAX < source.diagnostics.len() {
-        below.push(format!("and {} more", source.diagnostics.len() - DIAGNOSTICS_MAX));
+fn source(source: &SourceLine, diagnostics_max: usize) -> Entry {
+    let mut below: Vec<String> = source.diagnostics.iter().take(diagnostics_max).map(diagnostic).collect();
+    match source.diagnostics.len().checked_sub(diagnostics_max) {
+        Some(more) if 0 < more => below.push(format!("and {more} more: `tidegate status -o wide` lists them")),
+        Some(_) | None => below.extend(not_all(source)),
     }
     if source.standing != SubjectState::Well {
         let counts = &source.counts;
@@ -350,6 +356,15 @@ fn source(source: &SourceLine) -> Entry {
         ));
     }
     Entry { standing: source.standing, line: format!("source {}  {}", source.name, source.message), below }
+}
+
+/// That there may be more problems than the status of a source lists, and where they are.
+fn not_all(source: &SourceLine) -> Option<String> {
+    let is_full = intake::status::ENTRIES_MAX <= source.diagnostics.len();
+    is_full.then(|| {
+        let max = intake::status::ENTRIES_MAX;
+        format!("the status lists at most {max} problems: run `tidegate validate` in the repository for all")
+    })
 }
 
 fn diagnostic(diagnostic: &DiagnosticEntry) -> String {

@@ -122,13 +122,18 @@ pub(super) fn causes(
     for found in decision.held.values().filter(|found| found.why == HeldFor::Problem) {
         errors.entry((&found.place.path, found.place.line)).or_insert((&found.message, 0)).1 += 1;
     }
+    // One problem of several files, such as a reference to the same broken definition, is one cause.
+    let mut by_message: BTreeMap<&str, ((&str, u32), usize)> = BTreeMap::new();
+    for (place, (message, held_back)) in errors {
+        by_message.entry(message).or_insert((place, 0)).1 += held_back;
+    }
     let mut waits: BTreeMap<&'static str, (String, usize)> = BTreeMap::new();
     for (id, wait) in &decision.waiting {
         if let Some(reason) = reason(wait, confirm_by) {
             waits.entry(reason).or_insert_with(|| (text(id), 0)).1 += 1;
         }
     }
-    let errors = errors.into_iter().map(|((path, line), (message, held_back))| Cause::Error {
+    let errors = by_message.into_iter().map(|(message, ((path, line), held_back))| Cause::Error {
         path: path.to_owned(),
         line,
         message: message.to_owned(),
@@ -221,6 +226,20 @@ mod tests {
             cause("t.yaml", 9, "no such variable", 0),
         ];
         assert_eq!(causes(&diagnostics, &broken, &decision, ConfirmBy::Annotation), expected.into());
+    }
+
+    #[test]
+    fn one_problem_of_many_files_is_one_warning() {
+        let of_file = |number| withheld("k", &format!("k{number:02}.yaml"), 5, "module cache is not in any catalog");
+        let broken: Vec<Withheld> = (0..12).map(of_file).collect();
+        let expected = Cause::Error {
+            path: "k00.yaml".to_owned(),
+            line: 5,
+            message: "module cache is not in any catalog".to_owned(),
+            held_back: 12,
+        };
+        let found = causes(&Diagnostics::default(), &broken, &Decision::default(), ConfirmBy::Annotation);
+        assert_eq!(found, [expected].into());
     }
 
     #[test]

@@ -445,9 +445,15 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let mut text_of = |place: &Place| -> Option<&str> {
         *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::first_secret(snapshot, &place.path))
     };
-    diagnostics.append(found.map(|diagnostic| match diagnostic.place.as_ref().and_then(&mut text_of) {
-        Some(text) => secret::conceal(diagnostic, text),
-        None => diagnostic,
+    diagnostics.append(found.map(|diagnostic| {
+        // What cannot be read may end anywhere.
+        let is_broken = [code::SYNTAX, code::DUPLICATE_KEY, code::YAML_LIMIT, code::TAG].contains(&diagnostic.code);
+        let line = diagnostic.place.as_ref().map_or(0, |place| place.line);
+        match diagnostic.place.as_ref().and_then(&mut text_of) {
+            Some(text) if is_broken || secret::is_in_secret(text, line) => secret::conceal(diagnostic, text),
+            Some(text) => secret::conceal(diagnostic, &secret::documents(text)),
+            None => diagnostic,
+        }
     }));
     for (index, withheld) in definitions.withheld.iter_mut().enumerate() {
         if let Some(text) = text_of(&withheld.place) {
@@ -455,7 +461,9 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
             // searched; the others show nothing that is no field name.
             let message = withheld.message.clone();
             let text = if index < LISTED_MAX { text } else { &message };
-            withheld.message = secret::sentence(&message, text, true);
+            let is_in_secret = LISTED_MAX <= index || secret::is_in_secret(text, withheld.place.line);
+            let own = if is_in_secret { Cow::Borrowed(text) } else { Cow::Owned(secret::documents(text)) };
+            withheld.message = secret::sentence(&message, &own, is_in_secret);
         }
     }
     definitions

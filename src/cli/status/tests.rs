@@ -285,6 +285,25 @@ fn a_module_whose_rollout_is_suspended_says_who_waits_for_it() {
 }
 
 #[test]
+fn wide_omits_no_error_and_a_full_list_says_where_the_rest_is() {
+    let overview = |errors| Overview {
+        sources: vec![source_line("kcp-system/bad", SubjectState::Wrong, "held back", errors)],
+        ..Overview::default()
+    };
+    let wide = |errors| {
+        let mut out = anstream::StripStream::new(Vec::new());
+        write_text(&mut out, &overview(errors), usize::MAX).unwrap();
+        String::from_utf8(out.into_inner()).unwrap()
+    };
+    let end = "run `tidegate validate` in the repository for all";
+    assert!(text(&overview(7)).contains("      and 2 more: `tidegate status -o wide` lists them\n"));
+    assert_eq!((wide(7).matches("error: ").count(), wide(7).contains(end)), (7, false));
+    assert_eq!((wide(20).matches("error: ").count(), wide(20).contains(end)), (20, true));
+    let (whole, _) = whole_text("gitsource/bad", overview(20)).unwrap();
+    assert!(whole.contains(end), "{whole}");
+}
+
+#[test]
 fn a_subject_is_a_kind_and_a_name() {
     for (text, expected) in [
         ("dev", "`dev` is not KIND/NAME, for example kyma/dev"),

@@ -52,7 +52,8 @@ fn write_source(out: &mut dyn Write, source: &SourceLine) -> io::Result<()> {
     writeln!(out, "  read revision:   {}", revision(&source.attempted_revision))?;
     let counts = &source.counts;
     writeln!(out, "  {} applied, {} skipped, {} to prune", counts.applied, counts.withheld, counts.to_prune)?;
-    source.diagnostics.iter().try_for_each(|one| writeln!(out, "  {}", super::diagnostic(one)))
+    source.diagnostics.iter().try_for_each(|one| writeln!(out, "  {}", super::diagnostic(one)))?;
+    super::not_all(source).iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 fn write_runtime(out: &mut dyn Write, runtime: &RuntimeLine) -> io::Result<()> {

@@ -76,6 +76,42 @@ pub(super) fn first_secret<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a
     yaml::decode(snapshot.text(path)?).ok().filter(|text| mentions_secret(text))
 }
 
+/// Whether a line is in a document that may be a Secret. A line of 0 stands for the whole file.
+pub(super) fn is_in_secret(text: &str, line: u32) -> bool {
+    let (mut start, mut end) = (0, 0);
+    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
+        let begins = content.starts_with("---");
+        if begins && line < number && 0 < line {
+            break;
+        }
+        // What ends one document and begins the next belongs to both.
+        if begins && number != line {
+            start = end;
+        }
+        end += content.len();
+    }
+    line == 0 || mentions_secret(&text[start..end])
+}
+
+/// The documents of a text that may be Secrets.
+pub(super) fn documents(text: &str) -> String {
+    let (mut all, mut document) = (String::new(), String::new());
+    let mut end = |document: &mut String| {
+        if mentions_secret(document) {
+            all.push_str(document);
+        }
+        document.clear();
+    };
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("---") {
+            end(&mut document);
+        }
+        document.push_str(line);
+    }
+    end(&mut document);
+    all
+}
+
 /// The diagnostic with everything redacted that occurs in this text. Its place stays.
 pub(super) fn conceal(diagnostic: Diagnostic, text: &str) -> Diagnostic {
     let numbers = matches!(diagnostic.code, code::RANGE | code::PORT);
@@ -163,6 +199,14 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(mentions_secret(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_lines_of_a_secret_are_those_of_its_document() {
+        let text = "kind: Kyma\nspec: {a: b}\n---\nkind: Secret\ndata: {a: b}\n---\nkind: Kyma\nspec: {}\n";
+        let secret: Vec<u32> = (0..=9).filter(|&line| is_in_secret(text, line)).collect();
+        assert_eq!(secret, [0, 3, 4, 5, 6]);
+        assert_eq!(documents(text), "---\nkind: Secret\ndata: {a: b}\n");
     }
 
     #[test]

@@ -381,11 +381,13 @@ struct Verdict {
     message: String,
     /// What a user runs, and what that does, if a command resolves it.
     command: Option<(String, String)>,
+    /// What a user can do, if one sentence says it.
+    action: Option<String>,
 }
 
 impl Verdict {
     fn yes(reason: &'static str, message: String) -> Verdict {
-        Verdict { holds: true, stalled: false, reason, message, command: None }
+        Verdict { holds: true, stalled: false, reason, message, command: None, action: None }
     }
 
     fn no(reason: &'static str, message: String) -> Verdict {
@@ -409,7 +411,15 @@ impl Verdict {
 
     /// The message in at most [`READY_CHARS_MAX`] characters. A command comes first and is whole: a user copies it.
     fn brief(&self) -> String {
-        let Some((command, does)) = &self.command else { return cut(&self.message) };
+        let Some((command, does)) = &self.command else {
+            // A long message must not hide what to do.
+            return match &self.action {
+                Some(action) if READY_CHARS_MAX < self.message.chars().count() => {
+                    cut(&format!("{action}; condition {APPLIED} says why"))
+                }
+                Some(_) | None => cut(&self.message),
+            };
+        };
         let command = format!("`{command}`");
         if READY_CHARS_MAX < command.chars().count() {
             return cut(&format!("the command in condition {APPLIED} {does}"));
@@ -523,9 +533,15 @@ fn broken(pass: &Pass<'_>, decision: &Decision) -> Option<Verdict> {
     let all = all_withheld(pass, decision, is_broken);
     let first = all.first()?;
     let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
-    let message = format!("held back: {}; {place}: {}", number(count, "definition"), first.message);
+    let advice = decision.diagnostics.iter().find(|one| one.message == first.message).and_then(|one| one.hint.clone());
+    let end = advice.iter().map(|advice| format!("; {advice}")).collect::<String>();
+    let held_back = format!("held back: {}; {place}", number(count, "definition"));
+    let message = format!("{held_back}: {}{end}", first.message);
     let waiting_only = pass.withheld.is_empty() && held.clone().all(|held| held.why == HeldFor::Terminating);
-    Some(if waiting_only { Verdict::no("Terminating", message) } else { Verdict::no("Withheld", message).stalled() })
+    let action = advice.map(|advice| format!("{held_back}: {advice}"));
+    let verdict =
+        if waiting_only { Verdict::no("Terminating", message) } else { Verdict::no("Withheld", message).stalled() };
+    Some(Verdict { action, ..verdict })
 }
 
 /// Which objects are not pruned before other sources have been read. Everything that git declares is applied, so this

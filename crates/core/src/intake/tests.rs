@@ -758,6 +758,21 @@ fn a_source_of_the_command_line_is_confirmed_by_an_option_and_not_by_an_annotati
 }
 
 #[test]
+fn what_to_do_about_an_object_of_others_is_in_both_conditions() {
+    let long = format!("Kyma/{}", "a".repeat(63));
+    let world = World::new().declares([long.as_str()]).ours([long.as_str()]).with(&long, |live| {
+        live.source = None;
+        live.managers = Some(["kubectl-client-side-apply".to_owned()].into());
+    });
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let message = |type_| &conditions::find(&status.conditions, type_).unwrap().message;
+    let advice = "to take it over, annotate the definition with `tidegate.dev/adopt: \"true\"`";
+    assert!(message(status::APPLIED).ends_with(advice), "{}", message(status::APPLIED));
+    let ready = format!("held back: 1 definition; a.yaml: {advice}; condition Applied says why");
+    assert_eq!(*message(status::READY), ready);
+}
+
+#[test]
 fn a_file_that_moved_is_written_only_if_a_user_asks() {
     let displaced = |is_asked: bool| {
         World::new().declares(["Kyma/a"]).ours(["Kyma/a"]).with("Kyma/a", |live| live.displaced = is_asked)
