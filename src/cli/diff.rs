@@ -242,8 +242,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         files: to.definitions.files,
     };
     let prepared = Prepared::new(&request);
-    if to.loaded.is_source_assumed && prepared.waits() {
-        diagnostics.push(source_assumed(&source));
+    if prepared.waits() {
+        diagnostics.extend(source_assumed(&to.loaded, Some("--landscape")));
     }
     diagnostics.extend(prepared.failed_modules().iter().map(|(module, runtimes)| failed_module(module, runtimes)));
     let mut draft = compare(request, &prepared, diagnostics, subject);
@@ -421,10 +421,10 @@ impl Half {
 }
 
 /// A warning that the commands for a confirmation may name the wrong GitSource.
-fn source_assumed(source: &SourceName) -> Diagnostic {
-    let message = format!("no file names the GitSource: the commands of this report assume {source}");
-    let hint = "name it in `.tidegate/source.yaml`, or pass `--source-file` or `--landscape`";
-    Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint)
+fn source_assumed(loaded: &Loaded, other: Option<&str>) -> Option<Diagnostic> {
+    let (why, hint) = loaded.assumption(other)?;
+    let message = format!("{why}: this report assumes {}", loaded.source);
+    Some(Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint))
 }
 
 /// Says that runtimes may not have what the old side says of a module.

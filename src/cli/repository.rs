@@ -71,6 +71,8 @@ pub(super) struct Loaded {
     pub(super) source: SourceName,
     /// Whether no file says the name of the source.
     pub(super) is_source_assumed: bool,
+    /// The files of `.tidegate` with a GitSource, if there are several, so that none of them names the source.
+    several: Vec<Arc<str>>,
     /// The deletion policy of the GitSource.
     pub(super) policy: intake::Policy,
     /// The fields of the GitSource that determine it, as far as its file sets them.
@@ -105,6 +107,8 @@ struct Own {
     /// Whether the user named its file.
     is_given: bool,
     problems: Vec<Diagnostic>,
+    /// Files that each could be it.
+    several: Vec<Arc<str>>,
 }
 
 /// What the folder `.tidegate` of a revision says.
@@ -121,6 +125,8 @@ pub(super) struct Committed {
 const INPUT: &str = "-";
 /// The file that diagnostics name for it.
 const INPUT_NAME: &str = "stdin.yaml";
+/// Maximum number of files that a message names.
+const SEVERAL_MAX: usize = 5;
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
 /// Code of the warning about a repository inside the one that is read.
@@ -227,7 +233,7 @@ impl Counting {
         };
         let root = if own_root { &*below } else { "" };
         let later = later.map(|later| move |filter: &Filter| read(later, None, filter));
-        let Own { named, is_given, problems } = self.own(root, &|filter| read(rev, None, filter), later)?;
+        let Own { named, is_given, problems, several } = self.own(root, &|filter| read(rev, None, filter), later)?;
         let Named { spec, name, namespace } = named.unwrap_or_default();
         let policy = intake::policy(&spec, None).context("cannot use the GitSource")?;
         let brakes = KnownSource::from_spec(&spec);
@@ -272,6 +278,7 @@ impl Counting {
             options,
             source,
             is_source_assumed,
+            several,
             policy,
             brakes,
             suspended,
@@ -300,16 +307,21 @@ impl Counting {
                 Some(_) => Vec::new(),
                 None => named.differences(SourceFile::read(&rooted_at(read(&nothing_else)?, root))),
             };
-            return Ok(Own { named: Some(named), is_given: true, problems });
+            return Ok(Own { named: Some(named), is_given: true, problems, several: Vec::new() });
         }
-        let find = |snapshot: Snapshot| SourceFile::find(&rooted_at(snapshot, root));
+        let mut several = Vec::new();
+        let mut find = |snapshot: Snapshot| {
+            let snapshot = rooted_at(snapshot, root);
+            several = SourceFile::several(&snapshot);
+            SourceFile::find(&snapshot)
+        };
         let found = match (find(read(&nothing_else)?), later) {
             (Ok(None), Some(later)) => find(later(&nothing_else)?),
             (found, _) => found,
         };
         Ok(match found {
-            Ok(own) => Own { named: own.map(Named::from), is_given: false, problems: Vec::new() },
-            Err(problem) => Own { named: None, is_given: false, problems: vec![problem] },
+            Ok(own) => Own { named: own.map(Named::from), is_given: false, problems: Vec::new(), several },
+            Err(problem) => Own { named: None, is_given: false, problems: vec![problem], several },
         })
     }
 
@@ -364,6 +376,28 @@ impl Loaded {
             (self.source, self.is_source_assumed) = (source, false);
         }
         self.options.elsewhere = Arc::new(landscape.elsewhere(&self.source));
+    }
+
+    /// Why the name of the source is an assumption, and what to do about it; `None` if it is none. `other` is one more
+    /// option that names it.
+    pub(super) fn assumption(&self, other: Option<&str>) -> Option<(String, String)> {
+        if !self.is_source_assumed {
+            return None;
+        }
+        let options = other.map(|other| format!("`--source-file` or `{other}`"));
+        let options = options.unwrap_or_else(|| "`--source-file`".to_owned());
+        Some(match self.several.as_slice() {
+            [] => (
+                "no file names the GitSource".to_owned(),
+                format!("name it in `.tidegate/source.yaml`, or pass {options}"),
+            ),
+            several => {
+                let names = several.iter().take(SEVERAL_MAX).map(|path| format!("{}/{path}", self.below));
+                let names: Vec<String> = names.map(|path| path.trim_start_matches('/').to_owned()).collect();
+                let problem = format!("`.tidegate` has several GitSources ({})", names.join(", "));
+                (problem, format!("choose one of them with `--source-file {}`", names[0]))
+            }
+        })
     }
 
     /// Selects the whole repository if the user named a part of it, because files refer to each other.

@@ -405,13 +405,20 @@ fn well(overview: &Overview) -> String {
     let modules = overview.runtimes.iter().flat_map(|runtime| runtime.modules.iter().chain(&runtime.mandatory));
     let modules = modules.filter(|module| is_well(module.standing)).count();
     let watchers = overview.watchers.iter().filter(|watcher| is_well(watcher.standing)).count();
-    let mut text = format!(
-        "Healthy: {}, {}, {}, {}",
-        counted(sources.len(), "source"),
-        counted(runtimes, "runtime"),
-        counted(modules, "module"),
-        counted(watchers, "watcher")
-    );
+    let all = overview.runtimes.iter().map(|one| one.modules.len() + one.mandatory.len()).sum();
+    let counts = [
+        (sources.len(), overview.sources.len(), "source"),
+        (runtimes, overview.runtimes.len(), "runtime"),
+        (modules, all, "module"),
+        (watchers, overview.watchers.len(), "watcher"),
+    ];
+    // Of what there is none, none is healthy either.
+    let there = counts.into_iter().filter(|(_, all, _)| 0 < *all);
+    let there: Vec<String> = there.map(|(count, _, noun)| counted(count, noun)).collect();
+    let mut text = match there.as_slice() {
+        [] => "There is nothing in this namespace".to_owned(),
+        there => format!("Healthy: {}", there.join(", ")),
+    };
     for source in sources {
         let revision = source.applied_revision.as_deref().unwrap_or("no revision");
         text.push_str(&format!("\n  source {} at {revision}, {} applied", source.name, source.counts.applied));

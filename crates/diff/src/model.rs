@@ -540,6 +540,25 @@ impl Held {
         }
     }
 
+    /// Those with one cause as one, which has all of their runtimes and the first place.
+    pub fn together(all: Vec<Held>) -> Vec<Held> {
+        let mut known: BTreeMap<(Why, String, String, Option<String>), (BTreeSet<Key>, Option<Place>)> =
+            BTreeMap::new();
+        for Held { why, module, runtimes, message, hint, place } in all {
+            let of = known.entry((why, module, message, hint)).or_insert_with(|| (BTreeSet::new(), place));
+            of.0.extend(runtimes.iter().cloned());
+        }
+        let held = |((why, module, message, hint), (runtimes, place)): ((_, _, _, _), (BTreeSet<Key>, _))| Held {
+            why,
+            module,
+            runtimes: runtimes.into_iter().collect(),
+            message,
+            hint,
+            place,
+        };
+        known.into_iter().map(held).collect()
+    }
+
     /// A version that git no longer has, and that these runtimes do not replace now.
     pub fn in_use<'k>(id: &Id, runtimes: impl IntoIterator<Item = &'k Key>, place: Option<Place>) -> Held {
         Held {
@@ -667,5 +686,27 @@ impl Count {
     /// All actions.
     pub fn total(&self) -> usize {
         self.create + self.change + self.delete + self.recreate + self.refuse + self.conflict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_rollout_that_runtimes_wait_for_is_one_entry() {
+        let of = |runtime: &str, message: &str| Held {
+            why: Why::Rollout,
+            module: "cache".to_owned(),
+            runtimes: [Key::new("kcp-system", runtime)].into(),
+            message: message.to_owned(),
+            hint: None,
+            place: Some(Place::file(&format!("{runtime}.yaml"))),
+        };
+        let found = Held::together(vec![of("b", "it is paused"), of("a", "it is paused"), of("c", "it waits")]);
+        let shown: Vec<(usize, &str)> = found.iter().map(|one| (one.runtimes.len(), one.message.as_str())).collect();
+        assert_eq!(shown, [(2, "it is paused"), (1, "it waits")]);
+        assert_eq!(found[0].runtimes[0].name(), "a");
+        assert_eq!(found[0].place, Some(Place::file("b.yaml")));
     }
 }

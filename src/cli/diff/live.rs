@@ -173,8 +173,10 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         Ok(world) => world,
         Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
-    let (mut inputs, components, diagnostics) =
+    let assumed = super::source_assumed(&given.loaded, None);
+    let (mut inputs, components, mut diagnostics) =
         read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
+    diagnostics.extend(assumed);
     inputs.wanted.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
     inputs.wanted.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
     inputs.numbers = given.numbers;
@@ -399,7 +401,8 @@ impl Summing {
                 Err(message) => self.outcome.problems.push(Unreached { target: format!("skr/{key}"), message }),
             }
         }
-        let Outcome { found, mut held, unknown, diagnostics: more, problems, .. } = self.outcome;
+        let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
+        let mut held = Held::together(held);
         held.extend(self.suspended.then(|| Held::source_suspended(&inputs.source)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();

@@ -119,7 +119,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
 #[test]
 fn a_kind_that_is_not_served_is_one_line_and_the_rest_is_shown() {
     for (kinds, expected, code) in [
-        (&[][..], "Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers", Exit::Ok),
+        (&[][..], "Healthy: 1 source\n", Exit::Ok),
         (
             &["kymas"],
             "Problems (1)\n  deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints; to remove everything from the runtimes, then run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true` and delete it again\n\nHealthy: 1 source",
@@ -304,6 +304,18 @@ fn wide_omits_no_error_and_a_full_list_says_where_the_rest_is() {
 }
 
 #[test]
+fn what_there_is_none_of_is_not_counted_and_mandatory_modules_are_counted_apart() {
+    assert_eq!(text(&Overview::default()), "There is nothing in this namespace\n");
+    let mut overview = two_runtimes();
+    overview.sources.clear();
+    overview.runtimes.remove(0);
+    overview.runtimes[0].mandatory = vec![module_line("warden", SubjectState::Well, State::Ready, None)];
+    let shown = text(&overview);
+    let row = "kcp-system/well  Ready  2/2 + 1/1  cache 1.0.0, mailer 1.0.0, warden 1.0.0 (mandatory)\n";
+    assert!(shown.contains(row) && shown.ends_with("Healthy: 1 runtime, 3 modules\n"), "{shown}");
+}
+
+#[test]
 fn a_subject_is_a_kind_and_a_name() {
     for (text, expected) in [
         ("dev", "`dev` is not KIND/NAME, for example kyma/dev"),
@@ -324,7 +336,7 @@ fn where_all_is_well_the_runtimes_are_a_table() {
     assert_eq!(
         text(&overview),
         "  RUNTIME          STATE  READY  MODULES\n  kcp-system/well  Ready  2/2    cache 1.0.0, mailer 1.0.0\n\nHealthy: \
-         1 source, 1 runtime, 2 modules, 0 watchers\n  source kcp-system/landscape at \
+         1 source, 1 runtime, 2 modules\n  source kcp-system/landscape at \
          main@sha1:1111111111111111111111111111111111111111, 12 applied\n"
     );
 }

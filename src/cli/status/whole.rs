@@ -139,14 +139,22 @@ pub(super) fn write_table(out: &mut dyn Write, runtimes: &[RuntimeLine], lines_m
         return Ok(());
     }
     let row = |runtime: &RuntimeLine| {
-        let all = || runtime.modules.iter().chain(&runtime.mandatory);
-        let ready = all().filter(|module| module.standing == SubjectState::Well).count();
+        let (selected, mandatory) = (&runtime.modules, &runtime.mandatory);
+        let ready = |modules: &[ModuleLine]| {
+            let ready = modules.iter().filter(|module| module.standing == SubjectState::Well).count();
+            format!("{ready}/{}", modules.len())
+        };
+        // As the Kyma counts: its own modules, and apart from them those that every runtime has.
+        let of_mandatory = if mandatory.is_empty() { String::new() } else { format!(" + {}", ready(mandatory)) };
+        let counts = format!("{}{of_mandatory}", ready(selected));
         let state = match runtime.standing {
             SubjectState::Stopped => "suspended".to_owned(),
             _ => runtime.state.to_string(),
         };
-        let versions = all().map(|module| format!("{} {}", module.name, module.version.as_deref().unwrap_or("-")));
-        [runtime.name.clone(), state, format!("{ready}/{}", all().count()), versions.collect::<Vec<_>>().join(", ")]
+        let version = |module: &ModuleLine| format!("{} {}", module.name, module.version.as_deref().unwrap_or("-"));
+        let of_mandatory = mandatory.iter().map(|module| format!("{} (mandatory)", version(module)));
+        let versions: Vec<String> = selected.iter().map(version).chain(of_mandatory).collect();
+        [runtime.name.clone(), state, counts, versions.join(", ")]
     };
     let rows: Vec<[String; 4]> = runtimes.iter().take(lines_max).map(row).collect();
     write_rows(out, ["RUNTIME", "STATE", "READY", "MODULES"], &rows)?;

@@ -79,6 +79,16 @@ impl SourceFile {
         }
     }
 
+    /// The files in the folder with a GitSource, if there are several and none of them is the repository's own one.
+    pub fn several(snapshot: &Snapshot) -> Vec<Arc<str>> {
+        if snapshot.files.contains_key(&*format!("{OWN_FOLDER}/{NAME}")) {
+            return Vec::new();
+        }
+        let sources = snapshot.below(OWN_FOLDER).filter(|(_, file)| is_source(file));
+        let paths: Vec<Arc<str>> = sources.map(|(path, _)| Arc::clone(path)).collect();
+        if paths.len() < 2 { Vec::new() } else { paths }
+    }
+
     /// The files in the folder with a GitSource that says what must be signed.
     pub fn with_verify(snapshot: &Snapshot) -> Vec<Arc<str>> {
         let has = |file: &File| documents(file).iter().any(|node| is_git_source(node) && has_verify(node));
