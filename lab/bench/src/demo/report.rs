@@ -1,8 +1,13 @@
 //! What the demo prints: a heading for each step, a line for each action, each check and each longer wait, and the
 //! table at the end.
 
-use std::{pin::pin, time::Duration};
-use tidegate_process::say;
+use std::{
+    pin::pin,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tidegate_process::{lock::Mutex, say};
 
 use owo_colors::OwoColorize as _;
 
@@ -28,43 +33,56 @@ pub(super) enum Outcome {
     NotReached,
 }
 
-/// A longer wait says what it waits for after this time.
+/// After this time without a line, the demo says what it waits for: also if several short waits follow each other.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When the last line was printed.
+static LAST_LINE: LazyLock<Mutex<Instant>> = LazyLock::new(|| Mutex::new(Instant::now()));
+
+/// Prints one line.
+fn line(text: &str) {
+    say!("{text}");
+    *LAST_LINE.lock() = Instant::now();
+}
+
+/// How long a wait says nothing that begins so long after the last line.
+fn patience(since_line: Duration) -> Duration {
+    PATIENCE.saturating_sub(since_line)
+}
 
 /// The heading of a step.
 pub(super) fn heading(number: usize, title: &str) {
-    say!("\n{} {}", format!("{number}.").bold(), title.bold());
+    line(&format!("\n{} {}", format!("{number}.").bold(), title.bold()));
 }
 
 /// An action of the demo.
 pub(super) fn doing(text: &str) {
-    say!("   {text}");
+    line(&format!("   {text}"));
 }
 
 /// A fact that was checked on the clusters.
 pub(super) fn seen(text: &str) {
-    say!("   {} {text}", "✓".green());
+    line(&format!("   {} {text}", "✓".green()));
 }
 
 /// Lines of a command's output.
 pub(super) fn quoted(text: &str) {
-    for line in text.lines() {
-        say!("     {} {line}", "|".dimmed());
-    }
+    text.lines().for_each(|quoted| line(&format!("     {} {quoted}", "|".dimmed())));
 }
 
 /// What the demo waits for.
 pub(super) fn waiting(what: &str) {
-    say!("   {} waiting: {what}", "…".dimmed());
+    line(&format!("   {} waiting: {what}", "…".dimmed()));
 }
 
 /// Waits, and says for what if it takes long.
 pub(super) async fn while_waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
+    let quiet = patience(LAST_LINE.lock().elapsed());
     tokio::select! {
         biased;
         done = &mut work => return done,
-        () = tokio::time::sleep(PATIENCE) => waiting(what),
+        () = tokio::time::sleep(quiet) => waiting(what),
     }
     work.await
 }
@@ -92,6 +110,15 @@ pub(super) fn table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chain_of_short_waits_is_no_long_silence() {
+        let seconds = Duration::from_secs;
+        assert_eq!(
+            [0, 1, 2, 5].map(|since| patience(seconds(since))),
+            [seconds(2), seconds(1), seconds(0), seconds(0)]
+        );
+    }
 
     #[test]
     fn a_table_has_one_line_a_step() {
