@@ -423,7 +423,7 @@ impl Half {
 /// A warning that the commands for a confirmation may name the wrong GitSource.
 fn source_assumed(loaded: &Loaded, other: Option<&str>) -> Option<Diagnostic> {
     let (why, hint) = loaded.assumption(other)?;
-    let message = format!("{why}: this report assumes {}", loaded.source);
+    let message = format!("{why}: the commands of this report assume {}", loaded.source);
     Some(Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint))
 }
 

@@ -387,7 +387,7 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     assert!(text.starts_with(&format!("GitSource {namespace}/landscape: reconciled: ")), "{text}");
     let (code, text) = run(&["status"]).await;
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
+    assert!(text.contains("Healthy: 1 source\n"), "{text}");
 
     let (code, text) = run(&["suspend", "gitsource/landscape"]).await;
     assert_eq!(code, Some(0), "{text}");

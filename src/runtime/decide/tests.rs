@@ -476,13 +476,13 @@ fn the_condition_of_a_rollout_names_what_waits_and_first_what_a_user_must_do() {
          failed in other runtimes"
     );
     assert_eq!(
-        said(vec![held("a", Hold::Unavailable), held("b", Hold::Paused)]),
+        said(vec![held("a", Hold::Unavailable), held("b", Hold::Paused(None))]),
         "Paused: a 1.0.0 to 1.1.0: as many runtimes as allowed are being upgraded; b 1.0.0 to 1.1.0: the rollout is \
          paused by annotation tidegate.dev/rollout-paused"
     );
     let until = Hold::Delay("2026-11-23T12:00:00Z".parse().unwrap());
     assert_eq!(said(vec![held("a", until)]), "Delayed: a 1.0.0 to 1.1.0: it begins at 2026-11-23T12:00:00Z");
-    let plan = plan_of(vec![held("a", Hold::Paused)]);
+    let plan = plan_of(vec![held("a", Hold::Paused(None))]);
     assert_eq!(maintenance(&plan, None), MaintenanceFact::Nothing);
 }
 
