@@ -1,7 +1,8 @@
 //! `tidegate adopt`: takes a landscape of Lifecycle Manager over, and gives it back.
 //!
 //! `plan` says what stands in the way, and changes nothing. `take` does what the daemon does not do by itself: it lets
-//! the API server store no outdated version, and it marks definitions that git and the control plane have alike.
+//! the API server store no outdated version, it marks definitions that git and the control plane have alike, and it has
+//! runtimes stay as Lifecycle Manager left them until `take --finish`.
 //! `release` undoes what Tidegate left, so that Lifecycle Manager goes on without conflicts. Each step looks before it
 //! writes, so each command can be cut off anywhere and started again: a test cuts each off at 50 points.
 //!
@@ -11,6 +12,7 @@
 
 mod certificates;
 mod events;
+mod finish;
 mod hand_over;
 mod read;
 mod release;
@@ -30,7 +32,7 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, say, tell};
 
-use self::{certificates::Certificates, read::Facts, release::Outcome};
+use self::{certificates::Certificates, finish::Finished, read::Facts, release::Outcome};
 use super::{
     control_plane::{self, Access},
     repository::Repository,
@@ -84,14 +86,21 @@ struct PlanArguments {
 /// Takes over what the daemon does not take over by itself. Exit code 0: done; 1: something must be done first.
 ///
 /// Writes objects again that the API server may store in an outdated version, and gives the ownership label to
-/// definitions that are alike in git and in the control plane. Writes nothing to runtimes. Without `--yes`, it says
-/// what it would do. It can be cut off anywhere and started again.
+/// definitions that are alike in git and in the control plane. Annotates each Kyma that Lifecycle Manager has
+/// reconciled: the agent in its runtime stays as it is until `--finish`. Writes nothing to runtimes. Without `--yes`,
+/// it says what it would do. It can be cut off anywhere and started again.
 #[derive(clap::Args)]
 pub struct TakeArguments {
     #[command(flatten)]
     repository: Repository,
     #[command(flatten)]
     landscape: Landscape,
+    /// Let the agents of Lifecycle Manager become Tidegate's, while the daemon runs [default: off; they stay]
+    #[arg(long)]
+    finish: bool,
+    /// Limit `--finish` to this number of runtimes, in the order of their names [default: all]
+    #[arg(long, value_name = "NUMBER", requires = "finish")]
+    limit: Option<usize>,
     /// Write what is to be written [default: off; only say what it is]
     #[arg(long)]
     yes: bool,
@@ -166,6 +175,8 @@ pub struct Taken {
     pub stored: usize,
     /// How many definitions got the ownership label.
     pub marked: usize,
+    /// How many runtimes stay as Lifecycle Manager left them.
+    pub held: usize,
     /// The GitSource.
     pub source: SourceName,
 }
@@ -187,7 +198,8 @@ impl Taken {
             false => ("would be ", "; add --yes to do it"),
         };
         let (stored, marked) = (counted(self.stored, "object"), counted(self.marked, "definition"));
-        say!("{stored} {verb}stored again, {marked} {verb}marked for {}{next}", self.source);
+        let held = counted(self.held, "runtime");
+        say!("{stored} {verb}stored again, {marked} {verb}marked for {}, {held} {verb}held{next}", self.source);
         Exit::Ok
     }
 }
@@ -228,6 +240,7 @@ impl Landscape {
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings));
+        findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::access(&facts.access));
         findings.extend(adopt::webhooks(&facts.webhooks));
@@ -249,6 +262,10 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             let findings = plan(&arguments.repository, &arguments.landscape, &network).await?;
             report(&findings, arguments.output)
         }
+        Command::Take(arguments) if arguments.finish => match finish(&arguments, &network).await? {
+            Ok(finished) => Ok(finished.say(arguments.yes)),
+            Err(blocking) => report(&blocking, Output::Text),
+        },
         Command::Take(arguments) => match take(&arguments, &network).await? {
             Ok(taken) => Ok(taken.say(arguments.yes)),
             Err(blocking) => report(&blocking, Output::Text),
@@ -276,7 +293,7 @@ async fn plan(repository: &Repository, landscape: &Landscape, network: &Network)
 ///
 /// Fails if the repository or the control plane cannot be read, or if a write is refused.
 pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Taken, Vec<Finding>>> {
-    let TakeArguments { repository, landscape, yes } = arguments;
+    let TakeArguments { repository, landscape, yes, .. } = arguments;
     let declared = declared(repository)?;
     let cluster = connect(&landscape.access, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
@@ -286,13 +303,34 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     }
     let Declared { definitions, source, .. } = declared;
     let cause = Cause::trigger("adopt take");
+    let to_hold = facts.to_hold();
     let (stored, marked) = if *yes {
+        // First, so that no daemon meets a runtime that is marked later.
+        write::hold(&cluster, &cause, &to_hold).await?;
         let stored = write::store_again(&cluster, &cause, &facts).await?;
         (stored, write::mark(&cluster, &cause, &facts, &definitions, &source).await?)
     } else {
         (facts.outdated(), facts.equal(&definitions, &source).len())
     };
-    Ok(Ok(Taken { stored, marked, source }))
+    Ok(Ok(Taken { stored, marked, held: to_hold.len(), source }))
+}
+
+/// Ends the adoption of runtimes, or says which. Returns the finding that blocks it.
+///
+/// May be dropped at any `await` and run again.
+///
+/// # Errors
+///
+/// Fails if the control plane cannot be read, or if it refuses a write.
+pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Finished, Vec<Finding>>> {
+    let TakeArguments { repository, landscape, limit, yes, .. } = arguments;
+    let cluster = connect(&landscape.access, network).await?;
+    let blocking = finish::blocking(&cluster).await?;
+    if !blocking.is_empty() {
+        return Ok(Err(blocking));
+    }
+    let limit = limit.unwrap_or(usize::MAX);
+    finish::run(&cluster, &Cause::trigger("adopt finish"), repository.namespaces(), limit, *yes).await.map(Ok)
 }
 
 /// Gives a landscape back, or says what that would write. Returns the findings that block it.

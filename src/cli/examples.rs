@@ -39,6 +39,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             ("Say what would be written", "tidegate adopt take"),
             ("Write it, once Lifecycle Manager is stopped", "tidegate adopt take --yes"),
+            ("Later: replace the agents of ten runtimes", "tidegate adopt take --finish --limit 10 --yes"),
         ],
     ),
     (

@@ -61,6 +61,13 @@ pub(super) struct Counting {
     source_file: Option<PathBuf>,
 }
 
+impl Repository {
+    /// The namespaces of its definitions.
+    pub(super) fn namespaces(&self) -> &[String] {
+        &self.counting.namespaces
+    }
+}
+
 /// A repository that was read.
 pub(super) struct Loaded {
     /// The files.

@@ -29,7 +29,7 @@ use tidegate_core::{
     intake, landscape,
     overview::{self, ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
-    words::counted,
+    words::{agreeing, counted},
 };
 use tidegate_process::ambient;
 
@@ -271,6 +271,12 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
     let (window, turn) = ("Waiting for a maintenance window", "Waiting for their turn in a rollout");
     write_waiting(out, overview, lines_max, window, |runtime| runtime.maintenance.as_deref())?;
     write_waiting(out, overview, lines_max, turn, |runtime| runtime.rollout.as_deref())?;
+    let adopted = overview.runtimes.iter().filter(|runtime| runtime.adopted).count();
+    if 0 < adopted {
+        let (runtimes, are) = (counted(adopted, "runtime"), agreeing(adopted, "is", "are"));
+        let them = agreeing(adopted, "it", "them");
+        writeln!(out, "{runtimes} {are} as Lifecycle Manager left {them}, until `tidegate adopt take --finish`\n")?;
+    }
     let waits = |runtime: &RuntimeLine| runtime.maintenance.is_some() || runtime.rollout.is_some();
     let is_all_well = entries.iter().all(|entry| entry.standing == SubjectState::Well);
     if lines_max == usize::MAX || (is_all_well && !overview.runtimes.iter().any(waits)) {

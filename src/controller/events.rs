@@ -61,6 +61,8 @@ pub mod reason {
     pub(crate) const WATCH_BROKEN: &str = "WatchBroken";
     /// Changes in a runtime are reported again.
     pub(crate) const WATCH_RESTORED: &str = "WatchRestored";
+    /// What Lifecycle Manager left in a runtime can stay no longer, so it becomes Tidegate's.
+    pub(crate) const ADOPTION_ENDED: &str = "AdoptionEnded";
     /// A module was installed in a runtime.
     pub(crate) const MODULE_INSTALLED: &str = "ModuleInstalled";
     /// A module got a lower version in a runtime.

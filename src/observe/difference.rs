@@ -107,7 +107,7 @@ impl Difference {
     /// From a comparison.
     pub(crate) fn from_found(found: &Found, module: Option<&str>) -> Difference {
         let fields: Vec<String> = match (&found.old, &found.new) {
-            (Some(old), Some(new)) => differing(old, new).iter().map(|path| text(path, [new, old])).collect(),
+            (Some(old), Some(new)) => changed_fields(old, new),
             (Some(_) | None, _) => Vec::new(),
         };
         let reason = match (found.action, found.effect) {
@@ -154,6 +154,11 @@ impl Difference {
     fn of_module(self, module: Option<&str>) -> Difference {
         Difference { module: module.map(Arc::from), ..self }
     }
+}
+
+/// The fields that differ between an object as it lives and as it would be.
+pub(crate) fn changed_fields(old: &Value, new: &Value) -> Vec<String> {
+    differing(old, new).iter().map(|path| text(path, [new, old])).collect()
 }
 
 /// `spec.template.spec.containers[manager].image`. An item is named by its `name`, in one of two objects, or by its

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate_core::{
     api::names::{SKR_WEBHOOK, SKR_WEBHOOK_METRICS, SKR_WEBHOOK_POLICIES},
     object::ObjectId,
+    plan::reporting::PRIORITY_CLASS,
 };
 
 use super::difference::Reason;
@@ -32,7 +33,7 @@ struct Rule {
 }
 
 /// The rules. Of two that explain a difference, the first is named.
-static RULES: [Rule; 7] = [
+static RULES: [Rule; 8] = [
     Rule {
         improvement: Improvement { row: "R2", what: "one field manager instead of Lifecycle Manager's six" },
         reasons: &[Reason::Managers],
@@ -70,6 +71,13 @@ static RULES: [Rule; 7] = [
         kind: "Service",
         names: &[SKR_WEBHOOK, SKR_WEBHOOK_METRICS],
         fields: &["spec", "metadata.labels"],
+    },
+    Rule {
+        improvement: Improvement { row: "W76", what: "the description of the agent's priority class" },
+        reasons: &[Reason::Changed],
+        kind: "PriorityClass",
+        names: &[PRIORITY_CLASS],
+        fields: &["description", "metadata.labels"],
     },
     Rule {
         improvement: Improvement { row: "W79", what: "network policies for metrics and for DNS over IPv6" },

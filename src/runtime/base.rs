@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
-    conditions,
+    adopt, conditions,
     landscape::{self, Landscape},
     plan::RuntimePlan,
 };
@@ -61,17 +61,23 @@ pub(super) async fn reconcile(
     if let Some(left) = left {
         objects::recognize(cluster, filling, left, &mut applied).await?;
     }
+    let mut untaken = Vec::new();
+    if adopt::is_adopted(&pass.kyma.metadata) {
+        untaken = objects::adopt(cluster, pass.cause, filling, &mut applied).await?;
+    }
     let catalog = [Table::Templates, Table::Releases];
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
     let checks = live.is_some() || known.is_unpruned;
     let work = decide::work(&base, &applied, recorded, checks, is_known);
     let (sent, resting) = decide::without_resting(&applied, &work, &repairs, Instant::now());
-    let found = match decide::may_be_of_former(pass.kyma) {
+    let sent = decide::without(sent, &applied, &untaken);
+    let found = match adopt::may_be_held(pass.kyma) {
         true => enact::find(cluster, &applied, &sent).await?,
         false => LiveObjects::new(),
     };
     let mut failed = objects::apply(cluster, pass.cause, filling, &mut applied, &sent, &found).await?;
     failed.extend(resting);
+    failed.extend(untaken);
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };

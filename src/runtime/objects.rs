@@ -1,14 +1,15 @@
 //! Objects that many runtimes share, in one of them: what is known of each, which are applied, and applying them.
 //!
 //! `state` is what is known, `decide` what to read and apply and what follows from the answers, `repairs` what others
-//! undo, `enact` sends the requests. This file only joins them.
+//! undo, `adopted` what Lifecycle Manager left, `enact` sends the requests. This file only joins them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate_cluster::{Cause, Cluster, Error};
+use tidegate_cluster::{Cause, Cluster, Error, managers_before};
 use tidegate_core::{name::Key, render::SharedObjects};
 use tokio::time::Instant;
 
+mod adopted;
 mod decide;
 mod enact;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub(crate) mod fixtures;
 mod repairs;
 mod state;
 
+pub(crate) use adopted::is_touched;
 pub(crate) use decide::concerns_all;
 pub(crate) use repairs::{Repairs, Undone};
 #[cfg(test)]
@@ -83,6 +85,35 @@ pub(crate) async fn recognize(
 ) -> Result<(), Error> {
     let suspects = applied.recognize(live);
     compare(cluster, filling, live, applied, suspects).await
+}
+
+/// Takes over the objects to apply that Lifecycle Manager left in a runtime, and that stay as they are while the
+/// runtime is adopted, with one write each. Returns those that were not taken over.
+///
+/// # Errors
+///
+/// An error that concerns the cluster as a whole.
+pub(crate) async fn adopt(
+    cluster: &Cluster,
+    cause: &Cause,
+    filling: Filling<'_>,
+    applied: &mut Applied,
+) -> Result<Vec<Failed>, Error> {
+    let (objects, missing) = (Arc::clone(&applied.objects), applied.missing());
+    let mut content = BTreeMap::new();
+    for read in decide::reads(&objects, &missing) {
+        let found = enact::read(cluster, &read).await?;
+        content.extend(found.into_iter().map(|object| (object.id(), object)));
+    }
+    let data = load(filling, &objects, &missing).await?;
+    let bodies = decide::Bodies { owner: filling.owner, data: &data };
+    let mut failed = Vec::new();
+    for (index, adoption) in adopted::adoptions(applied, bodies, &content, managers_before(cluster.name(), "")) {
+        let object = &objects.objects[index];
+        let taken = enact::take_over(cluster, cause, &content[&object.id]).await;
+        failed.extend(decide::after_take_over(applied, index, adoption, taken)?);
+    }
+    Ok(failed)
 }
 
 /// Compares the content of the objects at `suspects` with what is desired.

@@ -8,14 +8,18 @@
 //! Each runtime has its own Secret with its certificate, and a Deployment if that must restart for each certificate.
 //! Their content is not kept in memory: Tidegate reads the Secret in KCP when it must apply it.
 //!
+//! While a runtime is adopted, the agent of Lifecycle Manager stays there as long as it works with Tidegate: `adopted`
+//! says how long that is. The webhook configuration then calls it as Lifecycle Manager's did.
+//!
 //! `state` and `user`, `readiness` and `rhythm` are what is known between passes, `decide` what to apply and to report,
 //! and `enact` sends the requests. This file only joins them.
 
 use std::sync::Arc;
 
-use tidegate_cluster::{Cluster, Error};
+use tidegate_cluster::{Cluster, Error, Kind, managers_before};
 use tidegate_core::{
-    api::{Manifest, shared::Condition},
+    adopt,
+    api::{Kyma, Manifest, names::annotation, shared::Condition},
     conditions::{self, kyma::Type},
     landscape::{self, Landscape},
     name::Key,
@@ -32,11 +36,15 @@ use super::{
     objects::{self, Applied, Failed, Filling, LiveObjects},
 };
 use crate::{
-    controller::events::{Severity, reason},
+    controller::{
+        annotations,
+        events::{Severity, reason},
+    },
     gateway::certificates,
     stores::Table,
 };
 
+mod adopted;
 mod decide;
 mod enact;
 pub(crate) mod probe;
@@ -53,6 +61,7 @@ pub(super) use remove::remove;
 pub(crate) use reports::Reports;
 pub(super) use state::KnownReporting;
 
+use adopted::Hold;
 use decide::{ApplyResults, ApplyStep, Missing, OwnStep, Stage};
 use readiness::{Found, Readiness, ReadinessStep};
 use reports::{Report, WebhookInputs};
@@ -86,7 +95,8 @@ pub(super) async fn reconcile(
     let recorded = Recorded::of(conditions);
     let Some(agent) = context.settings.agent else {
         let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, None).await;
-        let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None };
+        let is_adopted = adopt::is_adopted(&pass.kyma.metadata);
+        let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None, is_adopted };
         return watch.run(known).await;
     };
     let prerequisites = match find_prerequisites(pass, agent).await? {
@@ -101,11 +111,50 @@ pub(super) async fn reconcile(
         UserStep::Ask => cluster.user().await?,
     };
     known.user = KnownUser::Known(user.clone());
+    let is_held = holds_former(pass, cluster, live, &prerequisites, known).await?;
     let (address, drift) = (&prerequisites.address, &decide::drift(manifests));
-    let inputs = WebhookInputs { address, drift, user: user.as_ref() };
+    let inputs = WebhookInputs { address, drift, user: user.as_ref(), is_held };
     let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, Some(inputs)).await;
-    let agent = Some(Installable { agent, prerequisites: &prerequisites, user: user.as_deref() });
-    ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent }.run(known).await
+    let agent = Some(Installable { agent, prerequisites: &prerequisites, user: user.as_deref(), is_held });
+    ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent, is_adopted: is_held }
+        .run(known)
+        .await
+}
+
+/// Whether the agent of Lifecycle Manager stays in the runtime. If it cannot, the adoption of the runtime ends before
+/// anything is written there.
+async fn holds_former(
+    pass: &RuntimePass<'_>,
+    cluster: &Cluster,
+    live: Option<&LiveObjects>,
+    prerequisites: &Prerequisites,
+    known: &mut KnownReporting,
+) -> Result<bool, Error> {
+    if !adopt::is_adopted(&pass.kyma.metadata) {
+        known.release();
+        return Ok(false);
+    }
+    if known.former.as_ref().is_some_and(|agent| agent.is_same(prerequisites, live)) {
+        return Ok(true);
+    }
+    let deployment = enact::read_deployment(cluster).await?;
+    let secret = enact::read_secret(cluster).await?;
+    let leaf = certificates::load(pass.context.certificates, &prerequisites.issued).await?;
+    let observed = adopted::Observed { deployment: deployment.as_ref(), secret: secret.as_ref(), leaf: leaf.as_ref() };
+    match Hold::of(observed, prerequisites, managers_before(cluster.name(), "")) {
+        Hold::Keep(agent) => {
+            known.former = Some(agent);
+            Ok(true)
+        }
+        Hold::End(why) => {
+            known.release();
+            let kind = Kind::namespaced::<Kyma>();
+            annotations::remove(pass.context.kcp, pass.cause, &kind, &pass.kyma.metadata, annotation::ADOPTED).await?;
+            tracing::info!(runtime = %pass.key, why, "a runtime does not stay as Lifecycle Manager left it");
+            pass.publish(Severity::Normal, reason::ADOPTION_ENDED, "Adopt", adopted::end_note(why));
+            Ok(false)
+        }
+    }
 }
 
 /// Whether a webhook configuration in the runtime has changed since the last check. Lists them only from time to time.
@@ -154,6 +203,8 @@ struct ReportingPass<'a> {
     report: &'a Report,
     /// None if no agent is configured.
     agent: Option<Installable<'a>>,
+    /// Whether what Lifecycle Manager left stays as it is.
+    is_adopted: bool,
 }
 
 // === impl ReportingPass ===
@@ -162,7 +213,8 @@ impl ReportingPass<'_> {
     /// Applies the objects in the order in which no change goes unreported.
     async fn run(&self, known: &mut KnownReporting) -> Result<ReportingReport, Error> {
         let own = decide::own_digest(&self.report.own, self.agent);
-        let total = Digest::all([&self.report.digest, &own]);
+        let is_held = self.agent.is_some_and(|agent| agent.is_held);
+        let total = decide::total_digest(&self.report.digest, &own, is_held);
         let recorded = self.recorded.map(|recorded| recorded.digest);
         let is_recorded = recorded == Some(total.to_string().as_str());
         known.rhythm.checked(self.live, Instant::now());
@@ -177,8 +229,9 @@ impl ReportingPass<'_> {
         if let Some(note) = decide::tampering_note(self.live.is_some(), is_recorded, &shared) {
             self.pass.publish(Severity::Warning, reason::REPORTING_CHANGED, "Watch", note);
         }
+        let mut failed = self.adopt(&mut shared).await?;
         known.readiness.before_apply(&shared);
-        let (mut stage, mut failed) = (Stage::Webhooks, Vec::new());
+        let mut stage = Stage::Webhooks;
         while let Some(step) = decide::next(stage, recorded.is_some(), &shared, &failed) {
             failed = match step {
                 ApplyStep::Shared(indices) => self.apply(&mut shared, &indices).await?,
@@ -194,6 +247,15 @@ impl ReportingPass<'_> {
     /// What the objects of the Kyma, their owner, are filled with.
     fn filling<'a>(&'a self, owner: &'a Key) -> Filling<'a> {
         Filling { owner, kcp: self.pass.context.kcp }
+    }
+
+    /// Takes over what stays as Lifecycle Manager left it. Returns the objects that were not taken over.
+    async fn adopt(&self, applied: &mut Applied) -> Result<Vec<Failed>, Error> {
+        if !self.is_adopted {
+            return Ok(Vec::new());
+        }
+        let owner = landscape::key(&self.pass.kyma.metadata);
+        objects::adopt(self.cluster, self.pass.cause, self.filling(&owner), applied).await
     }
 
     /// Applies shared objects. Returns those that were not applied.
@@ -238,9 +300,12 @@ impl ReportingPass<'_> {
         if let Some(left) = self.left {
             objects::recognize(self.cluster, filling, left, &mut applied).await?;
         }
+        let mut failed = self.adopt(&mut applied).await?;
         readiness.before_apply(&applied);
-        let missing = applied.missing();
-        let failed = self.apply(&mut applied, &missing).await?;
+        if failed.is_empty() {
+            let missing = applied.missing();
+            failed = self.apply(&mut applied, &missing).await?;
+        }
         Ok((own.after(&applied), failed))
     }
 

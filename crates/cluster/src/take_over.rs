@@ -12,7 +12,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
-use tidegate_core::{api::names::FIELD_MANAGER, changes::covers, name::Key, object::ObjectId};
+use tidegate_core::{
+    api::names::FIELD_MANAGER,
+    changes::covers,
+    name::Key,
+    object::{Object, ObjectId},
+};
 
 mod claims;
 
@@ -162,6 +167,20 @@ impl Cluster {
         let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
         let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
         Ok(is_as_desired.then_some(metadata))
+    }
+
+    /// Takes over the claims on an object as it was read, with one write, and changes nothing else. Returns its
+    /// metadata. Sends nothing if Lifecycle Manager claims nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the write: another client may just have changed the object.
+    pub async fn take_claims_of(&self, cause: &Cause, kind: &Kind, live: &Object) -> Result<Metadata, Error> {
+        let (id, value) = (live.id(), live.value());
+        match merged(entries(value)) {
+            Some(merged) => self.write_claims(cause, kind, &id, value, &merged).await,
+            None => self.metadata(kind, &id, value.to_string().as_bytes()),
+        }
     }
 
     /// Replaces the claims on an object.

@@ -18,11 +18,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    api::{KYMA_VERSION, Kyma, names},
+    api::{KYMA_VERSION, Kyma, names, shared::ObjectMeta},
     changes::covers,
+    conditions,
     definition::{Definition, Kind},
     intake::{self, Id, OtherTool},
-    landscape::SourceName,
+    landscape::{self, SourceName},
     name::Key,
     plan::{self, ModulesFrom},
     words::{agreeing, counted, few},
@@ -65,6 +66,8 @@ pub enum Topic {
     Manifests,
     /// How runtimes are reached.
     Access,
+    /// Which runtimes stay as Lifecycle Manager left them.
+    Runtimes,
     /// Webhooks in the control plane.
     Webhooks,
     /// Where events of runtimes lead.
@@ -244,7 +247,7 @@ pub fn managers(object: &Value) -> Vec<String> {
 pub fn leader(holder: Option<&Holder>) -> Finding {
     match holder {
         None => Finding::new(Level::Ready, Topic::Leader, "no controller holds the Lease"),
-        Some(Holder { name, renewed }) if name.starts_with("tidegate_") => {
+        Some(holder @ Holder { name, renewed }) if is_tidegate(holder) => {
             let message = format!("{name} holds the Lease and renewed it {renewed} s ago");
             Finding::new(Level::Blocks, Topic::Leader, message).next("stop the daemon of Tidegate first")
         }
@@ -255,6 +258,11 @@ pub fn leader(holder: Option<&Holder>) -> Finding {
             Finding::new(Level::Blocks, Topic::Leader, message).next(next)
         }
     }
+}
+
+/// Whether the holder of the Lease is a daemon of Tidegate.
+pub fn is_tidegate(holder: &Holder) -> bool {
+    holder.name.starts_with("tidegate_")
 }
 
 /// The GitSources that exist, before a landscape is given back.
@@ -411,6 +419,42 @@ pub fn field_managers(counts: &BTreeMap<(String, String), usize>) -> Vec<Finding
         Finding::new(Level::Note, Topic::Managers, format!("{kind}: {}", managers.join(", ")))
     };
     kinds.into_iter().map(message).collect()
+}
+
+/// Whether a Kyma says that its runtime stays as Lifecycle Manager left it.
+pub fn is_adopted(kyma: &ObjectMeta) -> bool {
+    landscape::annotation(kyma, names::annotation::ADOPTED) == Some("true")
+}
+
+/// Whether the runtime of a Kyma is to stay as Lifecycle Manager left it: its status is Lifecycle Manager's, and
+/// Tidegate has not reconciled it yet.
+pub fn may_be_held(kyma: &Kyma) -> bool {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    !conditions.is_empty()
+        && kyma.metadata.deletion_timestamp.is_none()
+        && [conditions::APPLIED, conditions::MODULE_COUNT].iter().all(|own| conditions::find(conditions, own).is_none())
+}
+
+/// The runtimes that are as Lifecycle Manager left them, by Kyma: those that were, and those that will be.
+pub fn held(before: &[Key], next: &[Key]) -> Vec<Finding> {
+    let finding = |level: Level, message: String| Finding::new(level, Topic::Runtimes, message);
+    let names = |keys: &[Key]| few(&keys.iter().map(Key::to_string).collect::<Vec<_>>());
+    let mut findings = Vec::new();
+    if !next.is_empty() {
+        let (runtimes, stays) = (counted(next.len(), "runtime"), agreeing(next.len(), "stays", "stay"));
+        let message = format!(
+            "{runtimes} {stays} as Lifecycle Manager has {}, until `tidegate adopt take --finish`: {}",
+            agreeing(next.len(), "it", "them"),
+            names(next)
+        );
+        findings.push(finding(Level::Todo, message));
+    }
+    if !before.is_empty() {
+        let (runtimes, waits) = (counted(before.len(), "runtime"), agreeing(before.len(), "waits", "wait"));
+        let message = format!("{runtimes} {waits} for `tidegate adopt take --finish`: {}", names(before));
+        findings.push(finding(Level::Note, message));
+    }
+    findings
 }
 
 /// Whether nothing blocks the take-over.

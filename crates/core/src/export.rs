@@ -47,7 +47,7 @@ pub enum Refused {
 pub const KINDS: [Kind; 4] = [Kind::Kyma, Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher];
 
 /// Annotations that Tidegate or its users write on live objects, and that are no part of a definition.
-const OF_TIDEGATE: [&str; 8] = [
+const OF_TIDEGATE: [&str; 9] = [
     annotation::PATH,
     annotation::SOURCE,
     annotation::DIGEST,
@@ -56,6 +56,7 @@ const OF_TIDEGATE: [&str; 8] = [
     annotation::SUSPENDED,
     annotation::CONFIRM_DELETION,
     annotation::ADOPT,
+    annotation::ADOPTED,
 ];
 /// What `kubectl apply` writes on the objects that it applies.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    adopt,
     api::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, Watcher,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus},
@@ -115,6 +116,9 @@ pub struct RuntimeLine {
     /// What a commit would remove from it, which waits for a confirmation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<String>,
+    /// Whether it is as Lifecycle Manager left it, until `tidegate adopt take --finish`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub adopted: bool,
     /// What a user can do about modules that are not installed as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -413,7 +417,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
     let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
     let (state, mandatory) = (status.state, Vec::new());
-    RuntimeLine { name, standing, state, message, maintenance, rollout, removal, hint, modules, mandatory }
+    let adopted = adopt::is_adopted(&kyma.metadata);
+    RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }
 }
 
 /// A line with one more problem. A user who stopped the runtime knows that nothing happens there.

@@ -126,6 +126,26 @@ impl Facts {
         self.access.keys().cloned().collect()
     }
 
+    /// The Kymas whose runtimes stay as Lifecycle Manager left them.
+    pub(super) fn held(&self) -> Vec<Key> {
+        self.live_kymas()
+            .filter(|kyma| adopt::is_adopted(&kyma.metadata))
+            .map(|kyma| landscape::key(&kyma.metadata))
+            .collect()
+    }
+
+    /// The Kymas whose runtimes are to stay as Lifecycle Manager left them.
+    pub(super) fn to_hold(&self) -> Vec<Key> {
+        let to_hold = |kyma: &Kyma| adopt::may_be_held(kyma) && !adopt::is_adopted(&kyma.metadata);
+        self.live_kymas().filter(to_hold).map(|kyma| landscape::key(&kyma.metadata)).collect()
+    }
+
+    /// The Kymas in the control plane. One that cannot be read is reported elsewhere.
+    fn live_kymas(&self) -> impl Iterator<Item = Kyma> {
+        let kymas = self.live.iter().filter(|((kind, _), _)| *kind == definition::Kind::Kyma);
+        kymas.filter_map(|(_, kyma)| serde_json::from_value(kyma.value().clone()).ok())
+    }
+
     /// The versions of all CustomResourceDefinitions.
     pub(super) fn stored(&self) -> Vec<StoredVersions> {
         self.crds.iter().map(|crd| crd.versions.clone()).collect()

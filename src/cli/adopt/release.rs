@@ -54,13 +54,15 @@ const EVERYWHERE: [(&str, &str, &str); 5] = [
     (KYMA_GROUP, KYMA_VERSION, "ModuleReleaseMeta"),
 ];
 /// Kinds of the objects that report changes in a runtime.
-const REPORTING: [(&str, &str, &str); 7] = [
+const REPORTING: [(&str, &str, &str); 9] = [
     ("", "v1", "ServiceAccount"),
     ("", "v1", "Service"),
     ("", "v1", "Secret"),
     ("apps", "v1", "Deployment"),
     ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
     ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+    ("networking.k8s.io", "v1", "NetworkPolicy"),
+    ("scheduling.k8s.io", "v1", "PriorityClass"),
     ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"),
 ];
 

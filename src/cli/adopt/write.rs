@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, OnConflict};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION},
+    api::{KYMA_GROUP, KYMA_VERSION, Kyma, names::annotation},
     definition::Definitions,
     intake,
     landscape::{self, SourceName},
@@ -33,6 +33,31 @@ pub(super) async fn store_again(cluster: &Cluster, cause: &Cause, facts: &Facts)
         forget(cluster, cause, crd).await?;
     }
     Ok(written)
+}
+
+/// Has the runtimes of these Kymas stay as Lifecycle Manager left them. Fails at the first write that is refused.
+pub(super) async fn hold(cluster: &Cluster, cause: &Cause, kymas: &[Key]) -> anyhow::Result<()> {
+    annotate(cluster, cause, kymas, Some("true")).await
+}
+
+/// Sets what Kymas say of the adoption of their runtimes, or removes it. Fails at the first write that is refused.
+pub(super) async fn annotate(
+    cluster: &Cluster,
+    cause: &Cause,
+    kymas: &[Key],
+    value: Option<&str>,
+) -> anyhow::Result<()> {
+    let kind = Kind::namespaced::<Kyma>();
+    let body = Bytes::from(json!({"metadata": {"annotations": {annotation::ADOPTED: value}}}).to_string());
+    let written = stream::iter(kymas).map(async |key| {
+        let id = kind.id(key);
+        match cluster.merge_patch(cause, &kind, &id, None, body.clone()).await {
+            // Without a Kyma, there is no runtime.
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("cannot annotate {id}")),
+        }
+    });
+    written.buffered(CONCURRENCY).try_collect().await
 }
 
 /// Writes an object as it is: the API server stores it in the storage version.

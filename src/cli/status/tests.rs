@@ -46,6 +46,7 @@ fn runtime_line(
         maintenance: None,
         rollout: None,
         removal: None,
+        adopted: false,
         hint: None,
         modules,
         mandatory: Vec::new(),
@@ -167,6 +168,22 @@ fn a_healthy_runtime_whose_upgrade_waits_is_shown() {
     let expected = "Waiting for a maintenance window (1)\n  runtime kcp-system/one  the next maintenance window begins at \
                     2026-11-28T20:00:00Z; waiting: cache\n\nHealthy: 0 sources, 1 runtime, 0 modules, 0 watchers\n";
     assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn runtimes_that_are_as_lifecycle_manager_left_them_are_counted() {
+    let line = |name: &str, adopted: bool| RuntimeLine {
+        adopted,
+        ..runtime_line(name, SubjectState::Well, State::Ready, "kyma is ready", Vec::new())
+    };
+    let of = |adopted: [bool; 2]| {
+        let runtimes = vec![line("kcp-system/one", adopted[0]), line("kcp-system/two", adopted[1])];
+        text(&Overview { runtimes, ..Overview::default() })
+    };
+    let held = "are as Lifecycle Manager left them, until `tidegate adopt take --finish`";
+    assert!(of([true, true]).contains(&format!("2 runtimes {held}\n")), "{}", of([true, true]));
+    assert!(of([true, false]).contains("1 runtime is as Lifecycle Manager left it, until "), "{}", of([true, false]));
+    assert!(!of([false, false]).contains("Lifecycle Manager"), "{}", of([false, false]));
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, Kyma, names::FIELD_MANAGER},
-    conditions,
+    api::{KYMA_GROUP, KYMA_VERSION, names::FIELD_MANAGER},
     object::{Digest, Gvk, ObjectId},
     render::SharedObjects,
     status::Part,
@@ -65,13 +64,6 @@ fn catalog_kinds() -> [Gvk; 2] {
     ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
 }
 
-/// Whether Lifecycle Manager may have applied the base: the status of the Kyma is its own, not one of Tidegate's.
-pub(super) fn may_be_of_former(kyma: &Kyma) -> bool {
-    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    !conditions.is_empty()
-        && [conditions::APPLIED, conditions::MODULE_COUNT].iter().all(|own| conditions::find(conditions, own).is_none())
-}
-
 /// What to do. `recorded` is the digest in the status. `checks` is whether this pass lists the objects of the runtime,
 /// or must because it may have some of a former base. `is_known` is whether every definition of the catalog in the
 /// control plane could be read.
@@ -94,6 +86,12 @@ pub(super) fn without_resting(
     let is_missing = |of: &ObjectId| work.missing.iter().any(|&index| id(index) == of);
     let resting = repairs.resting(now).filter(|(id, _)| is_missing(id));
     (sent, resting.map(|(id, message)| Failed { id: id.clone(), error: None, message }).collect())
+}
+
+/// These indices without those of objects that could not be taken over: the next pass tries it again.
+pub(super) fn without(indices: Vec<usize>, applied: &Applied, untaken: &[Failed]) -> Vec<usize> {
+    let is_untaken = |index: &usize| untaken.iter().any(|failed| failed.id == applied.objects.objects[*index].id);
+    indices.into_iter().filter(|index| !is_untaken(index)).collect()
 }
 
 /// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.

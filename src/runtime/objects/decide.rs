@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Effect, Error, Outcome, Target, Task};
+use tidegate_cluster::{Effect, Error, Metadata, Outcome, Target, Task};
 use tidegate_core::{
     api::names::label,
     changes::covers,
@@ -14,7 +14,10 @@ use tidegate_core::{
     render::{DataSource, SharedObject, SharedObjects},
 };
 
-use super::state::{Applied, Failed, LiveObjects, Seen, Version};
+use super::{
+    adopted::Adoption,
+    state::{Applied, Failed, LiveObjects, Seen, Version},
+};
 
 /// One request for the content of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ const READ_ONE_BY_ONE_MAX: usize = 3;
 
 impl Bodies<'_> {
     /// The body of an object; `None` if its data are gone.
-    fn of(self, object: &SharedObject) -> Option<Vec<u8>> {
+    pub(super) fn of(self, object: &SharedObject) -> Option<Vec<u8>> {
         match &object.data_from {
             None => Some(object.body(self.owner)),
             Some(source) => Some(object.body_with(self.owner, self.data.get(&**source)?)),
@@ -170,6 +173,30 @@ pub(super) fn after_apply(
     }
     failed.sort_by(|one, other| (one.error.is_none(), &one.id).cmp(&(other.error.is_none(), &other.id)));
     Ok(failed)
+}
+
+/// Notes the answer to the take-over of the object at `index`. Returns it if it was not taken over.
+///
+/// # Errors
+///
+/// An error that concerns the cluster as a whole.
+pub(super) fn after_take_over(
+    applied: &mut Applied,
+    index: usize,
+    adoption: Adoption,
+    taken: Result<Metadata, Error>,
+) -> Result<Option<Failed>, Error> {
+    match taken {
+        Ok(metadata) => {
+            applied.seen[index] = adoption.seen(Version::from_metadata(&metadata));
+            Ok(None)
+        }
+        Err(error) if concerns_all(&error) => Err(error),
+        Err(error) => {
+            let id = applied.objects.objects[index].id.clone();
+            Ok(Some(Failed { id, message: error.to_string(), error: Some(error) }))
+        }
+    }
 }
 
 /// Whether an error concerns the cluster as a whole, not one object.

@@ -24,6 +24,8 @@ pub(crate) enum Seen {
     Recorded,
     /// It was as desired in this version.
     At(Version),
+    /// In this version it was as Lifecycle Manager left it, and stays so while its runtime is adopted.
+    Held(Version),
 }
 
 /// A version of a live object.
@@ -72,6 +74,14 @@ impl Seen {
     /// Whether a live object is known to be as desired.
     pub(crate) fn is_at(self, live: Option<&Metadata>) -> bool {
         self != Seen::Missing && compare(self, live) == Comparison::Same
+    }
+
+    /// What is known once nothing is held any more.
+    pub(crate) fn released(self) -> Seen {
+        match self {
+            Seen::Missing | Seen::Recorded | Seen::Held(_) => Seen::Missing,
+            Seen::At(version) => Seen::At(version),
+        }
     }
 }
 
@@ -124,6 +134,13 @@ impl Applied {
         self.seen.iter().all(|seen| *seen != Seen::Missing)
     }
 
+    /// The same once nothing is held any more: what was held must be applied, and what an earlier process recorded may
+    /// have been held.
+    pub(crate) fn released(mut self) -> Applied {
+        self.seen = self.seen.iter().map(|seen| seen.released()).collect();
+        self
+    }
+
     /// The indices of the objects that an earlier process left, although no record says so: their content must be
     /// compared. Until then, they count as missing.
     pub(crate) fn recognize(&self, live: &LiveObjects) -> Vec<usize> {
@@ -155,7 +172,7 @@ fn compare(seen: Seen, live: Option<&Metadata>) -> Comparison {
         // An object that is being deleted is as good as gone.
         (_, Some(live)) if live.deleting => Comparison::Gone,
         (Seen::Recorded, Some(_)) => Comparison::Changed,
-        (Seen::At(known), Some(live)) => {
+        (Seen::At(known) | Seen::Held(known), Some(live)) => {
             if known == Version::from_metadata(live) {
                 Comparison::Same
             } else {

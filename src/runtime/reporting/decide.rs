@@ -122,7 +122,7 @@ pub(in crate::runtime) struct ReportingReport {
 }
 
 /// Data keys of Secrets with certificates.
-const CERTIFICATE: &str = "tls.crt";
+pub(super) const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const CA_BUNDLE: &str = "ca.crt";
 
@@ -217,6 +217,15 @@ pub(super) fn own_digest(shared: &Digest, agent: Option<Installable<'_>>) -> Dig
     }
 }
 
+/// Digest of all objects. An agent of Lifecycle Manager that stays has another one, so that the end of the adoption is
+/// acted upon.
+pub(super) fn total_digest(shared: &Digest, own: &Digest, is_held: bool) -> Digest {
+    match is_held {
+        true => Digest::all([shared, own, &Digest::of_bytes(b"adopted")]),
+        false => Digest::all([shared, own]),
+    }
+}
+
 /// The note for users if the webhook configuration was changed in the runtime. Only this check detects it, because the
 /// API server does not report changes of webhook configurations.
 pub(super) fn tampering_note(checks: bool, is_recorded: bool, shared: &Applied) -> Option<&'static str> {
@@ -262,7 +271,7 @@ pub(super) fn own_leaf(issued: &Issued, leaf: Option<Leaf>) -> Result<Leaf, Stri
 
 /// None of the runtime's own objects can be applied.
 pub(super) fn own_failed(message: String) -> Failed {
-    Failed { id: secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)), error: None, message }
+    Failed { id: secret_kind().id(&secret_key()), error: None, message }
 }
 
 /// The runtime's own objects, in the order of apply. Fails if a template does.
@@ -285,7 +294,7 @@ pub(super) fn own_objects(
 
 /// The identities of the runtime's own objects, in the order of apply.
 pub(super) fn own_ids(agent: &Agent) -> Vec<ObjectId> {
-    let mut ids = vec![secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET))];
+    let mut ids = vec![secret_kind().id(&secret_key())];
     if agent.program.restarts_for_certificates() {
         ids.push(deployment_kind().id(&deployment_key()));
     }
@@ -317,11 +326,12 @@ pub(super) fn end(
         return Err(Box::new(ReportingReport::not_applied(message, results.again)));
     }
     let applied = results.complete.map(|total| user::record(total, agent.and_then(|found| found.user)));
-    let Some(Installable { agent, prerequisites, .. }) = agent else {
+    let Some(Installable { agent, prerequisites, is_held, .. }) = agent else {
         return Err(Box::new(ReportingReport::without_agent(applied)));
     };
     let trusts = applied.is_some().then(|| Digest::of_bytes(&prerequisites.bundle));
-    Ok(InstalledAgent { program: agent.program, trusts, applied })
+    let program = if is_held { Program::RuntimeWatcher } else { agent.program };
+    Ok(InstalledAgent { program, trusts, applied })
 }
 
 /// The kind of Secrets.
@@ -337,6 +347,11 @@ pub(super) fn deployment_kind() -> Kind {
 /// Namespace and name of the agent's Deployment.
 pub(super) fn deployment_key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_WEBHOOK)
+}
+
+/// Namespace and name of the Secret with the agent's certificate.
+pub(super) fn secret_key() -> Key {
+    Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)
 }
 
 // === impl Stage ===

@@ -8,7 +8,7 @@ use tidegate_core::{
 };
 
 use super::{
-    decide::{deployment_key, deployment_kind},
+    decide::{deployment_key, deployment_kind, secret_key, secret_kind},
     rhythm,
 };
 
@@ -27,6 +27,11 @@ pub(super) async fn read_webhooks(cluster: &Cluster) -> Result<Option<Object>, E
 /// Reads the Deployment of the agent.
 pub(super) async fn read_deployment(cluster: &Cluster) -> Result<Option<Object>, Error> {
     cluster.get(&deployment_kind(), &deployment_key()).await
+}
+
+/// Reads the Secret with the certificate of the agent.
+pub(super) async fn read_secret(cluster: &Cluster) -> Result<Option<Object>, Error> {
+    cluster.get(&secret_kind(), &secret_key()).await
 }
 
 /// Lists the pods of the agent.

@@ -37,6 +37,8 @@ pub(super) struct WebhookInputs<'a> {
     pub(super) drift: &'a Drift,
     /// Our user in the runtime, if known. Usually it is the same in all runtimes.
     pub(super) user: Option<&'a Arc<str>>,
+    /// Whether the agent of Lifecycle Manager stays: it needs more time to answer, and is not asked about drift.
+    pub(super) is_held: bool,
 }
 
 /// Runtimes that get the same objects.
@@ -46,6 +48,8 @@ struct Kin {
     agent: Option<(Address, Drift)>,
     /// The source of the Kymas, if it overrides templates.
     overriding: Option<SourceName>,
+    /// Whether their agents are those of Lifecycle Manager.
+    is_held: bool,
 }
 
 /// What the objects are rendered from, beside the kin.
@@ -110,6 +114,7 @@ impl Reports {
         let kin = Kin {
             agent: webhook.map(|webhook| (webhook.address.clone(), webhook.drift.clone())),
             overriding: inputs.library.overriding(&pass.kyma.metadata),
+            is_held: webhook.is_some_and(|webhook| webhook.is_held),
         };
         let user = webhook.and_then(|webhook| webhook.user.cloned());
         let make = async {
@@ -164,7 +169,7 @@ fn report(
     }
     let bundle = trusted.as_ref().map(|(bundle, _)| STANDARD.encode(bundle));
     let mut reporting = Reporting::of_watchers(&watches, bundle.as_deref());
-    if let Some((agent, (_, drift))) = agent.zip(kin.agent.as_ref()) {
+    if let Some((agent, (_, drift))) = agent.zip(kin.agent.as_ref()).filter(|_| !kin.is_held) {
         reporting.timeout_seconds = agent.program.timeout_seconds();
         reporting.drift = Some(drift);
         reporting.user = user;

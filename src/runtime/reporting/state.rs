@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tokio::time::Instant;
 
-use super::{readiness::Readiness, rhythm::Rhythm, user::KnownUser};
+use super::{adopted::FormerAgent, readiness::Readiness, rhythm::Rhythm, user::KnownUser};
 use crate::runtime::{
     contacts::Contacts,
     objects::{Applied, LiveObjects, Seen},
@@ -34,6 +34,8 @@ pub(in crate::runtime) struct KnownReporting {
     pub(super) readiness: Readiness,
     /// When the runtime was checked.
     pub(super) rhythm: Rhythm,
+    /// The agent of Lifecycle Manager, if it stays.
+    pub(super) former: Option<FormerAgent>,
 }
 
 /// The objects of one runtime, which no other runtime shares. Their content is not kept: it has secrets.
@@ -67,11 +69,21 @@ pub(super) struct Installable<'a> {
     pub(super) prerequisites: &'a Prerequisites,
     /// Our user in the runtime, if its API server tells it.
     pub(super) user: Option<&'a str>,
+    /// Whether the agent of Lifecycle Manager stays instead.
+    pub(super) is_held: bool,
 }
 
 // === impl KnownReporting ===
 
 impl KnownReporting {
+    /// Notes that nothing is held any more.
+    pub(super) fn release(&mut self) {
+        if self.former.take().is_some() {
+            self.shared = self.shared.take().map(Applied::released);
+            self.own = self.own.take().map(OwnObjects::released);
+        }
+    }
+
     /// Whether a resync checks all objects of the runtime.
     pub(in crate::runtime) fn is_due(&self, contacts: &Contacts, kyma: &Key, now: Instant) -> bool {
         self.rhythm.is_due(contacts.is_proven(kyma, now), now)
@@ -111,6 +123,14 @@ impl OwnObjects {
     pub(super) fn after(self, applied: &Applied) -> OwnObjects {
         let ids = self.objects.into_iter().map(|(id, _)| id);
         OwnObjects { of: self.of, objects: ids.zip(applied.seen.iter().copied()).collect() }
+    }
+
+    /// The same objects once nothing is held any more.
+    pub(super) fn released(mut self) -> OwnObjects {
+        for (_, seen) in &mut self.objects {
+            *seen = seen.released();
+        }
+        self
     }
 
     /// The same objects, none of them applied.

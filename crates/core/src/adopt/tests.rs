@@ -178,3 +178,43 @@ fn runtimes_are_reached_by_one_secret_that_is_accepted() {
         ]
     );
 }
+
+#[test]
+fn what_lifecycle_manager_reconciled_last_is_held_once() {
+    let kyma = |conditions: Value, metadata: Value| -> Kyma {
+        let mut kyma = json!({
+            "metadata": {"name": "a", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
+            "status": {"state": "Ready", "conditions": conditions},
+        });
+        kyma["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        serde_json::from_value(kyma).unwrap()
+    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let former = json!([condition("Modules")]);
+    assert!(may_be_held(&kyma(former.clone(), json!({}))));
+    assert!(!may_be_held(&kyma(json!([]), json!({}))), "nothing is installed");
+    let ours = json!([condition("Modules"), condition(conditions::APPLIED)]);
+    assert!(!may_be_held(&kyma(ours, json!({}))), "Tidegate has reconciled it");
+    let leaving = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    assert!(!may_be_held(&kyma(former.clone(), leaving)));
+    let held = |value: &str| kyma(former.clone(), json!({"annotations": {names::annotation::ADOPTED: value}}));
+    assert!(is_adopted(&held("true").metadata) && !is_adopted(&held("false").metadata));
+
+    let key = |name: &str| Key::new("kcp-system", name);
+    assert_eq!(
+        lines(&super::held(&[key("a")], &[key("b"), key("c")])),
+        [
+            "Todo: 2 runtimes stay as Lifecycle Manager has them, until `tidegate adopt take --finish`: kcp-system/b, \
+             kcp-system/c",
+            "Note: 1 runtime waits for `tidegate adopt take --finish`: kcp-system/a",
+        ]
+    );
+    assert_eq!(super::held(&[], &[]), []);
+}
+
+#[test]
+fn only_a_daemon_of_tidegate_finishes_runtimes() {
+    let holder = |name: &str| Holder { name: name.to_owned(), renewed: 1 };
+    assert!(is_tidegate(&holder("tidegate_a_1")));
+    assert!(!is_tidegate(&holder("klm-controller-manager-0_3f0e")));
+}

@@ -137,6 +137,10 @@ pub mod annotation {
     /// `true` on a definition: Tidegate may take over an existing object without the ownership
     /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";
+    /// `true` on a Kyma whose runtime was taken over: what Tidegate would do in another way than Lifecycle Manager
+    /// stays there as Lifecycle Manager left it. `tidegate adopt take` sets it, and `tidegate adopt take --finish`
+    /// removes it.
+    pub const ADOPTED: &str = "tidegate.dev/adopted";
     /// `true` on a Shard of a kcp landscape that is being deleted: it goes although it may hold workspaces.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
     /// The cluster for the objects of a resource of a kcp landscape.

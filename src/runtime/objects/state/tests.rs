@@ -84,3 +84,19 @@ fn what_an_earlier_process_left_is_missing_until_its_content_is_compared() {
     assert_eq!(applied.recognize(&found), [0], "it is there, not being deleted, and applied by us");
     assert_eq!(applied.missing(), [0, 1, 2, 3]);
 }
+
+#[test]
+fn what_is_held_stays_until_nothing_is_held_any_more() {
+    let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    let version = Version::from_metadata(&live("a", "1"));
+    let mut applied =
+        Applied { objects: Arc::clone(&wanted), seen: vec![at("1"), Seen::Held(version), Seen::Recorded].into() };
+    assert_eq!(applied.missing(), Vec::<usize>::new());
+    assert!(applied.is_complete());
+    assert!(Seen::Held(version).is_at(Some(&live("a", "1"))));
+    let found: LiveObjects =
+        ["a", "b", "c"].map(|name| live(name, "1")).into_iter().map(|one| (one.id.clone(), one)).collect();
+    assert_eq!(applied.check(&found), [2], "what an earlier process recorded is compared");
+    // What an earlier process recorded may have been held.
+    assert_eq!(applied.released().missing(), [1, 2]);
+}

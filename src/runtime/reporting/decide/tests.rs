@@ -120,7 +120,7 @@ fn the_first_missing_prerequisite_is_reported() {
 fn the_digest_changes_with_each_input_of_the_own_objects() {
     let of = |shared: &str, version: &str, bundle: &str| {
         let (agent, prerequisites) = (agent(Program::Tidegate, None), found(version, bundle));
-        let installable = Installable { agent: &agent, prerequisites: &prerequisites, user: None };
+        let installable = Installable { agent: &agent, prerequisites: &prerequisites, user: None, is_held: false };
         own_digest(&Digest::from_value(&json!(shared)), Some(installable))
     };
     let same = of("a", "1", "ca");
@@ -238,7 +238,7 @@ fn without_its_secret_an_agent_is_not_applied() {
 #[test]
 fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
     let (agent, prerequisites) = (agent(Program::Tidegate, None), found("1", "ca"));
-    let installable = Installable { agent: &agent, prerequisites: &prerequisites, user: Some("admin") };
+    let installable = Installable { agent: &agent, prerequisites: &prerequisites, user: Some("admin"), is_held: false };
     let total = Digest::from_value(&json!("a"));
     let failures = [failed("a", true)];
     let applied = ApplyResults { failed: &[], problems: &[], complete: Some(&total), again: None };
@@ -257,6 +257,17 @@ fn an_agent_is_asked_for_only_once_its_objects_are_applied() {
     assert_eq!(report.applied, Some(user::record(&total, Some("admin"))));
     let incomplete = end(ApplyResults { complete: None, ..applied }, Some(installable)).unwrap();
     assert_eq!(incomplete.trusts, None, "an object is not applied yet");
+    // The agent of Lifecycle Manager does not connect by itself, whatever is configured.
+    let held = end(applied, Some(Installable { is_held: true, ..installable })).unwrap();
+    assert_eq!((installable.agent.program, held.program), (Program::Tidegate, Program::RuntimeWatcher));
+}
+
+#[test]
+fn the_end_of_an_adoption_has_another_digest() {
+    let (shared, own) = (Digest::of_bytes(b"shared"), Digest::of_bytes(b"own"));
+    let [held, ours] = [true, false].map(|is_held| total_digest(&shared, &own, is_held));
+    assert_ne!(held, ours);
+    assert_eq!(ours, Digest::all([&shared, &own]), "other runtimes keep theirs");
 }
 
 #[test]

@@ -1,0 +1,409 @@
+//! What Lifecycle Manager left in a runtime stays there after `adopt take`, until `adopt take --finish`, or until it
+//! cannot stay.
+
+use std::collections::BTreeMap;
+
+use kube::{
+    Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tidegate_testbed::Extent;
+
+use super::{adopt, retire, run};
+use crate::{
+    agent_path::world::{self, AGENT, OBJECTS, gateway, webhooks},
+    harness::{self, SOON, eventually},
+    stage::{QUIET, Stage, read, scenarios},
+};
+
+scenarios! {
+    what_lifecycle_manager_left_stays_until_the_take_over_is_finished,
+    a_renewed_certificate_replaces_the_agent_of_lifecycle_manager,
+    runtimes_are_finished_one_by_one;
+    on real servers:
+    the_agent_of_lifecycle_manager_stays_on_real_servers
+}
+
+/// Lifecycle Manager's field manager for what reports changes.
+const MANAGER: &str = "lifecycle-manager";
+const ANNOTATION: &str = "tidegate.dev/adopted";
+const PATH: &str = "tidegate.dev/module-path";
+/// The image of Lifecycle Manager's agent.
+const IMAGE: &str = "registry.example.org/runtime-watcher:2.1.12";
+
+/// The objects of Lifecycle Manager's agent that differ from Tidegate's, as Lifecycle Manager applies them.
+fn agent(restart: &str) -> Vec<Value> {
+    let metadata = |name: &str| {
+        let labels = json!({"app": "skr-webhook", "operator.kyma-project.io/managed-by": "kyma"});
+        json!({"name": name, "namespace": "kyma-system", "labels": labels})
+    };
+    let fixed = |name: &str, value: &str| json!({"name": name, "value": value});
+    let env = json!([
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        fixed("WEBHOOK_PORT", "8443"), fixed("METRICS_PORT", "2112"), fixed("TLS_KEY", "/app/etc/ssl/tls.key"),
+        fixed("TLS_CERT", "/app/etc/ssl/tls.crt"), fixed("CA_CERT", "/app/etc/ssl/ca.crt"),
+        fixed("TLS_CALLBACK", "true"), fixed("KCP_CONTRACT", "v2"),
+        fixed("KCP_ADDR", &format!("{}:443", world::GATEWAY_HOST)),
+    ]);
+    let items: Vec<Value> = ["tls.key", "tls.crt", "ca.crt"].map(|key| json!({"key": key, "path": key})).into();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("skr-webhook"),
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "skr-webhook"}},
+            "template": {
+                "metadata": {"labels": {
+                    "app": "skr-webhook", "operator.kyma-project.io/pod-restart-trigger": restart,
+                    "sidecar.istio.io/inject": "false",
+                }},
+                "spec": {
+                    "containers": [{
+                        "name": "server", "image": IMAGE, "imagePullPolicy": "Always", "env": env,
+                        "volumeMounts": [{"name": "ssl", "mountPath": "/app/etc/ssl"}],
+                        "resources": {
+                            "requests": {"memory": "20Mi", "cpu": "0.01"}, "limits": {"memory": "200Mi", "cpu": "0.1"},
+                        },
+                        "ports": [
+                            {"containerPort": 8443, "name": "watcher-port"},
+                            {"containerPort": 2112, "name": "metrics-port"},
+                        ],
+                    }],
+                    "volumes": [{"name": "ssl", "secret": {"secretName": "skr-webhook-tls", "items": items}}],
+                    "priorityClassName": "skr-webhook-priority",
+                    "securityContext": {"runAsUser": 10001, "runAsGroup": 30001, "runAsNonRoot": true},
+                },
+            },
+        },
+    });
+    let priority = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1_000_000_000, "globalDefault": false,
+        "description": "The agent of Lifecycle Manager.",
+        "metadata": {
+            "name": "skr-webhook-priority", "labels": {"operator.kyma-project.io/managed-by": "kyma"},
+        },
+    });
+    let kube_dns = json!({
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    });
+    let dns = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": metadata("kyma-project.io--watcher-to-dns"),
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "skr-webhook"}}, "policyTypes": ["Egress"],
+            "egress": [{
+                "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}, kube_dns],
+                "ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}],
+            }],
+        },
+    });
+    vec![priority, deployment, dns]
+}
+
+async fn api(client: &Client, object: &Value) -> kube::Api<kube::api::DynamicObject> {
+    harness::api_of(client, object).await.expect("a kind that is served")
+}
+
+/// Replaces Tidegate's agent by Lifecycle Manager's, with the webhook configuration that calls it.
+async fn leave_agent(skr: &Client) {
+    let hooks = webhooks(skr).await;
+    let bundle = hooks[0]["clientConfig"]["caBundle"].clone();
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "skr-webhook", "labels": {"operator.kyma-project.io/managed-by": "kyma"}},
+        "webhooks": [{
+            "name": "kcp-system.kyma.operator.kyma-project.io", "admissionReviewVersions": ["v1"],
+            "clientConfig": {
+                "caBundle": bundle,
+                "service": {"name": "skr-webhook", "namespace": "kyma-system", "path": "/validate/kyma"},
+            },
+            "objectSelector": {"matchLabels": {"operator.kyma-project.io/watched-by": "kyma"}},
+            "rules": [{
+                "apiGroups": ["operator.kyma-project.io"], "apiVersions": ["*"], "resources": ["kymas"],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+            }],
+            "sideEffects": "NoneOnDryRun", "timeoutSeconds": 15, "failurePolicy": "Ignore",
+        }],
+    });
+    for object in agent("4711").iter().chain([&configuration]) {
+        let (api, name) = (api(skr, object).await, object["metadata"]["name"].as_str().expect("a name"));
+        api.delete(name, &DeleteParams::default()).await.expect("a delete");
+        eventually("it is gone", SOON, async || match api.get_opt(name).await.expect("an answer") {
+            None => Ok(()),
+            Some(_) => Err(name.to_owned()),
+        })
+        .await;
+        api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await.expect("an apply");
+    }
+    eventually("the agent of Lifecycle Manager runs", SOON, async || {
+        let found = read(skr, "Deployment", "kyma-system", "skr-webhook").await.unwrap_or_default();
+        if found["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(found["status"].to_string()) }
+    })
+    .await;
+}
+
+/// A landscape of Lifecycle Manager with its agent in each runtime, and a repository that declares it. Nobody leads.
+///
+/// A daemon has installed it, and has given it back.
+async fn landscape(skrs: usize, arguments: &[&str]) -> Stage {
+    let source =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+    let watcher = world::watcher("kyma", "kyma", "spec").to_string();
+    let more = [(".tidegate/source.yaml", source.to_owned()), ("watchers/kyma.yaml", watcher)];
+    let arguments = [&AGENT[..], arguments].concat();
+    let stage = world::stage(skrs, Extent::Node, &more, &arguments).await;
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    stage.start();
+    for name in crate::stage::KYMAS.iter().take(skrs) {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    let template = read(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await.expect("it is there");
+    let mut source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    retire(&stage).await;
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    // Only its module is from git, which Lifecycle Manager does not know.
+    let path = json!({PATH: template["metadata"]["annotations"][PATH]});
+    world::merge(&stage.kcp, &template, json!({"metadata": {"annotations": path}})).await;
+    for skr in &stage.skrs {
+        leave_agent(skr).await;
+    }
+    source["metadata"] = json!({"name": "landscape", "namespace": "kcp-system"});
+    source.as_object_mut().expect("an object").remove("status");
+    let sources = api(&stage.kcp, &source).await;
+    let source = serde_json::from_value(source).expect("an object");
+    sources.create(&PostParams::default(), &source).await.expect("a new object");
+    stage
+}
+
+/// The content of a runtime's objects, without what a write of `managedFields` changes, and without statuses.
+async fn content(skr: &Client) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let samples = [
+        ("v1", "Namespace", ""),
+        ("v1", "ConfigMap", "kyma-system"),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole", ""),
+        ("operator.kyma-project.io/v1beta2", "Kyma", "kyma-system"),
+        ("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kyma-system"),
+        ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta", "kyma-system"),
+    ];
+    for (version, kind, namespace) in samples {
+        let sample = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "any", "namespace": namespace}});
+        for object in api(skr, &sample).await.list(&ListParams::default()).await.expect("a list") {
+            let name = object.metadata.name.clone().expect("a name");
+            all.insert(format!("{kind} {name}"), serde_json::to_value(object).expect("JSON"));
+        }
+    }
+    for (kind, namespace, name) in OBJECTS {
+        all.insert(format!("{kind} {name}"), read(skr, kind, namespace, name).await.expect("it is there"));
+    }
+    for object in all.values_mut() {
+        object.as_object_mut().expect("an object").remove("status");
+        let metadata = object["metadata"].as_object_mut().expect("metadata");
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    all
+}
+
+/// The daemon's writes to runtimes: verb, resource and name. A self subject review is not a write.
+fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
+    let is_write = |line: &String| {
+        line.starts_with("skr-")
+            && ![" get ", " list ", " watch ", " selfsubjectreviews."].iter().any(|other| line.contains(other))
+    };
+    stage.requests_since(marks).into_iter().filter(is_write).collect()
+}
+
+/// Writes that occur more than once, except to statuses.
+fn repeated(writes: &[String]) -> Vec<String> {
+    let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+    for write in writes.iter().filter(|write| !write.contains("/status ")) {
+        *counts.entry(write).or_default() += 1;
+    }
+    counts.into_iter().filter(|(_, count)| 1 < *count).map(|(write, count)| format!("{count} times {write}")).collect()
+}
+
+fn image(deployment: &Value) -> &Value {
+    &deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+}
+
+async fn is_held(stage: &Stage, name: &str) -> bool {
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", name).await.expect("it is there");
+    kyma["metadata"]["annotations"][ANNOTATION] == "true"
+}
+
+/// Takes a landscape over, and lets the daemon pass over it: only field managers change.
+async fn taken(stage: &Stage, runtimes: &str) {
+    let mut before = Vec::new();
+    for skr in &stage.skrs {
+        before.push(content(skr).await);
+    }
+    let (text, code) = adopt(stage, &["plan"]).await;
+    let to_do = format!("to do   {runtimes} ");
+    assert!(code == 0 && text.contains(&to_do) && text.contains("until `tidegate adopt take --finish`"), "{text}");
+    let (text, code) = adopt(stage, &["take", "--yes"]).await;
+    assert!(code == 0 && text.contains(&format!("{runtimes} held; start the daemon")), "{text}");
+
+    let marks = stage.marks();
+    stage.start();
+    for name in crate::stage::KYMAS.iter().take(stage.skrs.len()) {
+        stage.kyma_in(name, "Ready").await;
+        world::until_watch(stage, name, "True Installed: ").await;
+    }
+    stage.rests().await;
+    for (skr, before) in stage.skrs.iter().zip(&before) {
+        let after = content(skr).await;
+        for (name, object) in before {
+            assert_eq!(after.get(name), Some(object), "{name}");
+        }
+        assert!(after.keys().eq(before.keys()), "{:?}", after.keys());
+    }
+    let written = writes(stage, &marks);
+    assert!(written.iter().any(|write| write.contains(" deployments.apps skr-webhook")), "{written:?}");
+    assert_eq!(repeated(&written), Vec::<String>::new());
+    let (text, _) = run(stage, &["status"]).await;
+    assert!(text.contains(&format!("{runtimes} ")) && text.contains("as Lifecycle Manager left "), "{text}");
+    let (text, _) = adopt(stage, &["plan"]).await;
+    assert!(text.contains(&format!("note    {runtimes} wait")), "{text}");
+}
+
+/// A new process writes nothing to runtimes.
+async fn starts_again_quietly(stage: &Stage) {
+    assert_eq!(after_a_new_start(stage).await, Vec::<String>::new());
+}
+
+/// What a new process writes to runtimes.
+async fn after_a_new_start(stage: &Stage) -> Vec<String> {
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    stage.rests().await;
+    tokio::time::sleep(QUIET).await;
+    writes(stage, &marks)
+}
+
+/// A new process writes nothing to runtimes but that no probe of Tidegate's agent comes, which does not run here.
+async fn starts_again_as_ours(stage: &Stage) {
+    let mut written = after_a_new_start(stage).await;
+    written.retain(|write| !write.ends_with(" patch kymas.operator.kyma-project.io/status default"));
+    assert_eq!(written, Vec::<String>::new());
+}
+
+/// Waits until the agent of a runtime is Tidegate's.
+async fn replaced(stage: &Stage, skr: &Client) {
+    stage
+        .until("the agent is Tidegate's", skr, "Deployment", "kyma-system", "skr-webhook", |deployment| {
+            *image(deployment) == "registry.example.org/agent:1.0.0"
+        })
+        .await;
+    let names = async || -> Vec<String> {
+        webhooks(skr).await.iter().filter_map(|hook| hook["name"].as_str().map(str::to_owned)).collect()
+    };
+    eventually("drift is reported", SOON, async || match names().await {
+        names if names.iter().any(|name| name == "drift.tidegate.dev") => Ok(()),
+        names => Err(format!("{names:?}")),
+    })
+    .await;
+    stage.rests().await;
+    let policy = read(skr, "NetworkPolicy", "kyma-system", "kyma-project.io--watcher-to-dns").await.expect("a policy");
+    assert!(policy["spec"].to_string().contains("::/0"), "{policy:#}");
+}
+
+async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
+    let stage = landscape(1, &["--resync=10s"]).await;
+    let skr = &stage.skrs[0];
+    taken(&stage, "1 runtime").await;
+    starts_again_quietly(&stage).await;
+
+    // What others undo is repaired, and is still as Lifecycle Manager had it.
+    let hooks = read(skr, "ValidatingWebhookConfiguration", "", "skr-webhook").await.expect("a configuration");
+    world::merge(skr, &hooks, json!({"webhooks": []})).await;
+    eventually("the webhook is back", SOON * 2, async || match webhooks(skr).await.as_slice() {
+        [hook] if hook["timeoutSeconds"] == 15 => Ok(()),
+        hooks => Err(format!("{hooks:?}")),
+    })
+    .await;
+    stage.rests().await;
+
+    let (text, code) = adopt(&stage, &["take", "--finish"]).await;
+    assert!(code == 0 && text.contains("1 runtime would be finished: kcp-system/one; add --yes"), "{text}");
+    assert!(is_held(&stage, "one").await, "nothing was written");
+    let marks = stage.marks();
+    let (text, code) = adopt(&stage, &["take", "--finish", "--yes"]).await;
+    assert!(code == 0 && text.contains("1 runtime finished: kcp-system/one; the daemon"), "{text}");
+    replaced(&stage, skr).await;
+    let written = writes(&stage, &marks);
+    assert_eq!(repeated(&written), Vec::<String>::new());
+    let is_of_agent = |write: &&String| write.contains("skr-webhook") || write.contains("watcher-to-dns");
+    let others: Vec<&String> =
+        written.iter().filter(|write| !is_of_agent(write) && !write.contains("/status ")).collect();
+    assert_eq!(others, Vec::<&String>::new());
+    let (text, _) = adopt(&stage, &["take", "--finish", "--yes"]).await;
+    assert!(text.starts_with("no runtime is as Lifecycle Manager left it\n"), "{text}");
+    let (text, _) = run(&stage, &["status"]).await;
+    assert!(!text.contains("as Lifecycle Manager left"), "{text}");
+    starts_again_as_ours(&stage).await;
+}
+
+async fn a_renewed_certificate_replaces_the_agent_of_lifecycle_manager() {
+    let stage = landscape(1, &[]).await;
+    let skr = &stage.skrs[0];
+    taken(&stage, "1 runtime").await;
+    let before = read(skr, "Secret", "kyma-system", "skr-webhook-tls").await.expect("a Secret")["data"].clone();
+    let secret = read(&stage.kcp, "Secret", "istio-system", "one-webhook-tls").await.expect("its certificate");
+    world::delete(&stage.kcp, &secret).await;
+    replaced(&stage, skr).await;
+    let after = read(skr, "Secret", "kyma-system", "skr-webhook-tls").await.expect("a Secret")["data"].clone();
+    assert_ne!(before["tls.crt"], after["tls.crt"]);
+    assert!(!is_held(&stage, "one").await);
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+    eventually("an Event says why", SOON, async || {
+        let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "any", "namespace": "kcp-system"}});
+        let events = api(&stage.kcp, &event).await.list(&ListParams::default()).await.expect("a list");
+        let notes: Vec<String> = events
+            .iter()
+            .filter(|event| event.data["reason"] == "AdoptionEnded" && event.data["regarding"]["uid"] == kyma["metadata"]["uid"])
+            .map(|event| event.data["note"].to_string())
+            .collect();
+        match notes.as_slice() {
+            [note] if note.contains("its agent must restart for a renewed certificate") => Ok(()),
+            notes => Err(format!("{notes:?}")),
+        }
+    })
+    .await;
+    starts_again_as_ours(&stage).await;
+}
+
+async fn runtimes_are_finished_one_by_one() {
+    let stage = landscape(2, &[]).await;
+    taken(&stage, "2 runtimes").await;
+    let (text, code) = adopt(&stage, &["take", "--finish", "--limit", "1", "--yes"]).await;
+    assert!(code == 0 && text.contains("1 runtime finished: kcp-system/one; 1 is left; the daemon"), "{text}");
+    replaced(&stage, &stage.skrs[0]).await;
+    let second = read(&stage.skrs[1], "Deployment", "kyma-system", "skr-webhook").await.expect("an agent");
+    assert_eq!(*image(&second), IMAGE);
+    assert!(!is_held(&stage, "one").await && is_held(&stage, "two").await);
+    let (text, code) = adopt(&stage, &["take", "--finish", "--yes"]).await;
+    assert!(code == 0 && text.contains("1 runtime finished: kcp-system/two; the daemon"), "{text}");
+    replaced(&stage, &stage.skrs[1]).await;
+
+    // The way back leaves nothing that only Tidegate understands.
+    retire(&stage).await;
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    for (kind, namespace, name) in OBJECTS {
+        let object = read(&stage.skrs[0], kind, namespace, name).await.expect("it is there");
+        assert_eq!(super::left_of_tidegate(&object), Vec::<String>::new(), "{kind} {name}");
+    }
+}
+
+async fn the_agent_of_lifecycle_manager_stays_on_real_servers() {
+    let stage = landscape(1, &[]).await;
+    taken(&stage, "1 runtime").await;
+    let (text, code) = adopt(&stage, &["take", "--finish", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    replaced(&stage, &stage.skrs[0]).await;
+}
