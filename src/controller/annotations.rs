@@ -23,14 +23,29 @@ pub(crate) async fn remove(
     known: &ObjectMeta,
     name: &str,
 ) -> Result<(), Error> {
-    let key = landscape::key(known);
-    let live = kcp.get_object_meta(kind, &key).await?;
-    let Some(version) = live.as_ref().and_then(|live| removable(known, live, name)) else { return Ok(()) };
-    let body = json!({ "metadata": { "resourceVersion": version, "annotations": { name: Value::Null } } });
-    match kcp.merge_patch(cause, kind, &kind.id(&key), None, body.to_string().into()).await {
+    match try_remove(kcp, cause, kind, known, name).await {
         Ok(_) | Err(Error::NotFound { .. } | Error::Changed { .. }) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// As [`remove`], for what may go on only without the annotation. Returns whether this call has removed it.
+///
+/// # Errors
+///
+/// Errors of the control plane, also that another client has changed the object meanwhile.
+pub(crate) async fn try_remove(
+    kcp: &Cluster,
+    cause: &Cause,
+    kind: &Kind,
+    known: &ObjectMeta,
+    name: &str,
+) -> Result<bool, Error> {
+    let key = landscape::key(known);
+    let live = kcp.get_object_meta(kind, &key).await?;
+    let Some(version) = live.as_ref().and_then(|live| removable(known, live, name)) else { return Ok(false) };
+    let body = json!({ "metadata": { "resourceVersion": version, "annotations": { name: Value::Null } } });
+    kcp.merge_patch(cause, kind, &kind.id(&key), None, body.to_string().into()).await.map(|_| true)
 }
 
 /// The version at which the annotation may be removed.

@@ -149,9 +149,11 @@ async fn holds_former(
         Hold::End(why) => {
             known.release();
             let kind = Kind::namespaced::<Kyma>();
-            annotations::remove(pass.context.kcp, pass.cause, &kind, &pass.kyma.metadata, annotation::ADOPTED).await?;
-            tracing::info!(runtime = %pass.key, why, "a runtime does not stay as Lifecycle Manager left it");
-            pass.publish(Severity::Normal, reason::ADOPTION_ENDED, "Adopt", adopted::end_note(why));
+            let (kcp, metadata) = (pass.context.kcp, &pass.kyma.metadata);
+            if annotations::try_remove(kcp, pass.cause, &kind, metadata, annotation::ADOPTED).await? {
+                tracing::info!(runtime = %pass.key, why, "a runtime does not stay as Lifecycle Manager left it");
+                pass.publish(Severity::Normal, reason::ADOPTION_ENDED, "Adopt", adopted::end_note(why));
+            }
             Ok(false)
         }
     }
