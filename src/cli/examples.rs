@@ -137,6 +137,10 @@ const EXAMPLES: &[Examples] = &[
         &[
             ("See it all, then try for yourself", "tidegate demo"),
             ("The tour alone, on real API servers", "tidegate demo --once --control-plane real"),
+            (
+                "The tour on clusters of kind or k3d, which are as before at its end",
+                "tidegate demo --once --kubeconfig kcp.yaml --runtime-kubeconfig a.yaml --runtime-kubeconfig b.yaml",
+            ),
         ],
     ),
     ("sim agent", &[("Beside a control plane that fails", "tidegate sim agent --rate 500")]),

@@ -1,6 +1,13 @@
 //! `tidegate demo --once`, as the README says it.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tidegate_testbed::Extent;
 
 use crate::harness::{self, eventually};
 
@@ -18,6 +25,119 @@ async fn the_demo_shows_the_same_on_real_servers() {
     // Three API servers with all that belongs to them: as a landscape of its own.
     let _permit = harness::permits(3).await;
     check(&["--control-plane=real"], &["servers"], None).await;
+}
+
+/// Kinds of which the controllers of a cluster make objects by themselves, soon after its start.
+const OF_CONTROLLERS: [&str; 7] =
+    ["Event", "Lease", "ComponentStatus", "ServiceAccount", "Endpoints", "EndpointSlice", "IPAddress"];
+
+/// The names of all objects of a cluster, by kind. Without those that its own controllers make.
+async fn objects(client: &kube::Client) -> BTreeSet<String> {
+    let found = kube::discovery::Discovery::new(client.clone()).run_aggregated().await.expect("an answer");
+    let mut all = BTreeSet::new();
+    for group in found.groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            let is_stored = capabilities.supports_operation(kube::discovery::verbs::LIST);
+            if !is_stored || OF_CONTROLLERS.contains(&resource.kind.as_str()) {
+                continue;
+            }
+            let api: kube::Api<kube::api::DynamicObject> = kube::Api::all_with(client.clone(), &resource);
+            for object in api.list(&kube::api::ListParams::default()).await.expect("a list") {
+                let place = object.metadata.namespace.unwrap_or_default();
+                let name = object.metadata.name.expect("a name");
+                if name != "kube-root-ca.crt" {
+                    all.insert(format!("{} {place}/{name}", resource.kind));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A demo on clusters of the user, who is at no terminal.
+fn on_clusters(stage: &Path, kubeconfigs: &[PathBuf]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["demo", "--once", "--dir"]).arg(stage).stdin(Stdio::null()).kill_on_drop(true);
+    for (index, kubeconfig) in kubeconfigs.iter().enumerate() {
+        command.arg(if index == 0 { "--kubeconfig" } else { "--runtime-kubeconfig" }).arg(kubeconfig);
+    }
+    command
+}
+
+/// The whole tour on clusters that exist before and after it, and are then as they were, although an earlier demo was
+/// killed in the middle.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
+    let landscape = harness::dedicated_landscape(2, Extent::Controllers).await;
+    let folder = harness::folder();
+    let servers = [&landscape.kcp, &landscape.skrs[0], &landscape.skrs[1]];
+    let (mut kubeconfigs, mut before) = (Vec::new(), Vec::new());
+    for server in servers {
+        let path = folder.path().join(format!("{}.yaml", server.name()));
+        std::fs::write(&path, server.kubeconfig().text()).unwrap();
+        kubeconfigs.push(path);
+        before.push(objects(&server.client().unwrap()).await);
+    }
+    let as_before = async |when: &str| {
+        for (server, before) in servers.iter().zip(&before) {
+            eventually(&format!("{} is as before {when}", server.name()), harness::SOON, async || {
+                let now = objects(&server.client().unwrap()).await;
+                let changes: Vec<&String> = now.symmetric_difference(before).collect();
+                if changes.is_empty() { Ok(()) } else { Err(format!("{changes:?}")) }
+            })
+            .await;
+        }
+    };
+    let told = |output: &std::process::Output| {
+        String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+    };
+
+    // Without consent, nothing is written.
+    let refused = on_clusters(&folder.path().join("refused"), &kubeconfigs).output().await.unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
+    assert!(told(&refused).contains("nobody can be asked whether to write"), "{}", told(&refused));
+    as_before("after a refusal").await;
+
+    // Killed in the middle, it cleans up the next time.
+    let mut killed = on_clusters(&folder.path().join("killed"), &kubeconfigs).arg("--yes").spawn().unwrap();
+    let manifests = async || {
+        let now = objects(&servers[1].client().unwrap()).await;
+        if now.iter().any(|object| object.contains("cache-manager")) { Ok(()) } else { Err(format!("{now:?}")) }
+    };
+    eventually("a module is installed", TOUR_MAX, manifests).await;
+    killed.kill().await.unwrap();
+
+    let stage = folder.path().join("stage");
+    let output = on_clusters(&stage, &kubeconfigs).arg("--yes").output();
+    let output = tokio::time::timeout(TOUR_MAX, output).await.expect("the demo ends").unwrap();
+    let said = told(&output);
+    let log = std::fs::read_to_string(stage.join("daemon.log")).unwrap_or_default();
+    let tail = log.lines().rev().take(40).collect::<Vec<_>>().join("\n");
+    assert!(output.status.success(), "{said}\n{tail}");
+    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 12, "{said}");
+    for shown in [
+        "An earlier demo was cut off. What it left is removed first.",
+        "left out: requests to these clusters are not counted",
+        "no agent runs in the runtimes",
+        "both runtimes are Ready",
+        "the clusters are as before",
+    ] {
+        assert!(said.contains(shown), "{shown}: {said}");
+    }
+    as_before("after the tour").await;
+
+    // What is not the demo's stays, and the demo does not begin.
+    let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}});
+    harness::apply(&servers[2].client().unwrap(), &namespace).await;
+    let refused = on_clusters(&folder.path().join("foreign"), &kubeconfigs).arg("--yes").output().await.unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
+    assert!(
+        told(&refused).contains("has the namespace kyma-system, which the demo has not made"),
+        "{}",
+        told(&refused)
+    );
+    let left = objects(&servers[2].client().unwrap()).await;
+    assert!(left.contains("Namespace /kyma-system"), "{left:?}");
 }
 
 /// Runs the tour to its end. All of it must hold, and the folder must hold what belongs there.

@@ -4,9 +4,10 @@ use std::{fs, path::Path};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
 use serde_json::{Value, json};
 
-use super::{report, world::World};
+use super::{report, world::Own};
 use crate::pods::{Doors, Pod};
 use tidegate_core::api::names;
 
@@ -36,9 +37,15 @@ struct Agent {
 impl Agents {
     /// Starts an agent for each runtime, once the daemon has installed its Secret, and writes `watch.json`. Fails if an
     /// agent does not start.
-    pub(super) async fn start(folder: &Path, world: &World, kymas: &[String], doors: Doors) -> anyhow::Result<Agents> {
+    pub(super) async fn start(
+        folder: &Path,
+        own: &Own,
+        clients: &[Client],
+        kymas: &[String],
+        doors: Doors,
+    ) -> anyhow::Result<Agents> {
         let started = each(kymas.len(), async |index| {
-            let (kyma, skr, client) = (&kymas[index], &world.skrs[index], &world.skr_clients[index]);
+            let (kyma, skr, client) = (&kymas[index], &own.skrs[index], &clients[index]);
             let log = folder.join(format!("agent-{kyma}.log"));
             let pod = Pod::start(skr, client, folder.join("agents").join(kyma), &log, doors, &HASTE).await?;
             report::doing(&format!("the agent of {kyma} is running"));

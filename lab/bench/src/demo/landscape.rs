@@ -53,6 +53,14 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "modules/tracing-agent/module-release-meta.yaml",
 ];
 
+/// A file of the example without pods: the images of its Deployments do not exist.
+pub(super) fn without_pods(text: &str) -> String {
+    match text.contains("\nkind: Deployment\n") {
+        true => text.replace("\n  replicas: 1\n", "\n  replicas: 0\n"),
+        false => text.to_owned(),
+    }
+}
+
 /// The Kyma on channel `fast`; its runtime is `skr-1`.
 pub(super) const DEV: &str = "dev";
 /// The Kyma on channel `regular`; its runtime is `skr-2`.
@@ -202,6 +210,15 @@ mod tests {
         assert_eq!(paths, ["landscapes/more/runtime-003.yaml", "landscapes/more/runtime-004.yaml"]);
         assert!(files[1].1.contains("runtime-id: 3f0e7c1a-0000-4000-8000-000000000004"), "{}", files[1].1);
         assert!(more(&self::kymas(1)).is_empty(), "the example's two are always there");
+    }
+
+    #[test]
+    fn no_deployment_of_the_example_needs_an_image() {
+        let texts = || FILES.iter().map(|(_, text)| (*text, without_pods(text)));
+        let deployments: Vec<_> = texts().filter(|(text, _)| text.contains("\nkind: Deployment\n")).collect();
+        assert_eq!(deployments.len(), 4);
+        assert!(deployments.iter().all(|(_, text)| text.contains("\n  replicas: 0\n")));
+        assert!(texts().all(|(text, without)| text == without || text.contains("\nkind: Deployment\n")));
     }
 
     #[test]

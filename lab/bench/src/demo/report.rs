@@ -29,6 +29,8 @@ pub(super) enum Outcome {
     Held(String),
     /// The step failed, with the reason.
     Failed(String),
+    /// The step was left out, with the reason.
+    LeftOut(&'static str),
     /// The step was not tried, because it builds on a step that failed.
     NotReached,
 }
@@ -96,10 +98,11 @@ pub(super) fn table(rows: &[Row]) -> String {
             Outcome::Held(text) => ("held", text.as_str()),
             // The details are printed above the table.
             Outcome::Failed(text) => ("FAILED", text.lines().next().unwrap_or_default()),
+            Outcome::LeftOut(why) => ("-", *why),
             Outcome::NotReached => ("-", "not run"),
         };
         let took = match &row.outcome {
-            Outcome::NotReached => String::new(),
+            Outcome::LeftOut(_) | Outcome::NotReached => String::new(),
             Outcome::Held(_) | Outcome::Failed(_) => format!("{:.1} s", row.took.as_secs_f64()),
         };
         lines.push(format!("{:>2}  {:<width$}  {mark:<6}  {took:>7}  {text}", index + 1, row.step));
@@ -126,12 +129,14 @@ mod tests {
             Row { step: "one", outcome: Outcome::Held("seen".to_owned()), took: Duration::from_millis(1234) },
             Row { step: "second", outcome: Outcome::Failed("late\nmore".to_owned()), took: Duration::from_secs(60) },
             Row { step: "third", outcome: Outcome::NotReached, took: Duration::ZERO },
+            Row { step: "fourth", outcome: Outcome::LeftOut("no servers"), took: Duration::ZERO },
         ];
         assert_eq!(
             table(&rows),
             " 1  one     held      1.2 s  seen\n \
              2  second  FAILED   60.0 s  late\n \
-             3  third   -                not run"
+             3  third   -                not run\n \
+             4  fourth  -                no servers"
         );
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidegate_core::api::{self, names};
 use tidegate_testbed::{self as testbed, Extent};
 
-use super::report;
+use super::{given::Given, report};
 
 /// The user name of the daemon in all clusters, which distinguishes its requests from others.
 pub(super) const DAEMON: &str = "tidegate";
@@ -25,17 +25,42 @@ const ROLLOUT: Duration = Duration::from_millis(300);
 pub(super) struct World {
     /// The CRDs of Istio that the KCP has.
     istio: Vec<Value>,
-    /// The control plane cluster.
-    pub(super) kcp: Server,
-    /// The runtimes, `skr-1`, `skr-2`, …
-    pub(super) skrs: Vec<Server>,
+    /// The servers; none if the user gave the clusters.
+    pub(super) own: Option<Own>,
+    /// The daemon's kubeconfig for the KCP.
+    daemon: String,
+    /// The daemon's kubeconfigs for the runtimes, in their order.
+    access: Vec<String>,
     /// The administrator's client of the KCP.
     pub(super) kcp_client: Client,
     /// The administrators' clients of the runtimes, in the same order.
     pub(super) skr_clients: Vec<Client>,
 }
 
+/// Servers that the demo has started.
+pub(super) struct Own {
+    /// The control plane cluster.
+    pub(super) kcp: Server,
+    /// The runtimes, `skr-1`, `skr-2`, …
+    pub(super) skrs: Vec<Server>,
+}
+
 impl World {
+    /// Uses clusters of the user, and writes their kubeconfigs to `folder`.
+    pub(super) fn given(folder: &Path, given: &Given) -> anyhow::Result<World> {
+        for cluster in std::iter::once(given.kcp()).chain(given.runtimes()) {
+            write(&folder.join(format!("{}.kubeconfig", cluster.name)), cluster.kubeconfig())?;
+        }
+        Ok(World {
+            istio: istio_crds(),
+            own: None,
+            daemon: given.kcp().kubeconfig().to_owned(),
+            access: given.runtimes().iter().map(|cluster| cluster.kubeconfig().to_owned()).collect(),
+            kcp_client: given.kcp().client.clone(),
+            skr_clients: given.runtimes().iter().map(|cluster| cluster.client.clone()).collect(),
+        })
+    }
+
     /// Starts all servers and writes their kubeconfigs to `folder`.
     pub(super) async fn start(folder: &Path, make: Make, runtimes: usize) -> anyhow::Result<World> {
         let (istio, kcp, skrs) = match make {
@@ -56,13 +81,15 @@ impl World {
         }
         let kcp_client = kcp.client()?;
         let skr_clients = skrs.iter().map(Server::client).collect::<Result<_, _>>()?;
-        Ok(World { istio, kcp, skrs, kcp_client, skr_clients })
+        let daemon = kcp.kubeconfig_of(DAEMON)?.text();
+        let access = skrs.iter().map(|skr| Ok(skr.kubeconfig_of(DAEMON)?.text())).collect::<anyhow::Result<_>>()?;
+        Ok(World { istio, own: Some(Own { kcp, skrs }), daemon, access, kcp_client, skr_clients })
     }
 
     /// Writes the daemon's kubeconfig for the KCP to a file.
     pub(super) fn daemon_kubeconfig(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
         let path = folder.join("daemon.kubeconfig");
-        write(&path, &self.kcp.kubeconfig_of(DAEMON)?.text())?;
+        write(&path, &self.daemon)?;
         Ok(path)
     }
 
@@ -76,8 +103,8 @@ impl World {
             self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
         }
         self.apply(&gateway()).await?;
-        for (kyma, skr) in kymas.iter().zip(&self.skrs) {
-            self.apply(&access_secret(kyma, &skr.kubeconfig_of(DAEMON)?.text())).await?;
+        for (kyma, access) in kymas.iter().zip(&self.access) {
+            self.apply(&access_secret(kyma, access)).await?;
         }
         Ok(())
     }
@@ -105,7 +132,8 @@ async fn real(folder: &Path, runtimes: usize) -> anyhow::Result<(Vec<Value>, Ser
     Ok((istio, kcp, skrs))
 }
 
-fn runtime_name(index: usize) -> String {
+/// The name of a runtime, from 1.
+pub(super) fn runtime_name(index: usize) -> String {
     format!("skr-{index}")
 }
 

@@ -53,7 +53,12 @@ impl Tour<'_> {
 
     /// Waits until the daemon is idle for a while: no request to a runtime, and no write to the KCP except for the
     /// Lease.
+    ///
+    /// Clusters of the user count no requests. There are no agents either, for whose events this would wait.
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
+        if !self.is_counted() {
+            return Ok(());
+        }
         let (mut mark, mut since) = (self.mark(), Instant::now());
         report::waiting(&format!(
             "no request to a runtime and no write to the KCP for {duration:?}; what still follows from the last step \
@@ -226,6 +231,7 @@ impl Tour<'_> {
     }
 
     fn servers(&self) -> impl Iterator<Item = &servers::Server> {
-        std::iter::once(&self.world.kcp).chain(&self.world.skrs)
+        let own = self.world.own.iter();
+        own.flat_map(|own| std::iter::once(&own.kcp).chain(&own.skrs))
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::demo::{
+    RESYNC,
     landscape::{
         CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
         MAILER_RELEASE, MANDATORY, PROD, PROD_MODULES, SCANNER, SCANNER_FIRST, SCANNER_RELEASE, SCANNER_SECOND,
@@ -77,17 +78,11 @@ impl Tour<'_> {
     /// A user edits the Kyma in a runtime: its API server asks the agent, which reports to the daemon.
     pub(super) async fn heard(&self) -> anyhow::Result<String> {
         let kymas: Api<Kyma> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
-        self.until("the daemon receives events of the agent", async || {
-            let live = self.kyma_api().get(DEV).await.map_err(|error| error.to_string())?;
-            let conditions = live.status.map(|status| status.conditions).unwrap_or_default();
-            let watch = conditions.into_iter().find(|condition| condition.type_ == conditions::WATCH);
-            match watch {
-                Some(watch) if watch.reason == conditions::watch::HEARD => Ok(()),
-                Some(watch) => Err(watch.message),
-                None => Err("no condition".to_owned()),
-            }
-        })
-        .await?;
+        if self.is_counted() {
+            self.is_heard().await?;
+        } else {
+            report::doing(&format!("no agent reports changes here: Tidegate looks every {} seconds", RESYNC.as_secs()));
+        }
         let edit = json!({"spec": {"modules": [{"name": "cache"}]}});
         let since = Instant::now();
         kymas
@@ -102,11 +97,26 @@ impl Tour<'_> {
         })
         .await?;
         let took = since.elapsed();
-        let seen =
-            format!("an edit in a runtime was reported by its agent and undone after {:.1} s", took.as_secs_f64());
+        let found = if self.is_counted() { "was reported by its agent" } else { "was found" };
+        let seen = format!("an edit in a runtime {found} and undone after {:.1} s", took.as_secs_f64());
         report::seen(&seen);
         self.until("dev is Ready", async || self.is_ready(DEV, &DEV_MODULES).await).await?;
         Ok(seen)
+    }
+
+    /// Waits until the agent of `dev` is known to report.
+    async fn is_heard(&self) -> anyhow::Result<()> {
+        self.until("the daemon receives events of the agent", async || {
+            let live = self.kyma_api().get(DEV).await.map_err(|error| error.to_string())?;
+            let conditions = live.status.map(|status| status.conditions).unwrap_or_default();
+            let watch = conditions.into_iter().find(|condition| condition.type_ == conditions::WATCH);
+            match watch {
+                Some(watch) if watch.reason == conditions::watch::HEARD => Ok(()),
+                Some(watch) => Err(watch.message),
+                None => Err("no condition".to_owned()),
+            }
+        })
+        .await
     }
 
     /// One line of a ModuleReleaseMeta.
@@ -138,23 +148,27 @@ impl Tour<'_> {
         let runtime = self.runtime(DEV).clone();
         let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
-        report::doing("no user requests a reconcile: the agent of dev reports the changes");
+        let finds =
+            if self.is_counted() { "the agent of dev reports the changes" } else { "Tidegate looks for changes" };
+        report::doing(&format!("no user requests a reconcile: {finds}"));
         // One change after the other, because the pass for one would also repair the other.
         self.nothing_is_done(TOLD_AGAIN).await?;
         maps.delete("cache-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
         report::doing("in dev, ConfigMap cache-config is deleted");
         self.until("the ConfigMap is back", async || self.configured(DEV, "cache", "max-memory").await).await?;
         self.nothing_is_done(TOLD_AGAIN).await?;
-        let scale = json!({"spec": {"replicas": 0}});
+        // In clusters of the user, Deployments have no replicas.
+        let (wanted, edited) = if self.is_counted() { (1, 0) } else { (0, 1) };
+        let scale = json!({"spec": {"replicas": edited}});
         deployments
             .patch("tracing-agent-manager", &PatchParams::default(), &Patch::Merge(&scale))
             .await
             .context("cannot scale a Deployment")?;
-        report::doing("in dev, tracing-agent-manager is scaled to 0");
+        report::doing(&format!("in dev, tracing-agent-manager is scaled to {edited}"));
         self.until("the Deployment is as it was", async || {
             let live = deployments.get("tracing-agent-manager").await.map_err(|error| error.to_string())?;
             let replicas = live.spec.and_then(|spec| spec.replicas);
-            if replicas == Some(1) { Ok(()) } else { Err(format!("{replicas:?} replicas")) }
+            if replicas == Some(wanted) { Ok(()) } else { Err(format!("{replicas:?} replicas")) }
         })
         .await?;
         self.until("the operator runs", async || self.operator_runs(DEV, "tracing-agent", "0.5.0").await).await?;
