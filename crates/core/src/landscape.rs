@@ -100,8 +100,8 @@ fn suspender(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
     Some(format!("{who}{}", since.unwrap_or_default()))
 }
 
-/// The file that suspends an object, and the GitSource with it: the field is one that git declares. `None` if it is not,
-/// or if the metadata have no managedFields.
+/// The file that suspends an object, and the GitSource with it: the field is one that git declares. `None` if it is
+/// not, or if the metadata have no managedFields.
 pub fn suspended_by_git(metadata: &ObjectMeta, switch: Switch) -> Option<String> {
     let mut entries = metadata.managed_fields.iter().flatten();
     entries.find(|entry| {

@@ -141,8 +141,9 @@ fn kymas(report: &Report) -> Vec<String> {
     [said(Action::Delete, "goes", "go"), said(Action::Create, "comes", "come")].into_iter().flatten().collect()
 }
 
-/// The modules that come to runtimes, leave them or are no longer managed there without a new release, each with the number of runtimes: `mailer
-/// 2.4.0 goes from 12 of 5,000 runtimes`. Those of Kymas that come and go are not named again.
+/// The modules that come to runtimes, leave them or are no longer managed there without a new release, each with the
+/// number of runtimes: `mailer 2.4.0 goes from 12 of 5,000 runtimes`. Those of Kymas that come and go are not named
+/// again.
 fn modules(report: &Report) -> Vec<String> {
     let of_kymas: BTreeSet<&Key> = report
         .differences
