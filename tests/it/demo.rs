@@ -64,8 +64,8 @@ fn on_clusters(stage: &Path, kubeconfigs: &[PathBuf]) -> tokio::process::Command
     command
 }
 
-/// The whole tour on clusters that exist before and after it, and are then as they were, although an earlier demo was
-/// killed in the middle.
+/// The whole tour on clusters that exist before and after it, and are then as they were. A demo that is interrupted in
+/// the middle leaves them as they were as well, and one that was killed is cleaned up by the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
     let landscape = harness::dedicated_landscape(2, Extent::Controllers).await;
@@ -98,14 +98,23 @@ async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
     assert!(told(&refused).contains("nobody can be asked whether to write"), "{}", told(&refused));
     as_before("after a refusal").await;
 
-    // Killed in the middle, it cleans up the next time.
-    let mut killed = on_clusters(&folder.path().join("killed"), &kubeconfigs).arg("--yes").spawn().unwrap();
-    let manifests = async || {
-        let now = objects(&servers[1].client().unwrap()).await;
-        if now.iter().any(|object| object.contains("cache-manager")) { Ok(()) } else { Err(format!("{now:?}")) }
+    // Interrupted or killed in the middle: then a module is installed.
+    let in_the_middle = async |folder: PathBuf| {
+        let demo = on_clusters(&folder, &kubeconfigs).arg("--yes").stdout(Stdio::null()).spawn().unwrap();
+        eventually("a module is installed", TOUR_MAX, async || {
+            let now = objects(&servers[1].client().unwrap()).await;
+            if now.iter().any(|object| object.contains("cache-manager")) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+        demo
     };
-    eventually("a module is installed", TOUR_MAX, manifests).await;
-    killed.kill().await.unwrap();
+    let mut interrupted = in_the_middle(folder.path().join("interrupted")).await;
+    let process = rustix::process::Pid::from_raw(i32::try_from(interrupted.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    let status = tokio::time::timeout(TOUR_MAX, interrupted.wait()).await.expect("it ends").unwrap();
+    assert!(status.success(), "{status}");
+    as_before("after an interruption").await;
+    in_the_middle(folder.path().join("killed")).await.kill().await.unwrap();
 
     let stage = folder.path().join("stage");
     let output = on_clusters(&stage, &kubeconfigs).arg("--yes").output();
