@@ -345,6 +345,15 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     let mut secret = stage::access_secret("one", &stage.landscape.skrs[0]);
     secret["data"]["config"] = Value::from(STANDARD.encode(rotated));
     harness::apply(&stage.kcp, &secret).await;
+    eventually("the daemon uses them", harness::SOON, async || {
+        let since = stage.landscape.skrs[0].records_since(mark);
+        if since.iter().any(|record| record.user == "rotated") {
+            Ok(())
+        } else {
+            Err(format!("{} requests", since.len()))
+        }
+    })
+    .await;
     delete(skr, ("v1", "ConfigMap"), "kyma-system", "cache-b").await;
     reconcile(&stage).await;
     stage.until("it is back", skr, "ConfigMap", "kyma-system", "cache-b", |_| true).await;

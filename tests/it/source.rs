@@ -807,9 +807,11 @@ async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_un
     // Before the other source has read the commit, it still declares the object.
     world.attempted("one", &commit).await;
     eventually("it says what differs", SOON, async || {
-        let message = condition(&world.source("two").await, "Ready").message.clone();
-        let is_it = message.contains("which no longer declares it, and differs from this definition");
-        if is_it { Ok(()) } else { Err(message) }
+        let source = world.source("two").await;
+        let said = |type_: &str| condition(&source, type_).message.clone();
+        let differs = said("Applied").contains("which no longer declares it, and differs from this definition");
+        let is_it = differs && said("Ready").contains("annotate the definition with `tidegate.dev/adopt: \"true\"`");
+        if is_it { Ok(()) } else { Err(format!("{} {}", said("Ready"), said("Applied"))) }
     })
     .await;
     world.daemon().quiet().await;

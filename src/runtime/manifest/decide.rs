@@ -385,9 +385,9 @@ pub(super) fn existing_resource(found: Option<&Metadata>) -> Option<FoundResourc
 }
 
 /// The default custom resource while another Manifest of the runtime, which is being deleted, has one of the same kind;
-/// none if there is no such Manifest. It deletes the one that it created, and waits for all others of the kind. One that
-/// was created before would be lost with the first, or hold the removal for ever. A module that gets another name is
-/// such a case.
+/// none if there is no such Manifest. It deletes the one that it created, and waits for all others of the kind. One
+/// that was created before would be lost with the first, or hold the removal for ever. A module that gets another name
+/// is such a case.
 pub(super) fn waits_for_removal(
     resource: &Object,
     manifest: &Manifest,
