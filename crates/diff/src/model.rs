@@ -542,21 +542,16 @@ impl Held {
 
     /// Those with one cause as one, which has all of their runtimes and the first place.
     pub fn together(all: Vec<Held>) -> Vec<Held> {
-        let mut known: BTreeMap<(Why, String, String, Option<String>), (BTreeSet<Key>, Option<Place>)> =
-            BTreeMap::new();
-        for Held { why, module, runtimes, message, hint, place } in all {
-            let of = known.entry((why, module, message, hint)).or_insert_with(|| (BTreeSet::new(), place));
-            of.0.extend(runtimes.iter().cloned());
+        let mut known = BTreeMap::new();
+        for held in all {
+            let runtimes = Arc::clone(&held.runtimes);
+            let cause = (held.why, held.module.clone(), held.message.clone(), held.hint.clone());
+            let (_, of_cause) = known.entry(cause).or_insert_with(|| (held, BTreeSet::new()));
+            of_cause.extend(runtimes.iter().cloned());
         }
-        let held = |((why, module, message, hint), (runtimes, place)): ((_, _, _, _), (BTreeSet<Key>, _))| Held {
-            why,
-            module,
-            runtimes: runtimes.into_iter().collect(),
-            message,
-            hint,
-            place,
-        };
-        known.into_iter().map(held).collect()
+        let of_all =
+            |(first, runtimes): (Held, BTreeSet<Key>)| Held { runtimes: runtimes.into_iter().collect(), ..first };
+        known.into_values().map(of_all).collect()
     }
 
     /// A version that git no longer has, and that these runtimes do not replace now.
