@@ -67,7 +67,7 @@ use crate::{
     queue::{Finish, Triggers},
     renderer::CurrentTemplates,
     source::registry::SourceRegistry,
-    stores::{Stores, Table, definitions::Hold},
+    stores::{Source, Stores, Table, definitions::Hold},
 };
 
 mod base;
@@ -90,7 +90,7 @@ pub(crate) use state::KnownRuntimes;
 
 use base::Bases;
 use contacts::Contacts;
-use decide::{Scope, Spread, Start};
+use decide::{Declared, Scope, Spread, Start};
 use manifest::Modules;
 use objects::{LiveObjects, Undone};
 use reporting::Reports;
@@ -278,7 +278,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     if hold.is_none() && is_outdated(context, key, Some(&kyma), &manifests, &releases).await? {
         return Ok(decide::OUTDATED);
     }
-    let kyma = as_declared(context, kyma, &manifests);
+    let (kyma, is_unknown) = as_declared(context, kyma, &manifests);
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let is_due = known.reporting.is_due(context.contacts, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
@@ -323,23 +323,32 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
             context.contacts.rest(key);
             Ok(Finish::Deferred)
         }
+        Start::Install if is_unknown => pass.install(&manifests, known).await.map(decide::finish_unknown),
         Start::Install => pass.install(&manifests, known).await,
     }
 }
 
-/// The Kyma with the installed modules that another client has dropped from it and that git still declares. A suspended
-/// source repairs nothing, so there the Kyma counts as it is.
-fn as_declared(context: RuntimeContext<'_>, kyma: Arc<Kyma>, manifests: &[Arc<Manifest>]) -> Arc<Kyma> {
-    if !decide::has_dropped(&kyma, manifests) {
-        return kyma;
-    }
-    let Some(name) = SourceName::from_metadata(&kyma.metadata) else { return kyma };
-    let source = context.stores.source(name.key()).filter(|source| !source.object.spec.suspend);
-    let loaded = source.and_then(|_| context.sources.loaded(name.key()));
+/// The Kyma with the installed modules that another client has dropped from it and that git has or may have, and
+/// whether git must still say so.
+fn as_declared(context: RuntimeContext<'_>, kyma: Arc<Kyma>, manifests: &[Arc<Manifest>]) -> (Arc<Kyma>, bool) {
+    let name = SourceName::from_metadata(&kyma.metadata).filter(|_| decide::has_dropped(&kyma, manifests));
+    let source = name.as_ref().and_then(|name| context.stores.source(name.key()));
+    let is_at_work =
+        |source: &Source| !source.object.spec.suspend && source.object.metadata.deletion_timestamp.is_none();
+    let Some(name) = name.filter(|_| source.as_ref().is_some_and(is_at_work)) else { return (kyma, false) };
+    let Some(loaded) = context.sources.loaded(name.key()) else {
+        return decide::with_dropped(&kyma, Declared::Unknown, manifests);
+    };
     let id = (definition::Kind::Kyma, landscape::key(&kyma.metadata));
-    let definition = loaded.as_ref().and_then(|loaded| loaded.definitions.good.get(&id));
-    let declared = definition.and_then(|definition| Kyma::deserialize(definition.object.value()).ok());
-    declared.map_or_else(|| Arc::clone(&kyma), |declared| decide::with_declared(&kyma, &declared.spec, manifests))
+    if !loaded.declares.contains(&id) {
+        return decide::with_dropped(&kyma, Declared::Nothing, manifests);
+    }
+    let digest = landscape::annotation(&kyma.metadata, annotation::DIGEST);
+    let is_applied = loaded.declared.get(&id).is_some_and(|declared| Some(&*declared.digest) == digest);
+    let definition = loaded.definitions.good.get(&id).filter(|_| is_applied);
+    let applied = definition.and_then(|definition| Kyma::deserialize(definition.object.value()).ok());
+    let declared = applied.as_ref().map_or(Declared::Unknown, |applied| Declared::Applied(&applied.spec));
+    decide::with_dropped(&kyma, declared, manifests)
 }
 
 /// Who suspended the runtime, since when and why. Reads the Kyma once if only its managedFields can say it. `before` is

@@ -12,7 +12,7 @@ use tidegate_cluster::Kind;
 use tidegate_core::{
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
-        kyma::{KymaSpec, KymaStatus, ModuleStatus},
+        kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
         names::{MANAGED_BY_KCP, annotation, finalizer, label},
         shared::{ObjectMeta, State},
     },
@@ -21,7 +21,7 @@ use tidegate_core::{
     name::Key,
     object::Gvk,
     plan::{
-        self, HeldVersion, ModuleOutcome, RuntimePlan, Wait, WaitFor,
+        self, HeldVersion, ModuleOutcome, ModulesFrom, RuntimePlan, Wait, WaitFor,
         rollout::{self, Hold, Line, Policy, Upgrade},
     },
     status::{
@@ -448,27 +448,74 @@ pub(super) fn maintenance(plan: &RuntimePlan, in_runtime: Option<&KymaSpec>) -> 
 pub(super) fn has_dropped(kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
     landscape::label(&kyma.metadata, label::SOURCE).is_some()
         && kyma.metadata.deletion_timestamp.is_none()
-        && !installed(manifests).all(|module| has_module(&kyma.spec, module))
+        && !installed(manifests).all(|manifest| has_module(&kyma.spec, manifest.0))
 }
 
-/// The Kyma with the installed modules that `declared`, its definition in git, has and it has no longer. Another client
-/// has dropped them, and the source is about to put them back: until then nothing of them leaves the runtime.
-pub(super) fn with_declared(kyma: &Arc<Kyma>, declared: &KymaSpec, manifests: &[Arc<Manifest>]) -> Arc<Kyma> {
-    let installed: BTreeSet<&str> = installed(manifests).collect();
-    let is_dropped = |name: &str| installed.contains(name) && !has_module(&kyma.spec, name);
-    let dropped: Vec<_> = declared.modules.iter().filter(|module| is_dropped(&module.name)).cloned().collect();
-    if dropped.is_empty() {
-        return Arc::clone(kyma);
+/// What git says about a Kyma that no longer has a module that is installed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Declared<'a> {
+    /// Nothing: the Kyma counts as it is. Its source is suspended, gone, or no longer declares it.
+    Nothing,
+    /// This definition, which was last applied.
+    Applied(&'a KymaSpec),
+    /// What was last applied is not known: the source has not been read yet, or its definition is held back.
+    Unknown,
+}
+
+/// The Kyma with the installed modules that another client has dropped from it, and whether git must still say so.
+///
+/// A module that git declares is about to be put back: until then nothing of it leaves the runtime. While it is not
+/// known what was last applied, a module of git may as well be one that git no longer has: nothing leaves either.
+pub(super) fn with_dropped(kyma: &Arc<Kyma>, declared: Declared<'_>, manifests: &[Arc<Manifest>]) -> (Arc<Kyma>, bool) {
+    let mut dropped = installed(manifests).filter(|(name, _)| !has_module(&kyma.spec, name));
+    let (kept, is_unknown): (Vec<Module>, bool) = match declared {
+        Declared::Nothing => (Vec::new(), false),
+        Declared::Applied(spec) => {
+            let names: BTreeSet<&str> = dropped.map(|(name, _)| name).collect();
+            (spec.modules.iter().filter(|module| names.contains(module.name.as_str())).cloned().collect(), false)
+        }
+        // Users remove modules in the runtime. Of these Kymas, all modules are git's.
+        Declared::Unknown if plan::modules_from(kyma) == ModulesFrom::Git => {
+            (dropped.map(|(name, manifest)| installed_module(name, manifest)).collect(), true)
+        }
+        Declared::Unknown => (Vec::new(), dropped.next().is_some()),
+    };
+    if kept.is_empty() {
+        return (Arc::clone(kyma), is_unknown);
     }
     let mut whole = Kyma::clone(kyma);
-    whole.spec.modules = kyma.spec.modules.iter().cloned().chain(dropped).collect();
-    Arc::new(whole)
+    whole.spec.modules = kyma.spec.modules.iter().cloned().chain(kept).collect();
+    (Arc::new(whole), is_unknown)
+}
+
+/// How long a pass rests that does not know what git says of a module.
+const UNKNOWN_RETRY: Duration = Duration::from_secs(5);
+
+/// The finish of a pass that kept a module because it does not know what git says.
+pub(super) fn finish_unknown(finish: Finish) -> Finish {
+    match finish {
+        Finish::Done => Finish::After(UNKNOWN_RETRY, Trigger::Changed),
+        Finish::After(rest, _) if UNKNOWN_RETRY < rest => Finish::After(UNKNOWN_RETRY, Trigger::Changed),
+        other => other,
+    }
+}
+
+/// A module as its Manifest has it.
+fn installed_module(name: &str, manifest: &Manifest) -> Module {
+    Module {
+        name: name.to_owned(),
+        channel: landscape::label(&manifest.metadata, label::CHANNEL).map(str::to_owned),
+        controller: None,
+        custom_resource_policy: manifest.spec.custom_resource_policy,
+        managed: !manifest::is_unmanaged(manifest),
+        remote_module_template_ref: None,
+    }
 }
 
 /// The modules that Kymas select and that have a Manifest which is not being deleted.
-fn installed(manifests: &[Arc<Manifest>]) -> impl Iterator<Item = &str> {
+fn installed(manifests: &[Arc<Manifest>]) -> impl Iterator<Item = (&str, &Manifest)> {
     let present = manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_none());
-    present.filter_map(|manifest| manifests::selected_module_of(&manifest.metadata))
+    present.filter_map(|manifest| Some((manifests::selected_module_of(&manifest.metadata)?, &**manifest)))
 }
 
 fn has_module(spec: &KymaSpec, name: &str) -> bool {

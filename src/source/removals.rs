@@ -13,7 +13,7 @@ use tidegate_core::{
     definition::{Definition, Definitions, Kind, ModuleObjects},
     diagnostic::Diagnostics,
     intake::{
-        Decision, Installed, Removals, WaitingRemoval, Why,
+        Decision, Installed, Removals, WaitingRemoval,
         removal::{self, Removal},
     },
     landscape::{self, Landscape, SourceName},
@@ -37,16 +37,16 @@ pub(super) async fn find(
     former: &mut FormerModules,
 ) -> Removals {
     let mut by_runtime: BTreeMap<&Key, Vec<&Installed>> = BTreeMap::new();
-    let has_kymas = removal::candidates(decision).any(|((kind, _), _)| *kind == Kind::Kyma);
+    let has_kymas = removal::candidates(decision).any(|(kind, _)| *kind == Kind::Kyma);
     for one in installed.iter().filter(|_| has_kymas) {
         by_runtime.entry(&one.runtime).or_default().push(one);
     }
     let mut found = Removals::new();
     let mut used = BTreeSet::new();
-    for (id, why) in removal::candidates(decision) {
+    for id in removal::candidates(decision) {
         let Some(definition) = loaded.definitions.good.get(id) else { continue };
         let removals = match id.0 {
-            Kind::Kyma => of_kyma(pass, definition, why, by_runtime.get(&id.1).map_or(&[], Vec::as_slice)),
+            Kind::Kyma => of_kyma(pass, definition, by_runtime.get(&id.1).map_or(&[], Vec::as_slice)),
             Kind::ModuleTemplate => of_template(pass, loaded, definition, installed, (former, &mut used)).await,
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => Vec::new(),
         };
@@ -63,7 +63,7 @@ pub(super) async fn find(
 fn of_access(pass: &SourcePass<'_>, loaded: &Loaded, decision: &Decision, installed: &[Installed]) -> Removals {
     let SourceContext { stores, plan, .. } = pass.ctx;
     let mut changed = Definitions::default();
-    for (id, _) in removal::candidates(decision) {
+    for id in removal::candidates(decision) {
         let Some(definition) = loaded.definitions.good.get(id) else { continue };
         let live = stores.kyma(&id.1).filter(|_| id.0 == Kind::Kyma);
         if live.is_none_or(|live| removal::may_change_access(definition.object.value(), &live, plan)) {
@@ -82,7 +82,7 @@ fn of_access(pass: &SourcePass<'_>, loaded: &Loaded, decision: &Decision, instal
 }
 
 /// The modules that a Kyma loses.
-fn of_kyma(pass: &SourcePass<'_>, definition: &Definition, why: Why, installed: &[&Installed]) -> Vec<Removal> {
+fn of_kyma(pass: &SourcePass<'_>, definition: &Definition, installed: &[&Installed]) -> Vec<Removal> {
     let installed = || installed.iter().copied();
     if removal::names_all(definition.object.value(), installed()) {
         return Vec::new();
@@ -90,7 +90,7 @@ fn of_kyma(pass: &SourcePass<'_>, definition: &Definition, why: Why, installed: 
     let stamped = landscape::stamp(definition, &SourceName::new(pass.key.clone()));
     let Ok(declared) = serde_json::from_value::<Kyma>(stamped.into_value()) else { return Vec::new() };
     let live = pass.ctx.stores.kyma(&definition.key);
-    removal::of_kyma(&declared, live.as_deref(), why, installed())
+    removal::of_kyma(&declared, live.as_deref(), installed())
 }
 
 /// The objects that a version of a module loses.

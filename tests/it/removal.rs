@@ -501,7 +501,30 @@ async fn a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_th
     let deletes: Vec<String> =
         stage.requests_since(&marks).into_iter().filter(|request| request.contains("delete")).collect();
     assert_eq!(deletes, [""; 0]);
-    assert_eq!(uid().await, Some(installed));
+    assert_eq!(uid().await.as_ref(), Some(&installed));
+    // So it is while the daemon is down: the new process does not know what git says before it has read it.
+    stage.kill().await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped.clone()).await;
+    stage.start();
+    stage.until("git's list is back again", &stage.kcp, "Kyma", "kcp-system", "one", is_whole).await;
+    stage.rests().await;
+    assert_eq!(uid().await.as_ref(), Some(&installed));
+    // And while the definition is held back, so that nothing puts the module back.
+    let text = stage::kyma("one", &["cache", "mailer"]);
+    let broken = stage.commit("kymas/one.yaml", &text.replace("channel: regular", "channel: [regular]"));
+    stage
+        .until("it is held back", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["attemptedRevision"].as_str().is_some_and(|revision| revision.ends_with(&broken))
+        })
+        .await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped.clone()).await;
+    holds("the module stays", QUIET, async || match uid().await {
+        Some(found) if found == installed => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    stage.commit("kymas/one.yaml", &text);
+    stage.until("git's list is back once more", &stage.kcp, "Kyma", "kcp-system", "one", is_whole).await;
     // A suspended source puts nothing back, so what the client says counts.
     suspend(&stage).await;
     merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped).await;

@@ -671,9 +671,24 @@ fn a_module_that_another_client_drops_stays_while_git_declares_it() {
     assert!(has_dropped(&ours, &installed));
     assert!(!has_dropped(&kyma(&["mailer"], None), &installed), "a Kyma of others");
     assert!(!has_dropped(&kyma(&["mailer", "cache"], Some("a.b")), &installed), "one that is being deleted leaves");
+    let declared = |declared: Declared<'_>| {
+        let (whole, is_unknown) = with_dropped(&ours, declared, &installed);
+        (names(&whole), is_unknown)
+    };
     // A module of git that is not installed comes with the repair, in its own time.
-    let whole = with_declared(&ours, &spec(&["cache", "mailer", "gone", "new"]), &installed);
-    assert_eq!(names(&whole), ["mailer", "cache"]);
-    let same = with_declared(&ours, &spec(&["mailer"]), &installed);
-    assert!(Arc::ptr_eq(&same, &ours), "git has dropped it as well");
+    let whole = spec(&["cache", "mailer", "gone", "new"]);
+    assert_eq!(declared(Declared::Applied(&whole)), (vec!["mailer".to_owned(), "cache".to_owned()], false));
+    let less = spec(&["mailer"]);
+    assert_eq!(declared(Declared::Applied(&less)), (vec!["mailer".to_owned()], false), "git has dropped it as well");
+    assert_eq!(declared(Declared::Nothing), (vec!["mailer".to_owned()], false));
+    assert_eq!(declared(Declared::Unknown), (vec!["mailer".to_owned(), "cache".to_owned()], true));
+    // Where users decide in the runtime, they may have removed it there.
+    let mut merged = Kyma::clone(&ours);
+    merged.metadata.annotations = Some([(annotation::MODULES_FROM.to_owned(), "merge".to_owned())].into());
+    let (same, is_unknown) = with_dropped(&Arc::new(merged), Declared::Unknown, &installed);
+    assert_eq!((names(&same), is_unknown), (vec!["mailer".to_owned()], true));
+    let minute = Duration::from_secs(60);
+    assert_eq!(finish_unknown(Finish::Done), Finish::After(UNKNOWN_RETRY, Trigger::Changed));
+    assert_eq!(finish_unknown(Finish::After(minute, Trigger::Resync)), Finish::After(UNKNOWN_RETRY, Trigger::Changed));
+    assert_eq!(finish_unknown(Finish::Deferred), Finish::Deferred);
 }

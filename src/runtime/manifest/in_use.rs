@@ -66,6 +66,7 @@ pub(crate) async fn module_in_use(
     }
     let Some(resource) = resource else { return Ok(None) };
     let Some((kind, present)) = cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
+    let present = decide::that_count(manifest, &kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     Ok(decide::others_than(default.as_ref(), &present))
 }

@@ -116,6 +116,7 @@ async fn remove_module_resources(
     }
     let Some(resource) = resource else { return Ok(None) };
     let Some((kind, present)) = target.cluster.list_metadata_in_any_version(&resource).await? else { return Ok(None) };
+    let present = decide::that_count(manifest, &kinds, &kind, present);
     let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
     *holding = decide::holding(default.as_ref(), &present);
     match decide::module_resources(default.as_ref(), &present, target.has_installed(manifest)) {

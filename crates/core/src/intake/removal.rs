@@ -87,8 +87,8 @@ const LIMIT_RUNTIMES_MAX: usize = 50;
 const LIMIT_PERCENT: usize = 10;
 
 /// The definitions of a decision that may take something from runtimes: those that differ from what is in KCP. A field
-/// that another client changed in KCP is no removal by git.
-pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
+/// that another client changed in KCP is no removal by git, apart from modules that it added to a Kyma.
+pub fn candidates(decision: &Decision) -> impl Iterator<Item = &Id> {
     decision.apply.iter().filter_map(|(id, why)| {
         let is_kind = match id.0 {
             Kind::Kyma | Kind::ModuleTemplate | Kind::ModuleReleaseMeta => true,
@@ -96,9 +96,10 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
         };
         let is_change = match why {
             Why::Changed | Why::Adopted | Why::Moved => true,
-            Why::Absent | Why::Drifted | Why::Displaced => false,
+            Why::Drifted => id.0 == Kind::Kyma,
+            Why::Absent | Why::Displaced => false,
         };
-        (is_kind && is_change).then_some((id, *why))
+        (is_kind && is_change).then_some(id)
     })
 }
 
@@ -107,7 +108,6 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = (&Id, Why)> {
 pub fn of_kyma<'a>(
     declared: &Kyma,
     live: Option<&Kyma>,
-    why: Why,
     installed: impl IntoIterator<Item = &'a Installed>,
 ) -> Vec<Removal> {
     let modules = |kyma: &Kyma| kyma.spec.modules.iter().cloned().collect::<Vec<Module>>();
@@ -117,11 +117,7 @@ pub fn of_kyma<'a>(
     let after = plan::modules_from(declared);
     // Of an object that cannot be read, every module may be one of git.
     let before = live.map_or(ModulesFrom::Runtime, plan::modules_from);
-    let mut wanted: BTreeSet<String> = modules(declared).into_iter().map(|module| module.name).collect();
-    if why == Why::Adopted {
-        // An apply over an object of others keeps their entries.
-        wanted.extend(of_live.iter().map(|module| module.name.clone()));
-    }
+    let wanted: BTreeSet<String> = modules(declared).into_iter().map(|module| module.name).collect();
     let is_lost = |module: &str| match (before, after) {
         // The runtime decides, or keeps what it has added.
         (_, ModulesFrom::Runtime) | (ModulesFrom::Runtime, ModulesFrom::Merge) => false,

@@ -252,7 +252,7 @@ fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option
     removal::candidates(&decision).next()?;
     let (source, known) = (around.source, (around.before)());
     let changed = may_change_access(&decision, to, &known, around);
-    let takes_objects = |((kind, _), _): (&Id, _)| matches!(kind, Kind::Kyma | Kind::ModuleTemplate);
+    let takes_objects = |(kind, _): &Id| matches!(kind, Kind::Kyma | Kind::ModuleTemplate);
     if !removal::candidates(&decision).any(takes_objects) && !removal::may_take(&known, &changed) {
         return None;
     }
@@ -301,7 +301,7 @@ fn taken(
 ) -> Removals {
     let (source, known) = (around.source, (around.before)());
     let mut taken = Removals::new();
-    for (id, why) in removal::candidates(decision) {
+    for id in removal::candidates(decision) {
         let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
         let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
         let removals = match id.0 {
@@ -309,7 +309,7 @@ fn taken(
             Kind::Kyma => {
                 let typed = |definition| serde_json::from_value(landscape::stamp(definition, source).into_value());
                 let (Ok(after), before) = (typed(after), typed(before).ok()) else { continue };
-                removal::of_kyma(&after, before.as_ref(), why, of_runtime())
+                removal::of_kyma(&after, before.as_ref(), of_runtime())
             }
             Kind::ModuleTemplate => {
                 let objects = |definitions: &Definitions, definition: &Definition| {
@@ -353,7 +353,7 @@ fn hold(taken: &Removals, to: &Definitions, around: &Around<'_>, installed: &[In
 
 /// The changed definitions that may change which modules runtimes may have.
 fn may_change_access(decision: &Decision, to: &Definitions, known: &Landscape, around: &Around<'_>) -> Landscape {
-    let changed = removal::candidates(decision).filter_map(|(id, _)| {
+    let changed = removal::candidates(decision).filter_map(|id| {
         let definition = to.good.get(id)?;
         let live = known.kymas.get(&id.1).filter(|_| id.0 == Kind::Kyma);
         let may = |live: &Arc<Kyma>| removal::may_change_access(definition.object.value(), live, around.settings);

@@ -232,14 +232,14 @@ fn unmanaged<'a>(inputs: &Inputs, decision: &Decision, installed: &'a [Installed
 
 /// What each definition of a decision would take from runtimes.
 fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
-    let of_one = |id: &Id, why| {
+    let of_one = |id: &Id| {
         let definition = inputs.wanted.definitions.good.get(id)?;
         let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
         Some(match id.0 {
             Kind::Kyma => {
                 let stamped = landscape::stamp(definition, &inputs.source);
                 let live = world.objects.get(id).and_then(|live| typed::<Kyma>(live.value()));
-                removal::of_kyma(&typed(stamped.value())?, live.as_ref(), why, of_runtime())
+                removal::of_kyma(&typed(stamped.value())?, live.as_ref(), of_runtime())
             }
             Kind::ModuleTemplate => {
                 let new = definition.module.as_ref().map(|module| module.tree);
@@ -258,7 +258,7 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => return None,
         })
     };
-    removal::candidates(decision).filter_map(|(id, why)| Some((id.clone(), of_one(id, why)?))).collect()
+    removal::candidates(decision).filter_map(|id| Some((id.clone(), of_one(id)?))).collect()
 }
 
 /// The objects that a module has in the control plane, by the id of its tree; `None` if the repository does not have
@@ -273,7 +273,7 @@ fn former(inputs: &Inputs, tree: &str, path: &str) -> Option<ModuleObjects> {
 /// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
 fn of_access(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
     let good = &inputs.wanted.definitions.good;
-    let changed = removal::candidates(decision).filter_map(|(id, _)| Some((id.clone(), Arc::clone(good.get(id)?))));
+    let changed = removal::candidates(decision).filter_map(|id| Some((id.clone(), Arc::clone(good.get(id)?))));
     let changed = Definitions { good: changed.collect(), ..Definitions::default() };
     // What cannot be read is among the diagnostics of the revision.
     let changed = Landscape::from_definitions(&mut Diagnostics::default(), &changed, &inputs.source);

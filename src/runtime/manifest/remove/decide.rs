@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_cluster::{Kind, Metadata, Owner};
+use tidegate_cluster::{Kind, Metadata};
 use tidegate_core::{
     api::{
         Manifest,
@@ -114,19 +114,43 @@ fn of_users<'a>(
     present: &'a [Metadata],
 ) -> impl Iterator<Item = &'a Metadata> {
     let is_recorded = move |id: &ObjectId| siblings.iter().any(|sibling| recorded::inventory(sibling).contains(id));
-    let is_of_module = move |owner: &Owner, namespace: &str| {
-        let is_of_kind = |kind: &Kind| (&*kind.gvk.group, &*kind.gvk.kind) == (&*owner.group, &*owner.kind);
-        let in_scope = |namespace| ObjectId::new(&owner.group, &owner.kind, namespace, &owner.name);
-        let owned = recorded::inventory(manifest);
-        kinds.iter().any(is_of_kind) || owned.contains(&in_scope(namespace)) || owned.contains(&in_scope(""))
-    };
     let is_of_users = move |metadata: &&Metadata| {
-        !metadata.owners.iter().any(|owner| is_of_module(owner, &metadata.id.namespace))
+        !belongs_to_module(manifest, kinds, metadata)
             && metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR)
             && !recorded::inventory(manifest).contains(&metadata.id)
             && !is_recorded(&metadata.id)
     };
     present.iter().filter(is_of_users)
+}
+
+/// Whether an object of the module, or a custom resource of its kinds, owns this custom resource.
+fn belongs_to_module(manifest: &Manifest, kinds: &[Kind], metadata: &Metadata) -> bool {
+    if metadata.owners.is_empty() {
+        return false;
+    }
+    let owned = recorded::inventory(manifest);
+    metadata.owners.iter().any(|owner| {
+        let is_of_kind = |kind: &Kind| (&*kind.gvk.group, &*kind.gvk.kind) == (&*owner.group, &*owner.kind);
+        let in_scope = |namespace: &str| ObjectId::new(&owner.group, &owner.kind, namespace, &owner.name);
+        kinds.iter().any(is_of_kind)
+            || owned.contains(&in_scope(&metadata.id.namespace))
+            || owned.contains(&in_scope(""))
+    })
+}
+
+/// The custom resources of the kind of the default one that count for the removal. Those that belong to the module go
+/// with their owners.
+pub(in crate::runtime::manifest) fn that_count(
+    manifest: &Manifest,
+    kinds: &[Kind],
+    kind: &Kind,
+    present: Vec<Metadata>,
+) -> Vec<Metadata> {
+    let belongs = |metadata: &Metadata| {
+        belongs_to_module(manifest, kinds, metadata)
+            || belongs_to_module(manifest, std::slice::from_ref(kind), metadata)
+    };
+    present.into_iter().filter(|metadata| !belongs(metadata)).collect()
 }
 
 /// The first of some custom resources, where it is, and how many more there are; none if there are none.

@@ -45,27 +45,25 @@ fn kyma(mode: &str, modules: Option<&[&str]>) -> Kyma {
 #[test]
 fn a_kyma_loses_what_it_had_from_git_and_no_longer_names() {
     let has = ["m", "n"];
-    for (live, declared, why, lost) in [
-        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&["m"])), Why::Changed, vec!["n"]),
-        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&[])), Why::Changed, vec!["m", "n"]),
-        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&["m", "n-", "o"])), Why::Changed, vec![]),
-        (Some(kyma("git", Some(&["m", "n-"]))), kyma("git", Some(&["m"])), Why::Changed, vec![]),
+    for (live, declared, lost) in [
+        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&["m"])), vec!["n"]),
+        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&[])), vec!["m", "n"]),
+        (Some(kyma("git", Some(&["m", "n"]))), kyma("git", Some(&["m", "n-", "o"])), vec![]),
+        (Some(kyma("git", Some(&["m", "n-"]))), kyma("git", Some(&["m"])), vec![]),
         // It is being removed already.
-        (Some(kyma("git", Some(&["m"]))), kyma("git", Some(&["m"])), Why::Changed, vec![]),
+        (Some(kyma("git", Some(&["m"]))), kyma("git", Some(&["m"])), vec![]),
         // The runtime decides, or keeps its own.
-        (Some(kyma("runtime", Some(&["m"]))), kyma("runtime", None), Why::Changed, vec![]),
-        (Some(kyma("git", Some(&["m", "n"]))), kyma("runtime", Some(&[])), Why::Changed, vec![]),
-        (Some(kyma("runtime", Some(&["m"]))), kyma("merge", Some(&["m"])), Why::Changed, vec![]),
-        (Some(kyma("merge", Some(&["m"]))), kyma("merge", Some(&[])), Why::Changed, vec!["m"]),
+        (Some(kyma("runtime", Some(&["m"]))), kyma("runtime", None), vec![]),
+        (Some(kyma("git", Some(&["m", "n"]))), kyma("runtime", Some(&[])), vec![]),
+        (Some(kyma("runtime", Some(&["m"]))), kyma("merge", Some(&["m"])), vec![]),
+        (Some(kyma("merge", Some(&["m"]))), kyma("merge", Some(&[])), vec!["m"]),
         // Git decides from now on.
-        (Some(kyma("runtime", Some(&[]))), kyma("git", Some(&["m"])), Why::Changed, vec!["n"]),
-        (Some(kyma("merge", Some(&["m"]))), kyma("git", Some(&["m"])), Why::Changed, vec!["n"]),
-        (None, kyma("git", Some(&["m"])), Why::Changed, vec!["n"]),
-        // An adoption keeps the entries of others.
-        (Some(kyma("runtime", Some(&["n"]))), kyma("git", Some(&["m"])), Why::Adopted, vec![]),
+        (Some(kyma("runtime", Some(&[]))), kyma("git", Some(&["m"])), vec!["n"]),
+        (Some(kyma("merge", Some(&["m"]))), kyma("git", Some(&["m"])), vec!["n"]),
+        (None, kyma("git", Some(&["m"])), vec!["n"]),
     ] {
         let all = has.map(|module| installed("a", module, Standing::Selected));
-        let found = of_kyma(&declared, live.as_ref(), why, &all);
+        let found = of_kyma(&declared, live.as_ref(), &all);
         let found: Vec<&str> = found.iter().map(|removal| removal.module.name()).collect();
         assert_eq!(found, lost, "{live:?} {declared:?}");
     }
@@ -75,7 +73,7 @@ fn a_kyma_loses_what_it_had_from_git_and_no_longer_names() {
 fn a_kyma_does_not_lose_mandatory_modules_nor_what_is_leaving() {
     let all = [installed("a", "m", Standing::Mandatory), installed("a", "n", Standing::Leaving)];
     let live = kyma("git", Some(&["m", "n"]));
-    assert_eq!(of_kyma(&kyma("git", Some(&[])), Some(&live), Why::Changed, &all), []);
+    assert_eq!(of_kyma(&kyma("git", Some(&[])), Some(&live), &all), []);
 }
 
 fn objects(text: &str) -> ModuleObjects {
@@ -261,18 +259,19 @@ fn sentences_name_the_first_object_and_count_the_rest() {
 }
 
 #[test]
-fn candidates_are_definitions_that_git_changed() {
+fn candidates_are_definitions_that_git_changed_and_kymas_that_others_changed() {
     let id = |kind, name: &str| (kind, key(name));
     let apply = vec![
         (id(Kind::Kyma, "changed"), Why::Changed),
         (id(Kind::Kyma, "drifted"), Why::Drifted),
+        (id(Kind::ModuleTemplate, "of-others"), Why::Drifted),
         (id(Kind::Kyma, "new"), Why::Absent),
         (id(Kind::ModuleTemplate, "moved"), Why::Moved),
         (id(Kind::Watcher, "w"), Why::Changed),
     ];
     let decision = Decision { apply, ..Decision::default() };
-    let names: Vec<Arc<str>> = candidates(&decision).map(|((_, key), _)| key.name().into()).collect();
-    assert_eq!(names, ["changed".into(), "moved".into()]);
+    let names: Vec<Arc<str>> = candidates(&decision).map(|(_, key)| key.name().into()).collect();
+    assert_eq!(names, ["changed".into(), "drifted".into(), "moved".into()]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
+use tidegate_cluster::Owner;
 use tidegate_core::api::{names::annotation, shared::Time};
 
 use super::*;
