@@ -852,14 +852,14 @@ fn names(option: &'static str, names: &[String]) -> Result<BTreeSet<String>, Err
     names.iter().map(|name| checked(option, name)).collect()
 }
 
-/// The commit that `confirmPrune` names. Fails if it is no commit, or if the command line has no source.
+/// The commit that `confirmPrune` names. Fails if it is not the id of a commit, or if the command line has no source.
 fn confirm_prune(options: &Options) -> Result<Option<String>, Error> {
     let Some(commit) = options.confirm_prune.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let is_commit = COMMIT_CHARS.contains(&commit.len()) && commit.chars().all(|c| c.is_ascii_hexdigit());
     if !is_commit {
-        let why = "this is no commit: use its id, of 7 to 40 digits, as `git rev-parse HEAD` prints it";
+        let why = "this is not the id of a commit: give 7 to 40 digits, as `git rev-parse HEAD` prints them";
         return Err(invalid("confirmPrune", why));
     }
     if options.sources.is_empty() && options.source_files.is_empty() {

@@ -90,8 +90,8 @@ fn a_confirmation_names_a_commit_of_a_source_of_the_command_line() {
     assert_eq!(confirmed(&[source]).unwrap(), None);
     for (arguments, problem) in [
         (vec![commit.as_str()], "there is no `--source` or `--source-file`: annotate the GitSource"),
-        (vec![source, "--confirm-prune=012345"], "this is no commit"),
-        (vec![source, "--confirm-prune=deletion:0123456"], "this is no commit"),
+        (vec![source, "--confirm-prune=012345"], "this is not the id of a commit"),
+        (vec![source, "--confirm-prune=deletion:0123456"], "this is not the id of a commit"),
     ] {
         let error = confirmed(&arguments).unwrap_err().to_string();
         assert!(error.contains("confirmPrune") && error.contains(problem), "{error}");

@@ -95,7 +95,7 @@ async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
     // Without consent, nothing is written.
     let refused = on_clusters(&folder.path().join("refused"), &kubeconfigs).output().await.unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
-    assert!(told(&refused).contains("nobody can be asked whether to write"), "{}", told(&refused));
+    assert!(told(&refused).contains("cannot ask whether to write to these clusters"), "{}", told(&refused));
     as_before("after a refusal").await;
 
     // Interrupted or killed in the middle: then a module is installed.

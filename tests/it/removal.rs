@@ -551,7 +551,7 @@ async fn git_has_the_whole_list_of_modules_of_a_kyma() {
     stage.commit(path, &only_cache.replace("name: one, ", &format!("name: one, {adopt}, ")));
     let is_gits = |kyma: &Value| kyma["status"]["state"] == "Ready" && modules(kyma) == ["cache"];
     stage.until("only git's module is left", &stage.kcp, "Kyma", "kcp-system", "one", is_gits).await;
-    // What a client adds later goes as well, whoever its field manager is.
+    // The source also removes a module that a client adds later, with any field manager.
     let more = json!({"spec": {"modules": [{"name": "mailer", "managed": true}]}});
     let more = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "one"}, "spec": more["spec"]});
     let answer = kymas.patch("one", &user, &Patch::Apply(more)).await.expect("a patch");

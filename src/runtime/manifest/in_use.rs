@@ -29,16 +29,20 @@ pub(crate) async fn definitions_in_use(
     unwanted: &[Prune],
 ) -> Result<BTreeMap<ObjectId, String>, Error> {
     let mut in_use = BTreeMap::new();
+    let mut of_module = None;
     for unwanted in unwanted.iter().filter(|unwanted| is_definition(&unwanted.id)) {
         let Some(kind) = cluster.kind(&unwanted.gvk()).await? else { continue };
         let found = cluster.get_metadata(&kind, &Key::new("", &unwanted.id.name)).await?;
         if !found.as_ref().is_some_and(manifest_decide::may_delete_definition) {
             continue;
         }
-        let kinds = cluster.kinds_of_definitions(&decide::definitions(manifest)).await?;
+        let kinds = match &of_module {
+            Some(kinds) => kinds,
+            None => &*of_module.insert(cluster.kinds_of_definitions(&decide::definitions(manifest)).await?),
+        };
         for kind in cluster.kinds_of_definitions(std::slice::from_ref(&unwanted.id.name)).await? {
             let present = cluster.list_served(&kind).await?;
-            let first = first_of_users(manifest, siblings, &kinds, &present);
+            let first = first_of_users(manifest, siblings, kinds, &present);
             in_use.extend(first.map(|first| (unwanted.id.clone(), first)));
         }
     }

@@ -142,7 +142,8 @@ async fn leave_agent(skr: &Client) {
     .await;
 }
 
-/// A landscape of Lifecycle Manager with its agent in each runtime, and a repository that declares it. Nobody leads.
+/// A landscape of Lifecycle Manager with its agent in each runtime, and a repository that declares it. No process holds
+/// the Lease.
 ///
 /// A daemon has installed it, and has given it back.
 async fn landscape(skrs: usize, arguments: &[&str]) -> Stage {

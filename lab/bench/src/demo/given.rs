@@ -163,7 +163,9 @@ async fn agree(consent: Consent) -> anyhow::Result<()> {
     match consent {
         Consent::Given => return Ok(()),
         Consent::Asked if !io::stdin().is_terminal() => {
-            bail!("nobody can be asked whether to write to these clusters: add --yes")
+            bail!(
+                "the demo cannot ask whether to write to these clusters, because its input is not a terminal: add --yes"
+            )
         }
         Consent::Asked => {}
     }
