@@ -27,7 +27,7 @@ use crate::stores::{self, definitions};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names},
     intake, landscape,
-    overview::{self, ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
+    overview::{self, ModuleLine, Overview, RolloutLine, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
     plan,
     words::{agreeing, counted},
 };
@@ -235,7 +235,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         }))
         .chain(overview.rollouts.iter().map(|rollout| Entry {
             standing: SubjectState::Stopped,
-            line: format!("rollout {}  {}", rollout.name, rollout.message),
+            line: format!("rollout {}  {}", rollout.name, resumable(rollout)),
             below: Vec::new(),
         }))
         .chain(overview.unreadable.iter().map(unreadable))
@@ -528,6 +528,12 @@ impl Subject {
             && found.not_served.is_empty();
         (!is_empty).then_some(found)
     }
+}
+
+/// Who suspended a rollout, and how it continues.
+fn resumable(rollout: &RolloutLine) -> String {
+    let module = rollout.name.rsplit('/').next().unwrap_or_default();
+    format!("{}; `tidegate resume rollout/{module}` continues it", rollout.message)
 }
 
 #[cfg(test)]

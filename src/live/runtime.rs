@@ -40,7 +40,7 @@ use tidegate_core::{
     diagnostic::Place,
     intake::Loss,
     inventory::Inventory,
-    landscape::{self, Landscape},
+    landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{
@@ -367,6 +367,12 @@ impl<'a> RuntimeComparison<'a> {
         if plan::modules_from(self.kyma) != ModulesFrom::Runtime || !has_list || !differs {
             return;
         }
+        // If the definition lets git decide, then it only waits, which another entry says.
+        let source = wanted.sources.first().cloned().map(SourceName::new);
+        let declared = source.and_then(|source| typed::<Kyma>(landscape::stamp(definition, &source).value()));
+        if declared.is_some_and(|declared| plan::modules_from(&declared) != ModulesFrom::Runtime) {
+            return;
+        }
         self.outcome.held.push(Held {
             why: Why::DecidedByRuntime,
             module: String::new(),
@@ -688,9 +694,14 @@ impl<'a> RuntimeComparison<'a> {
             .collect();
         self.prune_catalog(&live, &desired);
         let in_use = self.in_use(modules, &desired).await?;
+        // The default custom resources that modules delete as they leave. Another module may want the same.
+        let mut leaving = BTreeSet::new();
         for (module, in_use) in modules.iter().zip(&in_use) {
             self.report_in_use(module, in_use);
-            self.resource(module, in_use).await?;
+            leaving.extend(self.leaving_resource(module, in_use).await?);
+        }
+        for module in modules {
+            self.resource(module, &leaving).await?;
         }
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
         let (restricted, present) = (&self.baseline.wanted.settings.restricted_modules, &live);
@@ -924,35 +935,38 @@ impl<'a> RuntimeComparison<'a> {
         }));
     }
 
-    /// The default custom resource, which is created once and deleted with its module.
-    async fn resource(&mut self, module: &Module, in_use: &InUse) -> Result<(), Error> {
-        let Some(resource) = &module.resource else { return Ok(()) };
-        let live = match self.cluster {
-            Some(cluster) => match cluster.kind(&resource.gvk()).await? {
-                Some(kind) => cluster.get(&kind, &key(resource)).await?,
-                None => None,
-            },
-            None => None,
-        };
-        let comparer = self.skr();
-        match (&module.wishes, live) {
-            (Some(_), None) => {
-                let place = self.baseline.wanted.template_place(self.kyma, &module.name, &self.baseline.intent.after);
-                let wish = Wish {
-                    gvk: resource.gvk(),
-                    object: resource.clone(),
-                    places: place.into_iter().collect(),
-                    maker: None,
-                };
-                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
-            }
-            (None, Some(live)) => {
-                let effect = if *in_use == InUse::Nothing { Effect::Applies } else { Effect::Held };
-                self.outcome.found.push(comparer.found_gone(&live, effect));
-            }
-            (Some(_), Some(_)) | (None, None) => {}
+    /// The default custom resource of a module that leaves, if it exists. Returns its id if it is deleted at once.
+    async fn leaving_resource(&mut self, module: &Module, in_use: &InUse) -> Result<Option<ObjectId>, Error> {
+        let Some(resource) = module.resource.as_ref().filter(|_| module.wishes.is_none()) else { return Ok(None) };
+        let Some(live) = self.live(resource).await? else { return Ok(None) };
+        let is_held = *in_use != InUse::Nothing;
+        let effect = if is_held { Effect::Held } else { Effect::Applies };
+        self.outcome.found.push(self.skr().found_gone(&live, effect));
+        Ok((!is_held).then(|| live.id()))
+    }
+
+    /// The default custom resource of a module, which is created once: when it does not exist, or after a module of
+    /// another name has deleted it.
+    async fn resource(&mut self, module: &Module, leaving: &BTreeSet<ObjectId>) -> Result<(), Error> {
+        let Some(resource) = module.resource.as_ref().filter(|_| module.wishes.is_some()) else { return Ok(()) };
+        if self.live(resource).await?.is_some_and(|live| !leaving.contains(&live.id())) {
+            return Ok(());
         }
+        let place = self.baseline.wanted.template_place(self.kyma, &module.name, &self.baseline.intent.after);
+        let wish =
+            Wish { gvk: resource.gvk(), object: resource.clone(), places: place.into_iter().collect(), maker: None };
+        let comparer = self.skr();
+        self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
         Ok(())
+    }
+
+    /// An object as the runtime has it.
+    async fn live(&self, object: &Object) -> Result<Option<Object>, Error> {
+        let Some(cluster) = self.cluster else { return Ok(None) };
+        match cluster.kind(&object.gvk()).await? {
+            Some(kind) => cluster.get(&kind, &key(object)).await,
+            None => Ok(None),
+        }
     }
 
     /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.

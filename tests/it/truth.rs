@@ -3,6 +3,7 @@
 mod brakes;
 mod deaf;
 mod equal;
+mod headlines;
 mod kube;
 mod outage;
 mod refuse;

@@ -218,7 +218,7 @@ impl Prepared {
             policy: request.policy,
             known: request.known,
             before: &|| with_known(&old, &known),
-            installed: &|landscape: &Landscape| installed(landscape, request),
+            installed: &|landscape: &Landscape| installed(landscape, request, &known),
             settings: request.settings,
             stays_in_use,
         };
@@ -305,13 +305,14 @@ fn with_known(landscape: &Landscape, known: &HashMap<Key, KnownKyma>) -> Landsca
     all
 }
 
-/// The modules of runtimes according to a landscape.
-fn installed(landscape: &Landscape, request: &Request<'_>) -> Vec<Installed> {
+/// The modules of runtimes according to a landscape. What runtimes themselves select is among `known`.
+fn installed(landscape: &Landscape, request: &Request<'_>, known: &HashMap<Key, KnownKyma>) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
         let (before, windows) = (InstalledModules::default(), Windows::Unknown);
         let (components, settings) = (request.components, request.settings);
-        let plan = plan::runtime(landscape, components, kyma, &kyma.spec, settings, &before, windows);
+        let spec = plan::effective(kyma, known.get(key).map(KnownKyma::spec).as_ref());
+        let plan = plan::runtime(landscape, components, kyma, &spec, settings, &before, windows);
         for module in plan.into_deciding() {
             if let ModuleOutcome::Install(installation) = module.outcome {
                 let standing = match module.offer {

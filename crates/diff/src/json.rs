@@ -265,7 +265,7 @@ struct Move<'a> {
 struct Held<'a> {
     /// The reason.
     why: Why,
-    /// The module; empty for the whole module list.
+    /// The module; empty for a whole Kyma, GitSource or module list.
     module: &'a str,
     /// All runtimes, as `namespace/name`.
     runtimes: Vec<String>,
@@ -299,7 +299,7 @@ enum Why {
     Kept,
     /// An object of the module has another owner.
     Conflict,
-    /// A user suspended the runtime or the GitSource.
+    /// A user suspended the runtime, the GitSource or the rollout of the module.
     Suspended,
 }
 

@@ -12,12 +12,17 @@ use tidegate_core::{
         KYMA_GROUP, ModuleReleaseMeta,
         names::{annotation, label},
     },
+    definition::{Kind, Withheld},
     diagnostic::{Diagnostic, Place, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
     landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId, PathPart},
-    plan::{Wait, WaitFor, rollout, window::WAITING},
+    plan::{
+        Wait, WaitFor,
+        rollout::{self, Hold},
+        window::WAITING,
+    },
     render::live::Unknown,
 };
 
@@ -234,7 +239,7 @@ pub struct Move {
 pub struct Held {
     /// The reason.
     pub why: Why,
-    /// The module; empty for the whole module list.
+    /// The module; empty for a whole Kyma, GitSource or module list.
     pub module: String,
     /// The runtimes, sorted.
     pub runtimes: Arc<[Key]>,
@@ -554,6 +559,31 @@ impl Held {
         known.into_values().map(of_all).collect()
     }
 
+    /// Something about a definition as a whole: the module or the runtime that it is about. The caller adds the rest.
+    pub fn of_definition(id: &Id, why: Why, message: String) -> Held {
+        let (kind, key) = id;
+        let is_kyma = *kind == Kind::Kyma;
+        Held {
+            why,
+            module: if is_kyma { String::new() } else { key.name().to_owned() },
+            runtimes: if is_kyma { [key.clone()].into() } else { Arc::default() },
+            message,
+            hint: None,
+            place: None,
+        }
+    }
+
+    /// A definition with errors.
+    pub fn withheld(withheld: &Withheld) -> Held {
+        let message = format!("{} {} is held back: {}", withheld.kind, withheld.key, withheld.message);
+        let id = (withheld.kind, withheld.key.clone());
+        Held {
+            hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
+            place: Some(withheld.place.clone()),
+            ..Held::of_definition(&id, Why::Withheld, message)
+        }
+    }
+
     /// A version that git no longer has, and that these runtimes do not replace now.
     pub fn in_use<'k>(id: &Id, runtimes: impl IntoIterator<Item = &'k Key>, place: Option<Place>) -> Held {
         Held {
@@ -603,7 +633,7 @@ impl Held {
     pub fn waiting(module: &str, wait: &Wait) -> Held {
         if let WaitFor::Rollout(hold) = &wait.why {
             return Held {
-                why: Why::Rollout,
+                why: if matches!(hold, Hold::Paused(_)) { Why::Suspended } else { Why::Rollout },
                 module: module.to_owned(),
                 runtimes: Arc::default(),
                 message: format!("{} to {}: {hold}", wait.from, wait.to),

@@ -57,8 +57,8 @@ pub(super) fn held(held: &Held) -> String {
     let what = match (held.module.as_str(), held.why, held.runtimes.len()) {
         ("", Why::Suspended, 0) => "the GitSource".to_owned(),
         ("", Why::Conflict, 0) => "the control plane".to_owned(),
-        ("", Why::Suspended | Why::Conflict, _) => "the Kyma".to_owned(),
-        ("", _, _) => "the module list".to_owned(),
+        ("", Why::DecidedByRuntime, _) => "the module list".to_owned(),
+        ("", _, _) => "the Kyma".to_owned(),
         (module, _, _) => format!("module {module}"),
     };
     match held.runtimes.len() {
@@ -108,6 +108,15 @@ fn waits(report: &Report) -> String {
         0 => {}
         count => text.push_str(&format!("; blocked by the downgrade guard in {}", counted(count, "runtime"))),
     }
+    let mut paused: BTreeMap<&str, BTreeSet<&Key>> = BTreeMap::new();
+    for held in report.held.iter().filter(|held| held.why == Why::Suspended && !held.module.is_empty()) {
+        paused.entry(&held.module).or_default().extend(held.runtimes.iter());
+    }
+    for (module, runtimes) in paused.iter().take(INTENTS_MAX) {
+        let count = counted(runtimes.len(), "runtime");
+        text.push_str(&format!("; the rollout of {module} is suspended, so {count} wait"));
+        text.push_str(if runtimes.len() == 1 { "s" } else { "" });
+    }
     text
 }
 
@@ -156,6 +165,9 @@ fn modules(report: &Report) -> Vec<String> {
     let is_released = |module: &str| report.moves.iter().any(|one| one.module.name() == module);
     let mut runtimes: BTreeMap<(&str, &str), [BTreeSet<&Key>; 2]> = BTreeMap::new();
     let mut left: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
+    // Of a revision that takes no effect at all, the headline says what it intends.
+    let has_effect = report.differences.iter().any(|one| one.effect != Effect::Held);
+    let mut kept: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
     for one in report.differences.iter().filter(|one| one.is_manifest()) {
         let (comes, manifest) = match (one.action, &one.old, &one.new) {
             (Action::Create, _, Some(new)) => (true, new),
@@ -164,7 +176,9 @@ fn modules(report: &Report) -> Vec<String> {
         };
         let module = manifest["metadata"]["labels"][names::label::MODULE_NAME].as_str().unwrap_or_default();
         let version = manifest["spec"]["version"].as_str().unwrap_or_default();
-        if !is_released(module) {
+        if !comes && one.effect == Effect::Held && has_effect {
+            kept.entry((module, version)).or_default().extend(one.runtimes.iter());
+        } else if !is_released(module) {
             let concerned = one.runtimes.iter().filter(|key| !of_kymas.contains(key));
             let (stays, concerned): (Vec<&Key>, Vec<&Key>) =
                 concerned.partition(|key| !comes && unmanaged.contains(&(*key, module)));
@@ -186,6 +200,9 @@ fn modules(report: &Report) -> Vec<String> {
     said.extend(left.into_iter().map(|((module, version), runtimes)| {
         let count = thousands(runtimes.len());
         format!("{module} {version} is no longer managed in {count} of {all}, its objects stay")
+    }));
+    said.extend(kept.into_iter().map(|((module, version), runtimes)| {
+        format!("{module} {version} stays in {} of {all} for now", thousands(runtimes.len()))
     }));
     if INTENTS_MAX < said.len() {
         let rest = said.len() - INTENTS_MAX;

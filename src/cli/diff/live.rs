@@ -20,11 +20,13 @@ use futures::{StreamExt, stream};
 
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
+    api::names::label,
     definition,
     diagnostic::Diagnostics,
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
+    object::Object,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
     render::{self, Trial, live as placeholder},
     revision::{Oid, Revision},
@@ -497,7 +499,17 @@ fn held_together(held: Vec<Held>) -> Vec<Held> {
     held
 }
 
-/// Offers whose version changes.
+/// Whether a Manifest has its version by an offer of a release.
+fn is_offered_by(manifest: &Object, (release, offer): &(Key, Offer)) -> bool {
+    let is_of_release = manifest.namespace() == release.namespace();
+    let is_of_offer = match offer.channel() {
+        Some(channel) => manifest.label(label::CHANNEL) == Some(channel),
+        None => manifest.label(label::MANDATORY_MODULE) == Some("true"),
+    };
+    is_of_release && is_of_offer && manifest.label(label::MODULE_NAME) == Some(release.name())
+}
+
+/// Offers whose version changes. `installed` is the number of runtimes that have an offer's version afterwards.
 fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> Vec<Move> {
     let Intent { before, after, .. } = baseline.intent;
     let versions = |landscape: &Landscape| -> BTreeMap<(Key, Offer), String> {
@@ -516,7 +528,10 @@ fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> 
             channel: key.1.to_string(),
             from: old.get(key).cloned(),
             to: new.get(key).cloned(),
-            runtimes: installed.get(key).copied().unwrap_or_default(),
+            runtimes: match new.contains_key(key) {
+                true => installed.get(key).copied().unwrap_or_default(),
+                false => baseline.world.manifests.values().filter(|manifest| is_offered_by(manifest, key)).count(),
+            },
             place: baseline.wanted.offer_place(&key.0, &key.1),
         })
         .collect()

@@ -289,7 +289,9 @@ fn a_module_whose_rollout_is_suspended_says_who_waits_for_it() {
     overview.runtimes[0].rollout = Some(format!("{hold}; mailer 1.0.0 to 2.0.0: wave 1 of 2 is not complete"));
     let message = "suspended by anna since noon: it is slow".to_owned();
     overview.rollouts = vec![RolloutLine { name: "kcp-system/cache".to_owned(), message: message.clone() }];
-    assert!(text(&overview).contains(&format!("Suspended (1)\n  rollout kcp-system/cache  {message}\n")));
+    assert!(text(&overview).contains(&format!(
+        "Suspended (1)\n  rollout kcp-system/cache  {message}; `tidegate resume rollout/cache` continues it\n"
+    )));
     let (found, exit) = whole_text("module/cache", overview.clone()).unwrap();
     let expected = format!(
         "module cache  suspended\n  in 1 runtime\n  VERSION  CHANNEL  STATE  RUNTIMES\n  1.0.0    regular  Ready  1\n  \

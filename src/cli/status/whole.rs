@@ -8,7 +8,7 @@ use std::{
 use owo_colors::OwoColorize as _;
 use tidegate_core::overview::{ModuleLine, Overview, RuntimeLine, SourceLine, SubjectState, WatcherLine};
 
-use super::{Subject, SubjectKind, counted, unreadable};
+use super::{Subject, SubjectKind, counted, resumable, unreadable};
 
 /// Writes everything about one subject. `overview` has only what is about it.
 pub(super) fn write(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> io::Result<()> {
@@ -123,7 +123,7 @@ fn write_module(out: &mut dyn Write, subject: &Subject, overview: &Overview) -> 
         writeln!(out, "  runtime {runtime}  {}: {message}", module.state)?;
     }
     for rollout in &overview.rollouts {
-        writeln!(out, "  rollout: {}; `tidegate resume rollout/{}` continues it", rollout.message, subject.name)?;
+        writeln!(out, "  rollout: {}", resumable(rollout))?;
     }
     for (message, names) in waits {
         let (count, first) = (counted(names.len(), "runtime"), names.first().copied().unwrap_or_default());

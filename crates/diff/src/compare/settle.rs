@@ -13,7 +13,7 @@ use tidegate_core::{
         names::{annotation, label},
         shared::ObjectMeta,
     },
-    definition::{Allow, Definition, Definitions, Kind, Withheld},
+    definition::{Allow, Definition, Definitions, Kind},
     diagnostic::Diagnostics,
     intake::{
         self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait, removal,
@@ -86,7 +86,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
     let mut modules = to.modules.clone();
     let mut held = Vec::new();
     for withheld in &to.withheld {
-        held.push(held_back(withheld));
+        held.push(Held::withheld(withheld));
         if let Some(before) = from.good.get(&(withheld.kind, withheld.key.clone())) {
             good.insert((withheld.kind, withheld.key.clone()), Arc::clone(before));
         }
@@ -227,16 +227,9 @@ fn decide(
 
 /// A definition that is not applied, because another source or a user has its object, or one that it needs.
 fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
-    let (kind, key) = id;
     let hint = decision.diagnostics.iter().find(|one| one.message == held.message).and_then(|one| one.hint.clone());
-    Held {
-        why: Why::Conflict,
-        module: if *kind == Kind::Kyma { String::new() } else { key.name().to_owned() },
-        runtimes: if *kind == Kind::Kyma { [key.clone()].into() } else { Arc::default() },
-        message: held.message.clone(),
-        hint,
-        place: Some(held.place.clone()),
-    }
+    let place = Some(held.place.clone());
+    Held { hint, place, ..Held::of_definition(id, Why::Conflict, held.message.clone()) }
 }
 
 /// The modules that stay in runtimes, and the decision which definitions wait, because they take something from more
@@ -364,23 +357,6 @@ fn may_change_access(decision: &Decision, to: &Definitions, known: &Landscape, a
     Landscape::from_definitions(&mut Diagnostics::default(), &changed, around.source)
 }
 
-fn held_back(withheld: &Withheld) -> Held {
-    let (module, runtimes): (String, Arc<[Key]>) = match withheld.kind {
-        Kind::Kyma => (String::new(), [withheld.key.clone()].into()),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
-            (withheld.key.name().to_owned(), Arc::default())
-        }
-    };
-    Held {
-        why: Why::Withheld,
-        module,
-        runtimes,
-        message: format!("{} {} is held back: {}", withheld.kind, withheld.key, withheld.message),
-        hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
-        place: Some(withheld.place.clone()),
-    }
-}
-
 fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
     let (reason, hint) = match wait {
         Wait::Errors => ("Tidegate prunes nothing while there are errors", Some("correct the errors first")),
@@ -391,19 +367,10 @@ fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
         Wait::Unreadable => ("it cannot be read", None),
         Wait::Terminating | Wait::Unconfirmed(_) | Wait::InUse(_) | Wait::Limit { .. } => ("it waits", None),
     };
-    let (kind, key) = id;
-    let (module, runtimes): (String, Arc<[Key]>) = match kind {
-        Kind::Kyma => (String::new(), [key.clone()].into()),
-        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
-            (key.name().to_owned(), Arc::default())
-        }
-    };
+    let message = format!("{} is no longer declared, but is not deleted: {reason}", intake::text(id));
     Held {
-        why: Why::Kept,
-        module,
-        runtimes,
-        message: format!("{} is no longer declared, but is not deleted: {reason}", intake::text(id)),
         hint: hint.map(str::to_owned),
         place: Some(definition.place.clone()),
+        ..Held::of_definition(id, Why::Kept, message)
     }
 }

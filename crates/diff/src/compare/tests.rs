@@ -24,6 +24,7 @@ struct World {
     templates: Vec<(&'static str, &'static str)>,
     known: Option<&'static str>,
     suspended: bool,
+    policy: Policy,
     maintenance: Option<PolicyAt>,
     /// What the layer of `mailer` contains, if its objects are in a registry.
     layer: Option<&'static str>,
@@ -38,6 +39,7 @@ fn world() -> World {
         templates: Vec::new(),
         known: None,
         suspended: false,
+        policy: Policy::default(),
         maintenance: None,
         layer: None,
     };
@@ -201,7 +203,7 @@ fn report(old: &World, new: &World) -> Report {
         to: Given { snapshot: &to.0, definitions: &to.1, library: &to.2 },
         errors: to.3.has_errors(),
         source: &source(),
-        policy: &Policy::default(),
+        policy: &new.policy,
         known: known.as_ref(),
         target: None,
         assumptions: &Assumptions::default(),
@@ -671,6 +673,25 @@ fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
     assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nothing says that it stays unchanged");
     let gone = report(&old, &old.clone().without("kymas/one.yaml"));
     assert!(gone.unknown.iter().any(|one| one.value.starts_with("module lists") && one.may_hide));
+}
+
+/// A landscape file names them, so the list in git waits as any removal of modules.
+#[test]
+fn modules_that_only_the_runtime_selects_wait_for_a_confirmation_when_git_takes_over() {
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "modules": [{"name": "cache"}, {"name": "mailer"}]}]}"#;
+    let old = World {
+        known: Some(known),
+        policy: Policy { removal_limit: Some(0), ..Policy::default() },
+        ..world().mailer("other")
+    }
+    .kyma_with("one", "{tidegate.dev/modules-from: runtime}", "channel: regular\n  modules: [{name: cache}]");
+    let new = old.clone().kyma("one", "channel: regular\n  modules: [{name: cache}]");
+    let found = report(&old, &new);
+    check_held(&found, &[(Why::Unconfirmed, "mailer", 1)]);
+    let of_mailer = found.differences.iter().filter(|one| one.is_manifest()).collect::<Vec<_>>();
+    let of_mailer: Vec<_> = of_mailer.iter().map(|one| (one.action, one.effect)).collect();
+    assert_eq!(of_mailer, [(Action::Delete, Effect::NeedsConfirmation)]);
 }
 
 /// A Secret whose values are words of another object removes no entry of that object, and hidden

@@ -103,14 +103,7 @@ pub(super) async fn intend(
             }
         }
     }
-    outcome.held.extend(inputs.wanted.definitions.withheld.iter().map(|withheld| Held {
-        why: Why::Withheld,
-        module: if withheld.kind == Kind::Kyma { String::new() } else { withheld.key.name().to_owned() },
-        runtimes: id_runtimes(&(withheld.kind, withheld.key.clone())).into(),
-        message: format!("{} {} is held back: {}", withheld.kind, withheld.key, withheld.message),
-        hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
-        place: Some(withheld.place.clone()),
-    }));
+    outcome.held.extend(inputs.wanted.definitions.withheld.iter().map(Held::withheld));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
     let unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
     let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
@@ -410,14 +403,8 @@ async fn refused(
     let mut unconfirmed = Vec::new();
     for (id, held) in &decision.held {
         let (Some(definition), Some(live)) = (inputs.wanted.definitions.good.get(id), world.objects.get(id)) else {
-            outcome.held.push(Held {
-                why: Why::Withheld,
-                module: String::new(),
-                runtimes: id_runtimes(id).into(),
-                message: held.message.clone(),
-                hint: None,
-                place: Some(held.place.clone()),
-            });
+            let place = Some(held.place.clone());
+            outcome.held.push(Held { place, ..Held::of_definition(id, Why::Withheld, held.message.clone()) });
             continue;
         };
         match held.why {
@@ -441,14 +428,8 @@ async fn refused(
         match comparer.stranger(&wish, live, &managers(live)).await {
             Ok(differs) => {
                 outcome.found.push(Found { effect: Effect::Held, ..found(comparer, id, &wish, &differs) });
-                outcome.held.push(Held {
-                    why: Why::Conflict,
-                    module: if id.0 == Kind::Kyma { String::new() } else { id.1.name().to_owned() },
-                    runtimes: id_runtimes(id).into(),
-                    message: comparer.shared.scrub(&held.message),
-                    hint: None,
-                    place: Some(held.place.clone()),
-                });
+                let (message, place) = (comparer.shared.scrub(&held.message), Some(held.place.clone()));
+                outcome.held.push(Held { place, ..Held::of_definition(id, Why::Conflict, message) });
             }
             Err(error) if concerns_all(&error) => return Err(error),
             Err(error) => outcome.problem("kcp", wish.places.first(), &error, comparer),
@@ -511,14 +492,7 @@ fn goes(
             Wait::Kept => kept("it is annotated `tidegate.dev/prune: disabled`"),
             Wait::Tool(tool) => kept(&format!("{} manages it", tool.text())),
         };
-        outcome.held.push(Held {
-            why: Why::Kept,
-            module: String::new(),
-            runtimes: id_runtimes(id).into(),
-            message,
-            hint: None,
-            place: None,
-        });
+        outcome.held.push(Held::of_definition(id, Why::Kept, message));
     }
     gone
 }

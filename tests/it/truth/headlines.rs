@@ -1,0 +1,82 @@
+//! The headline of `tidegate diff --live` beside what runtimes have.
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::apply,
+    stage::{self, Stage, scenarios},
+};
+
+scenarios! {
+    a_headline_says_what_comes_goes_and_stays,
+}
+
+async fn report(stage: &Stage) -> Value {
+    let path = stage.repository.path().to_str().expect("UTF-8");
+    let output = stage.command(&["diff", path, "--live", "-o", "json"]).await;
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// What the same command prints.
+async fn printed(stage: &Stage) -> String {
+    let path = stage.repository.path().to_str().expect("UTF-8");
+    let output = stage.command(&["diff", path, "--live"]).await;
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The actions on the objects of a kind, with the number of runtimes.
+fn actions(report: &Value, kind: &str) -> Vec<(String, usize)> {
+    let differences = report["differences"].as_array().expect("a list").iter();
+    let of_kind = differences.filter(|one| one["object"]["kind"] == kind);
+    let action = |one: &Value| one["action"].as_str().expect("an action").to_owned();
+    of_kind.map(|one| (action(one), one["runtimes"].as_array().map_or(0, Vec::len))).collect()
+}
+
+async fn a_headline_says_what_comes_goes_and_stays() {
+    let stage = stage::ready(2).await;
+    let write = |path: &str, text: &str| stage.repository.write(path, text).expect("written");
+    let release = "modules/cache/release.yaml";
+
+    // The users' custom resource keeps the module in one of the two runtimes.
+    let things =
+        json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "mine", "namespace": "default"}});
+    apply(&stage.skrs[0], &things).await;
+    for name in ["one", "two"] {
+        write(&format!("kymas/{name}.yaml"), &stage::kyma(name, &["mailer"]));
+    }
+    let dropped = printed(&stage).await;
+    let expected = "cache 1.0.0 goes from 1 of 2 runtimes; cache 1.0.0 stays in 1 of 2 runtimes for now; ";
+    assert!(dropped.contains(expected), "{dropped}");
+
+    // Under its new name the module makes its default custom resource anew.
+    for (path, text) in stage::module("cache", "1.0.0", "one") {
+        let text = text.replace("/cache/", "/depot/").replace("name: cache-1.0.0", "name: depot-1.0.0");
+        write(&path.replace("/cache/", "/depot/"), &text.replace("moduleName: cache", "moduleName: depot"));
+    }
+    write("modules/depot/1.0.0/objects/crd.yaml", stage::THING_CRD);
+    write("modules/depot/release.yaml", &stage::release("depot", &[("regular", "1.0.0")]));
+    write("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"]));
+    write("kymas/two.yaml", &stage::kyma("two", &["depot", "mailer"]));
+    let renamed = report(&stage).await;
+    let of_things = actions(&renamed, "Thing");
+    assert_eq!(of_things.len(), 2, "{of_things:?}");
+    for action in ["create", "delete"] {
+        assert!(of_things.contains(&(action.to_owned(), 1)), "{of_things:?}");
+    }
+    write("kymas/two.yaml", &stage::kyma("two", &["cache", "mailer"]));
+
+    // A channel that goes had the module in both.
+    write(release, &stage::release("cache", &[("fast", "1.1.0")]));
+    let left = printed(&stage).await;
+    assert!(left.contains("cache 1.0.0 leaves regular: 2 of 2 runtimes"), "{left}");
+
+    // A rollout that a user suspended changes no runtime.
+    write(release, &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    let output = stage.command(&["suspend", "rollout/cache", "--reason", "it fails"]).await;
+    assert!(output.status.success(), "{output:?}");
+    let suspended = report(&stage).await;
+    let said = printed(&stage).await;
+    assert!(said.contains("; the rollout of cache is suspended, so 2 runtimes wait"), "{said}");
+    let held = suspended["held"].as_array().expect("a list").iter().find(|one| one["module"] == "cache");
+    assert_eq!(held.map(|held| held["why"].clone()), Some(json!("suspended")), "{suspended:#}");
+}
