@@ -435,6 +435,7 @@ fn names(plan: &Plan) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>, BTreeSet<O
     wanted.extend(plan.configs.iter().map(|found| &found.name).map(of(ObjectKind::ConfigMap)));
     wanted.extend(plan.deployments.iter().map(|found| &found.name).map(of(ObjectKind::Deployment)));
     wanted.extend(plan.services.iter().map(|found| &found.name).map(of(ObjectKind::Service)));
+    wanted.extend(plan.budgets.iter().map(|found| &found.name).map(of(ObjectKind::PodDisruptionBudget)));
     let gates = plan.certificates.iter().flat_map(|found| found.gates.clone());
     let gates = gates.chain(plan.secrets.iter().flat_map(plan::Secret::gates));
     let gates: Vec<plan::Gate> = gates.chain(plan.deployments.iter().flat_map(|found| found.gates.clone())).collect();

@@ -920,6 +920,7 @@ impl Table {
                 ObjectKind::ConfigMap => "ConfigMaps",
                 ObjectKind::Deployment => "Deployments of kcp landscapes",
                 ObjectKind::Service => "Services of kcp landscapes",
+                ObjectKind::PodDisruptionBudget => "PodDisruptionBudgets of kcp landscapes",
             },
         }
     }
@@ -995,6 +996,7 @@ impl Table {
                 ObjectKind::Issuer | ObjectKind::Certificate => "cert-manager.io/v1",
                 ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => "v1",
                 ObjectKind::Deployment => "apps/v1",
+                ObjectKind::PodDisruptionBudget => "policy/v1",
             },
         }
     }

@@ -30,6 +30,8 @@ pub enum ObjectKind {
     Deployment,
     /// A Service.
     Service,
+    /// A limit for evictions.
+    PodDisruptionBudget,
 }
 
 /// An object without its content.
@@ -84,13 +86,14 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 
 impl ObjectKind {
     /// All of them, in the order of apply.
-    pub const ALL: [ObjectKind; 6] = [
+    pub const ALL: [ObjectKind; 7] = [
         ObjectKind::Issuer,
         ObjectKind::Certificate,
         ObjectKind::Secret,
         ObjectKind::ConfigMap,
         ObjectKind::Deployment,
         ObjectKind::Service,
+        ObjectKind::PodDisruptionBudget,
     ];
 
     /// The value of `kind`.
@@ -102,6 +105,7 @@ impl ObjectKind {
             ObjectKind::ConfigMap => "ConfigMap",
             ObjectKind::Deployment => "Deployment",
             ObjectKind::Service => "Service",
+            ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
         }
     }
 
@@ -119,6 +123,7 @@ impl ObjectKind {
             ObjectKind::ConfigMap => ("", "v1", "configmaps"),
             ObjectKind::Deployment => ("apps", "v1", "deployments"),
             ObjectKind::Service => ("", "v1", "services"),
+            ObjectKind::PodDisruptionBudget => ("policy", "v1", "poddisruptionbudgets"),
         };
         Kind::new(Gvk::new(group, version, self.as_str()), plural, true)
     }
@@ -126,7 +131,9 @@ impl ObjectKind {
     /// Whether the API server counts changes of the spec of these objects.
     fn has_generation(self) -> bool {
         match self {
-            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment => true,
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment | ObjectKind::PodDisruptionBudget => {
+                true
+            }
             ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => false,
         }
     }
@@ -135,7 +142,11 @@ impl ObjectKind {
     pub fn is_input(self) -> bool {
         match self {
             ObjectKind::Secret | ObjectKind::ConfigMap => true,
-            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment | ObjectKind::Service => false,
+            ObjectKind::Issuer
+            | ObjectKind::Certificate
+            | ObjectKind::Deployment
+            | ObjectKind::Service
+            | ObjectKind::PodDisruptionBudget => false,
         }
     }
 
@@ -183,7 +194,11 @@ impl LiveObject {
         let state = match kind {
             ObjectKind::Certificate => ObjectState::Certificate(readiness(&found.data)),
             ObjectKind::Deployment => ObjectState::Deployment(Pods::of(&found.data, generation)),
-            ObjectKind::Issuer | ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => ObjectState::Plain,
+            ObjectKind::Issuer
+            | ObjectKind::Secret
+            | ObjectKind::ConfigMap
+            | ObjectKind::Service
+            | ObjectKind::PodDisruptionBudget => ObjectState::Plain,
         };
         LiveObject::new(kind, found.metadata, state)
     }

@@ -231,7 +231,7 @@ impl Feed<'_> {
         let table = Table::SetupObjects(kind);
         match kind {
             ObjectKind::Secret | ObjectKind::ConfigMap => self.watch(table, all.metadata_only(), from_metadata, set),
-            ObjectKind::Issuer | ObjectKind::Service => {
+            ObjectKind::Issuer | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {
                 self.watch(table, labelled().metadata_only(), from_metadata, set)
             }
             // Others wait for what their status says.

@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tidegate_core::api::setup;
+use tidegate_core::api::{names, setup};
 use tidegate_testbed::Extent;
 
 use self::issuer::{CertManager, certificate_kinds};
@@ -25,6 +25,8 @@ use crate::{
 scenarios! {
     a_kcp_landscape_is_built_in_order_and_a_restart_writes_nothing,
     what_others_change_is_repaired_and_only_mounters_restart,
+    d08_what_a_template_adds_goes_with_it,
+    row_64_a_limit_for_evictions_is_an_object_that_comes_and_goes,
     a_kcp_landscape_goes_in_reverse_order_and_the_keys_of_its_cas_stay,
     what_a_user_must_do_is_in_the_status_and_the_rest_goes_on,
     without_the_option_kcp_landscapes_are_left_alone,
@@ -56,6 +58,7 @@ fn api_version(kind: &str) -> &'static str {
     match kind {
         "Secret" | "ConfigMap" | "Service" => "v1",
         "Deployment" => "apps/v1",
+        "PodDisruptionBudget" => "policy/v1",
         "Issuer" | "Certificate" => "cert-manager.io/v1",
         _ => "operator.kcp.io/v1alpha1",
     }
@@ -322,6 +325,59 @@ async fn a_kcp_landscape_is_built_in_order_and_a_restart_writes_nothing() {
     assert!(reads.contains(&"get deployments.apps main-kcp".to_owned()), "it compares what it finds: {reads:?}");
 }
 
+async fn row_64_a_limit_for_evictions_is_an_object_that_comes_and_goes() {
+    let landscape = KcpLandscape::built().await;
+    let (kind, annotation) = ("PodDisruptionBudget", names::annotation::POD_DISRUPTION_BUDGET);
+    let annotate = async |value: Value| {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+        landscape.merge("FrontProxy", "public", None, patch).await;
+    };
+    annotate(json!("1")).await;
+    let found = landscape.until(kind, "public-front-proxy", "it is made", |_| true).await;
+    assert_eq!(found["spec"]["maxUnavailable"], 1);
+    let pods = landscape.read("Deployment", "public-front-proxy").await.unwrap()["spec"]["selector"].clone();
+    assert_eq!(found["spec"]["selector"], pods);
+    annotate(json!("50%")).await;
+    let is_changed = |found: &Value| found["spec"]["maxUnavailable"] == "50%";
+    landscape.until(kind, "public-front-proxy", "it is changed", is_changed).await;
+    landscape.delete(kind, "public-front-proxy").await;
+    landscape.until(kind, "public-front-proxy", "it is made again", is_changed).await;
+    annotate(json!("none")).await;
+    let is_invalid = |found: &Value| found["status"]["conditions"].to_string().contains("not `none`");
+    landscape.until("FrontProxy", "public", "it says what is wrong", is_invalid).await;
+    landscape.stage.rests().await;
+    assert!(landscape.read(kind, "public-front-proxy").await.is_some(), "what exists stays");
+    annotate(Value::Null).await;
+    landscape.until_gone(kind, "public-front-proxy").await;
+    landscape.stage.rests().await;
+}
+
+async fn d08_what_a_template_adds_goes_with_it() {
+    let landscape = KcpLandscape::built().await;
+    let marks = json!({"metadata": {"labels": {"example.org/tier": "b"}, "annotations": {"example.org/team": "a"}}});
+    let pods = json!({"spec": {"template": marks}, "metadata": marks["metadata"]});
+    let has = |pointer: &'static str| {
+        move |found: &Value| {
+            let metadata = found.pointer(pointer).unwrap_or(&Value::Null);
+            metadata["labels"]["example.org/tier"] == "b" && metadata["annotations"]["example.org/team"] == "a"
+        }
+    };
+    let places = [("Service", "/metadata"), ("Deployment", "/metadata"), ("Deployment", "/spec/template/metadata")];
+    let patch = json!({"spec": {"serviceTemplate": marks, "deploymentTemplate": pods}});
+    landscape.merge("FrontProxy", "public", None, patch).await;
+    for (kind, pointer) in places {
+        landscape.until(kind, "public-front-proxy", "it has what the template adds", has(pointer)).await;
+    }
+    let without = json!({"spec": {"serviceTemplate": null, "deploymentTemplate": null}});
+    landscape.merge("FrontProxy", "public", None, without).await;
+    for (kind, pointer) in places {
+        let is_gone =
+            |found: &Value| !found.pointer(pointer).unwrap_or(&Value::Null).to_string().contains("example.org");
+        landscape.until(kind, "public-front-proxy", "what the template added goes", is_gone).await;
+    }
+    landscape.stage.rests().await;
+}
+
 /// Rows 12, 22, 48, 55, 72.
 async fn what_others_change_is_repaired_and_only_mounters_restart() {
     let landscape = KcpLandscape::built().await;
@@ -339,13 +395,6 @@ async fn what_others_change_is_repaired_and_only_mounters_restart() {
         landscape.delete(kind, name).await;
         landscape.until(kind, name, "it is made again", |_| true).await;
     }
-    let template = json!({"spec": {"serviceTemplate": {"metadata": {"annotations": {"example.org/team": "a"}}}}});
-    let team = |found: &Value| found["metadata"]["annotations"]["example.org/team"].clone();
-    landscape.merge("FrontProxy", "public", None, template).await;
-    landscape.until("Service", "public-front-proxy", "it has the annotation", |found| team(found) == "a").await;
-    let without = json!({"spec": {"serviceTemplate": {"metadata": null}}});
-    landscape.merge("FrontProxy", "public", None, without).await;
-    landscape.until("Service", "public-front-proxy", "the annotation goes", |found| team(found).is_null()).await;
     landscape.stage.rests().await;
 
     // Tidegate leaves a number of pods alone that the definition does not have; one that leaves it stays.

@@ -145,6 +145,25 @@ pub mod annotation {
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
     /// The cluster for the objects of a resource of a kcp landscape.
     pub const CLUSTER: &str = "tidegate.dev/cluster";
+    /// `enabled` on a resource of a kcp landscape: its pods do not run as root and have no token of the API server.
+    pub const HARDENING: &str = "tidegate.dev/hardening";
+    /// `disabled` on a RootShard: it has no internal proxy.
+    pub const INTERNAL_PROXY: &str = "tidegate.dev/internal-proxy";
+    /// `enabled` on a RootShard: it forwards requests for mounts, as Shards do.
+    pub const MOUNTS_PROXY: &str = "tidegate.dev/mounts-proxy";
+    /// How many pods of a Deployment of a kcp landscape may be evicted at the same time: a number or a percentage.
+    pub const POD_DISRUPTION_BUDGET: &str = "tidegate.dev/pod-disruption-budget";
+    /// `enabled` on a VirtualWorkspace: its pods have probes.
+    pub const PROBES: &str = "tidegate.dev/probes";
+    /// The port of the Service of a FrontProxy, if it is not the one under which users reach it.
+    pub const SERVICE_PORT: &str = "tidegate.dev/service-port";
+    /// `disabled` on a FrontProxy: it does not forward `/services/`.
+    pub const SERVICES_PATH: &str = "tidegate.dev/services-path";
+    /// `disabled` on a VirtualWorkspace with a command of its own: its arguments are without the two that only the
+    /// program of kcp knows.
+    pub const SHARD_FLAGS: &str = "tidegate.dev/shard-flags";
+    /// `disabled` on a RootShard or Shard: the certificate of its virtual workspaces, which nothing mounts, is not made.
+    pub const VIRTUAL_WORKSPACES_CERTIFICATE: &str = "tidegate.dev/virtual-workspaces-certificate";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
 }

@@ -8,7 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::setup::{CommonShardSpec, IssuerRef, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    api::{
+        names::annotation,
+        setup::{CommonShardSpec, IssuerRef, Kind, LocalRef, RootShard, Shard, VirtualWorkspace},
+    },
     diagnostic::Severity,
     landscape::setup::Resources,
     name::Key,
@@ -18,6 +21,7 @@ use crate::{
 mod certificate;
 mod kubeconfig;
 mod name;
+mod option;
 mod proxy;
 mod rule;
 mod server;
@@ -28,9 +32,10 @@ pub use self::{
     certificate::{Certificate, Issuer},
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
+    option::{OPT_INS, OptIn, Takes},
     rule::{is_reserved_user, problems},
     version::{DEFAULT_TAG, Feature, KcpVersion},
-    workload::{Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
+    workload::{Budget, Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
 };
 
 /// What only a cluster knows, as far as it changes which objects exist or what they name.
@@ -60,6 +65,8 @@ pub struct Plan {
     pub deployments: Vec<Deployment>,
     /// Services.
     pub services: Vec<Service>,
+    /// Limits for evictions.
+    pub budgets: Vec<Budget>,
 }
 
 /// A Secret that Tidegate writes.
@@ -154,6 +161,9 @@ impl Resources {
     /// The plan of one resource, or why it has none; `None` if it does not exist.
     pub fn plan(&self, kind: Kind, key: &Key, known: &Known) -> Option<Result<Plan, Problem>> {
         let planner = Planner { resources: self, known };
+        if let Some(problem) = self.metadata(kind, key).and_then(|metadata| option::problem(kind, key, metadata)) {
+            return Some(Err(problem));
+        }
         let plan = match kind {
             Kind::CacheServer => Ok(planner.cache_server(key, self.cache_servers.get(key)?)),
             Kind::RootShard => planner.root_shard(key, self.root_shards.get(key)?),
@@ -262,6 +272,8 @@ impl Resources {
     }
 }
 
+use self::option::OptIns;
+
 /// Plans the resources of one landscape.
 struct Planner<'a> {
     resources: &'a Resources,
@@ -276,6 +288,11 @@ struct Root<'a> {
 }
 
 impl<'a> Planner<'a> {
+    /// What annotations of a resource switch on or off.
+    fn opt_ins(&self, kind: Kind, key: &Key) -> OptIns<'a> {
+        self.resources.metadata(kind, key).map(OptIns::from_metadata).unwrap_or_default()
+    }
+
     /// The RootShard that a resource refers to.
     fn root(&self, kind: Kind, key: &Key, reference: Option<&LocalRef>) -> Result<Root<'a>, Problem> {
         const FIELD: &str = "spec.rootShard.ref.name";
@@ -311,9 +328,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The same plan, with what its objects wait for beyond its own certificates and keys: the CA that issues a
+    /// The same plan, with what opt-ins say of all its Deployments, and what its objects wait for beyond its own certificates and keys: the CA that issues a
     /// certificate, and the Deployments of resources that come before.
     fn ordered(&self, mut plan: Plan) -> Plan {
+        let opt_ins = self.opt_ins(plan.kind, &plan.key);
+        let is_hardened = opt_ins.is_enabled(annotation::HARDENING);
+        plan.deployments.iter_mut().for_each(|deployment| deployment.is_hardened = is_hardened);
+        let limit = opt_ins.max_unavailable();
+        plan.budgets.extend(limit.iter().flat_map(|limit| plan.deployments.iter().map(|one| one.budget(limit))));
         for certificate in &mut plan.certificates {
             let ca = self.resources.secret_of_issuer(plan.key.namespace(), &certificate.issuer);
             certificate.gates.extend(ca.map(|ca| Gate::keys(&ca, &workload::PAIR)));

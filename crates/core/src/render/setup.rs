@@ -12,8 +12,8 @@ use crate::{
     name::Key,
     object::Object,
     plan::setup::{
-        Certificate, Config, Container, Content, Deployment, Gate, Issuer, Labels, Plan, Probes, Replicas, Secret,
-        Service, Volume, setup_mark,
+        Budget, Certificate, Config, Container, Content, Deployment, Gate, Issuer, Labels, Plan, Probes, Replicas,
+        Secret, Service, Volume, setup_mark,
     },
     template::{Error, Stamp, Template, Templates},
 };
@@ -28,7 +28,7 @@ struct Rendering<'a> {
 }
 
 /// The objects of one resource of a kcp landscape, in the order of apply: issuers, CAs, other certificates, Secrets
-/// and ConfigMaps, Deployments, Services.
+/// and ConfigMaps, Deployments, Services, PodDisruptionBudgets.
 ///
 /// `value` knows the inputs by name: [`live::data`] in base64, [`live::mounts`]. An object whose template fails is an
 /// error and affects no other.
@@ -46,7 +46,9 @@ pub fn setup(
     let deployments =
         plan.deployments.iter().map(|deployment| (Template::SetupDeployment, rendering.deployment(deployment)));
     let services = plan.services.iter().map(|service| (Template::SetupService, rendering.service(service)));
-    issuers.chain(certificates).chain(secrets).chain(configs).chain(deployments).chain(services).collect()
+    let budgets = plan.budgets.iter().map(|budget| (Template::SetupPodDisruptionBudget, rendering.budget(budget)));
+    let first = issuers.chain(certificates).chain(secrets).chain(configs);
+    first.chain(deployments).chain(services).chain(budgets).collect()
 }
 
 /// What an object of a plan waits for, as `tidegate render -o json` prints it.
@@ -170,6 +172,7 @@ impl Rendering<'_> {
             "podLabels": pod_labels,
             "podAnnotations": annotations,
             "pod": pod,
+            "hardened": deployment.is_hardened,
             "pullSecrets": deployment.pull_secrets.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>(),
             "initContainers": deployment.init_containers.iter().map(container).collect::<Vec<_>>(),
             "container": container(&deployment.container),
@@ -189,6 +192,12 @@ impl Rendering<'_> {
         });
         let stamp = self.stamp(&service.name, &service.labels, &service.annotations);
         self.render(Template::SetupService, context, &stamp)
+    }
+
+    fn budget(&self, budget: &Budget) -> Result<Object, Error> {
+        let context = json!({ "maxUnavailable": budget.max_unavailable, "selector": budget.selector });
+        let stamp = self.stamp(&budget.name, &budget.labels, &Labels::new());
+        self.render(Template::SetupPodDisruptionBudget, context, &stamp)
     }
 }
 

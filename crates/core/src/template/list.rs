@@ -20,6 +20,8 @@ pub enum Template {
     SetupIssuer,
     /// The paths of a proxy of a kcp landscape.
     SetupPathMapping,
+    /// The limit for evictions of the pods of a Deployment of a kcp landscape.
+    SetupPodDisruptionBudget,
     /// A kubeconfig or CA certificates of a kcp landscape, without their data.
     SetupSecret,
     /// The Service of a Deployment of a kcp landscape.
@@ -73,7 +75,7 @@ const KYMA: &[&str] = &["operator.kyma-project.io/v1beta2"];
 
 impl Template {
     /// All of them, by name.
-    pub const ALL: [Template; 25] = [
+    pub const ALL: [Template; 26] = [
         Template::Certificate,
         Template::GardenerCertificate,
         Template::Manifest,
@@ -82,6 +84,7 @@ impl Template {
         Template::SetupDeployment,
         Template::SetupIssuer,
         Template::SetupPathMapping,
+        Template::SetupPodDisruptionBudget,
         Template::SetupSecret,
         Template::SetupService,
         Template::AgentDeployment,
@@ -117,6 +120,7 @@ impl Template {
             Template::SetupDeployment => "setup/deployment.yaml",
             Template::SetupIssuer => "setup/issuer.yaml",
             Template::SetupPathMapping => "setup/path-mapping.yaml",
+            Template::SetupPodDisruptionBudget => "setup/pod-disruption-budget.yaml",
             Template::SetupSecret => "setup/secret.yaml",
             Template::SetupService => "setup/service.yaml",
             Template::AgentDeployment => "skr/agent/deployment.yaml",
@@ -152,6 +156,7 @@ impl Template {
             Template::SetupDeployment => (&["apps/v1"][..], "Deployment", "control plane"),
             Template::SetupIssuer => (&["cert-manager.io/v1"][..], "Issuer", "control plane"),
             Template::SetupPathMapping => (&["v1"][..], "ConfigMap", "control plane"),
+            Template::SetupPodDisruptionBudget => (&["policy/v1"][..], "PodDisruptionBudget", "control plane"),
             Template::SetupSecret => (&["v1"][..], "Secret", "control plane"),
             Template::SetupService => (&["v1"][..], "Service", "control plane"),
             Template::AgentDeployment => (&["apps/v1"][..], "Deployment", "runtime"),
@@ -184,6 +189,9 @@ impl Template {
             Template::SetupDeployment => include_str!("../../../../templates/setup/deployment.yaml"),
             Template::SetupIssuer => include_str!("../../../../templates/setup/issuer.yaml"),
             Template::SetupPathMapping => include_str!("../../../../templates/setup/path-mapping.yaml"),
+            Template::SetupPodDisruptionBudget => {
+                include_str!("../../../../templates/setup/pod-disruption-budget.yaml")
+            }
             Template::SetupSecret => include_str!("../../../../templates/setup/secret.yaml"),
             Template::SetupService => include_str!("../../../../templates/setup/service.yaml"),
             Template::AgentDeployment => include_str!("../../../../templates/skr/agent/deployment.yaml"),
@@ -221,6 +229,9 @@ impl Template {
             Template::SetupDeployment => include_str!("../../../../templates/setup/deployment.context.yaml"),
             Template::SetupIssuer => include_str!("../../../../templates/setup/issuer.context.yaml"),
             Template::SetupPathMapping => include_str!("../../../../templates/setup/path-mapping.context.yaml"),
+            Template::SetupPodDisruptionBudget => {
+                include_str!("../../../../templates/setup/pod-disruption-budget.context.yaml")
+            }
             Template::SetupSecret => include_str!("../../../../templates/setup/secret.context.yaml"),
             Template::SetupService => include_str!("../../../../templates/setup/service.context.yaml"),
             Template::AgentDeployment => include_str!("../../../../templates/skr/agent/deployment.context.yaml"),

@@ -54,6 +54,7 @@ fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
         "setup/deployment.yaml resource",
         "setup/issuer.yaml resource",
         "setup/path-mapping.yaml resource",
+        "setup/pod-disruption-budget.yaml resource",
         "setup/secret.yaml key",
         "setup/secret.yaml resource",
         "setup/service.yaml resource",

@@ -48,6 +48,7 @@ impl Uses {
             | Template::SetupDeployment
             | Template::SetupIssuer
             | Template::SetupPathMapping
+            | Template::SetupPodDisruptionBudget
             | Template::SetupSecret
             | Template::SetupService => self.setup,
             // Each runtime has one.

@@ -10,7 +10,7 @@ use crate::{
     },
     definition::{Kind, code, near},
     diagnostic::Place,
-    plan::rollout,
+    plan::{rollout, setup::OptIn},
     yaml,
 };
 
@@ -132,13 +132,28 @@ impl Check<'_> {
                 self.error(self.at_key(&path), code::RESERVED_MARK, message, "remove it");
                 continue;
             }
+            let opt_in = match kind {
+                Kind::Setup(kind) => OptIn::of_kind(kind).find(|one| one.annotation == key),
+                Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
+            };
+            if let Some(opt_in) = opt_in {
+                if let Some(text) = value.as_str().filter(|text| !opt_in.takes.accepts(text)) {
+                    let (expected, text) = (opt_in.takes.expected(), yaml::short(text));
+                    let message = format!("the annotation `{key}` must be {expected}, not `{text}`");
+                    self.error(self.at(&path), code::ANNOTATION, message, "correct it, or remove the annotation");
+                }
+                continue;
+            }
             let annotations: &[(&str, &[&str])] = match kind {
                 Kind::Setup(_) => &SETUP_ANNOTATIONS,
                 Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => &ANNOTATIONS,
             };
             let Some((_, allowed)) = annotations.iter().find(|(known, _)| known == key) else {
-                let known = annotations.iter().map(|(known, _)| *known);
-                let hint = near::did_you_mean(key, known).unwrap_or_else(|| "remove it".to_owned());
+                let mut known: Vec<&str> = annotations.iter().map(|(known, _)| *known).collect();
+                if let Kind::Setup(kind) = kind {
+                    known.extend(OptIn::of_kind(kind).map(|one| one.annotation));
+                }
+                let hint = near::did_you_mean(key, known.into_iter()).unwrap_or_else(|| "remove it".to_owned());
                 match kind {
                     // A word of a later version says what is to be done otherwise: it must not be passed over.
                     Kind::Setup(_) => {

@@ -122,6 +122,9 @@ const SERVICE_ACCOUNT: Row = Row {
     ca: Ca::ServiceAccount,
 };
 
+/// The certificate of a shard for requests that it forwards for mounts.
+pub(super) const MOUNTS_PROXY: Row = requestheader("mounts-proxy", "kcp-mounts-proxy");
+
 /// The certificates of a RootShard.
 pub(super) const ROOT_SHARD: &[Row] = &[
     server("server", Names::Server, SERVER),
@@ -154,7 +157,7 @@ pub(super) const SHARD: &[Row] = &[
     SERVICE_ACCOUNT,
     server("virtual-workspaces", Names::VirtualWorkspaces, SERVER_ONLY),
     client("client", "shard-{}", "system:masters"),
-    requestheader("mounts-proxy", "kcp-mounts-proxy"),
+    MOUNTS_PROXY,
     client("logical-cluster-admin", "logical-cluster-admin-shard-{}", "system:kcp:logical-cluster-admin"),
     client(
         "external-logical-cluster-admin",

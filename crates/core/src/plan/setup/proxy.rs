@@ -10,9 +10,12 @@ use super::{
     workload::{self, Container, Frame, Pod, Probes, VolumeSource},
 };
 use crate::{
-    api::setup::{
-        Auth, CertificateTemplates, DeploymentTemplate, FrontProxy, FrontProxySpec, Image, Logging, PathMapping,
-        ProxySpec, ServiceTemplate,
+    api::{
+        names::annotation,
+        setup::{
+            Auth, CertificateTemplates, DeploymentTemplate, FrontProxy, FrontProxySpec, Image, Logging, PathMapping,
+            ProxySpec, ServiceTemplate,
+        },
     },
     name::Key,
 };
@@ -51,6 +54,8 @@ struct Proxy<'a> {
     /// The Secret with the CA of the identities that other proxies forward, and its volume.
     request_header_ca: (String, VolumeSource),
     port: i32,
+    /// Whether it forwards `/services/`.
+    has_services: bool,
     auth: Option<&'a Auth>,
     mappings: &'a [PathMapping],
     image: Option<&'a Image>,
@@ -70,7 +75,7 @@ struct Proxy<'a> {
 impl Planner<'_> {
     /// The objects of a FrontProxy.
     pub(super) fn front_proxy(&self, key: &Key, proxy: &FrontProxy) -> Result<Plan, Problem> {
-        let spec = &proxy.spec;
+        let (spec, opt_ins) = (&proxy.spec, self.opt_ins(Kind::FrontProxy, key));
         let root = self.root(Kind::FrontProxy, key, spec.root_shard.reference.as_ref())?;
         let (name, root_name) = (key.name(), root.key.name());
         let bundles = [root.shard.spec.common.client_ca_bundle_ref.as_ref(), spec.client_ca_bundle_ref.as_ref()];
@@ -91,7 +96,8 @@ impl Planner<'_> {
             ca_bundle: named(spec.ca_bundle_secret_ref.as_ref()),
             client_cas: self.client_cas(root, bundles),
             request_header_ca: self.sub_ca(root, "requestheader-client"),
-            port: port(spec, root),
+            port: opt_ins.service_port().unwrap_or_else(|| port(spec, root)),
+            has_services: !opt_ins.is_disabled(annotation::SERVICES_PATH),
             auth: spec.auth.as_ref(),
             mappings: &spec.additional_path_mappings,
             image: spec.image.as_ref(),
@@ -112,6 +118,9 @@ impl Planner<'_> {
 
     /// Adds the internal proxy of a RootShard to its plan.
     pub(super) fn internal_proxy(&self, plan: Plan, root: Root<'_>) -> Result<Plan, Problem> {
+        if self.opt_ins(Kind::RootShard, root.key).is_disabled(annotation::INTERNAL_PROXY) {
+            return Ok(plan);
+        }
         let default = ProxySpec::default();
         let spec = root.shard.spec.proxy.as_ref().unwrap_or(&default);
         let common = &root.shard.spec.common;
@@ -134,6 +143,7 @@ impl Planner<'_> {
             client_cas: self.client_cas(root, [common.client_ca_bundle_ref.as_ref()]),
             request_header_ca: self.sub_ca(root, "requestheader-client"),
             port: name::PORT,
+            has_services: true,
             auth: None,
             mappings: &[],
             image: spec.image.as_ref(),
@@ -320,14 +330,15 @@ fn proxy_pod(proxy: &Proxy<'_>, signers: &[String]) -> Pod {
 
 /// The paths of a proxy and where requests for them go.
 fn path_mappings(proxy: &Proxy<'_>) -> Vec<PathMapping> {
-    let own = ["/clusters/", "/services/"].map(|path| PathMapping {
+    let own = if proxy.has_services { &["/clusters/", "/services/"][..] } else { &["/clusters/"] };
+    let own = own.iter().map(|&path| PathMapping {
         backend: name::root_url(proxy.root.key, proxy.root.shard),
         backend_server_ca: backend_ca(proxy.ca_bundle.is_some()),
         path: path.to_owned(),
         proxy_client_cert: format!("{FOLDER}/requestheader-client/tls.crt"),
         proxy_client_key: format!("{FOLDER}/requestheader-client/tls.key"),
     });
-    own.into_iter().chain(proxy.mappings.iter().cloned()).collect()
+    own.chain(proxy.mappings.iter().cloned()).collect()
 }
 
 /// The file with the CA of the root shard.

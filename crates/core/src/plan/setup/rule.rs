@@ -473,6 +473,7 @@ fn collisions(plans: &[Plan], out: &mut Vec<Problem>) {
         let names = names.chain(plan.configs.iter().map(|found| ("ConfigMap", &found.name)));
         let names = names.chain(plan.deployments.iter().map(|found| ("Deployment", &found.name)));
         let names = names.chain(plan.services.iter().map(|found| ("Service", &found.name)));
+        let names = names.chain(plan.budgets.iter().map(|found| ("PodDisruptionBudget", &found.name)));
         let mut told = BTreeSet::new();
         for (what, name) in names {
             let owner = owners.entry((plan.key.namespace(), what, name.clone())).or_insert((plan.kind, &plan.key));

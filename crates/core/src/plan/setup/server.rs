@@ -4,11 +4,15 @@ use super::{
     Content, Issuer, Kind, Labels, Plan, Planner, Problem, Root, Secret, Trust, certificate,
     kubeconfig::FileKubeconfig,
     name, named,
+    option::OptIns,
     version::{self, Feature, KcpVersion},
     workload::{self, Container, Deployment, Frame, Pod, Probes, Replicas, VolumeSource},
 };
 use crate::{
-    api::setup::{CacheServer, CommonShardSpec, LocalRef, RootShard, Shard, VirtualWorkspace},
+    api::{
+        names::annotation,
+        setup::{CacheServer, CommonShardSpec, LocalRef, RootShard, Shard, VirtualWorkspace},
+    },
     name::Key,
 };
 
@@ -37,6 +41,11 @@ const LAST_SHARD_ARGS: [&str; 6] = [
     "--root-directory=",
     "--enable-leader-election=true",
     "--logging-format=json",
+];
+/// The arguments of a shard that forwards requests for mounts.
+const MOUNTS_PROXY_ARGS: [&str; 2] = [
+    "--mount-proxy-client-cert-file=/etc/kcp/tls/mounts-proxy/tls.crt",
+    "--mount-proxy-client-key-file=/etc/kcp/tls/mounts-proxy/tls.key",
 ];
 const CACHE_KUBECONFIG: &str = "/etc/cache-server/kubeconfig/kubeconfig";
 const SERVER_CA: &str = "/etc/kcp/tls/ca/server/tls.crt";
@@ -137,7 +146,14 @@ impl Planner<'_> {
         };
         let mut plan = Plan::new(Kind::RootShard, key);
         authorities(&mut plan, root, &of);
+        let opt_ins = self.opt_ins(Kind::RootShard, key);
         plan.certificates.extend(of.table(root, certificate::ROOT_SHARD));
+        plan.without_unused(opt_ins);
+        let has_mounts = opt_ins.is_enabled(annotation::MOUNTS_PROXY)
+            && KcpVersion::of_image(common.image.as_ref()).has(Feature::MountProxy);
+        if has_mounts {
+            plan.certificates.extend(of.table(root, &[certificate::MOUNTS_PROXY]));
+        }
         if self.is_chained(root) {
             plan.secrets.extend(["client", "requestheader-client"].map(|ca| {
                 let own = name::sub_ca(name, ca);
@@ -152,12 +168,16 @@ impl Planner<'_> {
         pod.arg(format!("--shard-base-url={}", name::root_url(key, shard)));
         pod.arg(format!("--shard-external-url={}", name::external_url(&spec.external)));
         LAST_SHARD_ARGS.into_iter().for_each(|arg| pod.arg(arg));
+        let mut certificates =
+            vec!["server", "service-account", "client", "logical-cluster-admin", "external-logical-cluster-admin"];
+        if has_mounts {
+            MOUNTS_PROXY_ARGS.into_iter().for_each(|arg| pod.arg(arg));
+            certificates.push("mounts-proxy");
+        }
         pod.logging(common.logging.as_ref(), &common.extra_args);
         if of_shard.cache.is_some() {
             pod.arg(format!("--cache-kubeconfig={CACHE_KUBECONFIG}"));
         }
-        let certificates =
-            ["server", "service-account", "client", "logical-cluster-admin", "external-logical-cluster-admin"];
         let kubeconfigs = ["logical-cluster-admin", "external-logical-cluster-admin"];
         plan.deployments.push(self.shard_deployment(&of_shard, pod, &kubeconfigs, &certificates));
         plan.services.push(of_shard.service());
@@ -200,6 +220,7 @@ impl Planner<'_> {
         };
         let mut plan = Plan::new(Kind::Shard, key);
         plan.certificates.extend(of.table(root, certificate::SHARD));
+        plan.without_unused(self.opt_ins(Kind::Shard, key));
         self.shard_bundles(&mut plan, &of_shard);
         plan.secrets.extend(shard_kubeconfigs(&of_shard, shard));
         let external = &root.shard.spec.external;
@@ -216,8 +237,7 @@ impl Planner<'_> {
         let mut certificates =
             vec!["server", "service-account", "client", "logical-cluster-admin", "external-logical-cluster-admin"];
         if KcpVersion::of_image(common.image.as_ref()).has(Feature::MountProxy) {
-            pod.arg("--mount-proxy-client-cert-file=/etc/kcp/tls/mounts-proxy/tls.crt");
-            pod.arg("--mount-proxy-client-key-file=/etc/kcp/tls/mounts-proxy/tls.key");
+            MOUNTS_PROXY_ARGS.into_iter().for_each(|arg| pod.arg(arg));
             certificates.push("mounts-proxy");
         }
         pod.logging(common.logging.as_ref(), &common.extra_args);
@@ -399,7 +419,11 @@ impl Planner<'_> {
         self.client_ca_volumes(root, has_bundle.then_some(merged), &mut shared);
         shared.pair("server-cert", &format!("{name}-server"), "/etc/kcp/tls/server");
         self.cache_volumes(key, cache, &mut shared);
-        plan.deployments.push(virtual_deployment(key, server, &target, cache.is_some(), &shared, (&service, &labels)));
+        let mut deployment = virtual_deployment(key, server, &target, cache.is_some(), &shared, (&service, &labels));
+        if self.opt_ins(kind, key).is_enabled(annotation::PROBES) {
+            deployment.container.probes = Probes::Simple;
+        }
+        plan.deployments.push(deployment);
         let ports = vec![("https", name::PORT, name::PORT)];
         plan.services.push(workload::service(service, labels, spec.service_template.as_ref(), ports));
         Ok(plan.with_gates())
@@ -445,6 +469,18 @@ impl AnyShard<'_> {
             ports.push(("https-virtual-workspaces", 6444, 6444));
         }
         workload::service(self.service.clone(), self.labels.clone(), self.common.service_template.as_ref(), ports)
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Without the certificate that nothing mounts, if an opt-in says so.
+    fn without_unused(&mut self, opt_ins: OptIns<'_>) {
+        if opt_ins.is_disabled(annotation::VIRTUAL_WORKSPACES_CERTIFICATE) {
+            let unused = format!("{}-virtual-workspaces", self.key.name());
+            self.certificates.retain(|certificate| certificate.name != unused);
+        }
     }
 }
 
@@ -602,9 +638,12 @@ fn virtual_deployment(
     SHARD_ARGS[2..7].iter().for_each(|&arg| pod.arg(arg));
     let folder = own.map_or(admin_folder, |_| "/etc/kcp/server-kubeconfig");
     pod.arg(format!("--kubeconfig={folder}/kubeconfig"));
-    pod.arg("--shard-external-url=https://127.0.0.1:6443");
-    if has_cache {
-        pod.arg(format!("--cache-kubeconfig={CACHE_KUBECONFIG}"));
+    let is_without_flags = OptIns::from_metadata(&server.metadata).is_disabled(annotation::SHARD_FLAGS);
+    if spec.command.is_empty() || !is_without_flags {
+        pod.arg("--shard-external-url=https://127.0.0.1:6443");
+        if has_cache {
+            pod.arg(format!("--cache-kubeconfig={CACHE_KUBECONFIG}"));
+        }
     }
     pod.logging(spec.logging.as_ref(), &spec.extra_args);
     pod.extra_volumes(&spec.extra_volumes, &spec.extra_volume_mounts);

@@ -732,3 +732,158 @@ fn the_kubeconfig_of_a_user_has_its_certificates_and_survives_any_name() {
         assert_eq!(documents[0].to_json()["users"][0]["name"], user);
     }
 }
+
+/// A resource with one of our annotations.
+fn with(mut document: Value, annotation: &str, value: &str) -> Value {
+    document["metadata"]["annotations"] = json!({ annotation: value });
+    document
+}
+
+fn server(more: Value) -> Value {
+    let mut spec =
+        json!({"target": {"shardRef": {"name": "eu"}}, "external": {"hostname": "vw.example.com", "port": 443}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    resource("VirtualWorkspace", "vw", spec)
+}
+
+#[test]
+fn row_21_the_certificate_that_nothing_mounts_can_be_left_out() {
+    let unused = annotation::VIRTUAL_WORKSPACES_CERTIFICATE;
+    for value in ["enabled", "disabled"] {
+        let documents = [with(root(json!({})), unused, value), with(shard("eu", json!({})), unused, value)];
+        for (kind, name) in [(Kind::RootShard, "main"), (Kind::Shard, "eu")] {
+            let plan = plan(&documents, kind, name);
+            let certificate = format!("{name}-virtual-workspaces");
+            let is_made = plan.certificates.iter().any(|found| found.name == certificate);
+            let is_awaited = plan.deployments[0].gates.contains(&Gate::Certificate(certificate));
+            assert_eq!((is_made, is_awaited), (value == "enabled", value == "enabled"), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn row_32_a_front_proxy_can_do_without_the_path_of_services() {
+    let paths = |document: Value| -> Vec<String> {
+        let plan = plan(&[root(json!({})), document], Kind::FrontProxy, "public");
+        plan.configs[0].mappings.iter().map(|mapping| mapping.path.clone()).collect()
+    };
+    assert_eq!(paths(proxy(json!({}))), ["/clusters/", "/services/"]);
+    assert_eq!(paths(with(proxy(json!({})), annotation::SERVICES_PATH, "disabled")), ["/clusters/"]);
+}
+
+#[test]
+fn row_33_a_root_shard_can_do_without_its_internal_proxy() {
+    let whole = plan(&[root(json!({}))], Kind::RootShard, "main");
+    let alone = plan(&[with(root(json!({})), annotation::INTERNAL_PROXY, "disabled")], Kind::RootShard, "main");
+    assert_eq!((whole.deployments.len(), alone.deployments.len()), (2, 1));
+    let names = |plan: &Plan| -> Vec<String> {
+        let certificates = plan.certificates.iter().map(|found| &found.name);
+        let names = certificates.chain(plan.secrets.iter().map(|found| &found.name));
+        let names = names.chain(plan.configs.iter().map(|found| &found.name));
+        names.chain(plan.services.iter().map(|found| &found.name)).cloned().collect()
+    };
+    assert!(names(&whole).iter().any(|name| name.starts_with("main-proxy")));
+    assert!(!names(&alone).iter().any(|name| name.starts_with("main-proxy")));
+}
+
+#[test]
+fn row_35_a_program_of_ones_own_can_do_without_the_flags_of_kcp() {
+    let flags = |document: Value| {
+        let documents = [root(json!({"cache": {"ref": {"name": "cache"}}})), shard("eu", json!({})), document, cache()];
+        let plan = plan(&documents, Kind::VirtualWorkspace, "vw");
+        let has = |flag: &str| args(&plan).iter().any(|arg| arg.starts_with(flag));
+        (has("--shard-external-url="), has("--cache-kubeconfig="))
+    };
+    let own = || server(json!({"command": ["/mine"]}));
+    assert_eq!(flags(own()), (true, true));
+    assert_eq!(flags(with(own(), annotation::SHARD_FLAGS, "disabled")), (false, false));
+    // The program of kcp needs them.
+    assert_eq!(flags(with(server(json!({})), annotation::SHARD_FLAGS, "disabled")), (true, true));
+}
+
+fn cache() -> Value {
+    resource("CacheServer", "cache", json!({"certificates": {"issuerRef": {"name": "selfsigned"}}}))
+}
+
+#[test]
+fn row_51_the_service_of_a_front_proxy_can_have_another_port_than_users_see() {
+    let port = |document: Value| plan(&[root(json!({})), document], Kind::FrontProxy, "public").services[0].ports[0].1;
+    let own = || proxy(json!({"external": {"hostname": "kcp.example.com", "port": 443}}));
+    assert_eq!(port(own()), 443);
+    assert_eq!(port(with(own(), annotation::SERVICE_PORT, "8443")), 8443);
+}
+
+#[test]
+fn row_62_pods_can_be_hardened() {
+    let is_hardened = |document: Value| {
+        let plan = plan(&[document], Kind::RootShard, "main");
+        plan.deployments.iter().map(|deployment| deployment.is_hardened).collect::<Vec<_>>()
+    };
+    assert_eq!(is_hardened(root(json!({}))), [false, false]);
+    assert_eq!(is_hardened(with(root(json!({})), annotation::HARDENING, "enabled")), [true, true]);
+}
+
+#[test]
+fn row_63_servers_of_virtual_workspaces_can_have_probes() {
+    let probes = |document: Value| {
+        let documents = [root(json!({})), shard("eu", json!({})), document];
+        plan(&documents, Kind::VirtualWorkspace, "vw").deployments[0].container.probes
+    };
+    assert_eq!(probes(server(json!({}))), Probes::None);
+    assert_eq!(probes(with(server(json!({})), annotation::PROBES, "enabled")), Probes::Simple);
+}
+
+#[test]
+fn row_64_evictions_can_have_a_limit() {
+    let budgets = |document: Value| plan(&[document], Kind::RootShard, "main").budgets;
+    assert_eq!(budgets(root(json!({}))), []);
+    for (value, expected) in [("1", json!(1)), ("25%", json!("25%"))] {
+        let found = budgets(with(root(json!({})), annotation::POD_DISRUPTION_BUDGET, value));
+        let found: Vec<_> = found.into_iter().map(|budget| (budget.name, budget.max_unavailable)).collect();
+        assert_eq!(found, ["main-kcp", "main-proxy"].map(|name| (name.to_owned(), expected.clone())));
+    }
+}
+
+#[test]
+fn row_77_a_root_shard_can_forward_requests_for_mounts() {
+    let has_mounts = |document: Value| {
+        let plan = plan(&[document], Kind::RootShard, "main");
+        let has_flag = args(&plan).iter().any(|arg| arg.starts_with("--mount-proxy-client-cert-file="));
+        let is_mounted = plan.deployments[0].volumes.iter().any(|volume| volume.name == "mounts-proxy-cert");
+        (plan.certificates.iter().any(|found| found.name == "main-mounts-proxy"), has_flag, is_mounted)
+    };
+    let on = |tag: &str| with(root(json!({"image": {"tag": tag}})), annotation::MOUNTS_PROXY, "enabled");
+    assert_eq!(has_mounts(root(json!({"image": {"tag": "v0.33.0"}}))), (false, false, false));
+    assert_eq!(has_mounts(on("v0.33.0")), (true, true, true));
+    // That version does not know the flags.
+    assert_eq!(has_mounts(on("v0.31.0")), (false, false, false));
+}
+
+#[test]
+fn a_resource_with_an_unknown_annotation_or_value_has_no_plan() {
+    #[track_caller]
+    fn check(document: Value, expected: &str) {
+        let found = wrong(&[root(json!({})), document]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+    let (port, budget) = (annotation::SERVICE_PORT, annotation::POD_DISRUPTION_BUDGET);
+    check(with(proxy(json!({})), port, "0"), "must be a port from 1 to 65535, not `0`");
+    check(with(proxy(json!({})), port, "70000"), "must be a port from 1 to 65535, not `70000`");
+    for value in ["0", "-1", "101%", "0%", "some"] {
+        check(with(proxy(json!({})), budget, value), "must be a number of pods or a percentage");
+    }
+    check(with(proxy(json!({})), annotation::HARDENING, "yes"), "must be `enabled` or `disabled`, not `yes`");
+    check(with(proxy(json!({})), annotation::PROBES, "enabled"), "Tidegate has no annotation");
+    check(
+        with(proxy(json!({})), "tidegate.dev/hardenning", "enabled"),
+        "no annotation `tidegate.dev/hardenning` for a",
+    );
+    // Others may write what they like, and so does Tidegate.
+    assert_eq!(wrong(&[root(json!({})), with(proxy(json!({})), "example.org/hardening", "yes")]), [""; 0]);
+    assert_eq!(wrong(&[root(json!({})), with(proxy(json!({})), annotation::DIGEST, "abc")]), [""; 0]);
+    let documents = [root(json!({})), with(proxy(json!({})), port, "0")];
+    let (plans, _) = resources(&documents).plans(&Known::default());
+    let kinds: Vec<Kind> = plans.iter().map(|plan| plan.kind).collect();
+    assert_eq!(kinds, [Kind::RootShard], "so what exists of it stays");
+}

@@ -38,6 +38,8 @@ pub struct Deployment {
     pub pull_secrets: Vec<String>,
     /// What the user says about pods.
     pub pod: PodTemplateSpec,
+    /// Whether its pods must not run as root and have no token of the API server.
+    pub is_hardened: bool,
     /// What it waits for: first every certificate of its resource, then every mounted key, then other Deployments.
     pub gates: Vec<Gate>,
 }
@@ -154,6 +156,19 @@ pub struct Service {
     pub ports: Vec<(&'static str, i32, i32)>,
 }
 
+/// A PodDisruptionBudget: how many pods of a Deployment may be evicted at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Its name, that of the Deployment.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Labels of the pods.
+    pub selector: Labels,
+    /// A number of pods, or a percentage of them.
+    pub max_unavailable: Value,
+}
+
 /// The arguments, volumes and mounts of a pod while it is put together.
 #[derive(Default)]
 pub(super) struct Pod {
@@ -185,6 +200,7 @@ impl Plan {
             configs: Vec::new(),
             deployments: Vec::new(),
             services: Vec::new(),
+            budgets: Vec::new(),
         }
     }
 
@@ -198,6 +214,20 @@ impl Plan {
             deployment.gates = certificates.iter().cloned().chain(mounted.into_iter().map(Gate::Key)).collect();
         }
         self
+    }
+}
+
+// === impl Deployment ===
+
+impl Deployment {
+    /// The PodDisruptionBudget of its pods.
+    pub(super) fn budget(&self, max_unavailable: &Value) -> Budget {
+        Budget {
+            name: self.name.clone(),
+            labels: self.selector.clone(),
+            selector: self.selector.clone(),
+            max_unavailable: max_unavailable.clone(),
+        }
     }
 }
 
@@ -496,6 +526,7 @@ impl Frame<'_> {
             volumes,
             pull_secrets,
             pod,
+            is_hardened: false,
             gates: Vec::new(),
         }
     }

@@ -12,6 +12,10 @@ const EXAMPLE: &str = include_str!("../../../../../examples/kcp/landscape.yaml")
 
 /// The plans of the example, with all images of one version of kcp.
 fn plans(version: &str) -> Vec<Plan> {
+    plans_with(version, &|_| {})
+}
+
+fn plans_with(version: &str, change: &dyn Fn(&mut Value)) -> Vec<Plan> {
     let mut resources = Resources::default();
     for node in yaml::parse(EXAMPLE, &yaml::Limits::default()).expect("YAML") {
         let mut value = node.to_json();
@@ -21,6 +25,7 @@ fn plans(version: &str) -> Vec<Plan> {
                 *tag = json!(version);
             }
         }
+        change(&mut value);
         let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str()).expect("a kind");
         resources.insert(kind, &key, value).expect("a resource");
     }
@@ -31,8 +36,11 @@ fn plans(version: &str) -> Vec<Plan> {
 
 /// All objects of the example.
 fn objects(version: &str) -> Vec<Object> {
+    rendered(&plans(version))
+}
+
+fn rendered(plans: &[Plan]) -> Vec<Object> {
     let templates = Templates::embedded();
-    let plans = plans(version);
     let rendered = plans.iter().flat_map(|plan| setup(&templates, plan, &|name| live::placeholder(name)));
     rendered.map(|(_, object)| object.expect("the embedded templates render the example")).collect()
 }
@@ -136,6 +144,27 @@ fn a_container_never_runs_with_more_rights_than_upstream() {
         assert_eq!(context["allowPrivilegeEscalation"], false, "{}", object.id());
         assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{}", object.id());
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{}", object.id());
+    }
+}
+
+#[test]
+fn row_62_hardened_pods_do_not_run_as_root_and_have_no_token() {
+    let is_hardened = |object: &Object| {
+        let pod = &object.value()["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{}", object.id());
+        (pod["securityContext"]["runAsNonRoot"] == true, pod["automountServiceAccountToken"] == false)
+    };
+    let plans = plans_with("v0.32.3", &|value| {
+        if value["kind"] == "Shard" {
+            value["metadata"]["annotations"] = json!({annotation::HARDENING: "enabled"});
+        }
+    });
+    let objects = rendered(&plans);
+    let deployments: Vec<_> = objects.iter().filter(|object| object.gvk().kind.as_ref() == "Deployment").collect();
+    assert!(deployments.len() > 1);
+    for deployment in deployments {
+        let expected = deployment.name() == "eu-shard-kcp";
+        assert_eq!(is_hardened(deployment), (expected, expected), "{}", deployment.id());
     }
 }
 
