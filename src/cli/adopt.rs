@@ -4,7 +4,7 @@
 //! the API server store no outdated version, it marks definitions that git and the control plane have alike, and it has
 //! runtimes stay as Lifecycle Manager left them until `take --finish`.
 //! `release` undoes what Tidegate left, so that Lifecycle Manager goes on without conflicts. Each step looks before it
-//! writes, so each command can be cut off anywhere and started again: a test cuts each off at 50 points.
+//! writes, so each command can be cut off anywhere and started again: tests cut each off at 50 points.
 //!
 //! `from-flux` and `from-argocd` say how another tool hands its definitions over first.
 //!
@@ -17,6 +17,8 @@ mod hand_over;
 mod read;
 mod release;
 mod write;
+
+use std::num::NonZeroUsize;
 
 use anyhow::bail;
 use k8s_openapi::jiff::Timestamp;
@@ -100,7 +102,7 @@ pub struct TakeArguments {
     finish: bool,
     /// Limit `--finish` to this number of runtimes, in the order of their names [default: all]
     #[arg(long, value_name = "NUMBER", requires = "finish")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
     /// Write what is to be written [default: off; only say what it is]
     #[arg(long)]
     yes: bool,
@@ -329,7 +331,7 @@ pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Res
     if !blocking.is_empty() {
         return Ok(Err(blocking));
     }
-    let limit = limit.unwrap_or(usize::MAX);
+    let limit = limit.unwrap_or(NonZeroUsize::MAX).get();
     finish::run(&cluster, &Cause::trigger("adopt finish"), repository.namespaces(), limit, *yes).await.map(Ok)
 }
 

@@ -301,6 +301,8 @@ enum Why {
     Conflict,
     /// A user suspended the runtime, the GitSource or the rollout of the module.
     Suspended,
+    /// The runtime was taken over from Lifecycle Manager, and what that left there stays for now.
+    Adopted,
 }
 
 /// A value that only a live cluster knows.
@@ -539,6 +541,7 @@ impl<'a> Held<'a> {
                 model::Why::Kept => Why::Kept,
                 model::Why::Conflict => Why::Conflict,
                 model::Why::Suspended => Why::Suspended,
+                model::Why::Adopted => Why::Adopted,
             },
             module: &one.module,
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),

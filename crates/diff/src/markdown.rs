@@ -158,7 +158,7 @@ fn alerts(page: &mut Page, report: &Report) {
 fn is_blocked(why: Why) -> bool {
     match why {
         Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Conflict => true,
-        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended => false,
+        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended | Why::Adopted => false,
     }
 }
 

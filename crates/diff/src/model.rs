@@ -277,6 +277,8 @@ pub enum Why {
     Conflict,
     /// A user suspended it: the runtime by a label of its Kyma, or the GitSource.
     Suspended,
+    /// The runtime was taken over from Lifecycle Manager, and what that left there stays for now.
+    Adopted,
 }
 
 /// A value that is unknown.
@@ -614,6 +616,20 @@ impl Held {
         }
     }
 
+    /// A runtime that stays as Lifecycle Manager left it. The caller adds the runtime.
+    pub fn runtime_adopted() -> Held {
+        Held {
+            why: Why::Adopted,
+            module: String::new(),
+            runtimes: Arc::default(),
+            message: "the agent that Lifecycle Manager left in the runtime stays, with its Services, NetworkPolicies, \
+                      PriorityClass and webhook configuration: what Tidegate's agent has in another way waits"
+                .to_owned(),
+            hint: Some("run `tidegate adopt take --finish` to let it become Tidegate's".to_owned()),
+            place: None,
+        }
+    }
+
     /// An upgrade that reaches this runtime in its turn; `None` if the ModuleReleaseMeta has no valid policy. The
     /// caller adds the runtime and the place.
     pub fn rollout(module: &str, from: &str, to: &str, release: &ModuleReleaseMeta) -> Option<Held> {
@@ -675,7 +691,7 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 10] = [
+    pub const ALL: [Why; 11] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
@@ -683,6 +699,7 @@ impl Why {
         Why::Window,
         Why::Rollout,
         Why::Suspended,
+        Why::Adopted,
         Why::Unconfirmed,
         Why::Withheld,
         Why::Kept,
@@ -701,6 +718,7 @@ impl Why {
             Why::Kept => "kept",
             Why::Conflict => "conflict",
             Why::Suspended => "suspended",
+            Why::Adopted => "adopted",
         }
     }
 }

@@ -80,7 +80,9 @@ fn judged(report: &Report) -> impl Iterator<Item = Remark> {
     let held = report.held.iter().map(|one| {
         let level = match one.why {
             Why::Downgrade | Why::Conflict | Why::Refused | Why::Unconfirmed | Why::Withheld => Level::Warning,
-            Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Suspended | Why::Kept => Level::Note,
+            Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Suspended | Why::Adopted | Why::Kept => {
+                Level::Note
+            }
         };
         let said = match one.runtimes.len() {
             0 => one.message.clone(),

@@ -44,6 +44,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",
         Why::Suspended => "suspended",
+        Why::Adopted => "as Lifecycle Manager left it",
     }
 }
 
@@ -58,6 +59,7 @@ pub(super) fn held(held: &Held) -> String {
         ("", Why::Suspended, 0) => "the GitSource".to_owned(),
         ("", Why::Conflict, 0) => "the control plane".to_owned(),
         ("", Why::DecidedByRuntime, _) => "the module list".to_owned(),
+        ("", Why::Adopted, _) => "the agent".to_owned(),
         ("", _, _) => "the Kyma".to_owned(),
         (module, _, _) => format!("module {module}"),
     };

@@ -181,7 +181,7 @@ fn held(one: &Held, shown_max: usize) -> Vec<Row> {
         | Why::Unconfirmed
         | Why::Withheld
         | Why::Kept => Tone::Warning,
-        Why::DecidedByRuntime | Why::Window | Why::Rollout => Tone::Faint,
+        Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Adopted => Tone::Faint,
     };
     let mut rows = vec![
         Row::one(tone, summary::label(one.why))

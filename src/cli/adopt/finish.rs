@@ -71,7 +71,7 @@ impl Finished {
         say!("{runtimes} {verb}finished: {which}{left}{next}");
         say!(
             "in each, the agent becomes Tidegate's, and its pod restarts once: Deployment and Services, NetworkPolicies, \
-             PriorityClass, and the webhook configuration; `tidegate diff --live` shows the fields"
+             PriorityClass, and the webhook configuration; `tidegate run --observe` shows the fields"
         );
         Exit::Ok
     }

@@ -20,6 +20,7 @@ use futures::{StreamExt, stream};
 
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
+    adopt,
     api::names::label,
     definition,
     diagnostic::Diagnostics,
@@ -38,7 +39,7 @@ use tidegate_diff::{
     compare::Lines,
     gather::Gatherer,
     mask::Masker,
-    model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
+    model::{Action, Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
     policy::{Kinds, Labels},
     sample::{Stratum, sample},
 };
@@ -57,6 +58,10 @@ use crate::{
         route,
         runtime::{self, Baseline, RuntimeResult},
         world::{Trusted, World},
+    },
+    observe::{
+        difference::{Reason, changed_fields},
+        improvement,
     },
 };
 
@@ -363,12 +368,27 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
         let until = compare(until).await.map_err(|error| error.to_string())?;
         result.outcome.follow(until.outcome);
     }
+    if baseline.intent.before.kymas.get(key).is_some_and(|kyma| adopt::is_adopted(&kyma.metadata)) {
+        hold(&mut result.outcome, key);
+    }
     if cluster.is_none() && !result.suspended {
         result.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
         result.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
     }
     Ok(result)
+}
+
+/// What the daemon leaves in a runtime as Lifecycle Manager had it.
+fn hold(outcome: &mut Outcome, key: &Key) {
+    let of_runtime = outcome.found.iter_mut().filter(|found| found.target == Side::Runtime);
+    for found in of_runtime.filter(|found| found.action == Action::Change) {
+        let (Some(old), Some(new)) = (&found.old, &found.new) else { continue };
+        if improvement::of(Reason::Changed, &found.id, &changed_fields(old, new)).is_some() {
+            found.effect = Effect::Held;
+        }
+    }
+    outcome.held.push(Held { runtimes: [key.clone()].into(), ..Held::runtime_adopted() });
 }
 
 /// A report under construction.

@@ -1,5 +1,5 @@
-//! `adopt take` and `adopt release`, killed at 50 points and started again: nothing is lost, and no object is written
-//! more than once more.
+//! `adopt take`, `adopt take --finish` and `adopt release`, killed at 50 points and started again: nothing is lost, and
+//! no object is written more than once more.
 //!
 //! The commands run in this process on copies of one landscape, so that every point begins with the same objects. They
 //! are dropped between two polls, as a process that is killed: before a request, while it is on its way, or before its
@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, future::poll_fn, task::Poll};
 use clap::Parser;
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tidegate::internals::adopt::{self, ReleaseArguments, TakeArguments};
@@ -22,7 +22,7 @@ use crate::{
     stage::{self, Copies, Stage, scenarios},
 };
 
-scenarios!(a_take_over_may_be_killed_anywhere, giving_back_may_be_killed_anywhere);
+scenarios!(a_take_over_may_be_killed_anywhere, finishing_may_be_killed_anywhere, giving_back_may_be_killed_anywhere,);
 
 /// At how many points each command is killed.
 const POINTS: usize = 50;
@@ -193,6 +193,34 @@ async fn a_take_over_may_be_killed_anywhere() {
         async move {
             match adopt::take(&arguments, &network).await.expect("it succeeds") {
                 Ok(_) => {}
+                Err(findings) => panic!("{findings:#?}"),
+            }
+        }
+    })
+    .await;
+}
+
+async fn finishing_may_be_killed_anywhere() {
+    // Sixteen are written at once, so there must be many for so many points.
+    let more: Vec<String> = (1..=240).map(|index| format!("more-{index}")).collect();
+    let stage = before_with(&more).await;
+    let adopted = Patch::Merge(json!({"metadata": {"annotations": {"tidegate.dev/adopted": "true", "kept": "yes"}}}));
+    for name in more.iter().map(String::as_str).chain(["one"]) {
+        let shape = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": name, "namespace": "kcp-system"},
+        });
+        let kymas = harness::api_of(&stage.kcp, &shape).await.expect("a kind that is served");
+        kymas.patch(name, &PatchParams::default(), &adopted).await.expect("a patch");
+    }
+    let (kubeconfig, repository) = (stage.kubeconfig(), stage.repository.path().to_owned());
+    check(&stage, |network| {
+        let arguments = ["take", "--finish", "--yes", "--kubeconfig"].map(std::ffi::OsString::from).into_iter();
+        let arguments = arguments.chain([kubeconfig.clone().into(), repository.clone().into()]);
+        let Take { arguments } = Take::parse_from(arguments);
+        async move {
+            match adopt::finish(&arguments, &network).await.expect("it succeeds") {
+                Ok(finished) => assert_eq!(finished.left, 0),
                 Err(findings) => panic!("{findings:#?}"),
             }
         }

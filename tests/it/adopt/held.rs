@@ -313,6 +313,18 @@ async fn replaced(stage: &Stage, skr: &Client) {
     assert!(policy["spec"].to_string().contains("::/0"), "{policy:#}");
 }
 
+/// What `diff --live` shows as held, with its runtimes, and the effect of each difference in runtimes.
+async fn held_in_diff(stage: &Stage) -> (Value, Value) {
+    let path = stage.repository.path().to_string_lossy().into_owned();
+    let output = stage.command(&["diff", &path, "--live", "--to", "HEAD", "-o", "json"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    let held = list("held").iter().map(|held| json!([held["why"], held["runtimes"]])).collect();
+    let in_runtimes = list("differences").into_iter().filter(|one| one["target"] == "skr").collect();
+    (held, in_runtimes)
+}
+
 async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     let stage = landscape(1, &["--resync=10s"]).await;
     let skr = &stage.skrs[0];
@@ -331,6 +343,9 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
 
     let (text, code) = adopt(&stage, &["take", "--finish"]).await;
     assert!(code == 0 && text.contains("1 runtime would be finished: kcp-system/one; add --yes"), "{text}");
+    let (text, code) = adopt(&stage, &["take", "--finish", "--limit", "0"]).await;
+    assert!(code == 2 && text.contains("invalid value '0' for '--limit <NUMBER>'"), "{code} {text}");
+    assert_eq!(held_in_diff(&stage).await, (json!([["adopted", ["kcp-system/one"]]]), json!([])));
     assert!(is_held(&stage, "one").await, "nothing was written");
     let marks = stage.marks();
     let (text, code) = adopt(&stage, &["take", "--finish", "--yes"]).await;
@@ -344,6 +359,7 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     assert_eq!(others, Vec::<&String>::new());
     let (text, _) = adopt(&stage, &["take", "--finish", "--yes"]).await;
     assert!(text.starts_with("no runtime is as Lifecycle Manager left it\n"), "{text}");
+    assert_eq!(held_in_diff(&stage).await, (json!([]), json!([])));
     let (text, _) = run(&stage, &["status"]).await;
     assert!(!text.contains("as Lifecycle Manager left"), "{text}");
     starts_again_as_ours(&stage).await;
