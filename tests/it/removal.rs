@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate_core::api::Manifest;
-use tidegate_testbed::Record;
+use tidegate_testbed::{Extent, Record};
 
 use crate::{
     harness::{self, eventually, holds},
@@ -29,6 +29,7 @@ scenarios! {
     a_renamed_module_has_its_default_custom_resource_again,
     a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended,
     git_has_the_whole_list_of_modules_of_a_kyma,
+    an_empty_list_of_another_client_takes_no_modules_from_a_runtime,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -528,6 +529,43 @@ async fn a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_th
     // A suspended source puts nothing back, so what the client says counts.
     suspend(&stage).await;
     merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", dropped).await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+async fn an_empty_list_of_another_client_takes_no_modules_from_a_runtime() {
+    let files: Vec<(String, String)> = stage::files(1);
+    let without_list = |(path, text): &(String, String)| {
+        let text = text.replace("modules: [{name: cache, managed: true}, {name: mailer, managed: true}]", "");
+        assert!(!path.starts_with("kymas/") || !text.contains("modules:"), "{text}");
+        (path.clone(), text)
+    };
+    let files: Vec<(String, String)> = files.iter().map(without_list).collect();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::with(1, Extent::Controllers, &files, &["--resync=10s"]).await;
+    let skr = &stage.skrs[0];
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    let chosen = json!({"spec": {"modules": [{"name": "cache", "managed": true}]}});
+    merge(skr, (KYMA, "Kyma"), "kyma-system", "default", chosen).await;
+    stage.until("its user's module is installed", skr, "ConfigMap", "kyma-system", "cache-a", |_| true).await;
+    stage.rests().await;
+
+    let marks = stage.marks();
+    merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", json!({"spec": {"modules": []}})).await;
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+    assert_eq!(kyma["spec"]["modules"], json!([]), "the API server keeps it: {kyma:#}");
+    stage.rests().await;
+    let deletes: Vec<String> =
+        stage.requests_since(&marks).into_iter().filter(|request| request.contains("delete")).collect();
+    assert_eq!(deletes, [""; 0]);
+    let mine = read(skr, "Kyma", "kyma-system", "default").await.expect("it is there");
+    assert_eq!(modules(&mine), ["cache"]);
+
+    // An empty list of git takes it.
+    let (path, text) = files.iter().find(|(path, _)| path.starts_with("kymas/")).expect("a Kyma");
+    let with_list = text.replace("spec:\n", "spec:\n  modules: []\n");
+    assert_ne!(&with_list, text);
+    stage.commit(path, &with_list);
     stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
 }
 

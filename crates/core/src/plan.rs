@@ -223,7 +223,10 @@ pub fn is_version(text: &str) -> bool {
 }
 
 /// Who selects the modules of a Kyma, from its annotation. Without a valid annotation: git, if git
-/// declares the Kyma with a list of modules, even an empty one.
+/// declares the Kyma with a list of modules.
+///
+/// [`landscape::stamp`] annotates a Kyma that git declares with an empty list. So an empty list
+/// without the annotation is that of another client, and takes no module from the runtime.
 pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
     match landscape::annotation(&kyma.metadata, names::annotation::MODULES_FROM) {
         Some("runtime") => ModulesFrom::Runtime,
@@ -231,7 +234,7 @@ pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
         Some("merge") => ModulesFrom::Merge,
         _ => {
             let from_git = landscape::label(&kyma.metadata, names::label::SOURCE).is_some();
-            if from_git && !kyma.spec.modules.is_absent() { ModulesFrom::Git } else { ModulesFrom::Runtime }
+            if from_git && !kyma.spec.modules.is_empty() { ModulesFrom::Git } else { ModulesFrom::Runtime }
         }
     }
 }

@@ -514,6 +514,8 @@ fn who_decides_the_modules_follows_annotation_then_origin() {
     without_modules["spec"] = json!({"modules": null});
     assert_eq!(modules_from(&kyma(without_modules.clone())), ModulesFrom::Runtime);
     without_modules["spec"] = json!({"modules": []});
+    assert_eq!(modules_from(&kyma(without_modules.clone())), ModulesFrom::Runtime, "another client's list");
+    merge(&mut without_modules, &annotated("git"));
     assert_eq!(modules_from(&kyma(without_modules)), ModulesFrom::Git, "none is what git wants");
     let mut runtime = from_git;
     merge(&mut runtime, &annotated("runtime"));
