@@ -57,14 +57,16 @@ enum Command {
     ///
     /// Finds the definitions that Flux manages by their labels, and says which steps are done: suspend, protect from
     /// the prune, remove from the repository of Flux, remove its labels. Reads Kymas, ModuleTemplates,
-    /// ModuleReleaseMetas and Watchers, and the Kustomizations and HelmReleases of the control plane.
+    /// ModuleReleaseMetas and Watchers, the kinds of kcp landscapes, and the Kustomizations and HelmReleases of the
+    /// control plane.
     FromFlux(HandOverArguments),
     /// Says how Argo CD hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
     /// step is left.
     ///
     /// Finds the definitions that Argo CD manages by their labels and annotations, and says which steps are done: turn
     /// automatic syncs off, protect from the prune, remove from the repository of the Application, remove its marks.
-    /// Reads Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers, and the Applications of the control plane.
+    /// Reads Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers, the kinds of kcp landscapes, and the Applications
+    /// of the control plane.
     FromArgocd(HandOverArguments),
 }
 

@@ -300,7 +300,7 @@ impl Kind {
     }
 
     /// Its place in [`Kind::ALL`].
-    fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         Kind::ALL.iter().position(|kind| *kind == self).expect("the list has all kinds")
     }
 }

@@ -16,7 +16,7 @@ use tidegate_process::{Exit, say};
 
 use super::{
     HandOverArguments, Output,
-    read::{key_of, list},
+    read::{key_of, list_of},
 };
 use crate::cli::control_plane;
 
@@ -28,8 +28,9 @@ pub(super) async fn run(program: Program, arguments: &HandOverArguments, network
     let cluster = super::connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
     let mut live: Vec<(Id, Object)> = Vec::new();
-    for kind in definition::Kind::OF_KYMA {
-        let found = list(&cluster, kind.as_str(), &namespaces).await;
+    for kind in definition::Kind::ALL {
+        let (group, version) = kind.api();
+        let found = list_of(&cluster, &Gvk::new(group, version, kind.as_str()), &namespaces).await;
         let found = found.with_context(|| format!("cannot list {kind}s"))?;
         live.extend(found.into_iter().map(|object| ((kind, key_of(&object)), object)));
     }

@@ -243,7 +243,12 @@ fn add<T: DeserializeOwned>(
 
 /// All objects of a kind of Lifecycle Manager in these namespaces; none if the control plane does not serve it.
 pub(super) async fn list(cluster: &Cluster, kind: &str, namespaces: &[String]) -> anyhow::Result<Vec<Object>> {
-    let Some(kind) = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).await? else { return Ok(Vec::new()) };
+    list_of(cluster, &Gvk::new(KYMA_GROUP, KYMA_VERSION, kind), namespaces).await
+}
+
+/// All objects of a kind in these namespaces; none if the control plane does not serve it.
+pub(super) async fn list_of(cluster: &Cluster, gvk: &Gvk, namespaces: &[String]) -> anyhow::Result<Vec<Object>> {
+    let Some(kind) = cluster.kind(gvk).await? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for namespace in namespaces {
         all.extend(cluster.list(&kind, Some(namespace), None).await?);

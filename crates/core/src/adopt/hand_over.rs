@@ -120,8 +120,7 @@ pub fn hand_overs<'a>(
         let tool =
             OtherTool::recognize(&texts(&metadata["labels"]), &texts(&metadata["annotations"]), &managers(object));
         let Some(tool) = tool.filter(|tool| program.is_of(tool)) else { continue };
-        let order = Kind::OF_KYMA.iter().position(|kind| *kind == id.0).unwrap_or(Kind::OF_KYMA.len());
-        let group = (order, id.0, id.1.namespace().to_owned(), tool.text());
+        let group = (id.0.index(), id.0, id.1.namespace().to_owned(), tool.text());
         groups.entry(group).or_insert_with(|| (tool, Vec::new())).1.push((id, object));
     }
     let hand_over = |(group, (tool, mut objects)): (Group, Marked<'_>)| {
@@ -175,7 +174,7 @@ fn of_kustomization(
     let has_left = owner.map(|owner| {
         let entries = owner.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
         let listed: Vec<&str> = entries.filter_map(|entry| entry["id"].as_str()).collect();
-        let group = crate::api::KYMA_GROUP;
+        let (group, _) = kind.api();
         objects
             .iter()
             .all(|(id, _)| !listed.contains(&format!("{}_{}_{group}_{kind}", id.1.namespace(), id.1.name()).as_str()))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Declared, Id, Live, Other, Situation, Why, code, text};
 use crate::{
     api::{
-        names::{FIELD_MANAGER, annotation},
+        names::{FIELD_MANAGER, KCP_NAMESPACE, annotation},
         setup,
     },
     definition::Kind,
@@ -203,31 +203,19 @@ impl OtherTool {
         }
     }
 
-    /// How to hand over the object to Tidegate without deleting it.
+    /// How to hand over the object to Tidegate without deleting it. The steps are in [`crate::adopt::hand_over`] alone.
     pub fn hand_over(&self, id: &Id) -> String {
-        let resource = resource(id.0);
-        let (namespace, name) = (id.1.namespace(), id.1.name());
-        let adopt = annotation::ADOPT;
-        match self {
-            OtherTool::Kustomization(key) => format!(
-                "set `spec.prune: false` on the Kustomization {key}, remove the object from its path, remove its \
-                 labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition \
-                 with `{adopt}: \"true\"`",
-                FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1
-            ),
-            OtherTool::HelmRelease(key) => format!(
-                "annotate the object with `helm.sh/resource-policy: keep`, remove it from the chart of the HelmRelease \
-                 {key}, remove its labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate \
-                 the definition with `{adopt}: \"true\"`",
-                FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1
-            ),
-            OtherTool::Application(application) => format!(
-                "delete the Application {application} with `kubectl delete application {application} \
-                 --cascade=orphan`, or annotate the object with `argocd.argoproj.io/sync-options: Prune=false` and \
-                 take it out of the Application, then remove `{ARGO_TRACKING}`, `{ARGO_INSTANCE}` and `{INSTANCE}` \
-                 from it, and annotate the definition with `{adopt}: \"true\"`"
-            ),
-        }
+        let command = match self {
+            OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => "from-flux",
+            OtherTool::Application(_) => "from-argocd",
+        };
+        let namespace = id.1.namespace();
+        let option = if namespace == KCP_NAMESPACE { String::new() } else { format!(" -n {namespace}") };
+        format!(
+            "run `tidegate adopt {command}{option}` for the steps that hand it over, then annotate the definition with \
+             `{}: \"true\"`",
+            annotation::ADOPT
+        )
     }
 }
 
