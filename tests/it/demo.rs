@@ -2,12 +2,15 @@
 
 use std::{
     collections::BTreeSet,
+    fs::File,
+    io::Write as _,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
 
 use tidegate_testbed::Extent;
+use tokio::io::AsyncReadExt as _;
 
 use crate::harness::{self, eventually};
 
@@ -54,14 +57,41 @@ async fn objects(client: &kube::Client) -> BTreeSet<String> {
     all
 }
 
+/// A demo on clusters of the user, who is at a terminal, and answers its question. The terminal must outlive the
+/// answer.
+async fn answered(mut demo: tokio::process::Command, answer: &str) -> (tokio::process::Child, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(name).unwrap();
+    let mut demo = demo.stdin(terminal).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = Vec::new();
+    let output = demo.stdout.as_mut().unwrap();
+    while !String::from_utf8_lossy(&said).contains("Write to these clusters? Type `yes`:") {
+        let read = tokio::time::timeout(TOUR_MAX, output.read_buf(&mut said)).await.expect("it asks").unwrap();
+        assert!(0 < read, "it has ended: {}", String::from_utf8_lossy(&said));
+    }
+    let mut controller = File::from(controller);
+    controller.write_all(format!("{answer}\n").as_bytes()).unwrap();
+    (demo, controller)
+}
+
 /// A demo on clusters of the user, who is at no terminal.
 fn on_clusters(stage: &Path, kubeconfigs: &[PathBuf]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["demo", "--once", "--dir"]).arg(stage).stdin(Stdio::null()).kill_on_drop(true);
+    given(&mut command, kubeconfigs);
+    command
+}
+
+/// Names the clusters.
+fn given(command: &mut tokio::process::Command, kubeconfigs: &[PathBuf]) {
     for (index, kubeconfig) in kubeconfigs.iter().enumerate() {
         command.arg(if index == 0 { "--kubeconfig" } else { "--runtime-kubeconfig" }).arg(kubeconfig);
     }
-    command
 }
 
 /// The whole tour on clusters that exist before and after it, and are then as they were. A demo that is interrupted in
@@ -98,9 +128,22 @@ async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
     assert!(told(&refused).contains("cannot ask whether to write to these clusters"), "{}", told(&refused));
     as_before("after a refusal").await;
 
+    // Nor if the user at the terminal says no. Nothing is left on this machine either.
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut asks = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    asks.args(["demo", "--once"]).env("TMPDIR", &temporary).kill_on_drop(true);
+    given(&mut asks, &kubeconfigs);
+    let (refused, _terminal) = answered(asks, "no").await;
+    let refused = refused.wait_with_output();
+    let refused = tokio::time::timeout(TOUR_MAX, refused).await.expect("it ends").unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
+    assert!(told(&refused).contains("nothing was written"), "{}", told(&refused));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    as_before("after a no").await;
+
     // Interrupted or killed in the middle: then a module is installed.
-    let in_the_middle = async |folder: PathBuf| {
-        let demo = on_clusters(&folder, &kubeconfigs).arg("--yes").stdout(Stdio::null()).spawn().unwrap();
+    let in_the_middle = async |demo: tokio::process::Child| {
         eventually("a module is installed", TOUR_MAX, async || {
             let now = objects(&servers[1].client().unwrap()).await;
             if now.iter().any(|object| object.contains("cache-manager")) { Ok(()) } else { Err(format!("{now:?}")) }
@@ -108,13 +151,17 @@ async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
         .await;
         demo
     };
-    let mut interrupted = in_the_middle(folder.path().join("interrupted")).await;
+    let asks = on_clusters(&folder.path().join("interrupted"), &kubeconfigs);
+    let (agreed, _terminal) = answered(asks, "yes").await;
+    let mut interrupted = in_the_middle(agreed).await;
     let process = rustix::process::Pid::from_raw(i32::try_from(interrupted.id().unwrap()).unwrap()).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let status = tokio::time::timeout(TOUR_MAX, interrupted.wait()).await.expect("it ends").unwrap();
     assert!(status.success(), "{status}");
     as_before("after an interruption").await;
-    in_the_middle(folder.path().join("killed")).await.kill().await.unwrap();
+    let mut killed = on_clusters(&folder.path().join("killed"), &kubeconfigs);
+    let killed = killed.arg("--yes").stdout(Stdio::null()).spawn().unwrap();
+    in_the_middle(killed).await.kill().await.unwrap();
 
     let stage = folder.path().join("stage");
     let output = on_clusters(&stage, &kubeconfigs).arg("--yes").output();
@@ -140,11 +187,8 @@ async fn the_demo_leaves_clusters_of_the_user_as_they_were() {
     harness::apply(&servers[2].client().unwrap(), &namespace).await;
     let refused = on_clusters(&folder.path().join("foreign"), &kubeconfigs).arg("--yes").output().await.unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
-    assert!(
-        told(&refused).contains("has the namespace kyma-system, which the demo has not made"),
-        "{}",
-        told(&refused)
-    );
+    let expected = format!("({}) has the namespace kyma-system, which the demo has not made", kubeconfigs[2].display());
+    assert!(told(&refused).contains(&expected), "{}", told(&refused));
     let left = objects(&servers[2].client().unwrap()).await;
     assert!(left.contains("Namespace /kyma-system"), "{left:?}");
 }

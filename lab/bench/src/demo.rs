@@ -131,11 +131,19 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     // Why the tour failed says more.
     let outcome = outcome.and_then(|exit| cleaned.map(|()| exit));
-    // After a failure the user needs the logs.
-    if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok))) {
+    // After a failure the user needs the logs, if the demo came so far.
+    if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok)))
+        && has_logs(temporary.path())
+    {
         say!("\nlogs are kept in {}", temporary.keep().display());
     }
     outcome
+}
+
+/// Whether a folder has the log of a process.
+fn has_logs(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.path().extension().is_some_and(|extension| extension == "log"))
 }
 
 /// Starts everything, performs the tour, prints the table; then waits for a signal unless `once`.

@@ -42,6 +42,8 @@ pub(super) struct Given {
 pub(super) struct Cluster {
     /// `kcp`, or `skr-1`, `skr-2`, …
     pub(super) name: String,
+    /// The file with its kubeconfig.
+    path: PathBuf,
     role: Role,
     access: Access,
     pub(super) client: Client,
@@ -94,19 +96,17 @@ impl Given {
     /// nothing was written.
     pub(super) async fn prepare(&self, consent: Consent) -> anyhow::Result<()> {
         let seen = try_join_all(self.all().map(async |cluster| cluster.look().await)).await?;
-        decide::distinct(
-            self.all().map(|cluster| cluster.name.as_str()).zip(seen.iter().map(|seen| seen.uid.as_str())),
-        )
-        .map_err(|why| anyhow::anyhow!("{why}"))?;
+        let titles: Vec<String> = self.all().map(Cluster::title).collect();
+        decide::distinct(titles.iter().map(String::as_str).zip(seen.iter().map(|seen| seen.uid.as_str())))
+            .map_err(|why| anyhow::anyhow!("{why}"))?;
         let mut has_left = false;
         for (cluster, seen) in self.all().zip(&seen) {
             match seen.state(cluster.role) {
                 State::Clean => {}
                 State::Left => has_left = true,
                 State::Foreign(what) => bail!(
-                    "{} at {} has {what}, which the demo has not made: use an empty cluster, for example of kind or k3d",
-                    cluster.name,
-                    cluster.access.server
+                    "{} has {what}, which the demo has not made: use an empty cluster, for example of kind or k3d",
+                    cluster.title()
                 ),
             }
         }
@@ -125,7 +125,7 @@ impl Given {
         report::doing("removing what the demo has made from the clusters");
         try_join_all(self.all().map(async |cluster| {
             let removed = remove::all(&cluster.client, cluster.role).await;
-            removed.with_context(|| format!("{} at {} is not as before", cluster.name, cluster.access.server))
+            removed.with_context(|| format!("{} is not as before", cluster.title()))
         }))
         .await?;
         try_join_all(self.all().map(async |cluster| cluster.unmark().await)).await?;
@@ -141,7 +141,7 @@ impl Given {
     fn announce(&self, has_left: bool) {
         say!("The demo uses these clusters:\n");
         for cluster in self.all() {
-            say!("  {:<6} {}", cluster.name, cluster.access.server);
+            say!("  {:<6} {} ({})", cluster.name, cluster.access.server, cluster.path.display());
         }
         say!("\nIt makes, and removes at its end:\n");
         say!("  in the KCP: {}", decide::MADE_IN_KCP);
@@ -190,7 +190,12 @@ impl Cluster {
     async fn open(name: String, role: Role, path: &Path) -> anyhow::Result<Cluster> {
         let access = Access::read(path)?;
         let client = access.client().await.with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(Cluster { name, role, access, client })
+        Ok(Cluster { name, path: path.to_owned(), role, access, client })
+    }
+
+    /// Its name, its address and its file, for messages.
+    fn title(&self) -> String {
+        format!("{} at {} ({})", self.name, self.access.server, self.path.display())
     }
 
     /// Its kubeconfig, without references to files.
@@ -201,7 +206,7 @@ impl Cluster {
     /// What exists in it. Fails if it does not answer.
     async fn look(&self) -> anyhow::Result<decide::Seen> {
         let looked = remove::look(&self.client, self.role, (MARK_NAMESPACE, MARK)).await;
-        looked.with_context(|| format!("cannot read {} at {}", self.name, self.access.server))
+        looked.with_context(|| format!("cannot read {}", self.title()))
     }
 
     /// Says in the cluster that what follows is the demo's.
@@ -212,7 +217,7 @@ impl Cluster {
             "data": {"note": "`tidegate demo` uses this cluster; start it again to remove what it left"},
         });
         let marked = testbed::apply(&self.client, &mark).await;
-        marked.map(drop).with_context(|| format!("cannot write to {} at {}", self.name, self.access.server))
+        marked.map(drop).with_context(|| format!("cannot write to {}", self.title()))
     }
 
     async fn unmark(&self) -> anyhow::Result<()> {
