@@ -29,11 +29,12 @@ use tidegate_process::{Exit, tell};
 
 /// Writes a landscape to a file for `tidegate diff --landscape`, or to a folder as a repository.
 ///
-/// `--landscape FILE` writes the runtimes and the catalog. The catalog are the ModuleTemplates and ModuleReleaseMetas,
-/// whoever declares them. Besides, it writes the names of Kymas, their module lists, channels and installed versions,
-/// the limits of GitSources, and which of them are suspended or wait for a confirmation. Of the labels of Kymas it
-/// writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
-/// ModuleReleaseMetas name. Identifiers of customers are not among them.
+/// `--landscape FILE` writes the runtimes and the catalog. The catalog is every ModuleTemplate and ModuleReleaseMeta in
+/// the control plane: those of GitSources, and those that other clients have applied. It also writes the names of
+/// Kymas, their module lists, channels and installed versions, the limits of GitSources, and which of them are
+/// suspended or wait for a confirmation. Of the labels of Kymas it writes only those that select modules: `beta`,
+/// `internal`, the source of the Kyma, and the labels that selectors of ModuleReleaseMetas name. Identifiers of
+/// customers are not among them.
 ///
 /// For a runtime that chooses its own modules, the list comes from its Kyma's status.
 ///

@@ -1,6 +1,6 @@
 //! Another version of the daemon goes on with a running landscape: what it writes, and what it leaves.
 
-use std::{process::Stdio, time::Duration};
+use std::{collections::BTreeSet, process::Stdio, time::Duration};
 
 use kube::{
     Client,
@@ -54,6 +54,8 @@ async fn an_upgrade_and_the_way_back_write_nothing() {
     ];
     let expected: Vec<(String, bool)> = expected.iter().map(|(step, wrote)| ((*step).to_owned(), *wrote)).collect();
     assert_eq!(steps, expected, "{report:#}");
+    // Four Manifests and the GitSource.
+    assert_eq!(report["newerFields"], json!({"objects": 5, "lost": []}));
 }
 
 #[tokio::test]
@@ -179,4 +181,100 @@ async fn a_new_process_writes_nothing_after_a_new_version_of_a_module() {
             stage.requests_since(&marks).into_iter().filter(|line| !line.contains(" get ")).collect();
         assert!(written.is_empty(), "{version}: {written:#?}");
     }
+}
+
+/// The fields of the CustomResourceDefinitions before the Unreleased section of the changelog. A release records them
+/// anew: `docs/release.md`.
+const BEFORE: &str = "tests/it/upgrade/fields.txt";
+
+/// What a schema says of each field: its type, its values, and whether it is required.
+fn fields(definition: &Value) -> BTreeSet<String> {
+    fn visit(prefix: &str, path: &str, schema: &Value, found: &mut BTreeSet<String>) {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let is_mixed = schema["x-kubernetes-int-or-string"] == true;
+        let kind = schema["type"].as_str().unwrap_or(if is_mixed { "int-or-string" } else { "any" });
+        if !path.is_empty() {
+            found.insert(format!("{prefix} {path}: {kind}"));
+        }
+        let list = |field: &str| schema[field].as_array().into_iter().flatten();
+        found.extend(list("enum").map(|value| format!("{prefix} {path} = {value}")));
+        found.extend(
+            list("required").map(|name| format!("{prefix} {} is required", below(name.as_str().unwrap_or_default()))),
+        );
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            visit(prefix, &below(name), property, found);
+        }
+        for (part, suffix) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[part].is_object() {
+                visit(prefix, &format!("{path}{suffix}"), &schema[part], found);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
+        let name = |object: &Value| object["name"].as_str().expect("a name").to_owned();
+        let prefix = format!("{} {}", name(&definition["metadata"]), name(version));
+        visit(&prefix, "", &version["schema"]["openAPIV3Schema"], &mut found);
+    }
+    found
+}
+
+/// What a program from before cannot do with definitions: fields and values that are gone, and fields that it does not
+/// write because they were not required.
+fn broken(before: &BTreeSet<String>, now: &BTreeSet<String>) -> Vec<String> {
+    let is_required = |line: &str| line.ends_with(" is required");
+    let gone = before.difference(now).filter(|line| !is_required(line)).map(|line| format!("gone: {line}"));
+    let is_of_known = |line: &str| {
+        let field = line.trim_end_matches(" is required");
+        let (prefix, path) = field.rsplit_once(' ').expect("a definition and a path");
+        let parent = path.rsplit_once('.').map(|(parent, _)| format!("{prefix} {parent}: "));
+        parent.is_none_or(|parent| before.iter().any(|known| known.starts_with(&parent)))
+    };
+    let new = now.difference(before).filter(|line| is_required(line) && is_of_known(line));
+    gone.chain(new.map(|line| format!("new: {line}"))).collect()
+}
+
+#[test]
+fn a_definition_that_an_older_version_cannot_use_is_found() {
+    let definition = |spec: Value| {
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        json!({
+            "metadata": {"name": "things.example.org"},
+            "spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]},
+        })
+    };
+    let mode = json!({"type": "string", "enum": ["A", "B"]});
+    let before =
+        fields(&definition(json!({"type": "object", "properties": {"mode": mode, "old": {"type": "object"}}})));
+    let found = |spec: Value| broken(&before, &fields(&definition(spec)));
+    let more = json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}});
+    let newer = json!({"type": "object", "properties": {"mode": mode, "old": {"type": "object"}, "new": more}});
+    assert_eq!(found(newer), Vec::<String>::new(), "it has more");
+    let other = json!({
+        "type": "object", "required": ["more"],
+        "properties": {"mode": {"type": "string", "enum": ["A"]}, "old": {"type": "string"}, "more": {"type": "string"}},
+    });
+    assert_eq!(
+        found(other),
+        [
+            "gone: things.example.org v1 spec.mode = \"B\"",
+            "gone: things.example.org v1 spec.old: object",
+            "new: things.example.org v1 spec.more is required",
+        ]
+    );
+}
+
+#[test]
+fn the_definitions_have_every_field_of_the_version_before() {
+    let definitions = crate::deploy::objects("setup");
+    let definitions = definitions.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+    let now: BTreeSet<String> = definitions.flat_map(fields).collect();
+    let text = |lines: &BTreeSet<String>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    if std::env::var_os("RECORD_FIELDS").is_some() {
+        std::fs::write(BEFORE, text(&now)).expect("a file");
+    }
+    let before: BTreeSet<String> =
+        std::fs::read_to_string(BEFORE).expect("a file").lines().map(str::to_owned).collect();
+    assert!(before.len() > 400, "{}", before.len());
+    assert_eq!(broken(&before, &now), Vec::<String>::new());
 }

@@ -30,12 +30,9 @@ use super::{
     open_files,
     process::{Daemon, Machine, Usage},
     report::{self, Latency, Output, Phase, Reads, Report, Work},
-    stage::{Requests, Servers, Size, Stage},
+    stage::{Requests, ServerMakes, Servers, Size, Stage},
 };
-use crate::{
-    registry::Registry,
-    servers::{Make, Mark},
-};
+use crate::{registry::Registry, servers::Mark};
 use tidegate_core::api::names::{self, annotation};
 use tidegate_process::tell;
 use tidegate_process::{Exit, period::Period};
@@ -63,12 +60,8 @@ pub(super) struct Arguments {
     /// not exist here
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     resync: Period,
-    /// Start this kind of control plane (KCP)
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    control_plane: Make,
-    /// Start this kind of runtimes
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    runtime_servers: Make,
+    #[command(flatten)]
+    servers: ServerMakes,
     /// Read the objects of modules from there; the OCI registry is in this process
     #[arg(long, value_enum, default_value_t = ModulesFrom::Git)]
     modules_from: ModulesFrom,
@@ -110,7 +103,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     // Invalid options are reported before a wait of minutes.
     check(arguments)?;
     let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
-    let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
+    let servers = arguments.servers.prepare().await?;
     let origins: &[Origin] = match arguments.modules_from {
         ModulesFrom::Git => &[Origin::Git],
         ModulesFrom::Oci => &[Origin::Oci],

@@ -47,6 +47,17 @@ pub(super) struct Size {
     pub(super) objects: usize,
 }
 
+/// The kinds of servers that a command starts.
+#[derive(clap::Args)]
+pub(super) struct ServerMakes {
+    /// Start this kind of control plane (KCP)
+    #[arg(long, value_enum, default_value_t = Make::Simulated)]
+    control_plane: Make,
+    /// Start this kind of runtimes
+    #[arg(long, value_enum, default_value_t = Make::Simulated)]
+    runtime_servers: Make,
+}
+
 /// What is needed to start servers.
 pub(super) struct Servers {
     kcp: Make,
@@ -72,6 +83,15 @@ pub(super) struct Stage {
 
 /// The daemon's requests since a mark, server by server.
 pub(super) struct Requests(pub(super) Vec<Seen>);
+
+// === impl ServerMakes ===
+
+impl ServerMakes {
+    /// Builds and starts what the servers need.
+    pub(super) async fn prepare(&self) -> anyhow::Result<Servers> {
+        Servers::prepare(self.control_plane, self.runtime_servers).await
+    }
+}
 
 // === impl Servers ===
 

@@ -4,7 +4,8 @@
 //! and the same folder of state; then the older one again, and at last the newer one. After each change of versions,
 //! nothing is to be done, so each write is one too many: the table names what was written. Between two changes, a
 //! channel is bumped, which shows that the version at work reads and writes what the other one left. A Kyma may not
-//! leave Ready meanwhile.
+//! leave Ready meanwhile. Before the way back, objects get fields that neither version knows, as a newer CRD has them:
+//! the older version must leave them when it writes these objects.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +23,17 @@ use super::{
     fleet, open_files,
     process::Daemon,
     report::Output,
-    stage::{Servers, Size, Stage},
+    stage::{ServerMakes, Size, Stage},
 };
-use crate::servers::Make;
 use tidegate_core::api::names::{self, annotation};
 use tidegate_process::{Exit, say, tell};
 use tidegate_testbed as testbed;
 
 /// Measures what another version of the daemon writes to a running landscape, in both directions.
+///
+/// Rolls a landscape out with the older program, then lets the newer one go on, the older one again, and the newer one.
+/// Between, bumps a channel, and adds fields that neither version knows. Exit code 1: a Kyma has left Ready, or a field
+/// is gone.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Start with this older program, for example `./tidegate-0.1.0` [default: this program]
@@ -47,12 +51,8 @@ pub(super) struct Arguments {
     /// Give each module this many objects
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     objects: u16,
-    /// Start this kind of control plane (KCP)
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    control_plane: Make,
-    /// Start this kind of runtimes
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    runtime_servers: Make,
+    #[command(flatten)]
+    servers: ServerMakes,
     /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -71,7 +71,7 @@ struct Row {
     disturbed: Vec<String>,
 }
 
-/// Runs the command. Exit code 1: a step disturbed a Kyma.
+/// Runs the command. Exit code 1: a step disturbed a Kyma, or a field is gone.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let size = Size {
         runtimes: usize::from(arguments.runtimes),
@@ -82,11 +82,11 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let this = std::env::current_exe().context("cannot find this program")?;
     let old = Version::of(arguments.old.as_deref().unwrap_or(&this))?;
     let new = Version::of(arguments.new.as_deref().unwrap_or(&this))?;
-    let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
+    let servers = arguments.servers.prepare().await?;
     tell!("starting {} API servers", size.runtimes + 1);
     let stage = Stage::with_own_authority(size, &servers, "upgrade").await?;
     stage.commit_landscape()?;
-    let mut run = Run { stage, size, rows: Vec::new() };
+    let mut run = Run { stage, size, rows: Vec::new(), newer: Newer::default() };
     let mut daemon = run.start("first rollout", &old).await?;
     for (step, version, bump) in
         [("upgrade", &new, Some(1)), ("back again", &old, Some(2)), ("upgrade again", &new, None)]
@@ -96,18 +96,36 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         if let Some(index) = bump {
             run.bump(version, index).await?;
         }
+        match step {
+            "upgrade" => run.add_newer().await?,
+            "back again" => run.check_newer().await?,
+            _ => {}
+        }
     }
     daemon.end();
     match arguments.output {
-        Output::Text => print(servers.describe(), size, [&old, &new], &run.rows),
+        Output::Text => print(servers.describe(), [&old, &new], &run),
         Output::Json => {
             let steps: Vec<Value> = run.rows.iter().map(Row::json).collect();
-            let document = json!({"old": old.text, "new": new.text, "steps": steps});
+            let newer = json!({"objects": run.newer.objects, "lost": run.newer.lost});
+            let document = json!({"old": old.text, "new": new.text, "steps": steps, "newerFields": newer});
             say!("{document:#}");
         }
     }
-    Ok(if run.rows.iter().all(|row| row.disturbed.is_empty()) { Exit::Ok } else { Exit::Changes })
+    let is_whole = run.newer.lost.is_empty() && run.rows.iter().all(|row| row.disturbed.is_empty());
+    Ok(if is_whole { Exit::Ok } else { Exit::Changes })
 }
+
+/// Kinds whose objects get fields that no version knows: CustomResourceDefinition, version and kind. Runtimes have no
+/// copies of these definitions, so a new field causes no write there.
+const NEWER: [(&str, &str, &str); 2] = [
+    ("manifests.operator.kyma-project.io", "operator.kyma-project.io/v1beta2", "Manifest"),
+    ("gitsources.tidegate.dev", "tidegate.dev/v1alpha1", "GitSource"),
+];
+/// The name of these fields, and their value.
+const FIELD: (&str, &str) = ("future", "kept");
+/// Where they are.
+const PARTS: [&str; 2] = ["spec", "status"];
 
 /// A program, and what it says of its version.
 struct Version {
@@ -120,6 +138,16 @@ struct Run {
     stage: Stage,
     size: Size,
     rows: Vec<Row>,
+    newer: Newer,
+}
+
+/// The fields of a version that is newer than both.
+#[derive(Default)]
+struct Newer {
+    /// How many objects have them, in their specification and in their status.
+    objects: usize,
+    /// Those that have lost one.
+    lost: Vec<String>,
 }
 
 // === impl Version ===
@@ -216,6 +244,69 @@ impl Run {
         Ok(())
     }
 
+    /// Adds fields to definitions and to all objects of these kinds, and waits until the daemon has seen them.
+    async fn add_newer(&mut self) -> anyhow::Result<()> {
+        let kcp = self.stage.clusters[0].client()?;
+        let marks = self.stage.marks();
+        let (field, value) = FIELD;
+        for (crd, version, kind) in NEWER {
+            let sample = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": crd}});
+            let definitions = testbed::api_of(&kcp, &sample).await?;
+            let mut versions = definitions.get(crd).await?.data["spec"]["versions"].clone();
+            for version in versions.as_array_mut().into_iter().flatten() {
+                for part in PARTS {
+                    // A version that is no longer served may have no fields.
+                    if let Some(schema) = version.pointer_mut(&format!("/schema/openAPIV3Schema/properties/{part}")) {
+                        schema["properties"][field] = json!({"type": "string"});
+                    }
+                }
+            }
+            let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+            definitions.patch(crd, &PatchParams::default(), &patch).await?;
+            let sample = json!({
+                "apiVersion": version, "kind": kind,
+                "metadata": {"name": "any", "namespace": names::KCP_NAMESPACE},
+            });
+            let objects = testbed::api_of(&kcp, &sample).await?;
+            for object in objects.list(&ListParams::default()).await? {
+                let name = object.metadata.name.unwrap_or_default();
+                for part in PARTS {
+                    // The API server drops the field until it serves the new definition.
+                    let is_kept = async || {
+                        let (params, patch) = (PatchParams::default(), Patch::Merge(json!({part: {field: value}})));
+                        let patched = match part {
+                            "status" => objects.patch_status(&name, &params, &patch).await,
+                            _ => objects.patch(&name, &params, &patch).await,
+                        };
+                        let patched = patched.map_err(|error| error.to_string())?;
+                        if patched.data[part][field] == value { Ok(()) } else { Err(format!("{name} has no {field}")) }
+                    };
+                    self.stage.look(is_kept).await?;
+                }
+                self.newer.objects += 1;
+            }
+        }
+        self.stage.quiet(&marks).await
+    }
+
+    /// Finds the objects that have lost such a field.
+    async fn check_newer(&mut self) -> anyhow::Result<()> {
+        let kcp = self.stage.clusters[0].client()?;
+        let (field, value) = FIELD;
+        for (_, version, kind) in NEWER {
+            let sample = json!({
+                "apiVersion": version, "kind": kind,
+                "metadata": {"name": "any", "namespace": names::KCP_NAMESPACE},
+            });
+            for object in testbed::api_of(&kcp, &sample).await?.list(&ListParams::default()).await? {
+                let lost = PARTS.into_iter().filter(|part| object.data[*part][field] != value);
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                self.newer.lost.extend(lost.map(|part| format!("{kind} {name}: {part}.{field}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Asks the daemon to fetch now.
     async fn ask(&self) -> anyhow::Result<()> {
         let kcp = self.stage.clusters[0].client()?;
@@ -266,8 +357,8 @@ fn writes(tally: &Tally) -> BTreeMap<String, usize> {
     found
 }
 
-fn print(servers: &str, size: Size, versions: [&Version; 2], rows: &[Row]) {
-    let Size { runtimes, modules, objects } = size;
+fn print(servers: &str, versions: [&Version; 2], run: &Run) {
+    let Run { size: Size { runtimes, modules, objects }, rows, newer, .. } = run;
     say!("{runtimes} runtimes with {modules} modules of {objects} objects; {servers}");
     say!("old: {} ({})", versions[0].text, versions[0].program.display());
     say!("new: {} ({})\n", versions[1].text, versions[1].program.display());
@@ -278,6 +369,8 @@ fn print(servers: &str, size: Size, versions: [&Version; 2], rows: &[Row]) {
         let (kcp, runtimes): (usize, usize) = (row.kcp.values().sum(), row.runtimes.values().sum());
         say!("{:<width$}  {time:>7}  {kcp:>10}  {runtimes:>15}  {}", row.step, row.disturbed.len());
     }
+    say!("\n{} objects had fields of a newer version; the older one lost {}", newer.objects, newer.lost.len());
+    newer.lost.iter().for_each(|lost| say!("  {lost}"));
     // The first rollout and the bumps have to write.
     for row in rows.iter().filter(|row| row.step.contains("upgrade") || row.step.contains("again")) {
         for (place, writes) in [("the control plane", &row.kcp), ("runtimes", &row.runtimes)] {

@@ -24,11 +24,11 @@ use super::{
     fleet, open_files,
     process::Daemon,
     report::{Latency, Output},
-    stage::{Servers, Size, Stage, USER},
+    stage::{ServerMakes, Size, Stage, USER},
 };
 use crate::{
     pods::{Doors, Pod},
-    servers::{Make, Server},
+    servers::Server,
 };
 use tidegate_core::{api::names, conditions};
 use tidegate_process::Exit;
@@ -45,12 +45,8 @@ pub(super) struct Arguments {
     /// Make this many changes in total for each settle delay
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
     changes: u16,
-    /// Start this kind of control plane (KCP)
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    control_plane: Make,
-    /// Start this kind of runtimes
-    #[arg(long, value_enum, default_value_t = Make::Simulated)]
-    runtime_servers: Make,
+    #[command(flatten)]
+    servers: ServerMakes,
     /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -123,7 +119,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
 impl Bench {
     async fn start(arguments: &Arguments) -> anyhow::Result<Bench> {
         let size = Size { runtimes: usize::from(arguments.runtimes), modules: MODULES, objects: OBJECTS };
-        let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
+        let servers = arguments.servers.prepare().await?;
         tell!("starting {} API servers", size.runtimes + 1);
         let stage = Stage::with_own_authority(size, &servers, "watch").await?;
         stage.commit_landscape()?;

@@ -263,6 +263,15 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_another_version_leaves_the_journal() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let keys = ["newer.key".to_owned(), key_of(&runtime("one"))];
+        assert_eq!(state.open(&keys, &[runtime("one"), runtime("two")], now), [runtime("one")]);
+        let expected = Batch { remove: ["newer.key".to_owned()].into(), ..Batch::default() };
+        assert_eq!(state.batch(), Some(expected));
+    }
+
+    #[test]
     fn only_a_look_that_began_after_the_event_lets_it_leave() {
         let (mut state, now) = (State::default(), Instant::now());
         let (later, latest) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
