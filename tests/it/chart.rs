@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{deploy, harness};
 
-const CHART: &str = "deploy/chart";
-const CRDS: &str = "deploy/chart-crds";
+pub(crate) const CHART: &str = "deploy/chart";
+pub(crate) const CRDS: &str = "deploy/chart-crds";
 /// What Helm must not delete. Kustomize has no such annotation.
 const KEEP: &str = "helm.sh/resource-policy";
 /// The first line of a generated template.
@@ -125,6 +125,12 @@ fn path(below: &str) -> PathBuf {
 
 fn read(below: &str) -> String {
     fs::read_to_string(path(below)).unwrap_or_else(|error| panic!("{below}: {error}"))
+}
+
+/// What `helm uninstall` deletes of a chart with its default values.
+pub(crate) async fn uninstalled(chart: &str) -> Vec<Value> {
+    let rendered = render(harness::helm().await, chart, "kcp-system", &[]).expect("it renders");
+    rendered.into_iter().filter(|object| object["metadata"]["annotations"][KEEP] != "keep").collect()
 }
 
 /// The objects of a chart, or what Helm says against it.

@@ -1,5 +1,7 @@
 //! What one commit, or one command, takes from runtimes: it waits for a confirmation, or nothing goes at all.
 
+use std::collections::BTreeSet;
+
 use kube::{
     Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -9,7 +11,8 @@ use tidegate_core::{api::names::annotation, plan::manifest_name};
 use tidegate_testbed::Extent;
 
 use crate::{
-    deploy,
+    agent_path::world::OBJECTS,
+    chart, deploy,
     harness::{self, SOON, api_of, apply, eventually, holds},
     stage::{self, QUIET, Stage, read, scenarios},
 };
@@ -26,18 +29,63 @@ async fn delete(stage: &Stage, object: &Value) {
     api.delete(name, &DeleteParams::default()).await.expect("a delete");
 }
 
-/// `docs/uninstall.md`, step by step.
+/// `docs/uninstall.md`, step by step, where the program was applied with kustomize.
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_in_order_changes_nothing_in_a_runtime() {
+    let roles = deploy::objects("setup").into_iter().filter(|object| object["kind"] == "ClusterRole").collect();
+    leave(deploy::objects("base"), roles).await;
+}
+
+/// The same where Helm has installed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn leaving_in_order_changes_nothing_in_a_runtime_where_helm_has_installed_the_program() {
+    leave(chart::uninstalled(chart::CHART).await, chart::uninstalled(chart::CRDS).await).await;
+}
+
+/// The definitions that the page deletes by their names, because Helm keeps them.
+fn definitions_in_the_page() -> BTreeSet<String> {
+    let page = std::fs::read_to_string("docs/uninstall.md").expect("a page");
+    let (_, command) = page.split_once("kubectl delete crd ").expect("a command");
+    let (command, _) = command.split_once("```").expect("its end");
+    command.split_whitespace().filter(|word| *word != "\\").map(str::to_owned).collect()
+}
+
+/// What the page deletes of the agent in a runtime.
+#[test]
+fn the_page_names_every_object_of_an_agent() {
+    let page = std::fs::read_to_string("docs/uninstall.md").expect("a page");
+    let (_, commands) = page.split_once("export KUBECONFIG=runtime.kubeconfig").expect("commands");
+    let (commands, _) = commands.split_once("```").expect("their end");
+    let names = commands.replace("configuration skr", "configuration/skr").replace("class skr", "class/skr");
+    let named: BTreeSet<&str> = names.split_whitespace().filter(|word| word.contains('/')).collect();
+    let expected: Vec<String> =
+        OBJECTS.iter().map(|(kind, _, name)| format!("{}/{name}", kind.to_ascii_lowercase())).collect();
+    assert_eq!(named, expected.iter().map(String::as_str).collect());
+}
+
+/// Cluster-wide objects with the name of the program, by kind and name.
+async fn ours(stage: &Stage) -> Vec<String> {
+    let mut found = Vec::new();
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        let any = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "any"}});
+        let all = api_of(&stage.kcp, &any).await.expect("a kind that is served").list(&ListParams::default()).await;
+        let names = all.expect("a list").into_iter().filter_map(|object| object.metadata.name);
+        found.extend(names.filter(|name| name.starts_with("tidegate")).map(|name| format!("{kind} {name}")));
+    }
+    found
+}
+
+/// Leaves in the order of the page. `program` and `roles` are what its steps 3 and 4 delete.
+async fn leave(program: Vec<Value>, roles: Vec<Value>) {
     let mut files = stage::files(1);
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     // Only a real API server deletes custom resources with their definition.
     let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
-    let base = deploy::objects("base");
-    for object in &base {
+    for object in program.iter().chain(&roles) {
         apply(&stage.kcp, object).await;
     }
+    assert!(ours(&stage).await.len() > roles.len(), "its account has rights");
     stage.start();
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
@@ -64,7 +112,7 @@ async fn leaving_in_order_changes_nothing_in_a_runtime() {
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     delete(&stage, &named("Watcher", KYMAS, "watcher")).await;
     stage.until_gone(&stage.kcp, "Watcher", "kcp-system", "watcher").await;
-    for object in &base {
+    for object in &program {
         delete(&stage, object).await;
     }
     stage.kill().await;
@@ -80,8 +128,16 @@ async fn leaving_in_order_changes_nothing_in_a_runtime() {
             api.patch(name, &PatchParams::default(), &free).await.expect("a patch");
         }
     }
+    for object in &roles {
+        delete(&stage, object).await;
+    }
+    assert_eq!(ours(&stage).await, Vec::<String>::new());
     let setup = deploy::objects("setup");
-    for object in setup.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
+    let definitions = setup.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+    let names: BTreeSet<String> =
+        definitions.clone().map(|object| object["metadata"]["name"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(definitions_in_the_page(), names);
+    for object in definitions {
         delete(&stage, object).await;
         let name = object["metadata"]["name"].as_str().expect("a name");
         stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", name).await;
