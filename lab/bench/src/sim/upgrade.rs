@@ -250,7 +250,17 @@ impl Run {
         let marks = self.stage.marks();
         let (field, value) = FIELD;
         for (crd, version, kind) in NEWER {
-            let sample = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": crd}});
+            let sample = json!({
+                "apiVersion": version, "kind": kind,
+                "metadata": {"name": "any", "namespace": names::KCP_NAMESPACE},
+            });
+            let objects = testbed::api_of(&kcp, &sample).await?;
+            // While an API server changes a definition, it refuses to list.
+            let all = objects.list(&ListParams::default()).await?;
+            let sample = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": crd},
+            });
             let definitions = testbed::api_of(&kcp, &sample).await?;
             let mut versions = definitions.get(crd).await?.data["spec"]["versions"].clone();
             for version in versions.as_array_mut().into_iter().flatten() {
@@ -263,12 +273,7 @@ impl Run {
             }
             let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
             definitions.patch(crd, &PatchParams::default(), &patch).await?;
-            let sample = json!({
-                "apiVersion": version, "kind": kind,
-                "metadata": {"name": "any", "namespace": names::KCP_NAMESPACE},
-            });
-            let objects = testbed::api_of(&kcp, &sample).await?;
-            for object in objects.list(&ListParams::default()).await? {
+            for object in all {
                 let name = object.metadata.name.unwrap_or_default();
                 for part in PARTS {
                     // The API server drops the field until it serves the new definition.
