@@ -17,6 +17,7 @@ use crate::{
 scenarios!(
     a_landscape_is_taken_over_as_planned_and_given_back,
     flux_hands_definitions_over_step_by_step_and_none_is_lost,
+    argo_cd_hands_definitions_over_step_by_step_and_none_is_lost,
     what_a_user_must_decide_stands_in_the_way_of_a_take_over,
     the_webhooks_and_modules_of_lifecycle_manager_are_checked,
 );
@@ -489,4 +490,79 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
         let object = read(&stage.kcp, kind, "kcp-system", name).await.expect("it is not lost");
         assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");
     }
+}
+
+const APPLICATIONS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: applications.argoproj.io}
+spec:
+  group: argoproj.io
+  scope: Namespaced
+  names: {kind: Application, plural: applications, singular: application, listKind: ApplicationList}
+  versions:
+    - name: v1alpha1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"#;
+
+async fn argo_cd_hands_definitions_over_step_by_step_and_none_is_lost() {
+    let stage = before().await;
+    let from_argocd = async |expected: &[&str], code: i32| {
+        let (text, exit) = run(&stage, &["adopt", "from-argocd"]).await;
+        assert_eq!(exit, code, "{text}");
+        for part in expected {
+            assert!(text.contains(part), "{part:?} in:\n{text}");
+        }
+    };
+    from_argocd(&["Argo CD manages no definition in kcp-system: go on with `tidegate adopt plan`"], 0).await;
+
+    let definition: Value = serde_yaml::from_str(APPLICATIONS).expect("YAML");
+    apply(&stage.kcp, &definition).await;
+    let application = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "kcp", "namespace": "kcp-system"},
+        "spec": {"syncPolicy": {"automated": {"prune": true}}},
+        "status": {"resources": [
+            {"group": "operator.kyma-project.io", "kind": "Kyma", "namespace": "kcp-system", "name": "one"},
+        ]},
+    });
+    eventually("Applications are served", SOON, async || {
+        harness::api_of(&stage.kcp, &application).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    apply(&stage.kcp, &application).await;
+    let kyma = kyma("regular");
+    let tracking = "kcp:operator.kyma-project.io/Kyma:kcp-system/one";
+    let annotate = async |annotations: Value| {
+        merge(&stage.kcp, &kyma, json!({"metadata": {"annotations": annotations}})).await;
+    };
+    annotate(json!({"argocd.argoproj.io/tracking-id": tracking})).await;
+
+    from_argocd(
+        &[
+            "1 Kyma of the Argo CD Application kcp in kcp-system:\n\n  next  turn automatic syncs of the Application off",
+            "argocd app set kcp --sync-policy none",
+            "  then  protect",
+        ],
+        1,
+    )
+    .await;
+    let (text, exit) = adopt(&stage, &["plan"]).await;
+    assert!(exit == 1 && text.contains("is managed by the Argo CD Application kcp"), "{text}");
+    assert!(text.contains("run `tidegate adopt from-argocd` for the steps"), "{text}");
+    merge(&stage.kcp, &application, json!({"spec": {"syncPolicy": {"automated": null}}})).await;
+    from_argocd(&["  done  turn automatic syncs", "  next  protect the Kymas from its prune"], 1).await;
+    annotate(json!({"argocd.argoproj.io/sync-options": "Prune=false"})).await;
+    from_argocd(&["  done  protect", "  next  remove the Kymas from the repository of the Application"], 1).await;
+    merge(&stage.kcp, &application, json!({"status": {"resources": []}})).await;
+    from_argocd(&["  next  remove its marks", "argocd.argoproj.io/tracking-id- "], 1).await;
+    annotate(json!({"argocd.argoproj.io/tracking-id": null, "argocd.argoproj.io/sync-options": null})).await;
+    from_argocd(&["Argo CD manages no definition in kcp-system"], 0).await;
+
+    let (text, exit) = adopt(&stage, &["take", "--yes"]).await;
+    assert!(exit == 0 && text.contains(" definitions marked for kcp-system/landscape"), "{text}");
+    let object = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is not lost");
+    assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");
 }

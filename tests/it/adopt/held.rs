@@ -321,8 +321,8 @@ async fn held_in_diff(stage: &Stage) -> (Value, Value) {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     let list = |name: &str| report[name].as_array().expect("a list").clone();
     let held = list("held").iter().map(|held| json!([held["why"], held["runtimes"]])).collect();
-    let in_runtimes = list("differences").into_iter().filter(|one| one["target"] == "skr").collect();
-    (held, in_runtimes)
+    let in_runtimes = list("differences").into_iter().filter(|one| one["target"] == "runtime");
+    (held, in_runtimes.map(|one| json!([one["object"], one["effect"]])).collect())
 }
 
 async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
