@@ -556,3 +556,51 @@ fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> 
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tidegate_core::object::{Gvk, ObjectId};
+    use tidegate_diff::{gather::Found, model::Why};
+
+    use super::*;
+
+    fn found(kind: &str, name: &str, old: Value, new: Value) -> Found {
+        Found {
+            target: Side::Runtime,
+            id: ObjectId::new("example.org", kind, "", name),
+            gvk: Gvk::new("example.org", "v1", kind),
+            action: Action::Change,
+            effect: Effect::Applies,
+            runtimes: Vec::new(),
+            old: Some(Arc::new(old)),
+            new: Some(Arc::new(new)),
+            places: Vec::new(),
+            maker: None,
+            conflicts: Vec::new(),
+            refusal: None,
+            names: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn only_decided_improvements_wait_in_a_runtime_as_lifecycle_manager_left_it() {
+        let hooks = |seconds: u32| json!({"webhooks": [{"name": "a", "timeoutSeconds": seconds}]});
+        let other = json!({"webhooks": [{"name": "a", "timeoutSeconds": 10, "failurePolicy": "Fail"}]});
+        let configuration = "ValidatingWebhookConfiguration";
+        let mut outcome = Outcome {
+            found: vec![
+                found(configuration, "skr-webhook", hooks(15), hooks(10)),
+                found(configuration, "skr-webhook", hooks(15), other),
+                found("ConfigMap", "cache", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}})),
+            ],
+            ..Outcome::default()
+        };
+        let key = Key::new("kcp-system", "dev");
+        hold(&mut outcome, &key);
+        let effects: Vec<Effect> = outcome.found.iter().map(|found| found.effect).collect();
+        assert_eq!(effects, [Effect::Held, Effect::Applies, Effect::Applies]);
+        let held: Vec<(Why, &[Key])> = outcome.held.iter().map(|held| (held.why, &*held.runtimes)).collect();
+        assert_eq!(held, [(Why::Adopted, &[key][..])]);
+    }
+}
