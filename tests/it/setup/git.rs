@@ -316,7 +316,9 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     }
     let rules = deploy::rules(&all, deploy::NAME);
     deploy::until_granted(&landscape.client, deploy::ACCOUNT, &rules).await;
-    let commit = landscape.stage.commit(FILE, EXAMPLE);
+    let with_budget = "kind: CacheServer\nmetadata:\n  annotations: {tidegate.dev/pod-disruption-budget: '1'}\n";
+    let text = EXAMPLE.replacen("kind: CacheServer\nmetadata:\n", with_budget, 1);
+    let commit = landscape.stage.commit(FILE, &text);
     let account =
         landscape.stage.landscape.kcp.real().kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();
     landscape.stage.start_as(&account);
@@ -332,7 +334,12 @@ async fn the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs() {
     // A change of others, and an object that is no longer desired.
     landscape.merge("Shard", "eu", None, json!({"spec": {"replicas": 7}})).await;
     landscape.until("Shard", "eu", "as git says", |found| found["spec"]["replicas"] == 3).await;
-    for (kind, name) in [("Issuer", "main-ca"), ("Service", "main-kcp"), ("Certificate", "eu-server")] {
+    for (kind, name) in [
+        ("Issuer", "main-ca"),
+        ("Service", "main-kcp"),
+        ("Certificate", "eu-server"),
+        ("PodDisruptionBudget", "cache-cache-server"),
+    ] {
         landscape.merge(kind, name, None, json!({"metadata": {"annotations": {"tidegate.dev/digest": "x"}}})).await;
         let is_repaired = |found: &Value| found["metadata"]["annotations"]["tidegate.dev/digest"] != "x";
         landscape.until(kind, name, "it is repaired", is_repaired).await;
