@@ -212,12 +212,14 @@ fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Tri
 
 /// Wakes the source of an object that another program changed or deleted.
 ///
-/// Tidegate's own applies have a new digest, so they do not wake their own source.
+/// Tidegate's own applies have a new digest, so they do not wake their own source. An object of another client that
+/// replaces one of git has no digest, or another UID.
 fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Wake> {
     let before = before?;
     let source = SourceName::from_metadata(before)?;
     let untouched = after.is_some_and(|after| {
-        digest(before) != digest(after)
+        let is_own_apply = || digest(after).is_some() && digest(before) != digest(after) && before.uid == after.uid;
+        is_own_apply()
             || (before.generation == after.generation
                 && before.deletion_timestamp.is_some() == after.deletion_timestamp.is_some()
                 && same(before.labels.as_ref(), after.labels.as_ref())

@@ -534,4 +534,12 @@ fn a_source_is_woken_when_others_change_its_kcp_landscape_and_not_by_its_own_app
     assert!(wakes(metadata("a", 1), None), "a user deleted it");
     assert!(!wakes(metadata("a", 1), Some(metadata("b", 2))), "the source changed it");
     assert!(!wakes(metadata("a", 1), Some(metadata("a", 1))), "only its status changed");
+    let with = |change: &dyn Fn(&mut ObjectMeta)| {
+        let mut metadata = ObjectMeta::clone(&metadata("b", 2));
+        change(&mut metadata);
+        Some(Arc::new(metadata))
+    };
+    let bare = with(&|metadata| (metadata.labels, metadata.annotations) = (None, None));
+    assert!(wakes(metadata("a", 1), bare), "a user replaced it by another");
+    assert!(wakes(metadata("a", 1), with(&|metadata| metadata.uid = Some("other".to_owned()))), "it was made again");
 }
