@@ -122,7 +122,7 @@ struct NotReached {
 }
 
 /// The field manager, for `managedFields`.
-pub(super) const MANAGER: &str = "tidegate-cli";
+pub(super) const MANAGER: &str = names::CLI_FIELD_MANAGER;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 

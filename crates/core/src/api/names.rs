@@ -194,6 +194,8 @@ pub mod finalizer {
 
 /// Our field manager: one constant, forever.
 pub const FIELD_MANAGER: &str = "tidegate";
+/// The field manager of the command line, for what users ask with its commands.
+pub const CLI_FIELD_MANAGER: &str = "tidegate-cli";
 /// The control plane's namespace.
 pub const KCP_NAMESPACE: &str = "kcp-system";
 /// The ConfigMap with the policy of maintenance windows, in [`KCP_NAMESPACE`].

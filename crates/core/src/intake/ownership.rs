@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Declared, Id, Live, Other, Situation, Why, code, text};
 use crate::{
     api::{
-        names::{FIELD_MANAGER, KCP_NAMESPACE, annotation},
+        names::{CLI_FIELD_MANAGER, FIELD_MANAGER, KCP_NAMESPACE, annotation},
         setup,
     },
     definition::Kind,
@@ -133,9 +133,10 @@ fn unmarked(live: &Live, declared: &Declared) -> Claim {
     }
 }
 
-/// Whether Tidegate is the only client that has written an object.
+/// Whether Tidegate is the only client that has written an object: the daemon, or a command that suspends or resumes
+/// something.
 fn is_only_ours(managers: &[String]) -> bool {
-    managers.iter().all(|manager| manager == FIELD_MANAGER)
+    managers.iter().all(|manager| [FIELD_MANAGER, CLI_FIELD_MANAGER].contains(&manager.as_str()))
 }
 
 /// The other source that creates a missing object: a loaded one that comes first by name. So two
