@@ -718,6 +718,9 @@ impl<'a> RuntimeComparison<'a> {
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
         let strangers = self.look_up(&wishes, &live).await?;
         let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
+        for wish in self.take_homeless(&mut blocked, &desired).await? {
+            blocked.modules.extend(self.without_namespace(modules, &wish));
+        }
         let comparer = self.skr();
         // Boxed, because the compiler cannot see that a stream of closures over borrowed values is `Send`.
         let comparisons: Vec<BoxFuture<'_, _>> =
@@ -755,6 +758,45 @@ impl<'a> RuntimeComparison<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Takes the objects that cannot be created, because their namespace is neither in the runtime nor among what is
+    /// applied. Reads each of these namespaces once.
+    async fn take_homeless(
+        &self,
+        sorted: &mut SortedOut<'_>,
+        desired: &BTreeSet<ObjectId>,
+    ) -> Result<Vec<Wish>, Error> {
+        let Some(cluster) = self.cluster else { return Ok(Vec::new()) };
+        let namespace = |wish: &Wish| wish.object.id().namespace;
+        let is_applied = |name: &str| desired.contains(&ObjectId::new("", "Namespace", "", name));
+        let absent = sorted.wishes.iter().filter(|(_, ownership)| matches!(ownership, Ownership::Absent));
+        let needed: BTreeSet<Arc<str>> =
+            absent.map(|(wish, _)| namespace(wish)).filter(|name| !name.is_empty() && !is_applied(name)).collect();
+        let kind = tidegate_cluster::Kind::new(Gvk::new("", "v1", "Namespace"), "namespaces", false);
+        let mut missing: BTreeSet<Arc<str>> = BTreeSet::new();
+        for name in needed {
+            match cluster.get_metadata(&kind, &Key::new("", &name)).await {
+                Ok(None) => drop(missing.insert(name)),
+                Err(error) if concerns_all(&error) => return Err(error),
+                // Whether it exists is not known.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        let all = std::mem::take(&mut sorted.wishes);
+        let (homeless, wishes): (Vec<_>, Vec<_>) = all.into_iter().partition(|(wish, ownership)| {
+            matches!(ownership, Ownership::Absent) && missing.contains(&namespace(wish))
+        });
+        sorted.wishes = wishes;
+        Ok(homeless.into_iter().map(|(wish, _)| wish).collect())
+    }
+
+    /// Reports that the namespace of an object of a module does not exist. Returns the module's Manifest.
+    fn without_namespace(&mut self, modules: &[Module], wish: &Wish) -> Option<Key> {
+        let id = wish.object.id();
+        let why = format!(": namespace {} does not exist, and the module does not create it", id.namespace);
+        let hint = "add the Namespace to the module, or create it in the runtime";
+        self.rejected(modules, wish, &why, Some(hint.to_owned()))
     }
 
     /// The owner of each desired object. Reports the modules with an object of another owner.
@@ -835,6 +877,10 @@ impl<'a> RuntimeComparison<'a> {
 
     /// Reports that an API server rejects an object of a module. Returns the module's Manifest.
     fn refused(&mut self, modules: &[Module], wish: &Wish) -> Option<Key> {
+        self.rejected(modules, wish, "", None)
+    }
+
+    fn rejected(&mut self, modules: &[Module], wish: &Wish, why: &str, hint: Option<String>) -> Option<Key> {
         let id = wish.object.id();
         let module = modules.iter().find(|module| module.wants(&id))?;
         self.outcome.held.push(Held {
@@ -842,9 +888,10 @@ impl<'a> RuntimeComparison<'a> {
             module: module.name.clone(),
             runtimes: [self.key.clone()].into(),
             message: format!(
-                "the API server rejects {id}: until this is resolved, Tidegate prunes nothing of the module"
+                "the API server rejects {id}{why}{}until this is resolved, Tidegate prunes nothing of the module",
+                if why.is_empty() { ": " } else { "; " }
             ),
-            hint: None,
+            hint,
             place: wish.places.first().cloned(),
         });
         Some(module.manifest.clone())

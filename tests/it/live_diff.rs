@@ -558,6 +558,22 @@ fn what_is_refused(stage: &Stage) {
     let message = refused.unwrap_or_else(|| panic!("{report:#}"))["message"].as_str().unwrap();
     assert!(message.contains("Invalid value") && message.contains("(masked: Secret "), "{message}");
     write(stage, path, &before);
+
+    // An object of a namespace that nothing creates; if the module does, it is no problem.
+    let path = "modules/mailer/2.4.0/objects/elsewhere.yaml";
+    let there = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: nowhere}\n";
+    write(stage, path, there);
+    let report = diff(stage, &[]).report(1);
+    let held = self::held(&report, "refused");
+    let expected = "the API server rejects ConfigMap nowhere/elsewhere: namespace nowhere does not exist, and the \
+                    module does not create it; until this is resolved, Tidegate prunes nothing of the module";
+    assert_eq!((held["message"].as_str(), held["place"]["path"].as_str()), (Some(expected), Some(path)), "{report:#}");
+    assert!(!lines(&report).iter().any(|line| line.contains("elsewhere")), "{report:#}");
+    write(stage, path, &format!("{there}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: nowhere}}\n"));
+    let report = diff(stage, &[]).report(1);
+    assert!(!report["held"].as_array().expect("held").iter().any(|held| held["why"] == "refused"), "{report:#}");
+    assert!(lines(&report).contains(&"runtime create ConfigMap elsewhere [one]".to_owned()), "{report:#}");
+    std::fs::remove_file(stage.repository.path().join(path)).expect("a file");
 }
 
 /// Secrets are compared by digest, with changes in git and by hand.
