@@ -251,7 +251,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
         (true, Some(verified)) => verified,
         (true, None) => applied.as_ref().unwrap_or(&fetched),
     };
-    let ready = Verdict { message: ready.brief(), ..ready.clone() };
+    let ready = Verdict { message: ready.brief(pass.confirm_by), ..ready.clone() };
     set(READY, &ready);
     if ready.stalled {
         set(STALLED, &Verdict { holds: true, ..ready });
@@ -326,7 +326,7 @@ pub fn end_unconfirmed(source: &GitSource, end: &UnconfirmedEnd, now: Timestamp)
 /// The message of `Ready` while a user must confirm the end of a source, at most [`READY_CHARS_MAX`] characters.
 pub fn brief_end(end: &UnconfirmedEnd) -> String {
     let does = format!("deletes {}", number(end.objects, "object"));
-    Verdict::no(PRUNE_UNCONFIRMED, String::new()).resolved_by(&end.command, does).brief()
+    Verdict::no(PRUNE_UNCONFIRMED, String::new()).resolved_by(&end.command, does).brief(ConfirmBy::Annotation)
 }
 
 /// The status of a source whose branch was rewritten, before the new commit is active. Removed
@@ -409,22 +409,27 @@ impl Verdict {
         Verdict { command: Some((command.to_owned(), does)), ..self }
     }
 
-    /// The message in at most [`READY_CHARS_MAX`] characters. A command comes first and is whole: a user copies it.
-    fn brief(&self) -> String {
+    /// The message in at most [`READY_CHARS_MAX`] characters. A command comes first and is whole: a user copies it. It
+    /// says where the rest is: a source of the command line has no conditions that users can read.
+    fn brief(&self, confirm_by: ConfirmBy) -> String {
+        let (elsewhere, them) = match confirm_by {
+            ConfirmBy::Annotation => (format!("condition {APPLIED}"), "them"),
+            ConfirmBy::Option => ("the log of the daemon".to_owned(), "the first of them"),
+        };
         let Some((command, does)) = &self.command else {
             // A long message must not hide what to do.
             return match &self.action {
                 Some(action) if READY_CHARS_MAX < self.message.chars().count() => {
-                    cut(&format!("{action}; condition {APPLIED} says why"))
+                    cut(&format!("{action}; {elsewhere} says why"))
                 }
                 Some(_) | None => cut(&self.message),
             };
         };
         let command = format!("`{command}`");
         if READY_CHARS_MAX < command.chars().count() {
-            return cut(&format!("the command in condition {APPLIED} {does}"));
+            return cut(&format!("the command in {elsewhere} {does}"));
         }
-        cut(&format!("{command} {does}; condition {APPLIED} names them"))
+        cut(&format!("{command} {does}; {elsewhere} names {them}"))
     }
 }
 

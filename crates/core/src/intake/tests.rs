@@ -779,13 +779,15 @@ fn a_source_of_the_command_line_is_confirmed_by_an_option_and_not_by_an_annotati
     let end = format!("to prune them, {option}; the option --confirm-prune names another commit");
     assert!(applied.message.ends_with(&end), "{}", applied.message);
     let ready = conditions::find(&status.conditions, status::READY).unwrap();
-    assert!(ready.message.starts_with(&format!("`--confirm-prune={COMMIT}` prunes 1 object")), "{}", ready.message);
+    let expected = "prunes 1 object removed from git; another commit was confirmed; the log of the daemon names the first of \
+                    them";
+    assert_eq!(ready.message, format!("`--confirm-prune={COMMIT}` {expected}"));
 }
 
 #[test]
 fn what_to_do_about_an_object_of_others_is_in_both_conditions() {
     let long = format!("Kyma/{}", "a".repeat(63));
-    let world = World::new().declares([long.as_str()]).ours([long.as_str()]).with(&long, |live| {
+    let mut world = World::new().declares([long.as_str()]).ours([long.as_str()]).with(&long, |live| {
         live.source = None;
         live.managers = Some(["kubectl-client-side-apply".to_owned()].into());
     });
@@ -795,6 +797,11 @@ fn what_to_do_about_an_object_of_others_is_in_both_conditions() {
     assert!(message(status::APPLIED).ends_with(advice), "{}", message(status::APPLIED));
     let ready = format!("held back: 1 definition; a.yaml: {advice}; condition Applied says why");
     assert_eq!(*message(status::READY), ready);
+    // A source of the command line has no conditions that users can read.
+    world.policy.confirm_by = ConfirmBy::Option;
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let ready = format!("held back: 1 definition; a.yaml: {advice}; the log of the daemon says why");
+    assert_eq!(conditions::find(&status.conditions, status::READY).unwrap().message, ready);
 }
 
 #[test]
