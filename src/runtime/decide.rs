@@ -238,9 +238,12 @@ pub(super) fn modules_from(kyma: &Kyma, mode: plan::ModulesFrom, reverted: &[Str
     if !reverted.is_empty() {
         return ModulesFromFact { reason, message: format!("{message}; last reverted: {}", reverted.join(", ")) };
     }
-    // The status names reverted edits until the next ones, so that their author finds them.
-    let before =
-        kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::MODULES_FROM));
+    // The status names reverted edits until the next ones, so that their author finds them. What an earlier spec has
+    // reverted may be what the present one says.
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let before = conditions::find(conditions, conditions::MODULES_FROM)
+        .filter(|before| before.observed_generation == kyma.metadata.generation)
+        .map(|before| before.message.as_str());
     let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
     ModulesFromFact { reason, message: message.to_owned() }
 }

@@ -204,18 +204,22 @@ fn each_kind_that_we_put_into_a_runtime_is_listed_once() {
 fn what_was_reverted_is_said_until_something_else_is() {
     let edits = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let mut kyma = kyma(None, None);
-    let mut say = |mode, reverted: &[&str]| {
+    let mut say_of = |generation, mode, reverted: &[&str]| {
+        kyma.metadata.generation = Some(generation);
         let fact = modules_from(&kyma, mode, &edits(reverted));
         let facts = Facts { modules_from: Some(fact.clone()), ..Facts::default() };
         kyma.status = Some(status::kyma(&kyma, &facts, Timestamp::UNIX_EPOCH));
         fact.message
     };
+    let mut say = |mode, reverted: &[&str]| say_of(1, mode, reverted);
     let git = "the Kyma in the control plane decides the modules; edits in the runtime are reverted";
     assert_eq!(say(plan::ModulesFrom::Git, &[]), git);
     let told = format!("{git}; last reverted: channel, module cache");
     assert_eq!(say(plan::ModulesFrom::Git, &["channel", "module cache"]), told);
     assert_eq!(say(plan::ModulesFrom::Git, &[]), told);
-    assert_eq!(say(plan::ModulesFrom::Runtime, &[]), "the Kyma in the runtime decides the modules");
+    assert_eq!(say_of(2, plan::ModulesFrom::Git, &[]), git, "git may say now what was reverted before");
+    assert_eq!(say_of(2, plan::ModulesFrom::Git, &["channel"]), format!("{git}; last reverted: channel"));
+    assert_eq!(say_of(2, plan::ModulesFrom::Runtime, &[]), "the Kyma in the runtime decides the modules");
 }
 
 #[test]
