@@ -57,7 +57,7 @@ use tidegate_core::{
     definition,
     diagnostic::Diagnostics,
     intake::{
-        self, Confirmation, Installed, Other, Situation, Standing, Terms, TermsError,
+        self, Confirmation, Installed, Loss, Other, Situation, Standing, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},
@@ -422,9 +422,11 @@ impl SourcePass<'_> {
             commit: loaded.revision.commit(),
             declared: &loaded.declared,
             withheld: &withheld,
+            broken: &loaded.broken,
             live: &nothing,
             others: &others,
             installed: &installed,
+            leaving: &self.leaving(loaded, &installed),
             policy: &terms.policy,
             errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
             moved: decide::moved(self.source, known.history, terms),
@@ -508,6 +510,23 @@ impl SourcePass<'_> {
             })
         };
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
+    }
+
+    /// The modules that leave their runtimes anyway, of versions that the source no longer declares.
+    fn leaving(&self, loaded: &Loaded, installed: &[Installed]) -> BTreeSet<Loss> {
+        let template = |one: &Installed| {
+            let key = Key::new(one.runtime.namespace(), &format!("{}-{}", one.module, one.version));
+            (definition::Kind::ModuleTemplate, key)
+        };
+        let leaves = |one: &&Installed| {
+            let declared = loaded.definitions.good.get(&(definition::Kind::Kyma, one.runtime.clone()));
+            let declared = declared.map(|definition| definition.object.value());
+            !loaded.declares.contains(&template(one))
+                && intake::is_leaving(one, self.ctx.stores.kyma(&one.runtime).as_deref(), declared)
+        };
+        let loss =
+            |one: &Installed| Loss { runtime: one.runtime.clone(), module: format!("{} {}", one.module, one.version) };
+        installed.iter().filter(leaves).map(loss).collect()
     }
 
     /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says

@@ -27,7 +27,7 @@ use tidegate_cluster::Cluster;
 use tidegate_core::{
     content::ContentId,
     definition::{self, Cache, Definitions, Elsewhere, KcpLandscapes, ModuleObjects},
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostics, Place},
     intake::{
         Declared, Id,
         status::{self, Withheld},
@@ -62,6 +62,8 @@ pub struct Loaded {
     pub declared: BTreeMap<Id, Declared>,
     /// Definitions that are invalid, or refer to an invalid one.
     pub withheld: Vec<Withheld>,
+    /// The place of the problem of each of them, also under the name that it is most likely meant to have.
+    pub broken: BTreeMap<Id, Place>,
     /// The ids of all definitions, valid or not.
     pub declares: Arc<BTreeSet<Id>>,
     /// Its problems.

@@ -120,7 +120,8 @@ pub(super) fn causes(
     }
     // What is only being deleted comes by itself, and what a commit takes from runtimes is a cause of its own.
     for found in decision.held.values().filter(|found| found.why == HeldFor::Problem) {
-        errors.entry((&found.place.path, found.place.line)).or_insert((&found.message, 0)).1 += 1;
+        let place = found.cause.as_ref().unwrap_or(&found.place);
+        errors.entry((&place.path, place.line)).or_insert((&found.message, 0)).1 += 1;
     }
     // One problem of several files, such as a reference to the same broken definition, is one cause.
     let mut by_message: BTreeMap<&str, ((&str, u32), usize)> = BTreeMap::new();
@@ -206,9 +207,12 @@ mod tests {
         ];
         let place = |path: &str, line| Place { path: Arc::from(path), line, column: 1 };
         let mut decision = Decision::default();
-        let held = |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why };
+        let held =
+            |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why, cause: None };
         decision.held.insert(id(Kind::Kyma, "d"), held(HeldFor::Problem));
         decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
+        let of_broken = Held { cause: Some(place("other.yaml", 1)), ..held(HeldFor::Problem) };
+        decision.held.insert(id(Kind::Kyma, "f"), of_broken);
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
         diagnostics.push(Diagnostic::error("template", "`channel` is missing").at(place("other.yaml", 1)));
@@ -222,7 +226,7 @@ mod tests {
         let expected = [
             cause("d.yaml", 7, "it depends on another", 1),
             cause("kymas.yaml", 3, "no channel", 2),
-            cause("other.yaml", 1, "`channel` is missing", 1),
+            cause("other.yaml", 1, "`channel` is missing", 2),
             cause("t.yaml", 9, "no such variable", 0),
         ];
         assert_eq!(causes(&diagnostics, &broken, &decision, ConfirmBy::Annotation), expected.into());

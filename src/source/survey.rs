@@ -38,7 +38,7 @@ const LOOK_UPS_MAX: usize = 8;
 /// The objects in KCP as the watches show them.
 #[derive(Default)]
 pub(super) struct Surveyed {
-    /// Every object that the source declares, or that has its ownership label.
+    /// Every object that the source declares, also with an invalid definition, or that has its ownership label.
     pub(super) live: BTreeMap<Id, Live>,
     /// Whether a watch is behind: then some objects are as the API server answered our own writes.
     pub(super) behind: bool,
@@ -224,7 +224,7 @@ impl Survey<'_> {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);
         let ours = landscape::label(metadata, label::SOURCE) == Some(self.label.as_str());
-        if declared.is_none() && !ours {
+        if declared.is_none() && !ours && !self.loaded.broken.contains_key(&id) {
             return;
         }
         let mut live = self.live(&id, metadata, ours);
@@ -264,7 +264,7 @@ impl Survey<'_> {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);
         let ours = landscape::label(metadata, label::SOURCE) == Some(self.label.as_str());
-        if declared.is_none() && !ours {
+        if declared.is_none() && !ours && !self.loaded.broken.contains_key(&id) {
             return;
         }
         let live = Live { unreadable: true, ..self.live(&id, metadata, ours) };

@@ -225,6 +225,8 @@ pub struct Definitions {
     pub good: BTreeMap<(Kind, Key), Arc<Definition>>,
     /// The definitions that are held back, by kind and key.
     pub withheld: Vec<Withheld>,
+    /// What definitions with an invalid name are most likely called, with the place of the problem.
+    pub meant: BTreeMap<(Kind, Key), Place>,
     /// The objects of modules in git. Commands add those of modules in registries, as far as a cache has them.
     pub modules: BTreeMap<ContentId, Arc<ModuleObjects>>,
     /// Custom resources of modules that some runtimes will reject.
@@ -409,6 +411,16 @@ impl Definitions {
     pub fn declared(&self) -> BTreeSet<(Kind, Key)> {
         let good = self.good.keys().cloned();
         good.chain(self.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone()))).collect()
+    }
+
+    /// The definitions that are held back, also under the name that they are most likely meant to have, with the place
+    /// of the problem.
+    pub fn broken(&self) -> BTreeMap<(Kind, Key), Place> {
+        let meant = self.meant.iter().filter(|(id, _)| !self.good.contains_key(*id));
+        let meant = meant.map(|(id, place)| (id.clone(), place.clone()));
+        let withheld =
+            self.withheld.iter().map(|withheld| ((withheld.kind, withheld.key.clone()), withheld.place.clone()));
+        meant.chain(withheld).collect()
     }
 
     /// Removes the definitions of kinds that the daemon does not apply, with one warning. Nothing of them is applied,

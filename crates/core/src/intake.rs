@@ -35,7 +35,7 @@ pub(crate) use self::ownership::{
 };
 pub use self::{
     ownership::OtherTool,
-    prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, unconfirmed_end},
+    prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
     source_file::SourceFile,
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
@@ -46,6 +46,7 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
     revision::Oid,
+    yaml,
 };
 
 /// The id of a definition and of its object in KCP. Ordered by kind in the order of apply, then by
@@ -62,7 +63,7 @@ pub struct Declared {
     /// Whether Tidegate may take over an existing object without Tidegate's ownership label, or one of another source
     /// with other content.
     pub adopt: bool,
-    /// Definitions of the same source that it depends on.
+    /// Definitions of the same source that it depends on, see [`needs`].
     pub needs: Vec<Id>,
 }
 
@@ -200,13 +201,17 @@ pub struct Situation<'a> {
     pub declared: &'a BTreeMap<Id, Declared>,
     /// The definitions that are invalid or refer to an invalid one. Their objects stay as they are.
     pub withheld: &'a BTreeSet<Id>,
-    /// The objects in KCP: every declared object, and every object with the ownership label of a
+    /// The place of the problem of each of them, also under the name that it is most likely meant to have.
+    pub broken: &'a BTreeMap<Id, Place>,
+    /// The objects in KCP: every object that is declared or of `broken`, and every object with the ownership label of a
     /// source.
     pub live: &'a BTreeMap<Id, Live>,
     /// The other sources, by the value of their ownership label.
     pub others: &'a BTreeMap<String, Other>,
     /// The installed modules of runtimes.
     pub installed: &'a [Installed],
+    /// Those that leave their runtimes anyway, because no Kyma has them any more.
+    pub leaving: &'a BTreeSet<Loss>,
     /// The prune settings of the GitSource.
     pub policy: &'a Policy,
     /// Whether there is a diagnostic of error level for this revision.
@@ -303,6 +308,18 @@ pub struct Held {
     pub message: String,
     /// What it waits for.
     pub why: HeldFor,
+    /// The place of the problem, if an invalid definition has it.
+    pub cause: Option<Place>,
+}
+
+// === impl Held ===
+
+impl Held {
+    /// What a user does about it, if an invalid definition is the cause.
+    pub fn hint(&self) -> Option<String> {
+        let cause = self.cause.as_ref()?;
+        Some(format!("correct it at {cause}; until then the control plane keeps its last good version"))
+    }
 }
 
 /// What a valid definition waits for that is not applied.
@@ -319,7 +336,13 @@ pub enum HeldFor {
 /// Decides what to apply and prune for one source.
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let mut decision = Decision { moved: situation.moved, ..Decision::default() };
+    let mut without_release: BTreeMap<&Id, Vec<&Id>> = BTreeMap::new();
     for (id, declared) in situation.declared {
+        if let Some((release, held)) = held_by_release(situation, id, declared) {
+            without_release.entry(release).or_default().push(id);
+            decision.held.insert(id.clone(), held);
+            continue;
+        }
         if let Some(held) = held_by_need(situation, id, declared, &decision) {
             decision
                 .diagnostics
@@ -338,7 +361,7 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             ownership::Claim::Terminating => {
                 let message =
                     format!("{} is being deleted in KCP; Tidegate creates it again when it is gone", text(id));
-                let held = Held { place: declared.place.clone(), message, why: HeldFor::Terminating };
+                let held = Held { place: declared.place.clone(), message, why: HeldFor::Terminating, cause: None };
                 let diagnostic = Diagnostic::warning(code::TERMINATING, held.message.clone());
                 decision.diagnostics.push(diagnostic.at(held.place.clone()));
                 decision.held.insert(id.clone(), held);
@@ -346,11 +369,14 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             ownership::Claim::Refused(refusal) => {
                 let diagnostic = refusal.diagnostic(id).at(declared.place.clone());
                 let (place, message) = (declared.place.clone(), diagnostic.message.clone());
-                let held = Held { place, message, why: HeldFor::Problem };
+                let held = Held { place, message, why: HeldFor::Problem, cause: None };
                 decision.diagnostics.push(diagnostic);
                 decision.held.insert(id.clone(), held);
             }
         }
+    }
+    for (release, kymas) in without_release {
+        decision.diagnostics.extend(report_without_release(situation, release, &kymas));
     }
     decision.namespaces = namespaces(situation, &decision.apply);
     // A rejection is an error like any other: with it, the desired set is incomplete.
@@ -368,15 +394,64 @@ fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decisio
         return None;
     }
     let message = format!("{} depends on {}, which is held back", text(id), text(needed));
-    Some(Held { place: declared.place.clone(), message, why: cause.why })
+    Some(Held { place: declared.place.clone(), message, why: cause.why, cause: None })
 }
 
-/// The definitions that a definition depends on: the ModuleTemplates of a ModuleReleaseMeta.
-pub fn needs(definition: &Definition) -> Vec<Id> {
-    if definition.kind != Kind::ModuleReleaseMeta {
-        return Vec::new();
+/// Holds back a Kyma that names a module whose ModuleReleaseMeta is invalid and is not in KCP: there the module is
+/// unknown, so the runtime would lose what the Kyma had instead, and get nothing. If KCP has the last valid one,
+/// modules stay as they are. A Kyma that already matches its object in KCP is not affected. Returns the
+/// ModuleReleaseMeta.
+fn held_by_release<'a>(situation: &Situation<'a>, id: &Id, declared: &'a Declared) -> Option<(&'a Id, Held)> {
+    if id.0 != Kind::Kyma {
+        return None;
     }
+    let broken = |needed: &&Id| situation.broken.contains_key(*needed) && !situation.live.contains_key(*needed);
+    let release = declared.needs.iter().find(broken)?;
+    if ownership::claim(situation, id, declared) == ownership::Claim::Equal {
+        return None;
+    }
+    let message = format!(
+        "{} names module {}, whose ModuleReleaseMeta is held back and is not in KCP",
+        text(id),
+        yaml::short(release.1.name())
+    );
+    let (place, cause) = (declared.place.clone(), situation.broken.get(release).cloned());
+    Some((release, Held { place, message, why: HeldFor::Problem, cause }))
+}
+
+/// One diagnostic for all Kymas that wait for a ModuleReleaseMeta.
+fn report_without_release(situation: &Situation<'_>, release: &Id, kymas: &[&Id]) -> Option<Diagnostic> {
+    let place = &situation.declared.get(*kymas.first()?)?.place;
+    let named: Vec<String> = kymas.iter().take(prune::NAMED_MAX).map(|(_, key)| key.to_string()).collect();
+    let (names, more) = match (kymas.len(), kymas.len().saturating_sub(prune::NAMED_MAX)) {
+        (1, _) => ("1 Kyma names".to_owned(), String::new()),
+        (all, 0) => (format!("{all} Kymas name"), String::new()),
+        (all, more) => (format!("{all} Kymas name"), format!(" and {more} more")),
+    };
+    let message = format!(
+        "{names} module {}, whose ModuleReleaseMeta is held back and is not in KCP: {}{more}",
+        yaml::short(release.1.name()),
+        named.join(", ")
+    );
+    let broken = situation.broken.get(release)?;
+    let hint = format!("correct the ModuleReleaseMeta at {broken}; until then the Kymas in KCP stay as they are");
+    Some(Diagnostic::warning(code::REFERS_TO_WITHHELD, message).hint(hint).at(place.clone()))
+}
+
+/// The definitions that a definition depends on: the ModuleTemplates of a ModuleReleaseMeta, and the ModuleReleaseMetas
+/// of a Kyma that are in `broken`. The others need not be known: a Kyma is applied without them.
+pub fn needs(definition: &Definition, broken: &BTreeMap<Id, Place>) -> Vec<Id> {
     let spec = &definition.object.value()["spec"];
+    match definition.kind {
+        Kind::ModuleReleaseMeta => {}
+        Kind::Kyma => {
+            let modules = spec["modules"].as_array().into_iter().flatten();
+            let names = modules.filter_map(|module| module["name"].as_str());
+            let releases = names.map(|name| (Kind::ModuleReleaseMeta, Key::new(definition.key.namespace(), name)));
+            return releases.filter(|release| broken.contains_key(release)).collect();
+        }
+        Kind::ModuleTemplate | Kind::Watcher | Kind::Setup(_) => return Vec::new(),
+    }
     let channels = spec["channels"].as_array().into_iter().flatten().map(|channel| &channel["version"]);
     let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(serde_json::Value::as_str);
     let (namespace, module) = (definition.key.namespace(), definition.key.name());

@@ -11,7 +11,7 @@ use tidegate_core::{
         names::{KCP_NAMESPACE, annotation},
     },
     definition::{self, Cache, Definition, Definitions, KcpLandscapes, Options},
-    diagnostic::{Diagnostic, Diagnostics},
+    diagnostic::{Diagnostic, Diagnostics, Place},
     intake::{self, Declared, Id, SourceFile, Terms, status::Withheld},
     landscape::{self, Landscape, SourceName},
     name::Key,
@@ -79,7 +79,9 @@ impl Parse {
                 }
             }
         };
-        let declared = definitions.good.iter().map(|(id, definition)| (id.clone(), self.declared(id, definition)));
+        let broken = definitions.broken();
+        let declared =
+            definitions.good.iter().map(|(id, definition)| (id.clone(), self.declared(id, definition, &broken)));
         let withheld = definitions.withheld.iter().map(|withheld| Withheld {
             id: (withheld.kind, withheld.key.clone()),
             path: withheld.place.path.to_string(),
@@ -92,6 +94,7 @@ impl Parse {
             elsewhere: self.options.elsewhere.of_interest(&definitions.outside),
             kcp_landscapes: self.kcp_landscapes,
             declared: declared.collect(),
+            broken,
             withheld: withheld.collect(),
             declares: Arc::new(definitions.declared()),
             diagnostics,
@@ -142,7 +145,7 @@ impl Parse {
         }
     }
 
-    fn declared(&self, id: &Id, definition: &Definition) -> Declared {
+    fn declared(&self, id: &Id, definition: &Definition, broken: &BTreeMap<Id, Place>) -> Declared {
         let before = self.before.as_ref().and_then(|before| {
             let found = before.definitions.good.get(id)?;
             let same = found.digest == definition.digest
@@ -161,7 +164,7 @@ impl Parse {
             digest,
             place: definition.place.clone(),
             adopt: definition.object.annotation(annotation::ADOPT) == Some("true"),
-            needs: intake::needs(definition),
+            needs: intake::needs(definition, broken),
         }
     }
 }

@@ -108,7 +108,15 @@ pub(super) fn resolve(
     work.setup();
     diagnostics.append(work.diagnostics);
     let withheld = work.withheld.into_values().collect();
-    Definitions { good: work.good, withheld, modules, unfit: work.unfit, outside: work.outside, files: 0 }
+    Definitions {
+        good: work.good,
+        withheld,
+        meant: work.meant,
+        modules,
+        unfit: work.unfit,
+        outside: work.outside,
+        files: 0,
+    }
 }
 
 impl<'a> Work<'a> {

@@ -11,11 +11,17 @@ use std::{
 
 use super::{ConfirmBy, Decision, Id, Moved, OtherTool, Policy, Situation, code, text};
 use crate::{
-    api::{names::annotation, setup, shared::ObjectMeta},
+    api::{
+        Kyma,
+        names::{annotation, label},
+        setup,
+        shared::ObjectMeta,
+    },
     definition::Kind,
     diagnostic::Diagnostic,
+    landscape,
     name::Key,
-    plan,
+    plan::{self, ModulesFrom},
     revision::Oid,
 };
 
@@ -82,7 +88,8 @@ pub enum Wait {
     Tool(OtherTool),
     /// A user must confirm the prune.
     Unconfirmed(Vec<Loss>),
-    /// Runtimes still have a version that the module no longer offers: it goes once their rollout has replaced it.
+    /// Runtimes still have a version that the module no longer offers, or that leaves them with the module: it goes
+    /// once none has it.
     InUse(Vec<Loss>),
     /// The prune exceeds the limit.
     Limit {
@@ -119,7 +126,7 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
         } else if !situation.policy.prune {
             Wait::Off
         } else if (everything || needs_confirmation(id.0, &losses)) && !confirmed {
-            if !everything && is_replaced(situation, &id, &losses) {
+            if !everything && (is_replaced(situation, &id, &losses) || is_left(situation, &id, &losses)) {
                 Wait::InUse(losses)
             } else {
                 Wait::Unconfirmed(losses)
@@ -197,6 +204,38 @@ fn is_replaced(situation: &Situation<'_>, id: &Id, losses: &[Loss]) -> bool {
         release.is_some_and(|release| !release.needs.is_empty() && !release.needs.contains(id))
     };
     id.0 == Kind::ModuleTemplate && losses.iter().all(offers_another)
+}
+
+/// Whether no runtime loses anything by the prune of a ModuleTemplate, because all that have its version lose the
+/// module anyway.
+fn is_left(situation: &Situation<'_>, id: &Id, losses: &[Loss]) -> bool {
+    id.0 == Kind::ModuleTemplate && losses.iter().all(|loss| situation.leaving.contains(loss))
+}
+
+/// Whether a module leaves a runtime whatever happens to its definitions: the Kyma in KCP no longer has it, or that of
+/// the same commit does not. `declared` is the definition of the Kyma. A suspended runtime keeps what it has.
+pub fn is_leaving(installed: &Installed, live: Option<&Kyma>, declared: Option<&serde_json::Value>) -> bool {
+    let is_suspended = |live: &Kyma| {
+        let skips = landscape::label(&live.metadata, label::SKIP_RECONCILIATION);
+        skips.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    };
+    let Some(live) = live.filter(|live| !is_suspended(live)) else { return false };
+    match installed.standing {
+        Standing::Leaving => true,
+        Standing::Mandatory => false,
+        Standing::Selected => {
+            let has_it = |kyma: &Kyma| kyma.spec.modules.iter().any(|module| module.name == installed.module);
+            let is_dropped = || plan::modules_from(live) == ModulesFrom::Git && !has_it(live);
+            is_dropped() || declared.is_some_and(|declared| is_undeclared(declared, &installed.module))
+        }
+    }
+}
+
+/// Whether git has all modules of a Kyma, and not this one.
+fn is_undeclared(declared: &serde_json::Value, module: &str) -> bool {
+    let from = declared["metadata"]["annotations"][annotation::MODULES_FROM].as_str();
+    let modules = declared["spec"]["modules"].as_array();
+    from.is_none_or(|from| from == "git") && modules.is_some_and(|all| all.iter().all(|one| one["name"] != module))
 }
 
 /// The losses of runtimes for each pruned object. Each installed module depends on three objects.

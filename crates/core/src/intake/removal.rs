@@ -275,7 +275,9 @@ fn wait(situation: &Situation<'_>, id: &Id, removals: &[Removal], decision: &mut
     let Some(declared) = situation.declared.get(id) else { return };
     let what: Vec<String> = removals.iter().map(|removal| removal.loss.of(removal.module.name())).collect();
     let message = format!("{} removes {} and waits for a confirmation", text(id), what.join(", "));
-    decision.held.insert(id.clone(), Held { place: declared.place.clone(), message, why: HeldFor::Removal });
+    decision
+        .held
+        .insert(id.clone(), Held { place: declared.place.clone(), message, why: HeldFor::Removal, cause: None });
 }
 
 /// The removals of a module, one for each loss.

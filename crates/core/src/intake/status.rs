@@ -579,7 +579,8 @@ fn unread_note(decision: &Decision) -> String {
     format!("; {count} removed from git and not pruned before these sources have been read: {}", names.join(", "))
 }
 
-/// Which versions are removed from git and still in runtimes, whose rollout replaces them. No user needs to act.
+/// Which versions are removed from git and still in runtimes, which another one replaces or which lose the module. No
+/// user needs to act.
 fn in_use_note(decision: &Decision) -> String {
     let in_use = decision.waiting.iter().filter_map(|(id, wait)| match wait {
         Wait::InUse(losses) => Some((id, losses)),

@@ -1,11 +1,12 @@
 //! Each rule for the effect of a git source on KCP, as a sentence.
 
 use super::*;
-use crate::api::{GitSource, git_source::GitSourceStatus};
+use crate::api::{GitSource, Kyma, git_source::GitSourceStatus};
 use crate::conditions;
 use crate::intake::status::{Fetched, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 
 const LABEL: &str = "kcp-system.landscape";
 const COMMIT: &str = "0123456789012345678901234567890123456789";
@@ -235,6 +236,43 @@ fn a_release_waits_for_its_template_unless_it_stands_already() {
 }
 
 #[test]
+fn a_kyma_waits_for_a_release_that_is_invalid_and_not_in_kcp() {
+    let world = |kymas: &[&str]| {
+        let names: Vec<String> = kymas.iter().map(|name| format!("Kyma/{name}")).collect();
+        let mut world = World::new()
+            .declares(names.iter().map(String::as_str).chain(["Watcher/w"]))
+            .withholds(["ModuleReleaseMeta/m", "ModuleTemplate/m-1"]);
+        for name in &names {
+            world.declared.get_mut(&id(name)).unwrap().needs.push(id("ModuleReleaseMeta/m"));
+        }
+        world
+    };
+    let decision = decide(&world(&["a", "b"]).situation());
+    assert_eq!(decision.apply, [(id("Watcher/w"), Why::Absent)]);
+    let held = &decision.held[&id("Kyma/b")];
+    let message = "names module m, whose ModuleReleaseMeta is held back and is not in KCP";
+    assert_eq!(held.message, format!("Kyma kcp-system/b {message}"));
+    assert_eq!(held.cause, Some(Place::at(&"broken.yaml".into(), 4, 9)));
+    let said: Vec<&str> = decision.diagnostics.iter().map(|one| one.message.as_str()).collect();
+    let of_both = "2 Kymas name module m, whose ModuleReleaseMeta is held back and is not in KCP: kcp-system/a, \
+                   kcp-system/b";
+    assert_eq!(said, [of_both], "one for all of them");
+    let hint = decision.diagnostics.iter().next().and_then(|one| one.hint.as_deref()).unwrap_or_default();
+    assert!(hint.contains("broken.yaml:4"), "{hint}");
+
+    let is_held = |world: World| decide(&world.situation()).held.contains_key(&id("Kyma/a"));
+    assert!(is_held(world(&["a"])));
+    assert!(!is_held(world(&["a"]).ours(["ModuleReleaseMeta/m"])), "the last valid one is in KCP");
+    assert!(!is_held(world(&["a"]).exists("ModuleReleaseMeta/m")), "no matter whose it is");
+    assert!(!is_held(world(&["a"]).ours(["Kyma/a"])), "nothing changes");
+    let changed = world(&["a"]).ours(["Kyma/a"]).with("Kyma/a", |live| live.digest = None);
+    assert!(is_held(changed), "it names the module since this commit");
+    let mut without = world(&["a"]);
+    without.declared.get_mut(&id("Kyma/a")).unwrap().needs.clear();
+    assert!(!is_held(without), "it names other modules");
+}
+
+#[test]
 fn watchers_and_unused_templates_are_pruned_unasked_in_reverse_order() {
     let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "ModuleTemplate/m-1", "Watcher/w"]);
     world.check(&["prune Watcher/w", "prune ModuleTemplate/m-1"]);
@@ -425,6 +463,62 @@ fn a_template_in_use_and_any_release_wait_for_confirmation() {
     let loss = Loss { runtime: Key::new("kcp-system", "a"), module: "m 1.0.0".to_owned() };
     assert_eq!(decision.waiting[&id("ModuleTemplate/m-1.0.0")], Wait::Unconfirmed(vec![loss]));
     assert_eq!(decision.waiting[&id("ModuleReleaseMeta/n")], Wait::Unconfirmed(Vec::new()));
+}
+
+#[test]
+fn a_template_whose_module_leaves_its_runtimes_anyway_waits_for_them_and_for_no_user() {
+    let mut world = World::new()
+        .declares(["Watcher/w"])
+        .ours(["Watcher/w", "ModuleTemplate/m-1.0.0", "ModuleReleaseMeta/m"])
+        .installed("a", "m", "1.0.0")
+        .installed("b", "m", "1.0.0");
+    let loss = |runtime: &str| Loss { runtime: Key::new("kcp-system", runtime), module: "m 1.0.0".to_owned() };
+    let both = vec![loss("a"), loss("b")];
+    let (template, release) = (id("ModuleTemplate/m-1.0.0"), id("ModuleReleaseMeta/m"));
+    world.leaving = [loss("a")].into();
+    assert_eq!(decide(&world.situation()).waiting[&template], Wait::Unconfirmed(both.clone()), "b keeps it");
+    world.leaving = [loss("a"), loss("b")].into();
+    let decision = decide(&world.situation());
+    assert_eq!(decision.waiting[&template], Wait::InUse(both));
+    assert!(matches!(decision.waiting[&release], Wait::Unconfirmed(_)), "others may be about to install it");
+    world.moved = Moved::Spec;
+    assert!(matches!(decide(&world.situation()).waiting[&template], Wait::Unconfirmed(_)));
+}
+
+#[test]
+fn a_module_leaves_if_its_kyma_or_that_of_the_same_commit_has_only_others() {
+    let installed = |standing| Installed {
+        runtime: Key::new("kcp-system", "a"),
+        module: "m".to_owned(),
+        version: "1.0.0".to_owned(),
+        standing,
+    };
+    let kyma = |labels: serde_json::Value, modules: serde_json::Value| -> Kyma {
+        let metadata = json!({"name": "a", "namespace": "kcp-system", "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"channel": "regular", "modules": modules}}))
+            .unwrap()
+    };
+    let ours = json!({names::label::SOURCE: LABEL});
+    let (has_it, dropped) = (kyma(ours.clone(), json!([{"name": "m"}])), kyma(ours, json!([{"name": "n"}])));
+    let declared = |modules: serde_json::Value| json!({"spec": {"channel": "regular", "modules": modules}});
+    let leaves = |standing, live: Option<&Kyma>, declared: Option<&serde_json::Value>| {
+        is_leaving(&installed(standing), live, declared)
+    };
+    assert!(!leaves(Standing::Selected, Some(&has_it), None));
+    assert!(leaves(Standing::Leaving, Some(&has_it), None));
+    assert!(leaves(Standing::Selected, Some(&dropped), None));
+    assert!(!leaves(Standing::Mandatory, Some(&dropped), None));
+    assert!(leaves(Standing::Selected, Some(&has_it), Some(&declared(json!([{"name": "n"}])))));
+    assert!(!leaves(Standing::Selected, Some(&has_it), Some(&declared(json!([{"name": "m"}])))));
+    assert!(
+        !leaves(Standing::Selected, Some(&has_it), Some(&json!({"spec": {"channel": "regular"}}))),
+        "the runtime's"
+    );
+    let of_runtime =
+        json!({"metadata": {"annotations": {names::annotation::MODULES_FROM: "merge"}}, "spec": {"modules": []}});
+    assert!(!leaves(Standing::Selected, Some(&has_it), Some(&of_runtime)));
+    let suspended = kyma(json!({names::label::SOURCE: LABEL, names::label::SKIP_RECONCILIATION: "true"}), json!([]));
+    assert!(!leaves(Standing::Selected, Some(&suspended), None), "it keeps what it has");
 }
 
 #[test]
@@ -940,9 +1034,11 @@ struct World {
     key: Key,
     declared: BTreeMap<Id, Declared>,
     withheld: BTreeSet<Id>,
+    broken: BTreeMap<Id, Place>,
     live: BTreeMap<Id, Live>,
     others: BTreeMap<String, Other>,
     installed: Vec<Installed>,
+    leaving: BTreeSet<Loss>,
     policy: Policy,
     errors: bool,
     moved: Moved,
@@ -954,9 +1050,11 @@ impl World {
             key: Key::new("kcp-system", "landscape"),
             declared: BTreeMap::new(),
             withheld: BTreeSet::new(),
+            broken: BTreeMap::new(),
             live: BTreeMap::new(),
             others: BTreeMap::new(),
             installed: Vec::new(),
+            leaving: BTreeSet::new(),
             policy: Policy::default(),
             errors: false,
             moved: Moved::No,
@@ -971,7 +1069,10 @@ impl World {
     }
 
     fn withholds<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
-        self.withheld.extend(names.into_iter().map(id));
+        for name in names {
+            self.withheld.insert(id(name));
+            self.broken.insert(id(name), Place::at(&"broken.yaml".into(), 4, 9));
+        }
         self
     }
 
@@ -1037,9 +1138,11 @@ impl World {
             commit: Some(COMMIT.parse().unwrap()),
             declared: &self.declared,
             withheld: &self.withheld,
+            broken: &self.broken,
             live: &self.live,
             others: &self.others,
             installed: &self.installed,
+            leaving: &self.leaving,
             policy: &self.policy,
             errors: self.errors,
             moved: self.moved,

@@ -3,6 +3,7 @@
 //! they are no longer declared. The rules are those of the daemon.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -14,7 +15,7 @@ use tidegate_core::{
         shared::ObjectMeta,
     },
     definition::{Allow, Definition, Definitions, Kind},
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostics, Place},
     intake::{
         self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait, removal,
     },
@@ -100,14 +101,22 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         .filter_map(|id| Some((id, around.known?.owner(id.0, &id.1, around.source)?)))
         .collect();
     let (mut unconfirmed, mut in_use) = (BTreeSet::new(), BTreeMap::new());
-    let removals = removals(from, to, around);
-    if !gone.is_empty() || !claimed.is_empty() {
+    let broken = to.broken();
+    let without_release = without_release((from, to, &broken), around);
+    let is_without_release = !without_release.is_empty();
+    // What waits takes nothing from runtimes.
+    let applied = match is_without_release {
+        true => Cow::Owned(with_former(from, to, &without_release)),
+        false => Cow::Borrowed(to),
+    };
+    let removals = removals(from, &applied, around);
+    if !gone.is_empty() || !claimed.is_empty() || is_without_release {
         let installed = match &removals {
             Some((remaining, _)) => remaining.clone(),
             None if gone.is_empty() => Vec::new(),
             None => (around.installed)(&(around.before)()),
         };
-        let decision = decide(&gone, &claimed, (from, to), around, &installed);
+        let decision = decide(&gone, &claimed, (from, to, &broken), around, &installed);
         for (id, wait) in &decision.waiting {
             let Some(definition) = gone.get(id) else { continue };
             match wait {
@@ -150,9 +159,34 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
     for (tree, objects) in &from.modules {
         modules.entry(*tree).or_insert_with(|| Arc::clone(objects));
     }
-    let (withheld, outside, unfit) = (to.withheld.clone(), to.outside.clone(), to.unfit.clone());
-    let definitions = Definitions { good, withheld, modules, unfit, outside, files: to.files };
+    let definitions = Definitions { good, modules, ..to.clone() };
     Settled { definitions, unconfirmed, held, in_use }
+}
+
+/// The Kymas that are not applied because a ModuleReleaseMeta that they name is invalid.
+fn without_release(
+    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, Place>),
+    around: &Around<'_>,
+) -> BTreeSet<Id> {
+    let names_one =
+        |(id, definition): (&Id, &Arc<Definition>)| id.0 == Kind::Kyma && !intake::needs(definition, broken).is_empty();
+    if !to.good.iter().any(names_one) {
+        return BTreeSet::new();
+    }
+    let decision = decide(&BTreeMap::new(), &BTreeMap::new(), (from, to, broken), around, &[]);
+    decision.held.into_iter().filter(|(_, held)| held.cause.is_some()).map(|(id, _)| id).collect()
+}
+
+/// The new side, with these definitions as they are on the old side.
+fn with_former(from: &Definitions, to: &Definitions, ids: &BTreeSet<Id>) -> Definitions {
+    let mut definitions = to.clone();
+    for id in ids {
+        match from.good.get(id) {
+            Some(before) => definitions.good.insert(id.clone(), Arc::clone(before)),
+            None => definitions.good.remove(id),
+        };
+    }
+    definitions
 }
 
 /// The waiting prunes and the refused definitions, with their reasons. All other removed objects are pruned
@@ -160,7 +194,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
 fn decide(
     gone: &BTreeMap<&Id, &Arc<Definition>>,
     claimed: &BTreeMap<&Id, Owner>,
-    (from, to): (&Definitions, &Definitions),
+    (from, to, broken): (&Definitions, &Definitions, &BTreeMap<Id, Place>),
     around: &Around<'_>,
     installed: &[Installed],
 ) -> Decision {
@@ -170,7 +204,7 @@ fn decide(
         .good
         .iter()
         .map(|(id, definition)| {
-            let (place, needs) = (definition.place.clone(), intake::needs(definition));
+            let (place, needs) = (definition.place.clone(), intake::needs(definition, broken));
             let adopt = definition.object.annotation(annotation::ADOPT) == Some("true");
             (id.clone(), Declared { digest: Arc::clone(&digest), place, adopt, needs })
         })
@@ -210,26 +244,35 @@ fn decide(
         };
         live.insert((*id).clone(), Live { source, managers, ..Live::default() });
     }
+    // What is invalid may be in KCP as it was before.
+    let releases = broken.keys().filter(|id| id.0 == Kind::ModuleReleaseMeta && !live.contains_key(*id));
+    let is_present = |id: &&Id| from.good.contains_key(*id) || (around.before)().releases.contains_key(&id.1);
+    let present: Vec<Id> = releases.filter(is_present).cloned().collect();
+    live.extend(present.into_iter().map(|id| (id, Live { source: ours(), ..Live::default() })));
     intake::decide(&Situation {
         source: around.source.key(),
         label: &label,
         commit: None,
         declared: &declared,
         withheld: &withheld,
+        broken,
         live: &live,
         others: &others,
         installed,
+        leaving: &BTreeSet::new(),
         policy: around.policy,
         errors: around.errors,
         moved: Moved::No,
     })
 }
 
-/// A definition that is not applied, because another source or a user has its object, or one that it needs.
+/// A definition that is not applied, because another source or a user has its object, or one that it needs, or because
+/// one that it needs is invalid.
 fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
     let hint = decision.diagnostics.iter().find(|one| one.message == held.message).and_then(|one| one.hint.clone());
-    let place = Some(held.place.clone());
-    Held { hint, place, ..Held::of_definition(id, Why::Conflict, held.message.clone()) }
+    let (why, place) = (if held.cause.is_some() { Why::Withheld } else { Why::Conflict }, Some(held.place.clone()));
+    let hint = hint.or_else(|| held.hint());
+    Held { hint, place, ..Held::of_definition(id, why, held.message.clone()) }
 }
 
 /// The modules that stay in runtimes, and the decision which definitions wait, because they take something from more
@@ -334,9 +377,11 @@ fn hold(taken: &Removals, to: &Definitions, around: &Around<'_>, installed: &[In
         commit: None,
         declared: &to.good.iter().map(declare).collect(),
         withheld: &to.withheld.iter().map(|one| (one.kind, one.key.clone())).collect(),
+        broken: &BTreeMap::new(),
         live: &BTreeMap::new(),
         others: &BTreeMap::new(),
         installed,
+        leaving: &BTreeSet::new(),
         policy: around.policy,
         errors: false,
         moved: Moved::No,

@@ -128,26 +128,29 @@ pub(super) async fn intend(
 fn decide(inputs: &Inputs, world: &World) -> Decision {
     let source = &inputs.source;
     let label = source.label_value();
+    let broken = inputs.wanted.definitions.broken();
     let declared: BTreeMap<Id, Declared> = inputs
         .wanted
         .definitions
         .good
         .iter()
-        .map(|(id, definition)| (id.clone(), declared(definition, source)))
+        .map(|(id, definition)| (id.clone(), declared(definition, source, &broken)))
         .collect();
     let withheld: BTreeSet<Id> =
         inputs.wanted.definitions.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone())).collect();
     let mut live = BTreeMap::new();
     for (id, object) in &world.objects {
         let ours = object.label(label::SOURCE) == Some(&label);
-        if !ours && !declared.contains_key(id) {
+        if !ours && !declared.contains_key(id) && !broken.contains_key(id) {
             continue;
         }
         let Ok(metadata) = serde_json::from_value(object.value()["metadata"].clone()) else { continue };
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
             && inputs.wanted.definitions.good.get(id).is_some_and(|definition| {
-                !changes::covers(landscape::expected(definition, source).value(), object.value())
+                let expected = landscape::expected(definition, source);
+                !changes::covers(expected.value(), object.value())
+                    || landscape::without_other_modules(expected.value(), object.value()).is_some()
             });
         one.same_content = !ours
             && inputs
@@ -167,9 +170,11 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         commit: inputs.commit,
         declared: &declared,
         withheld: &withheld,
+        broken: &broken,
         live: &live,
         others: &others(world, source),
         installed: &installed(world),
+        leaving: &BTreeSet::new(),
         policy: &policy,
         errors: inputs.invalid,
         moved: Moved::No,
@@ -286,13 +291,13 @@ fn inventory(world: &World, template: &Key) -> Inventory {
     statuses.fold(Inventory::default(), |all, status| all.union(&Inventory::from_status(&status.synced)))
 }
 
-fn declared(definition: &Definition, source: &SourceName) -> Declared {
+fn declared(definition: &Definition, source: &SourceName, broken: &BTreeMap<Id, Place>) -> Declared {
     let stamped = landscape::stamp(definition, source);
     Declared {
         digest: stamped.annotation(annotation::DIGEST).unwrap_or_default().into(),
         place: definition.place.clone(),
         adopt: stamped.annotation(annotation::ADOPT) == Some("true"),
-        needs: intake::needs(definition),
+        needs: intake::needs(definition, broken),
     }
 }
 
@@ -402,9 +407,10 @@ async fn refused(
 ) -> Result<Vec<(Id, Value)>, Error> {
     let mut unconfirmed = Vec::new();
     for (id, held) in &decision.held {
-        let (Some(definition), Some(live)) = (inputs.wanted.definitions.good.get(id), world.objects.get(id)) else {
-            let place = Some(held.place.clone());
-            outcome.held.push(Held { place, ..Held::of_definition(id, Why::Withheld, held.message.clone()) });
+        let both = inputs.wanted.definitions.good.get(id).zip(world.objects.get(id));
+        let Some((definition, live)) = both.filter(|_| held.cause.is_none()) else {
+            let (hint, place) = (held.hint(), Some(held.place.clone()));
+            outcome.held.push(Held { hint, place, ..Held::of_definition(id, Why::Withheld, held.message.clone()) });
             continue;
         };
         match held.why {

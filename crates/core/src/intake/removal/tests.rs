@@ -164,12 +164,14 @@ impl World {
             commit: Some(COMMIT.parse().unwrap()),
             declared: &declared,
             withheld: &self.withheld,
+            broken: &BTreeMap::new(),
             live: &BTreeMap::new(),
             others: &BTreeMap::new(),
             installed: &installed,
             policy: &self.policy,
             errors: false,
             moved: Moved::No,
+            leaving: &BTreeSet::new(),
         };
         hold(&situation, &removals, &mut decision);
         decision
