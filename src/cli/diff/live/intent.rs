@@ -342,7 +342,8 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
         let found = found(comparer, id, &wish, &comparer.created(&wish));
         return Ok(Some((Some(found), wish.object.into_value())));
     };
-    let Some(differs) = comparer.existing(&wish, live).await? else {
+    let differs = comparer.existing(&wish, live).await?;
+    let Some(differs) = differs.or_else(|| without_other_modules(comparer, &wish, live)) else {
         return Ok(Some((None, live.value().clone())));
     };
     let mut found = found(comparer, id, &wish, &differs);
@@ -355,6 +356,15 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
         restore(&mut value, live.value(), field);
     }
     Ok(Some((Some(found), value)))
+}
+
+/// The change of a Kyma that only has more modules than git: an apply leaves them, so the daemon removes them as well.
+fn without_other_modules(comparer: &Comparer<'_>, wish: &Wish, live: &Object) -> Option<Arc<Differs>> {
+    let modules = landscape::without_other_modules(wish.object.value(), live.value())?;
+    let old = tidegate_diff::live::stripped(live.value());
+    let mut new = old.clone();
+    new["spec"]["modules"] = modules;
+    comparer.merged(&old, &new)
 }
 
 fn found(comparer: &Comparer<'_>, id: &Id, wish: &Wish, differs: &Differs) -> Found {
