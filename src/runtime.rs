@@ -240,6 +240,7 @@ pub(crate) async fn report_failure(
         now,
         scope,
         is_resync: false,
+        is_unknown: false,
         unreadable: &unreadable,
     };
     let mut known = context.runtimes.take(key);
@@ -295,6 +296,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         now,
         scope,
         is_resync,
+        is_unknown,
         unreadable: &unreadable,
     };
     let before = known.suspension.take();
@@ -415,6 +417,8 @@ struct RuntimePass<'a> {
     scope: Scope,
     /// Whether the pass may check the webhook configurations.
     is_resync: bool,
+    /// Whether it is not known whether git has modules that are installed and that the Kyma does not name.
+    is_unknown: bool,
     /// The Kyma and its Manifests, as far as they cannot be read.
     unreadable: &'a Unreadable,
 }
@@ -502,6 +506,7 @@ impl RuntimePass<'_> {
         let scope = decide::scope_after_read(scope, counterpart, self.kyma);
         let scope = known.unreadable.scope(if is_resumed { Scope::Everything } else { scope });
         let spec = plan::effective(self.kyma, known.counterpart.live().map(|kyma| &kyma.spec));
+        let spec = decide::with_installed(spec, plan::modules_from(self.kyma), self.is_unknown, manifests);
         let WantedModules { plan, leaving, must_wait } = self.plan(landscape, manifests, &spec, known);
         let maintenance = decide::maintenance(&plan, known.counterpart.live().map(|kyma| &kyma.spec));
         let rollout = decide::rollout(&plan);

@@ -477,11 +477,13 @@ pub(super) fn with_dropped(kyma: &Arc<Kyma>, declared: Declared<'_>, manifests: 
             let names: BTreeSet<&str> = dropped.map(|(name, _)| name).collect();
             (spec.modules.iter().filter(|module| names.contains(module.name.as_str())).cloned().collect(), false)
         }
-        // Users remove modules in the runtime. Of these Kymas, all modules are git's.
-        Declared::Unknown if plan::modules_from(kyma) == ModulesFrom::Git => {
-            (dropped.map(|(name, manifest)| installed_module(name, manifest)).collect(), true)
-        }
-        Declared::Unknown => (Vec::new(), dropped.next().is_some()),
+        Declared::Unknown => match plan::modules_from(kyma) {
+            // All modules are git's.
+            ModulesFrom::Git => (dropped.map(|(name, manifest)| installed_module(name, manifest)).collect(), true),
+            // Some are users', who have them in the Kyma of the runtime, see `with_installed`.
+            ModulesFrom::Merge => (Vec::new(), dropped.next().is_some()),
+            ModulesFrom::Runtime => (Vec::new(), false),
+        },
     };
     if kept.is_empty() {
         return (Arc::clone(kyma), is_unknown);
@@ -489,6 +491,23 @@ pub(super) fn with_dropped(kyma: &Arc<Kyma>, declared: Declared<'_>, manifests: 
     let mut whole = Kyma::clone(kyma);
     whole.spec.modules = kyma.spec.modules.iter().cloned().chain(kept).collect();
     (Arc::new(whole), is_unknown)
+}
+
+/// What the runtime should have, with the installed modules that neither side names, if users add modules to those of
+/// git and it is not known what git says: a module of git may be among them. They are not written to the Kyma in the
+/// runtime, which shows what users want.
+pub(super) fn with_installed(
+    wanted: KymaSpec,
+    modules_from: ModulesFrom,
+    is_unknown: bool,
+    manifests: &[Arc<Manifest>],
+) -> KymaSpec {
+    if !is_unknown || modules_from != ModulesFrom::Merge {
+        return wanted;
+    }
+    let kept = installed(manifests).filter(|(name, _)| !has_module(&wanted, name));
+    let kept: Vec<Module> = kept.map(|(name, manifest)| installed_module(name, manifest)).collect();
+    KymaSpec { modules: wanted.modules.iter().cloned().chain(kept).collect(), ..wanted }
 }
 
 /// How long a pass rests that does not know what git says of a module.

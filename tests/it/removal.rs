@@ -1,6 +1,8 @@
 //! Objects are recorded before they exist, and removed in Lifecycle Manager's order. Objects with data are kept. Also
 //! the removal of a runtime that is unreachable.
 
+mod limit;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},

@@ -691,6 +691,17 @@ fn a_module_that_another_client_drops_stays_while_git_declares_it() {
     merged.metadata.annotations = Some([(annotation::MODULES_FROM.to_owned(), "merge".to_owned())].into());
     let (same, is_unknown) = with_dropped(&Arc::new(merged), Declared::Unknown, &installed);
     assert_eq!((names(&same), is_unknown), (vec!["mailer".to_owned()], true));
+    let kept = |modules_from, is_unknown| {
+        let wanted = with_installed(spec(&["mailer", "own"]), modules_from, is_unknown, &installed);
+        wanted.modules.iter().map(|module| module.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(ModulesFrom::Merge, true), ["mailer", "own", "cache"], "it may be one of git");
+    assert_eq!(kept(ModulesFrom::Merge, false), ["mailer", "own"]);
+    assert_eq!(kept(ModulesFrom::Runtime, true), ["mailer", "own"], "its user has removed it");
+    let mut of_runtime = Kyma::clone(&ours);
+    of_runtime.metadata.annotations = Some([(annotation::MODULES_FROM.to_owned(), "runtime".to_owned())].into());
+    let (same, is_unknown) = with_dropped(&Arc::new(of_runtime), Declared::Unknown, &installed);
+    assert_eq!((names(&same), is_unknown), (vec!["mailer".to_owned()], false), "nothing depends on git");
     let minute = Duration::from_secs(60);
     assert_eq!(finish_unknown(Finish::Done), Finish::After(UNKNOWN_RETRY, Trigger::Changed));
     assert_eq!(finish_unknown(Finish::After(minute, Trigger::Resync)), Finish::After(UNKNOWN_RETRY, Trigger::Changed));

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     api::{Kyma, kyma::Module},
     changes::{self, Purpose, Verdict},
+    conditions,
     definition::{Kind, ModuleObjects, SourceObject},
     diagnostic::{Diagnostic, Place},
     inventory::Inventory,
@@ -117,14 +118,19 @@ pub fn of_kyma<'a>(
     let after = plan::modules_from(declared);
     // Of an object that cannot be read, every module may be one of git.
     let before = live.map_or(ModulesFrom::Runtime, plan::modules_from);
+    let named: BTreeSet<&str> = of_live.iter().map(|module| module.name.as_str()).collect();
     let wanted: BTreeSet<String> = modules(declared).into_iter().map(|module| module.name).collect();
+    // While a removal waits, a client that drops the module from the Kyma does not confirm it.
+    let has_waited = live
+        .and_then(|live| live.status.as_ref())
+        .is_some_and(|status| conditions::find(&status.conditions, conditions::REMOVAL).is_some());
     let is_lost = |module: &str| match (before, after) {
         // The runtime decides, or keeps what it has added.
         (_, ModulesFrom::Runtime) | (ModulesFrom::Runtime, ModulesFrom::Merge) => false,
         (ModulesFrom::Runtime, ModulesFrom::Git) => !wanted.contains(module),
         // What the Kyma in KCP no longer has is being removed already, or is the runtime's own.
         (ModulesFrom::Git | ModulesFrom::Merge, ModulesFrom::Merge) | (ModulesFrom::Git, ModulesFrom::Git) => {
-            managed.contains(module) && !wanted.contains(module)
+            (managed.contains(module) || has_waited && !named.contains(module)) && !wanted.contains(module)
         }
         (ModulesFrom::Merge, ModulesFrom::Git) => !wanted.contains(module),
     };

@@ -70,6 +70,27 @@ fn a_kyma_loses_what_it_had_from_git_and_no_longer_names() {
 }
 
 #[test]
+fn a_removal_that_waits_is_one_also_after_a_client_has_dropped_the_module() {
+    let has = ["m", "n"].map(|module| installed("a", module, Standing::Selected));
+    let lost = |mode: &str, live: &[&str], declared: &[&str], condition: &str| -> Vec<String> {
+        let mut live = serde_json::to_value(kyma(mode, Some(live))).unwrap();
+        live["status"] = json!({"conditions": [{
+            "type": condition, "status": "False", "reason": "Waits", "message": "it waits",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]});
+        let live: Kyma = serde_json::from_value(live).unwrap();
+        let found = of_kyma(&kyma(mode, Some(declared)), Some(&live), &has);
+        found.iter().map(|removal| removal.module.name().to_owned()).collect()
+    };
+    for mode in ["git", "merge"] {
+        assert_eq!(lost(mode, &["m"], &["m"], conditions::REMOVAL), ["n"], "{mode}");
+        assert_eq!(lost(mode, &["m"], &["m"], conditions::MODULES_FROM), [""; 0], "{mode}: it is being removed");
+        assert_eq!(lost(mode, &["m"], &["m", "n"], conditions::REMOVAL), [""; 0], "{mode}: git has it again");
+        assert_eq!(lost(mode, &["m", "n-"], &["m"], conditions::REMOVAL), [""; 0], "{mode}: its objects stay");
+    }
+}
+
+#[test]
 fn a_kyma_does_not_lose_mandatory_modules_nor_what_is_leaving() {
     let all = [installed("a", "m", Standing::Mandatory), installed("a", "n", Standing::Leaving)];
     let live = kyma("git", Some(&["m", "n"]));
