@@ -13,7 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
 use tidegate_core::api::Manifest;
@@ -32,6 +32,7 @@ scenarios! {
     a_module_that_a_client_drops_from_a_kyma_stays_in_the_runtime_unless_the_source_is_suspended,
     git_has_the_whole_list_of_modules_of_a_kyma,
     an_empty_list_of_another_client_takes_no_modules_from_a_runtime,
+    a_kyma_that_another_client_replaces_is_noticed_before_the_next_interval,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -598,4 +599,26 @@ async fn git_has_the_whole_list_of_modules_of_a_kyma() {
     assert_eq!(modules(&serde_json::to_value(&answer).expect("JSON")).len(), 2, "{answer:?}");
     stage.until("it is git's again", &stage.kcp, "Kyma", "kcp-system", "one", is_gits).await;
     stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await;
+}
+
+async fn a_kyma_that_another_client_replaces_is_noticed_before_the_next_interval() {
+    let adopted = |(path, text): (String, String)| {
+        let adopt = "metadata: {annotations: {tidegate.dev/adopt: \"true\"}, ";
+        (path.clone(), if path.starts_with("kymas/") { text.replace("metadata: {", adopt) } else { text })
+    };
+    let files: Vec<(String, String)> = stage::files(1).into_iter().map(adopted).collect();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    merge(&stage.kcp, (SOURCE, "GitSource"), "kcp-system", "landscape", json!({"spec": {"interval": "24h"}})).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let kymas = api(&stage.kcp, KYMA, "Kyma", "kcp-system").await;
+    let mut theirs = kymas.get("one").await.expect("a Kyma");
+    (theirs.metadata.labels, theirs.metadata.annotations, theirs.metadata.managed_fields) = (None, None, None);
+    let user = PostParams { field_manager: Some("a-user".to_owned()), ..PostParams::default() };
+    kymas.replace("one", &user, &theirs).await.expect("a replaced Kyma");
+    let is_ours = |kyma: &Value| kyma["metadata"]["labels"]["tidegate.dev/source"] == "kcp-system.landscape";
+    stage.until("it is git's again", &stage.kcp, "Kyma", "kcp-system", "one", is_ours).await;
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await.is_some());
 }

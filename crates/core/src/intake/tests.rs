@@ -439,12 +439,12 @@ fn a_confirmation_of_another_commit_confirms_nothing() {
 fn what_a_deleted_source_left_is_taken_over_also_after_a_command_of_tidegate_has_written_it() {
     let claim = |managers: &[&str]| {
         let managers: Arc<[String]> = managers.iter().map(|&name| name.to_owned()).collect();
-        let world = World::new()
-            .declares(["ModuleReleaseMeta/m"])
-            .exists("ModuleReleaseMeta/m")
-            .with("ModuleReleaseMeta/m", |live| {
-                (live.left, live.same_content, live.managers) = (true, true, Some(managers))
-            });
+        let world = World::new().declares(["ModuleReleaseMeta/m"]).exists("ModuleReleaseMeta/m").with(
+            "ModuleReleaseMeta/m",
+            |live| {
+                (live.left, live.same_content, live.managers) = (true, true, Some(managers));
+            },
+        );
         decide(&world.situation()).apply.first().map(|(_, why)| *why)
     };
     assert_eq!(claim(&["tidegate"]), Some(Why::Moved));
