@@ -8,7 +8,8 @@
 //!
 //! `from-flux` and `from-argocd` say how another tool hands its definitions over first.
 //!
-//! `read` asks the control plane, [`tidegate_core::adopt`] decides, `write` and `release` send the requests.
+//! `read` asks the control plane and `runtimes` the runtimes, [`tidegate_core::adopt`] decides, `write` and `release`
+//! send the requests.
 
 mod certificates;
 mod events;
@@ -16,19 +17,24 @@ mod finish;
 mod hand_over;
 mod read;
 mod release;
+mod runtimes;
 mod write;
 
-use std::num::NonZeroUsize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
 
 use anyhow::bail;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Network};
 use tidegate_core::{
-    adopt::{self, Finding, Level, hand_over::Program},
+    adopt::{self, Answer, Finding, Level, hand_over::Program},
     definition::{self, Definitions},
     diagnostic::Diagnostics,
     landscape::SourceName,
+    name::Key,
     plan::Settings,
     words::counted,
 };
@@ -75,13 +81,17 @@ enum Command {
 ///
 /// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
-/// Contacts no runtime: `tidegate diff --live` says what a take-over changes there.
+/// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. `tidegate diff --live`
+/// says what a take-over changes there.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
     repository: Repository,
     #[command(flatten)]
     landscape: Landscape,
+    /// Skip the runtimes, for example because they cannot be reached [default: off]
+    #[arg(long)]
+    no_runtimes: bool,
     /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -232,8 +242,14 @@ impl Landscape {
         Facts::read(cluster, &declared.namespaces, &self.istio_namespace, &declared.definitions).await
     }
 
-    /// All findings, the most urgent first. Fails if an object is not as its definition says.
-    fn findings(&self, facts: &Facts, declared: &Declared) -> anyhow::Result<Vec<Finding>> {
+    /// All findings, the most urgent first. `labelled` is what the runtimes that were asked have. Fails if an object is
+    /// not as its definition says.
+    fn findings(
+        &self,
+        facts: &Facts,
+        labelled: &BTreeMap<Key, Answer>,
+        declared: &Declared,
+    ) -> anyhow::Result<Vec<Finding>> {
         let Declared { definitions, source, .. } = declared;
         let restricted_modules = self.restricted_default_modules.iter().cloned().collect();
         let settings = Settings { restricted_modules, ..Settings::default() };
@@ -246,6 +262,7 @@ impl Landscape {
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
+        findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));
         findings.extend(adopt::access(&facts.access));
         findings.extend(adopt::webhooks(&facts.webhooks));
         findings.extend(adopt::watchers(&facts.services));
@@ -263,7 +280,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments, &network).await,
         Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments, &network).await,
         Command::Plan(arguments) => {
-            let findings = plan(&arguments.repository, &arguments.landscape, &network).await?;
+            let findings = plan(&arguments, &network).await?;
             report(&findings, arguments.output)
         }
         Command::Take(arguments) if arguments.finish => match finish(&arguments, &network).await? {
@@ -282,11 +299,14 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// All findings. Fails if the repository or the control plane cannot be read.
-async fn plan(repository: &Repository, landscape: &Landscape, network: &Network) -> anyhow::Result<Vec<Finding>> {
+async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<Vec<Finding>> {
+    let PlanArguments { repository, landscape, no_runtimes, .. } = arguments;
     let declared = declared(repository)?;
     let cluster = connect(&landscape.access, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
-    landscape.findings(&facts, &declared)
+    let asked = if *no_runtimes { BTreeSet::new() } else { facts.reachable() };
+    let labelled = runtimes::labelled(&cluster, &asked, &adopt::kinds_left(&facts.manifests)).await;
+    landscape.findings(&facts, &labelled, &declared)
 }
 
 /// Takes a landscape over, or says what that would write. Returns the findings if one of them blocks.
@@ -301,7 +321,7 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     let declared = declared(repository)?;
     let cluster = connect(&landscape.access, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
-    let findings = landscape.findings(&facts, &declared)?;
+    let findings = landscape.findings(&facts, &BTreeMap::new(), &declared)?;
     if !adopt::may_begin(&findings) {
         return Ok(Err(findings));
     }

@@ -26,10 +26,14 @@ use crate::runtime::{
 };
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
+    adopt,
     api::{
         Kyma, Manifest,
         kyma::KymaSpec,
-        names::{DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
+        names::{
+            CATALOG_MANAGER_UPSTREAM, DEPLOYER, FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation,
+            label,
+        },
         shared::CustomResourcePolicy,
     },
     changes::{Desired, Live, Prune, Verdict, prune_annotation},
@@ -112,8 +116,6 @@ pub(crate) struct RuntimeResult {
 const LISTS_AT_ONCE: usize = 8;
 /// Concurrent comparisons of objects in one runtime. The limit of the cluster applies as well.
 const OBJECTS_AT_ONCE: usize = 8;
-/// Field manager of Lifecycle Manager for catalog objects. An object with it is a copy from KCP, not a user's object.
-const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// One runtime under comparison.
 struct RuntimeComparison<'a> {
@@ -1078,10 +1080,15 @@ impl<'a> RuntimeComparison<'a> {
             return;
         }
         let comparer = self.skr();
+        let before = self.baseline.intent.before.kymas.get(self.key);
+        let is_adopted = before.is_some_and(|kyma| adopt::is_adopted(&kyma.metadata));
         for (id, object) in live {
             let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
             if is_catalog_copy(id, object) && !deleting && !desired.contains(id) {
-                self.outcome.found.push(comparer.found_gone(object, Effect::Applies));
+                // What only Lifecycle Manager applied stays while the runtime is adopted.
+                let stays = is_adopted && managers(object).iter().all(|name| name != FIELD_MANAGER);
+                let effect = if stays { Effect::Held } else { Effect::Applies };
+                self.outcome.found.push(comparer.found_gone(object, effect));
             }
         }
     }

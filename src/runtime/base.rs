@@ -62,7 +62,8 @@ pub(super) async fn reconcile(
         objects::recognize(cluster, filling, left, &mut applied).await?;
     }
     let mut untaken = Vec::new();
-    if adopt::is_adopted(&pass.kyma.metadata) {
+    let is_adopted = adopt::is_adopted(&pass.kyma.metadata);
+    if is_adopted {
         untaken = objects::adopt(cluster, pass.cause, filling, &mut applied).await?;
     }
     let catalog = [Table::Templates, Table::Releases];
@@ -81,7 +82,7 @@ pub(super) async fn reconcile(
     let mut is_held = false;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
-        let copies = decide::to_prune(&base.objects, &copies);
+        let copies = decide::to_prune(&base.objects, &copies, is_adopted);
         // A definition that is missing in the control plane may be so together with its kind.
         let stores = pass.context.stores;
         if !copies.is_empty()

@@ -8,6 +8,7 @@
 
 mod certificates;
 mod events;
+mod leftovers;
 mod manifests;
 
 pub mod hand_over;
@@ -32,6 +33,7 @@ use crate::{
 
 pub use certificates::{Certificate, certificates};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
+pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
 pub use manifests::{orphans, rendering};
 
 /// What a finding means for the take-over.
@@ -64,6 +66,8 @@ pub enum Topic {
     Rendering,
     /// Manifests without a Kyma.
     Manifests,
+    /// Objects in runtimes that nothing names any more.
+    Leftovers,
     /// How runtimes are reached.
     Access,
     /// Which runtimes stay as Lifecycle Manager left them.

@@ -126,6 +126,12 @@ impl Facts {
         self.access.keys().cloned().collect()
     }
 
+    /// The Kymas whose access Secret Tidegate accepts.
+    pub(super) fn reachable(&self) -> BTreeSet<Key> {
+        let accepted = self.access.iter().filter(|(_, access)| **access == Access::Accepted);
+        accepted.map(|(key, _)| key.clone()).collect()
+    }
+
     /// The Kymas whose runtimes stay as Lifecycle Manager left them.
     pub(super) fn held(&self) -> Vec<Key> {
         self.live_kymas()

@@ -4,23 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Heirs, Kind, Limits, Return, access};
+use tidegate_cluster::{Cause, Cluster, Error, Heirs, Return};
 use tidegate_core::{
     adopt::{self, Finding, Level},
-    api::{
-        KYMA_GROUP, KYMA_VERSION,
-        manifest::SyncedObject,
-        names::{MANAGED_BY_SKR, label},
-    },
-    landscape,
+    api::{KYMA_GROUP, KYMA_VERSION, manifest::SyncedObject, names::label},
     name::Key,
     object::{Gvk, Object},
     words::{agreeing, counted, few},
 };
 
-use super::read;
+use super::{read, runtimes};
 
 /// What was given back.
 #[derive(Default)]
@@ -41,8 +35,6 @@ struct Pass<'a> {
     writes: bool,
 }
 
-/// Runtimes at a time.
-const RUNTIMES: usize = 16;
 /// How often an object is read again that changed meanwhile.
 const TRIES: usize = 3;
 /// Kinds of which every runtime has objects, whatever its modules are.
@@ -114,10 +106,10 @@ pub(super) async fn run(
             let kinds = kinds.remove(&key).unwrap_or_default();
             (key, kinds)
         });
-        let runtimes = stream::iter(all.collect::<Vec<_>>())
+        let passes = stream::iter(all.collect::<Vec<_>>())
             .map(async |(key, kinds)| (runtime(kcp, &pass, &key, kinds).await, key))
-            .buffer_unordered(RUNTIMES);
-        let found: Vec<_> = runtimes.collect().await;
+            .buffer_unordered(runtimes::AT_ONCE);
+        let found: Vec<_> = passes.collect().await;
         for (result, key) in found {
             match result {
                 Ok(of_runtime) => outcome.add(&of_runtime),
@@ -148,31 +140,19 @@ pub(super) async fn run(
 
 /// Gives a runtime back.
 async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk>) -> anyhow::Result<Outcome> {
-    let cluster = connect(kcp, kyma).await?;
+    let cluster = runtimes::connect(kcp, kyma).await?;
     let fixed = EVERYWHERE.iter().chain(&REPORTING).map(|(group, version, kind)| Gvk::new(group, version, kind));
     let kinds: BTreeSet<Gvk> = fixed.chain(kinds).collect();
     let mut outcome = Outcome::default();
     for gvk in kinds {
         let Some(kind) = cluster.kind_in_any_version(&gvk).await? else { continue };
-        let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
+        let selector = runtimes::selector();
         // The API server selects by labels, and Tidegate's own objects have them as well.
         for object in cluster.list(&kind, None, Some(&selector)).await? {
             outcome.note(pass.give_back(&cluster, &object, Heirs::in_runtime).await?);
         }
     }
     Ok(outcome)
-}
-
-/// The client for a runtime, from its access Secret.
-async fn connect(kcp: &Cluster, kyma: &Key) -> anyhow::Result<Cluster> {
-    let selector = format!("{}={}", label::KYMA_NAME, kyma.name());
-    let secrets: Vec<Secret> =
-        kcp.list_as(&Kind::namespaced::<Secret>(), Some(kyma.namespace()), Some(&selector)).await?;
-    let secret =
-        secrets.iter().find(|secret| landscape::label(&secret.metadata, label::KYMA_NAME) == Some(kyma.name()));
-    let config = secret.and_then(|secret| secret.data.as_ref()?.get("config")).context("it has no access Secret")?;
-    let access = access::parse(&config.0).context("its access Secret is refused")?;
-    Ok(kcp.beside(ClusterName::Runtime(kyma.clone()), &access.config()?, Limits::default())?)
 }
 
 // === impl Pass ===

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, names::FIELD_MANAGER},
+    api::{
+        KYMA_GROUP, KYMA_VERSION,
+        names::{CATALOG_MANAGER_UPSTREAM, FIELD_MANAGER},
+    },
     object::{Digest, Gvk, ObjectId},
     render::SharedObjects,
     status::Part,
@@ -42,9 +45,6 @@ pub(in crate::runtime) struct BaseReport {
 
 /// When a pass that did not prune because deletions are held is followed by the next. Most holds end within seconds.
 const HELD_RETRY: Duration = Duration::from_secs(10);
-
-/// Field manager of Lifecycle Manager for catalog objects. An object that names it is a copy from KCP, not a user's.
-const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// The kinds of which every runtime has objects.
 pub(in crate::runtime) fn kinds(has_pull_secret: bool) -> Vec<Gvk> {
@@ -104,10 +104,12 @@ pub(super) fn is_unpruned(known: &KnownBase, work: &Work, failed: &[Failed], is_
     known.is_unpruned && (is_held || kinds_to_prune(work, failed).is_empty())
 }
 
-/// The copies of definitions to delete: this runtime no longer sees them. Objects that users created stay.
-pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata]) -> Vec<&'a Metadata> {
+/// The copies of definitions to delete: this runtime no longer sees them. Objects that users created stay, and while
+/// the runtime is adopted, those that only Lifecycle Manager applied.
+pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata], is_adopted: bool) -> Vec<&'a Metadata> {
     let is_desired = |copy: &Metadata| desired.objects.iter().any(|object| object.id == copy.id);
-    let is_ours = |copy: &Metadata| copy.has_manager(FIELD_MANAGER) || copy.has_manager(CATALOG_MANAGER_UPSTREAM);
+    let is_left = |copy: &Metadata| copy.has_manager(CATALOG_MANAGER_UPSTREAM) && !is_adopted;
+    let is_ours = |copy: &Metadata| copy.has_manager(FIELD_MANAGER) || is_left(copy);
     let may_go = |copy: &Metadata| !copy.deleting && copy.unreadable.is_none();
     copies.iter().filter(|copy| !is_desired(copy) && is_ours(copy) && may_go(copy)).collect()
 }

@@ -20,7 +20,8 @@ use crate::{
 scenarios! {
     what_lifecycle_manager_left_stays_until_the_take_over_is_finished,
     a_renewed_certificate_replaces_the_agent_of_lifecycle_manager,
-    runtimes_are_finished_one_by_one;
+    runtimes_are_finished_one_by_one,
+    what_nothing_in_a_runtime_names_is_reported_and_stays;
     on real servers:
     the_agent_of_lifecycle_manager_stays_on_real_servers
 }
@@ -363,6 +364,87 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     let (text, _) = run(&stage, &["status"]).await;
     assert!(!text.contains("as Lifecycle Manager left"), "{text}");
     starts_again_as_ours(&stage).await;
+}
+
+/// Adds what Lifecycle Manager may have left in a runtime and nothing names: an object of a Manifest that is gone, one
+/// that its module no longer contains, and the copy of a definition that is gone. And an object of a user.
+async fn leave_over(skr: &Client) {
+    let installed = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
+    let owner = &installed["metadata"]["annotations"]["deprecated-operator.kyma-project.io/owned-by"];
+    assert!(owner.is_string(), "{installed:#}");
+    let map = |name: &str, owner: &Value| {
+        let annotations = json!({"deprecated-operator.kyma-project.io/owned-by": owner});
+        let labels = &installed["metadata"]["labels"];
+        let metadata = json!({"name": name, "namespace": "kyma-system", "labels": labels, "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+    };
+    let template = read(skr, "ModuleTemplate", "kyma-system", "cache-1.0.0").await.expect("it is there");
+    let labels = &template["metadata"]["labels"];
+    let copy = json!({
+        "apiVersion": template["apiVersion"], "kind": "ModuleTemplate", "spec": template["spec"],
+        "metadata": {"name": "cache-0.9.0", "namespace": "kyma-system", "labels": labels},
+    });
+    let users = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-a-user", "namespace": "kyma-system"},
+    });
+    let applier = "declarative.kyma-project.io/applier";
+    for (object, manager) in [
+        (map("gone-a", &json!("kcp-system/one-gone-1")), applier),
+        (map("cache-old", owner), applier),
+        (copy, "catalog-sync"),
+        (users, "kubectl"),
+    ] {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let by = PatchParams::apply(manager).force();
+        api(skr, &object).await.patch(name, &by, &Patch::Apply(&object)).await.expect("an apply");
+    }
+}
+
+async fn what_nothing_in_a_runtime_names_is_reported_and_stays() {
+    let stage = landscape(1, &["--resync=10s"]).await;
+    let skr = &stage.skrs[0];
+    let named = "ready   1 runtime read: Manifests and the catalog name every object of Lifecycle Manager\n";
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    assert!(code == 0 && text.contains(named), "{text}");
+
+    leave_over(skr).await;
+    let marks = stage.marks();
+    let (text, code) = adopt(&stage, &["plan"]).await;
+    let left = [
+        "note    runtime kcp-system/one has 2 objects that no Manifest names, and they stay: ConfigMap \
+         kyma-system/cache-old, ConfigMap kyma-system/gone-a\n        delete those that no user needs",
+        "note    runtime kcp-system/one has 1 copy of a definition that its catalog lacks: \
+         ModuleTemplate.operator.kyma-project.io kyma-system/cache-0.9.0\n",
+    ];
+    assert!(code == 0 && left.iter().all(|line| text.contains(line)) && !text.contains(named), "{text}");
+    let (text, _) = adopt(&stage, &["plan", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let topics = report["findings"].as_array().expect("a list").iter().map(|finding| finding["topic"].clone());
+    assert_eq!(topics.filter(|topic| topic == "leftovers").count(), 2, "{text}");
+    assert_eq!(writes(&stage, &marks), Vec::<String>::new());
+
+    let marks = stage.marks();
+    let (text, code) = adopt(&stage, &["plan", "--no-runtimes"]).await;
+    assert!(code == 0 && !text.contains("that no Manifest names"), "{text}");
+    let asked: Vec<String> = stage.requests_since(&marks).into_iter().filter(|line| line.starts_with("skr-")).collect();
+    assert_eq!(asked, Vec::<String>::new());
+
+    // The daemon leaves all of it, and says so.
+    taken(&stage, "1 runtime").await;
+    let held = json!([["adopted", ["kcp-system/one"]]]);
+    let version = "operator.kyma-project.io/v1beta2";
+    let copy = json!({
+        "apiVersion": version, "kind": "ModuleTemplate", "namespace": "kyma-system", "name": "cache-0.9.0",
+    });
+    let waits = json!([[copy, "held"]]);
+    assert_eq!(held_in_diff(&stage).await, (held, waits));
+    let (text, code) = adopt(&stage, &["take", "--finish", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    replaced(&stage, skr).await;
+    stage.until_gone(skr, "ModuleTemplate", "kyma-system", "cache-0.9.0").await;
+    for name in ["gone-a", "cache-old", "of-a-user"] {
+        assert!(read(skr, "ConfigMap", "kyma-system", name).await.is_some(), "{name}");
+    }
 }
 
 async fn a_renewed_certificate_replaces_the_agent_of_lifecycle_manager() {

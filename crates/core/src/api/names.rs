@@ -196,6 +196,10 @@ pub mod finalizer {
 pub const FIELD_MANAGER: &str = "tidegate";
 /// The field manager of the command line, for what users ask with its commands.
 pub const CLI_FIELD_MANAGER: &str = "tidegate-cli";
+/// Field manager of Lifecycle Manager for copies of definitions in runtimes. An object that names it is no user's.
+pub const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
+/// Field manager of Lifecycle Manager for the objects of modules.
+pub const MODULE_MANAGER_UPSTREAM: &str = "declarative.kyma-project.io/applier";
 /// The control plane's namespace.
 pub const KCP_NAMESPACE: &str = "kcp-system";
 /// The ConfigMap with the policy of maintenance windows, in [`KCP_NAMESPACE`].

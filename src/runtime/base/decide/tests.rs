@@ -71,8 +71,11 @@ fn only_copies_that_have_left_the_catalog_are_pruned() {
         Metadata { unreadable: Some("metadata.labels: invalid type".into()), ..copy("unreadable", FIELD_MANAGER) },
     ];
     let base = base(&[]);
-    let names: Vec<&str> = to_prune(&base.objects, &copies).iter().map(|copy| &*copy.id.name).collect();
-    assert_eq!(names, ["cache-0", "of-upstream"]);
+    for (is_adopted, expected) in [(false, &["cache-0", "of-upstream"][..]), (true, &["cache-0"])] {
+        let pruned = to_prune(&base.objects, &copies, is_adopted);
+        let names: Vec<&str> = pruned.iter().map(|copy| &*copy.id.name).collect();
+        assert_eq!(names, expected, "adopted: {is_adopted}");
+    }
 }
 
 #[test]
