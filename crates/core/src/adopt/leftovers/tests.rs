@@ -161,7 +161,7 @@ fn a_runtime_that_cannot_be_read_is_named_and_proves_nothing() {
         .to_owned();
     let mut runtimes = BTreeMap::from([(of("two"), Err("connection refused".to_owned()))]);
     let lines = |runtimes: &BTreeMap<Key, Answer>| lines(&leftovers(runtimes, &landscape(), &[], &Settings::default()));
-    assert_eq!(lines(&runtimes), [silent.clone()]);
+    assert_eq!(lines(&runtimes), std::slice::from_ref(&silent));
     runtimes.insert(of("one"), Ok(Vec::new()));
     let ready = "Ready: 1 runtime read: Manifests and the catalog name every object of Lifecycle Manager".to_owned();
     assert_eq!(lines(&runtimes), [ready, silent]);
