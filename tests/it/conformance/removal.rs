@@ -424,7 +424,7 @@ async fn row_65_a_module_that_is_released_and_dropped_between_two_passes_leaves_
     let change = async |patch: Value| merge(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one", patch).await;
     change(label(json!("true"))).await;
     change(json!({"spec": {"modules": [{"name": "cache", "managed": false}]}})).await;
-    change(json!({"spec": {"modules": []}})).await;
+    change(json!({"spec": {"modules": [{"name": "mailer", "managed": true}]}})).await;
     change(label(Value::Null)).await;
     stage.until_gone(&stage.kcp, "Manifest", "kcp-system", &manifest_of("cache")).await;
     let skr = &stage.skrs[0];

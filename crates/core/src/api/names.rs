@@ -162,7 +162,8 @@ pub mod annotation {
     /// `disabled` on a VirtualWorkspace with a command of its own: its arguments are without the two that only the
     /// program of kcp knows.
     pub const SHARD_FLAGS: &str = "tidegate.dev/shard-flags";
-    /// `disabled` on a RootShard or Shard: the certificate of its virtual workspaces, which nothing mounts, is not made.
+    /// `disabled` on a RootShard or Shard: the certificate of its virtual workspaces, which nothing mounts, is not
+    /// made.
     pub const VIRTUAL_WORKSPACES_CERTIFICATE: &str = "tidegate.dev/virtual-workspaces-certificate";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";

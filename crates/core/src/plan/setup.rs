@@ -328,8 +328,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The same plan, with what opt-ins say of all its Deployments, and what its objects wait for beyond its own certificates and keys: the CA that issues a
-    /// certificate, and the Deployments of resources that come before.
+    /// The same plan, with what opt-ins say of all its Deployments, and what its objects wait for beyond its own
+    /// certificates and keys: the CA that issues a certificate, and the Deployments of resources that come before.
     fn ordered(&self, mut plan: Plan) -> Plan {
         let opt_ins = self.opt_ins(plan.kind, &plan.key);
         let is_hardened = opt_ins.is_enabled(annotation::HARDENING);
