@@ -48,7 +48,8 @@ async fn objects(client: &kube::Client) -> BTreeSet<String> {
             for object in api.list(&kube::api::ListParams::default()).await.expect("a list") {
                 let place = object.metadata.namespace.unwrap_or_default();
                 let name = object.metadata.name.expect("a name");
-                if name != "kube-root-ca.crt" {
+                let of_server = resource.kind == "Service" && place == "default" && name == "kubernetes";
+                if name != "kube-root-ca.crt" && !of_server {
                     all.insert(format!("{} {place}/{name}", resource.kind));
                 }
             }
