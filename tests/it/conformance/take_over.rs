@@ -563,7 +563,7 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_observed_without_a_write() 
     let marks = stage.marks();
     stage.start_with(&["--observe"]);
     // What changed since is compared after a minute. A registry that a busy machine keeps waiting is asked again later.
-    let report = eventually("the runtime is compared", SOON * 12, async || {
+    let report = eventually("the runtime is compared", SOON * 8, async || {
         let (_, text) = stage.ask("metrics", "/observed.json").await?;
         let report: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
         let summary = &report["summary"];

@@ -33,7 +33,7 @@ const LOOK_SHARE: u32 = 20;
 /// Longest pause.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// The daemon is idle after no request for this long.
-const QUIET: Duration = Duration::from_millis(500);
+const QUIET: Duration = Duration::from_secs(2);
 /// Changes of each resource that a simulated KCP keeps for watches, for each runtime. A real one adapts its size.
 const HISTORY_EACH: usize = 32;
 /// The minimum of that.
