@@ -297,10 +297,8 @@ impl Components {
         let (now, fraction) = (Instant::now(), ambient::fraction());
         let Effects { wake, moved, failed } = {
             let mut state = self.state.lock();
-            if let Some((layer, failure)) = layer {
-                state.layer_ended(layer, failure, now, fraction);
-            }
-            state.end(job, outcome, now, fraction)
+            let of_layer = layer.map(|(layer, failure)| state.layer_ended(layer, failure, now, fraction));
+            state.end(job, outcome, now, fraction).with_layer(of_layer.unwrap_or_default())
         };
         if let Some(error) = failed {
             tracing::warn!(error, "a module cannot be read from its registry");

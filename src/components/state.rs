@@ -404,19 +404,23 @@ impl State {
         effects
     }
 
-    /// The layer of a component that was just found was read, or not, together with it.
-    pub(super) fn layer_ended(&mut self, layer: LayerOf, failure: Option<Failure>, now: Instant, fraction: f64) {
-        let job = Job::Read(layer);
-        let wanted = job.wanted();
-        match failure {
+    /// The layer of a component that was just found was read, or not, together with it. A runtime whose Manifest names
+    /// the layer may have waited for it meanwhile.
+    pub(super) fn layer_ended(
+        &mut self,
+        layer: LayerOf,
+        failure: Option<Failure>,
+        now: Instant,
+        fraction: f64,
+    ) -> Effects {
+        let outcome = match failure {
             Some(failure) => {
-                self.entry(wanted, now);
-                self.end(&job, Outcome::Failed(failure), now, fraction);
+                self.entry(Wanted::Layer(layer.clone()), now);
+                Outcome::Failed(failure)
             }
-            None => {
-                self.entries.remove(&wanted);
-            }
-        }
+            None => Outcome::Read,
+        };
+        self.end(&Job::Read(layer), outcome, now, fraction)
     }
 
     /// A registry did not answer: what fails because of it is not tried again before `until`.
@@ -495,6 +499,19 @@ impl State {
     fn moved(&self, component: &Component, (installed, found): (BlobDigest, BlobDigest)) -> Moved {
         let templates = self.named.get(component).cloned().unwrap_or_default();
         Moved { component: component.clone(), installed, found, templates }
+    }
+}
+
+// === impl Effects ===
+
+impl Effects {
+    /// Adds the effects of the layer that was read together with a component.
+    pub(super) fn with_layer(mut self, layer: Effects) -> Effects {
+        for (kyma, trigger) in layer.wake {
+            self.wake.entry(kyma).or_insert(trigger);
+        }
+        self.failed = self.failed.or(layer.failed);
+        self
     }
 }
 

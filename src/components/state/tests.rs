@@ -301,3 +301,34 @@ fn a_layer_is_read_while_a_runtime_waits_for_it() {
     world.state.follow(BTreeMap::new(), world.now);
     assert_eq!(world.next(), Next::Idle);
 }
+
+/// A Manifest names the layer that a look-up of its component reads as well.
+#[test]
+fn a_runtime_that_waits_for_a_layer_is_woken_when_the_look_up_of_its_component_has_read_it() {
+    for is_read_twice in [false, true] {
+        let mut world = World::new(&["a"]);
+        let find = Job::Find(component("a"));
+        world.starts(&find);
+        assert_eq!(world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now), Unavailable::Pending);
+        if is_read_twice {
+            world.starts(&Job::Read(layer()));
+        }
+        let of_layer = world.state.layer_ended(layer(), None, world.now, 0.0);
+        let effects = world.end(&find, Outcome::Found(published(1))).with_layer(of_layer);
+        assert_eq!(effects.wake, [(kyma("one"), Trigger::Changed)].into());
+        assert_eq!(world.end(&Job::Read(layer()), Outcome::Read), Effects::default(), "once");
+    }
+}
+
+#[test]
+fn a_runtime_that_waits_for_a_layer_hears_that_the_look_up_of_its_component_could_not_read_it() {
+    let mut world = World::new(&["a"]);
+    let find = Job::Find(component("a"));
+    world.starts(&find);
+    assert_eq!(world.state.layer(&kyma("one"), Trigger::Changed, &layer(), world.now), Unavailable::Pending);
+    let Outcome::Failed(failure) = failed(Class::Transient, false) else { unreachable!() };
+    let of_layer = world.state.layer_ended(layer(), Some(failure), world.now, 0.0);
+    let effects = world.end(&find, Outcome::Found(published(1))).with_layer(of_layer);
+    assert_eq!(effects.wake, [(kyma("one"), Trigger::Changed)].into());
+    assert_eq!(effects.failed, Some("Transient".to_owned()));
+}
