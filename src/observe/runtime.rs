@@ -75,9 +75,8 @@ fn skipped(kyma: &Kyma, is_gone: bool) -> Option<&'static str> {
     if kyma.metadata.deletion_timestamp.is_some() {
         return Some("the Kyma is being deleted");
     }
-    let is_skipped = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION)
-        .is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    (is_skipped && !is_gone).then_some("the Kyma is labelled `operator.kyma-project.io/skip-reconciliation`")
+    (landscape::is_skipped(&kyma.metadata) && !is_gone)
+        .then_some("the Kyma is labelled `operator.kyma-project.io/skip-reconciliation`")
 }
 
 /// One pass over one runtime.

@@ -94,7 +94,7 @@ pub(super) fn start(kyma: &Kyma) -> Start {
 }
 
 pub(super) fn is_skipped(kyma: &Kyma) -> bool {
-    landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    landscape::is_skipped(&kyma.metadata)
 }
 
 /// What a pass checks in the runtime: a user may have changed it, or asks for a check. `is_due` is whether a resync

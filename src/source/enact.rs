@@ -1,12 +1,15 @@
 //! Sends the requests of a decision: applies kinds in order, creates missing namespaces, prunes in reverse order.
 //!
+//! Kymas that a revision suspends come before everything else: what else it changes does not reach their runtimes. A
+//! pass over a runtime reads the Kyma from the watch, so the others wait until the watch shows it.
+//!
 //! A pass asks the API server for an object that the watch does not show before it creates the object. The watch may be
 //! late, and an apply would merge the definition and our ownership label into an object of another client. A POST would
 //! not help: when git later drops a field that a POST created, the field stays.
 
 mod decide;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -18,7 +21,7 @@ use tidegate_cluster::{self as cluster, Cause, Deleted, OnConflict, Outcome, Pro
 use tidegate_core::{
     definition::Kind,
     intake::{Decision, Id, text},
-    landscape::SourceName,
+    landscape::{self, SourceName},
     name::Key,
     object::{Gvk, ObjectId},
 };
@@ -46,6 +49,9 @@ pub(super) struct Enacted {
 
 /// Maximum number of objects with their bodies in memory.
 const CHUNK_MAX: usize = 1000;
+/// How long a pass waits until the watch shows a Kyma that it has suspended.
+const LAG_MAX: Duration = Duration::from_secs(5);
+const LAG_POLL: Duration = Duration::from_millis(20);
 /// Maximum number of deletes at the same time; prunes are rare and need not be fast.
 const PRUNES_MAX: usize = 16;
 /// Maximum number of deletes of an object in a pass. Another one is sent only if the object has changed meanwhile.
@@ -74,8 +80,10 @@ pub(super) async fn run(
 ) -> Result<Enacted, Failure> {
     let enactment = Enactment { pass, cause, name, loaded, decision };
     let mut enacted = Enacted::default();
+    let stopped = enactment.stop(known, &mut enacted).await;
     for kind in Kind::ALL {
-        let wanted = decide::wanted(decision, kind);
+        let mut wanted = decide::wanted(decision, kind);
+        wanted.retain(|(id, _)| !stopped.contains(*id));
         let unseen = decide::unseen(&served(kind), &wanted);
         let found = enactment.find(kind, unseen.keys()).await.map_err(super::failure)?;
         let (wanted, appeared) = decide::appeared(wanted, &unseen, &found.iter().collect());
@@ -95,6 +103,23 @@ pub(super) async fn run(
 // === impl Enactment ===
 
 impl Enactment<'_> {
+    /// Applies the Kymas that the revision suspends, and returns them.
+    async fn stop(&self, known: &mut KnownObjects, enacted: &mut Enacted) -> BTreeSet<Id> {
+        let stores = self.pass.ctx.stores;
+        let is_skipped = |key: &Key| stores.kyma(key).map(|kyma| landscape::is_skipped(&kyma.metadata));
+        let stopped = decide::suspended(self.decision, &self.loaded.definitions.good, &is_skipped);
+        for chunk in stopped.chunks(CHUNK_MAX) {
+            self.apply(chunk, known, enacted).await;
+        }
+        let failed = enacted.failed();
+        let shown = |(id, _): &Wanted<'_>| failed.contains(*id) || is_skipped(&id.1) != Some(false);
+        let began = Instant::now();
+        while !stopped.iter().all(shown) && began.elapsed() < LAG_MAX {
+            tokio::time::sleep(LAG_POLL).await;
+        }
+        stopped.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
     /// Asks the API server which of these objects exist.
     async fn find(
         &self,

@@ -60,6 +60,16 @@ pub fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
+/// Whether a label says that a Kyma is left alone. In any case of letters, as Lifecycle Manager reads it.
+pub fn is_skipped(kyma: &ObjectMeta) -> bool {
+    label(kyma, names::label::SKIP_RECONCILIATION).is_some_and(says_true)
+}
+
+/// Whether the value of a label switches something on, in any case of letters.
+pub fn says_true(value: &str) -> bool {
+    value.eq_ignore_ascii_case("true")
+}
+
 /// One of an object's annotations.
 pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)

@@ -1,6 +1,6 @@
 //! Which requests apply and prune the objects of a source, and what the answers mean. Pure: nothing is read or sent.
 //!
-//! The decisions, in the order in which a pass asks for them: [`wanted`], [`unseen`] and [`appeared`], [`plan`],
+//! The decisions, in the order in which a pass asks for them: [`suspended`], [`wanted`], [`unseen`] and [`appeared`], [`plan`],
 //! [`retriable`], [`lacking_namespace`] and [`with_retried`], [`applied`]; then [`may_prune`], [`prune_step`] and what
 //! a [`PrunedObject`] says.
 
@@ -13,10 +13,14 @@ use bytes::Bytes;
 use serde_json::json;
 use tidegate_cluster::{self as cluster, Effect, Metadata, OnConflict, Outcome, Task};
 use tidegate_core::{
-    api::{Kyma, names::FIELD_MANAGER},
+    api::{
+        Kyma,
+        names::{FIELD_MANAGER, label},
+    },
     definition::{Definition, Kind},
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
+    name::Key,
     object::ObjectId,
 };
 use tidegate_process::retry::Class;
@@ -80,6 +84,20 @@ pub(super) enum PrunedObject {
 /// The definitions of one kind that are applied.
 pub(super) fn wanted(decision: &Decision, kind: Kind) -> Vec<Wanted<'_>> {
     decision.apply.iter().filter(|(id, _)| id.0 == kind).map(|(id, why)| (id, *why)).collect()
+}
+
+/// The Kymas that are suspended by their definition and not in KCP. `is_skipped` is `None` for a Kyma that does not
+/// exist.
+pub(super) fn suspended<'a>(
+    decision: &'a Decision,
+    good: &BTreeMap<Id, Arc<Definition>>,
+    is_skipped: &dyn Fn(&Key) -> Option<bool>,
+) -> Vec<Wanted<'a>> {
+    let is_stopped = |id: &Id| {
+        let label = good.get(id).and_then(|definition| definition.object.label(label::SKIP_RECONCILIATION));
+        label.is_some_and(landscape::says_true) && is_skipped(&id.1) == Some(false)
+    };
+    wanted(decision, Kind::Kyma).into_iter().filter(|(id, _)| is_stopped(id)).collect()
 }
 
 /// The objects that the watch does not show. The API server is asked for them before they are created.

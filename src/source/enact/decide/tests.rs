@@ -23,6 +23,30 @@ fn only_objects_of_one_kind_are_wanted_at_once() {
 }
 
 #[test]
+fn only_kymas_that_run_and_shall_not_are_suspended_first() {
+    let loaded = load::loaded('a', load::valid(), None);
+    let (_, definition) = loaded.definitions.good.iter().find(|(id, _)| id.0 == Kind::Kyma).expect("a Kyma");
+    let with = |value: &str| {
+        let mut definition = (**definition).clone();
+        definition.object.map_mut()["metadata"]["labels"] = json!({ label::SKIP_RECONCILIATION: value });
+        Arc::new(definition)
+    };
+    let cases = [
+        ("a", "TRUE", Some(false), true),
+        ("b", "false", Some(false), false),
+        ("c", "true", Some(true), false),
+        ("d", "true", None, false),
+    ];
+    let good = cases.iter().map(|(name, value, ..)| (kyma(name), with(value))).collect();
+    let apply = cases.iter().map(|(name, ..)| (kyma(name), Why::Changed)).collect();
+    let decision = Decision { apply, ..Decision::default() };
+    let is_skipped = |key: &Key| cases.iter().find(|(name, ..)| key.name() == *name).and_then(|(_, _, live, _)| *live);
+    let expected: Vec<Id> = cases.iter().filter(|(.., is)| *is).map(|(name, ..)| kyma(name)).collect();
+    let found: Vec<Id> = suspended(&decision, &good, &is_skipped).into_iter().map(|(id, _)| id.clone()).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn only_an_object_that_the_watch_does_not_show_is_looked_for() {
     let (a, b, c) = (kyma("a"), kyma("b"), kyma("c"));
     let all = vec![(&a, Why::Absent), (&b, Why::Changed), (&c, Why::Absent)];
