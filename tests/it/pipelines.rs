@@ -383,6 +383,48 @@ fn a_job_of_gitlab_fails_until_rendered_objects_are_committed() {
     assert_eq!(ended.exit, 0, "{}", ended.out);
 }
 
+/// Both pipelines get the program out of the archive of a release, as `deploy/release/archive` makes it.
+#[test]
+fn pipelines_unpack_an_archive_of_a_release_and_check_it() {
+    let workflow = parsed("github.yaml");
+    let steps = workflow["jobs"]["diff"]["steps"].as_array().unwrap();
+    let of_github = steps.iter().find(|step| step["name"] == "Get tidegate").unwrap()["run"].as_str().unwrap();
+    let of_gitlab = parsed("gitlab.yaml")["tidegate"]["before_script"][0].as_str().unwrap().to_owned();
+    // A runner has what `apt-get` installs.
+    let of_gitlab: Vec<&str> = of_gitlab.lines().filter(|line| !line.starts_with("apt-get ")).collect();
+    for script in [of_github.to_owned(), of_gitlab.join("\n")] {
+        let change = Change::new(|_| {});
+        let temporary = change.temporary();
+        let program = temporary.join("program");
+        fs::write(&program, "#!/bin/sh\necho it runs\n").unwrap();
+        let archive = Command::new(Path::new(ROOT).join("deploy/release/archive"))
+            .args([program.to_str().unwrap(), "0.1.0", "x86_64-unknown-linux-gnu", temporary.to_str().unwrap()])
+            .env("TIDEGATE_RUN", env!("CARGO_BIN_EXE_tidegate"))
+            .output()
+            .unwrap();
+        assert!(archive.status.success(), "{archive:?}");
+        let archive = temporary.join("tidegate-0.1.0-x86_64-unknown-linux-gnu.tar.gz");
+        let sum = Command::new("sha256sum").arg(&archive).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap().split(' ').next().unwrap().to_owned();
+        for (sum, expected) in [(sum.clone(), 0), (sum.replace(|digit: char| digit.is_ascii_digit(), "0"), 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let home = folder.path().to_str().unwrap().to_owned();
+            let variables: BTreeMap<String, String> = [
+                ("TIDEGATE_URL", format!("file://{}", archive.display())),
+                ("TIDEGATE_SHA256", sum),
+                ("RUNNER_TEMP", home.clone()),
+                ("HOME", home.clone()),
+                ("GITHUB_PATH", format!("{home}/path")),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into();
+            let ended = change.run(&format!("{script}\n\"{home}/bin/tidegate\""), &variables);
+            assert_eq!(ended.exit, expected, "{script}\n{}", ended.out);
+            assert_eq!(ended.out.contains("it runs"), expected == 0, "{}", ended.out);
+        }
+    }
+}
+
 // === scripts that need a network, and pre-commit ===
 
 #[test]

@@ -250,6 +250,84 @@ fn the_workflow_builds_all_targets_and_checks_the_version() {
     }
 }
 
+/// What docs/release.md promises of a release is made by a step of the workflow.
+#[test]
+fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
+    let release = read(".github/workflows/release.yml");
+    for step in [
+        // Archives, charts and kustomization.
+        "deploy/release/archive \"target/$TARGET/dist/tidegate\" \"$VERSION\" \"$TARGET\" out",
+        "cat images/* | sort >out/images.txt",
+        "helm package packed/chart packed/chart-crds --destination out",
+        "tar -C packed -czf \"out/tidegate-$VERSION-kustomize.tar.gz\" .",
+        // SBOM, of the program and of the images.
+        "cp bom.json \"out/tidegate-$VERSION.cdx.json\"",
+        "uses: actions/attest-sbom@",
+        "--sbom=true --provenance=mode=max",
+        // Checksums, formula and install script.
+        "sha256sum ./*",
+        "deploy/release/generate \"$VERSION\" out/SHA256SUMS out",
+        // Signatures.
+        "cosign sign-blob --yes --bundle out/SHA256SUMS.sigstore.json out/SHA256SUMS",
+        "cosign sign --yes \"$IMAGE@$digest\"",
+        // Provenance of files and images.
+        "subject-path: out/*",
+        "subject-digest: ${{ steps.index.outputs.digest }}",
+        "gh release create \"$GITHUB_REF_NAME\"",
+    ] {
+        assert!(release.contains(step), "{step}");
+    }
+    assert_eq!(release.matches("uses: actions/attest-build-provenance@").count(), 2, "files and images");
+    // The archives have the demo, with which the quickstart begins; the image does not.
+    let archives = release.lines().find(|line| line.contains("--target \"$TARGET\"")).expect("a build");
+    assert!(!archives.contains("--no-default-features"), "{archives}");
+    assert!(read("deploy/Dockerfile").contains("-p tidegate --no-default-features "));
+}
+
+/// What `tidegate version` prints comes from variables that both builds set.
+#[test]
+fn builds_tell_the_program_its_commit() {
+    let release = read(".github/workflows/release.yml");
+    let image = read("deploy/Dockerfile");
+    let source = read("src/cli/version.rs");
+    for name in ["COMMIT", "COMMIT_DATE"] {
+        let variable = format!("TIDEGATE_{name}");
+        assert!(source.contains(&format!("option_env!(\"{variable}\")")), "{variable}");
+        assert!(release.contains(&format!("{variable}=\"$(git ")), "{variable} of archives");
+        assert!(release.contains(&format!("--build-arg {name}=\"$(git ")), "{name} of images");
+        assert!(image.contains(&format!("\nARG {name}\n")), "{name}");
+        assert!(image.contains(&format!("{variable}=${name}")), "{variable} of images");
+    }
+    assert!(release.contains("export TIDEGATE_COMMIT TIDEGATE_COMMIT_DATE"));
+}
+
+/// Pages and examples that name a release name this one.
+#[test]
+fn pages_and_examples_name_this_version() {
+    let named = Regex::new(
+        r"(?:releases/download/v|refs/tags/v|/tidegate(?:-agent)?:|\btidegate-)(\d+\.\d+\.\d+)|example `v(\d+\.\d+\.\d+)`",
+    );
+    let named = named.unwrap();
+    let folders = ["docs", "examples/ci", "deploy", "deploy/chart"];
+    let files =
+        folders.iter().flat_map(|folder| fs::read_dir(path(folder)).unwrap()).map(|entry| entry.unwrap().path());
+    let is_text = |file: &PathBuf| file.extension().is_some_and(|one| one == "md" || one == "yaml");
+    let mut count = 0;
+    let mut others = Vec::new();
+    for file in files.chain([path("README.md")]).filter(is_text) {
+        let text = fs::read_to_string(&file).unwrap();
+        for found in named.captures_iter(&text) {
+            count += 1;
+            let version = found.get(1).or(found.get(2)).expect("a version").as_str();
+            if version != env!("CARGO_PKG_VERSION") {
+                others.push(format!("{}: {}", file.display(), &found[0]));
+            }
+        }
+    }
+    assert!(others.is_empty(), "these name another version than {}: {others:#?}", env!("CARGO_PKG_VERSION"));
+    assert!(8 < count, "{count} places");
+}
+
 /// What a linter of container files says, as far as it concerns ours.
 #[test]
 fn container_files_are_pinned_run_as_a_user_and_fetch_nothing() {
