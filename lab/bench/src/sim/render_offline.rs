@@ -49,6 +49,9 @@ struct Run {
 /// The budget of a fleet of 5,000 runtimes with 5 modules each: the peak of resident memory, in bytes.
 const PEAK_BYTES_MAX: u64 = 128 << 20;
 
+/// The size of that fleet. A smaller one may be rendered by a program that is not optimised.
+const BUDGET_RUNTIMES: usize = 5_000;
+
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { runtimes, modules, templates, objects, output } = *arguments;
@@ -64,6 +67,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let runs = ["yaml", "json"].map(|format| render(path, format));
     let runs = runs.into_iter().collect::<anyhow::Result<Vec<Run>>>()?;
     print(arguments, output, &runs);
+    let is_below = runs.iter().all(|run| run.usage.peak < PEAK_BYTES_MAX);
+    ensure!(is_below || runtimes < BUDGET_RUNTIMES, "the peak is not below the budget");
     Ok(Exit::Ok)
 }
 

@@ -71,7 +71,7 @@ struct Row {
     disturbed: Vec<String>,
 }
 
-/// Runs the command. Exit code 1: a step disturbed a Kyma, or a field is gone.
+/// Runs the command. Exit code 1: an upgrade wrote something, a step disturbed a Kyma, or a field is gone.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let size = Size {
         runtimes: usize::from(arguments.runtimes),
@@ -113,7 +113,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     }
     let is_whole = run.newer.lost.is_empty() && run.rows.iter().all(|row| row.disturbed.is_empty());
-    Ok(if is_whole { Exit::Ok } else { Exit::Changes })
+    let is_silent = run.rows.iter().filter(|row| row.is_upgrade()).all(Row::wrote_nothing);
+    Ok(if is_whole && is_silent { Exit::Ok } else { Exit::Changes })
 }
 
 /// Kinds whose objects get fields that no version knows: CustomResourceDefinition, version and kind. Runtimes have no
@@ -346,6 +347,15 @@ impl Run {
 // === impl Row ===
 
 impl Row {
+    /// Whether a newer version took the place of an older one.
+    fn is_upgrade(&self) -> bool {
+        self.step.starts_with("upgrade")
+    }
+
+    fn wrote_nothing(&self) -> bool {
+        self.kcp.is_empty() && self.runtimes.is_empty()
+    }
+
     fn json(&self) -> Value {
         let Row { step, seconds, kcp, runtimes, disturbed } = self;
         json!({"step": step, "seconds": seconds, "kcp": kcp, "runtimes": runtimes, "disturbed": disturbed})
