@@ -26,6 +26,7 @@ scenarios! {
     secrets_with_content_that_cannot_be_read_concern_only_their_runtime_and_their_source,
     deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
     a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime,
+    a_lost_control_plane_is_built_anew_from_what_was_saved_without_a_write_to_a_module,
     deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write,
     a_definition_of_sources_that_is_back_before_a_pass_reads_it_was_deleted_all_the_same,
     deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
@@ -576,6 +577,117 @@ async fn a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_i
     }
     until_ready(&stage).await;
     runtimes_stay(&stage, &marks).await;
+}
+
+/// The resource versions of the objects of modules in both runtimes.
+async fn objects_of_modules(stage: &Stage) -> Vec<Option<String>> {
+    let mut versions = Vec::new();
+    for skr in &stage.skrs {
+        for name in ["cache-a", "cache-b", "mailer-a", "mailer-b"] {
+            let found = read(skr, "ConfigMap", "kyma-system", name).await;
+            versions.push(found.and_then(|map| map["metadata"]["resourceVersion"].as_str().map(str::to_owned)));
+        }
+    }
+    versions
+}
+
+/// What `docs/disaster-recovery.md` saves of a control plane, and where it is.
+const SAVED: [(&str, &str, &str); 4] = [
+    ("v1", "Secret", ""),
+    (KYMA, "Kyma", "kymas.operator.kyma-project.io"),
+    (KYMA, "Manifest", "manifests.operator.kyma-project.io"),
+    (SOURCE, "GitSource", "gitsources.tidegate.dev"),
+];
+
+/// The steps of the section "Lost control plane", on the same server, from which everything is deleted first.
+async fn a_lost_control_plane_is_built_anew_from_what_was_saved_without_a_write_to_a_module() {
+    let files = stage::files(1);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    // A broker's.
+    let kyma = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "two", "namespace": "kcp-system"},
+        "spec": {"channel": "regular", "modules": [{"name": "mailer"}]}});
+    harness::apply(&stage.kcp, &kyma).await;
+    stage.start();
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    let mut saved = Vec::new();
+    for (version, kind, _) in SAVED {
+        let objects = api(&stage.kcp, version, kind, "kcp-system").await;
+        saved.extend(objects.list(&Default::default()).await.expect("a list").items.into_iter().map(|mut object| {
+            object.types = Some(kube::core::TypeMeta { api_version: version.to_owned(), kind: kind.to_owned() });
+            object
+        }));
+    }
+    let installed = objects_of_modules(&stage).await;
+    stage.kill().await;
+    stage.forget();
+    for (version, kind, _) in SAVED {
+        if version != "v1" {
+            let objects = api(&stage.kcp, version, kind, "kcp-system").await;
+            for object in objects.list(&Default::default()).await.expect("a list").items {
+                let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let name = object.metadata.name.expect("a name");
+                objects.patch(&name, &PatchParams::default(), &patch).await.expect("a patch");
+            }
+        }
+    }
+    let definitions = api(&stage.kcp, CRD, "CustomResourceDefinition", "").await;
+    for definition in definitions.list(&Default::default()).await.expect("a list").items {
+        let name = definition.metadata.name.expect("a name");
+        if name.ends_with(".operator.kyma-project.io") || name.ends_with(".tidegate.dev") {
+            delete_crd(&stage, &name).await;
+            stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", &name).await;
+        }
+    }
+    let secrets = api(&stage.kcp, "v1", "Secret", "kcp-system").await;
+    for secret in &saved {
+        if secret.types.as_ref().is_some_and(|types| types.kind == "Secret") {
+            let name = secret.metadata.name.as_deref().expect("a name");
+            secrets.delete(name, &DeleteParams::default()).await.expect("a delete");
+        }
+    }
+    let marks = stage.marks();
+
+    harness::install_own_crds(&stage.kcp).await;
+    for object in &saved {
+        let types = object.types.clone().expect("a kind");
+        let objects = api(&stage.kcp, &types.api_version, &types.kind, "kcp-system").await;
+        let mut object = object.clone();
+        let metadata = &mut object.metadata;
+        (metadata.uid, metadata.resource_version, metadata.managed_fields) = (None, None, None);
+        metadata.owner_references = None;
+        let name = metadata.name.clone().expect("a name");
+        if name == "two" && types.kind == "Kyma" {
+            let label = ("operator.kyma-project.io/skip-reconciliation".to_owned(), "true".to_owned());
+            metadata.labels.get_or_insert_default().extend([label]);
+        }
+        objects.create(&Default::default(), &object).await.expect("a create");
+        if types.kind == "Manifest" {
+            let status = Patch::Merge(json!({"status": object.data["status"]}));
+            objects.patch_status(&name, &PatchParams::default(), &status).await.expect("a patch");
+        }
+    }
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": null}}});
+    merge(&stage.kcp, (KYMA, "Kyma"), "two", label).await;
+    stage.kyma_in("two", "Ready").await;
+    stage.rests().await;
+    // Copies of the catalog, and what the runtimes' own Kymas say of it.
+    let of_catalog = ["kymas.", "moduletemplates.", "modulereleasemetas."];
+    let (found, after) = (objects_of_modules(&stage).await, stage.requests_since(&marks));
+    let written: Vec<String> = (1..=2)
+        .flat_map(|skr| writes(after.clone(), &format!("skr-{skr}")))
+        .filter(|one| !of_catalog.iter().any(|plural| one.contains(plural)))
+        .collect();
+    assert!(written.is_empty() && found == installed, "{written:?}");
+
+    // The inventory is known again: what a version no longer has goes.
+    bump(&stage);
+    stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
 }
 
 async fn deleting_the_definition_of_sources_changes_nothing_and_what_comes_back_is_taken_up_without_a_write() {
