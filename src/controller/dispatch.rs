@@ -231,12 +231,7 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             | Finish::Failed(_)
             | Finish::FailedFor(..),
         ) => {
-            // The jitter depends on the name, so that runtimes stay apart even if the same event reconciled all of
-            // them.
-            let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
-            let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
-            let delay = retry::spread(context.resync, fraction);
-            context.queue.push_after(subject.clone(), Trigger::Resync, delay);
+            context.queue.push_after(subject.clone(), Trigger::Resync, resync_delay(subject, context.resync));
         }
         (Subject::Runtime(_), Finish::Gone)
         | (
@@ -244,6 +239,14 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             _,
         ) => {}
     }
+}
+
+/// When a runtime in which nothing happens is reconciled again: at the latest after `resync`. Its name decides how much
+/// earlier, so that runtimes stay apart even if the same event reconciled all of them.
+fn resync_delay(subject: &Subject, resync: Duration) -> Duration {
+    let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
+    let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
+    retry::spread(resync, fraction)
 }
 
 /// Ends a pass that failed. If an overloaded API server refused it, the next try waits as long as the server asked. It

@@ -235,13 +235,15 @@ fn no_definition_goes_with_the_program() {
         objects(folder).iter().filter_map(|object| object["kind"].as_str()).map(str::to_owned).collect()
     };
     assert_eq!(Vec::from_iter(kinds("setup")), ["ClusterRole", "CustomResourceDefinition", "Namespace"]);
-    let overlays =
-        ["namespaces", "persistent", "istio-cert-manager", "kcp-landscapes", "network-policy", "observe", "priority"];
-    for folder in ["base".to_owned()].into_iter().chain(overlays.map(|name| format!("overlays/{name}"))) {
-        assert!(
-            !kinds(&folder).contains("CustomResourceDefinition") && !kinds(&folder).contains("Namespace"),
-            "{folder}"
-        );
+    let overlays = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/overlays")).unwrap();
+    let overlays = overlays.map(|entry| format!("overlays/{}", entry.unwrap().file_name().display()));
+    for folder in std::iter::once("base".to_owned()).chain(overlays) {
+        assert!(!kinds(&folder).contains("CustomResourceDefinition"), "{folder}");
+        let namespaces: Vec<Value> = objects(&folder).into_iter().filter(|one| one["kind"] == "Namespace").collect();
+        let names: Vec<&Value> = namespaces.iter().map(|one| &one["metadata"]["name"]).collect();
+        // The namespace of the built-in CA, where nothing else is.
+        let expected = if folder == "overlays/direct-mtls" { vec!["tidegate-certificates"] } else { Vec::new() };
+        assert_eq!(names, expected, "{folder}");
     }
     let all = objects("setup");
     let namespace = all.iter().find(|object| object["kind"] == "Namespace").expect("a Namespace");
@@ -409,6 +411,53 @@ async fn everything_that_is_deployed_is_accepted() {
             harness::apply(&client, &object).await;
         }
     }
+}
+
+/// The overlay and the patch of `docs/take-over.md`, as a user makes them from the page.
+#[test]
+fn the_take_over_page_leads_events_to_the_daemon_and_brings_nothing_that_exists() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/take-over.md")).unwrap();
+    assert!(page.contains("cp -r deploy/overlays/istio-cert-manager deploy/overlays/take-over"));
+    let removed = page.lines().find_map(|line| line.trim().strip_prefix("* remove ")).expect("what is removed");
+    let removed: Vec<&str> = removed.split('`').skip(1).step_by(2).collect();
+    assert_eq!(removed, ["certificates.yaml", "gateway.yaml", "events.yaml"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), folder.path());
+    let overlay = folder.path().join("overlays/take-over");
+    harness::copy(&folder.path().join("overlays/istio-cert-manager"), &overlay);
+    let file = overlay.join("kustomization.yaml");
+    let mut text = fs::read_to_string(&file).unwrap();
+    for name in removed {
+        let line = format!("- {name}\n");
+        assert!(text.contains(&line), "{name} is a resource of the overlay");
+        text = text.replace(&line, "");
+    }
+    fs::write(&file, text).unwrap();
+    let names = |all: &[Value]| -> BTreeSet<String> {
+        all.iter().map(|one| format!("{} {}", one["kind"], one["metadata"]["name"])).collect()
+    };
+    let (copied, whole) = (render(&overlay), objects("overlays/istio-cert-manager"));
+    let gone: Vec<String> = names(&whole).difference(&names(&copied)).cloned().collect();
+    // What Lifecycle Manager has under the same names, and no more.
+    assert!(gone.iter().any(|name| name.contains("klm-watcher")), "{gone:?}");
+    assert!(!names(&copied).iter().any(|name| name.contains("\"klm-")), "{:?}", names(&copied));
+
+    let deployment = copied.iter().find(|one| one["kind"] == "Deployment").expect("the daemon");
+    let steps = page.split("--type=json -p '").nth(1).and_then(|rest| rest.split('\'').next()).expect("a patch");
+    let steps: Value = serde_json::from_str(steps).unwrap();
+    let mut service = json!({"spec": {
+        "selector": {"app.kubernetes.io/name": "lifecycle-manager", "app.kubernetes.io/instance": "klm"},
+        "ports": [{"name": "event", "port": 8082, "targetPort": 8082}],
+    }});
+    for step in steps.as_array().expect("steps") {
+        patched(&mut service, step);
+    }
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    let selector = service["spec"]["selector"].as_object().expect("a selector");
+    assert!(selector.iter().all(|(key, value)| labels[key] == *value), "{selector:?} of {labels}");
+    let ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().expect("ports");
+    assert!(ports.iter().any(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]), "{ports:?}");
 }
 
 /// The roles of Kubernetes include the rights for GitSources, and no user can write a status.

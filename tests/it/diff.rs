@@ -762,6 +762,16 @@ fn the_comment_of_a_broken_template() {
 }
 
 #[test]
+fn the_comment_of_a_broken_override() {
+    check_comment("override", 3, &[], |stage| {
+        let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape}\nspec: {templates: templates}\n";
+        stage.write(".tidegate/source.yaml", own);
+        stage.write("templates/skr/namespace.yaml", "apiVersion: v1\nkind: {{ knid }}\n");
+        stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    });
+}
+
+#[test]
 fn the_comment_of_a_first_commit() {
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repo")).unwrap();

@@ -245,10 +245,15 @@ fn templates_of_the_repository_come_before_those_of_the_command_line() {
     repository.write("templates/skr/namespace.yaml", &NAMESPACE.replace("origin", "of-repository")).unwrap();
     let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";
     let file = folder.path().join("source.yaml");
-    fs::write(&file, source).unwrap();
+    fs::write(&file, &source).unwrap();
     let with_source = ["--source-file", file.to_str().unwrap()];
     let rendered = text(&[&["render", path, "--target", "dev"][..], &given, &with_source].concat());
     assert!(rendered.contains("of-repository: kyma-system") && !rendered.contains("of-command-line"));
+
+    let own: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("url:")).collect();
+    repository.write(".tidegate/source.yaml", &own.join("\n")).unwrap();
+    let rendered = text(&["render", path, "--target", "dev"]);
+    assert!(rendered.contains("of-repository: kyma-system"), "the repository names its own templates");
 }
 
 #[test]

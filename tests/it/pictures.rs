@@ -8,6 +8,8 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
+use tidegate_core::object::Digest;
+
 use crate::harness::check_recorded;
 
 /// Size of one character of the text, in pixels.
@@ -298,4 +300,17 @@ fn lines_frames_and_words_are_told_apart() {
     // The line ends before the word and at the border of the second box, and no side of a box is drawn twice.
     assert_eq!(svg.matches("<path").count(), 2, "{svg}");
     assert_eq!(svg.matches("<polygon").count(), 1, "{svg}");
+}
+
+/// The text of which docs/pull-request-comment.png is a picture, drawn by a browser.
+const COMMENT_DIGEST: &str = "bd44aa6334348867381f06bd38d798231464d9b90070a5e3710999c2fecddcf5";
+
+#[test]
+fn the_picture_of_a_comment_shows_what_the_program_writes() {
+    let comment = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/diff/bump.md")).unwrap();
+    let digest = Digest::of_bytes(&comment).to_string();
+    assert_eq!(
+        digest, COMMENT_DIGEST,
+        "tests/it/diff/bump.md has changed: draw docs/pull-request-comment.png again, and record the digest"
+    );
 }

@@ -76,6 +76,7 @@ scenarios! {
     a_deleted_source_leaves_its_objects_without_its_mark,
     a_source_that_is_applied_again_takes_back_what_it_left_and_what_differs_waits_for_adopt,
     a_deleted_source_takes_its_objects_along_where_it_says_so,
+    a_deleted_source_whose_prune_waits_deletes_nothing_more_before_it_is_confirmed,
     an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted,
     a_deleted_source_deletes_nothing_before_all_others_have_been_read,
     a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed,
@@ -773,6 +774,30 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &format!("deletion:{commit}")).await;
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
+}
+
+async fn a_deleted_source_whose_prune_waits_deletes_nothing_more_before_it_is_confirmed() {
+    let mut world = World::new("delete-brake").await;
+    let versions: Vec<String> = (0..8).map(|patch| format!("1.0.{patch}")).collect();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    world.module("mail", &versions, "1.0.0");
+    world.begin(json!({"deletionPolicy": "Delete"})).await;
+    for version in &versions[1..7] {
+        world.repository.remove(&format!("mail-{version}.yaml")).unwrap();
+    }
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    assert_eq!(ready(&world.source("landscape").await), "False PruneLimit");
+    world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    world.daemon().quiet().await;
+    let all = world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items;
+    assert_eq!(all.iter().filter(|one| one.metadata.deletion_timestamp.is_none()).count(), 8);
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &format!("deletion:{commit}")).await;
+    world.gone::<GitSource>("landscape").await;
+    for version in versions {
+        world.gone::<ModuleTemplate>(&format!("mail-{version}")).await;
+    }
 }
 
 async fn an_object_that_says_something_else_in_its_next_source_stays_as_it_is_until_it_is_adopted() {

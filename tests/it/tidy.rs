@@ -164,6 +164,33 @@ fn files_that_documents_name_exist() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// Files and folders of this repository in commands.
+#[test]
+fn files_that_commands_in_documents_use_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let named =
+        regex::Regex::new(r"(?:^|[\s=])(?:\./)?((?:deploy|examples|templates|fuzz)/[\w/.-]*|\.ci/[\w/.-]+)").unwrap();
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for page in documents() {
+        let text = fs::read_to_string(&page).unwrap();
+        for code in text.split("\n```").skip(1).step_by(2).filter(|code| code.starts_with("sh")) {
+            for found in named.captures_iter(code) {
+                count += 1;
+                let before = code[..found.get(1).expect("a path").start()].trim_end();
+                // Written by the command; and a Deployment, as kubectl calls it.
+                if before.ends_with('>') || before.ends_with("port-forward") {
+                    continue;
+                }
+                if !root.join(&found[1]).exists() {
+                    missing.push(format!("{}: {}", page.display(), &found[1]));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(10 < count, "{count} paths");
+}
+
 /// README and all pages.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

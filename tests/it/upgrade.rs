@@ -106,11 +106,13 @@ async fn newer_schemas(stage: &Stage, kinds: &[(&str, Value)]) {
 
 /// The parts that objects of this kind have.
 fn parts(object: &Value) -> &'static [&'static str] {
-    if object["kind"] == "ModuleReleaseMeta" { &["spec"] } else { &["spec", "status"] }
+    let has_status = object["kind"] != "ModuleReleaseMeta" && object["kind"] != "ModuleTemplate";
+    if has_status { &["spec", "status"] } else { &["spec"] }
 }
 
 async fn fields_of_a_newer_version_survive_an_older_one() {
-    let files = stage::files(1);
+    let mut files = stage::files(1);
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(1, &files).await;
     stage.start();
@@ -124,6 +126,8 @@ async fn fields_of_a_newer_version_survive_an_older_one() {
         ("kymas.operator.kyma-project.io", object(kyma, "Kyma", "one")),
         ("manifests.operator.kyma-project.io", object(kyma, "Manifest", &manifest)),
         ("modulereleasemetas.operator.kyma-project.io", object(kyma, "ModuleReleaseMeta", "cache")),
+        ("moduletemplates.operator.kyma-project.io", object(kyma, "ModuleTemplate", "cache-1.0.0")),
+        ("watchers.operator.kyma-project.io", object(kyma, "Watcher", "watcher")),
         ("gitsources.tidegate.dev", object("tidegate.dev/v1alpha1", "GitSource", "landscape")),
     ];
     newer_schemas(&stage, &kinds).await;
@@ -142,11 +146,22 @@ async fn fields_of_a_newer_version_survive_an_older_one() {
     }
 
     // The older version writes the specification and the status of each.
+    stage.commit("watcher.yaml", &stage::WATCHER.replace("field: spec", "field: status"));
+    let template = stage.repository.read("modules/cache/1.0.0/module-template.yaml").expect("a file");
+    let edited = template.replace(
+        "version: 1.0.0",
+        "version: 1.0.0\n  info: {repository: 'https://example.org', documentation: 'https://example.org'}",
+    );
+    stage.commit("modules/cache/1.0.0/module-template.yaml", &edited);
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0")]));
     stage.start();
     let is_new = |manifest: &Value| manifest["spec"]["version"] == "1.1.0" && manifest["status"]["state"] == "Ready";
     stage.until("the new version is installed", &stage.kcp, "Manifest", "kcp-system", &manifest, is_new).await;
     stage.kyma_in("one", "Ready").await;
+    let is_edited = |object: &Value| object["spec"]["field"] == "status" || object["spec"]["info"].is_object();
+    for (kind, name) in [("Watcher", "watcher"), ("ModuleTemplate", "cache-1.0.0")] {
+        stage.until("the older version writes it", &stage.kcp, kind, "kcp-system", name, is_edited).await;
+    }
     stage.rests().await;
     for (_, object) in &kinds {
         let (kind, name) =

@@ -42,6 +42,16 @@ fn an_api_server_that_asks_to_wait_is_a_failure_with_a_growing_pause() {
 }
 
 #[test]
+fn the_resyncs_of_runtimes_are_spread_and_none_is_later_than_the_option_says() {
+    let resync = Duration::from_secs(300);
+    let runtimes = (0..200).map(|number| Subject::Runtime(Key::new("kcp-system", &format!("runtime-{number}"))));
+    let delays: Vec<Duration> = runtimes.map(|runtime| resync_delay(&runtime, resync)).collect();
+    assert!(delays.iter().all(|delay| resync.mul_f64(0.7) < *delay && *delay <= resync), "{delays:?}");
+    let different: std::collections::BTreeSet<&Duration> = delays.iter().collect();
+    assert!(100 < different.len(), "{different:?}");
+}
+
+#[test]
 fn the_metrics_distinguish_how_passes_end() {
     let after = |trigger| Ok(Finish::After(Duration::from_secs(1), trigger));
     let failed = |class, reason| Err(Failure::new(class, reason, "why"));

@@ -116,7 +116,11 @@ async fn collect_requests(world: &World, certificate: Option<&str>) {
     for request in requests.list(&ListParams::default()).await.unwrap() {
         let mut owners = request.metadata.owner_references.iter().flatten();
         if owners.any(|owner| Some(owner.uid.as_str()) == certificate) {
-            requests.delete(request.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
+            match requests.delete(request.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await {
+                // cert-manager deletes some of them itself.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => drop(deleted.unwrap()),
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Servers {
 }
 
 /// Real time passes while this value exists.
-pub(super) struct Flow(());
+pub(crate) struct Flow(());
 
 tokio::task_local! {
     /// The servers that the running test requires, regardless of the environment.
@@ -66,7 +66,7 @@ fn block_on_real(body: impl Future<Output = ()>) {
 }
 
 /// From now on time passes, until the value is dropped: for what happens in other processes.
-pub(super) fn flow() -> Option<Flow> {
+pub(crate) fn flow() -> Option<Flow> {
     ambient::is_simulated().then(|| {
         tokio::time::resume();
         Flow(())

@@ -1,5 +1,5 @@
-//! What `tidegate diff` predicts, offline and live, is what the daemon then does: over generated changes on simulated
-//! servers, and over a script of all of them on real ones.
+//! What `tidegate diff` predicts, offline and live, is what the daemon then does: over generated changes, on
+//! simulated servers and on real ones, and over a script on real servers.
 //!
 //! A trial changes the work tree of a landscape that is at rest, asks `diff` about it, commits, and compares what
 //! happened to each object. A prediction says of each object that it is created, changed, deleted, or deleted and
@@ -29,6 +29,7 @@ scenarios! {
     generated_changes_do_what_was_predicted;
     on real servers:
     every_action_is_done_as_predicted,
+    changes_that_the_script_does_not_make_do_what_was_predicted,
 }
 
 /// What happens to objects, by cluster, kind and name.
@@ -56,8 +57,10 @@ const IN_RUNTIMES: [(&str, &str, &str); 14] = [
 /// Kinds that are compared in KCP.
 const IN_KCP: [&str; 4] = ["ModuleTemplate", "ModuleReleaseMeta", "Kyma", "Manifest"];
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
-/// Seeds of generated changes, unless the environment names their number.
-const SEEDS: u64 = 6;
+/// Seeds of generated changes, unless the environment names others. Together they make every change.
+const SEEDS: [u64; 9] = [7, 13, 30, 152, 339, 1117, 1295, 1299, 1613];
+/// Seeds that make what the script does not make.
+const SEEDS_BESIDE_SCRIPT: [u64; 4] = [133, 434, 637, 1295];
 /// A daemon that has sent nothing for this long has nothing to do.
 const QUIET: Duration = Duration::from_millis(1_200);
 
@@ -81,18 +84,39 @@ struct Tally(BTreeMap<(Act, bool), usize>);
 /// Several changes at a time, as many as a seed asks for.
 async fn generated_changes_do_what_was_predicted() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (first, count) = match (number("TIDEGATE_SEED"), number("TIDEGATE_TRUTH_SEEDS")) {
-        (Some(seed), None) => (seed, 1),
-        (first, count) => (first.unwrap_or_default(), count.unwrap_or(SEEDS)),
+    let seeds: Vec<u64> = match (number("TIDEGATE_SEED"), number("TIDEGATE_TRUTH_SEEDS")) {
+        (None, None) => SEEDS.to_vec(),
+        (Some(seed), None) => vec![seed],
+        (first, Some(count)) => (first.unwrap_or_default()..).take(usize::try_from(count).expect("a number")).collect(),
     };
-    for seed in first..first + count {
-        let (repo, changes) = Change::some(seed);
+    changes_of(&seeds).await;
+}
+
+/// The same on real servers.
+async fn changes_that_the_script_does_not_make_do_what_was_predicted() {
+    changes_of(&SEEDS_BESIDE_SCRIPT).await;
+}
+
+async fn changes_of(seeds: &[u64]) {
+    for seed in seeds {
+        let (repo, changes) = Change::some(*seed);
         let mut trial = Trial::begin(repo).await;
         trial.change(&changes, &format!("seed {seed}, {changes:?}")).await;
     }
 }
 
-/// All changes, in commits that follow each other, so that each action is done at least once.
+#[test]
+fn every_change_is_made_on_simulated_servers_and_on_real_ones() {
+    let of_seeds = |seeds: &[u64]| seeds.iter().flat_map(|seed| Change::some(*seed).1).collect::<Vec<Change>>();
+    let simulated = of_seeds(&SEEDS);
+    let real: Vec<Change> = Change::script(0).into_iter().flatten().chain(of_seeds(&SEEDS_BESIDE_SCRIPT)).collect();
+    for change in Change::of_all_subjects() {
+        assert!(simulated.contains(&change), "{change:?} on simulated servers");
+        assert!(real.contains(&change), "{change:?} on real servers");
+    }
+}
+
+/// A script of changes, in commits that follow each other, so that each action is done at least once.
 async fn every_action_is_done_as_predicted() {
     let mut trial = Trial::begin(Repo::new(Some(1), true)).await;
     let seed = std::env::var("TIDEGATE_SEED").ok().map_or(0, |text| text.parse().expect("a number"));

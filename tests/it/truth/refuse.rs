@@ -279,7 +279,10 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD"]), (refused, 1));
     assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD", "--fail-on", "refused"]).1, 4);
     manifest(&stage, "the Manifest says what is refused", |state, message| {
-        state == "Error" && message.contains(" is refused: ") && message.contains("tidegate.dev/recreate: enabled")
+        state == "Error"
+            && message.contains(" is refused: ")
+            && message.contains(" cannot be changed; ")
+            && message.contains("tidegate.dev/recreate: enabled")
     })
     .await;
     assert_eq!(uids(&stage).await, before, "nothing is deleted");
@@ -306,6 +309,19 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     let deleted: Vec<String> =
         stage.requests_since(&marks).into_iter().filter(|request| request.starts_with("skr-1 delete")).collect();
     assert_eq!(deleted.len(), 3, "{deleted:?}");
+    let log = std::fs::read_to_string(stage.log()).unwrap();
+    let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let audited: Vec<String> = records
+        .filter(|record| record["caller"] == "tidegate::audit" && record["context"]["verb"] == "delete")
+        .map(|record| record["context"]["object"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(audited.len() == 3 && audited.iter().all(|object| object.contains("/fixed-")), "{audited:?}");
+    let name = manifest_name("one", "example.org/module/mailer", "mailer");
+    let recorded = stage::read(&stage.kcp, "Manifest", "kcp-system", &name).await.unwrap();
+    let synced: Vec<&Value> = recorded["status"]["synced"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    for (_, _, name) in NAMES {
+        assert!(synced.iter().any(|one| **one == name), "{name} is in the inventory: {synced:?}");
+    }
     eventually("an Event says so", SOON, async || {
         let sample = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "any", "namespace": "kcp-system"}});
         let api = harness::api_of(&stage.kcp, &sample).await.map_err(|error| error.to_string())?;

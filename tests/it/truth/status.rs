@@ -1,8 +1,18 @@
 //! What `tidegate status` says, and its exit code, beside what is so.
 
-use crate::stage::{self, Stage, scenarios};
+use std::process::Stdio;
 
-scenarios!(the_exit_code_of_status_says_whether_something_is_wrong);
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
+
+use crate::stage::{self, Stage, flow, scenarios};
+
+scenarios! {
+    the_exit_code_of_status_says_whether_something_is_wrong,
+    status_that_watches_prints_again_when_something_changes,
+}
 
 /// The output of `tidegate status`, its errors and its exit code.
 async fn status(stage: &Stage, more: &[&str]) -> (String, String, i32) {
@@ -40,4 +50,35 @@ async fn the_exit_code_of_status_says_whether_something_is_wrong() {
     assert!(code == 1 && text.contains("modules/mailer/release.yaml:"), "{code} {text}");
     let (_, _, code) = status(&stage, &["kyma/one"]).await;
     assert_eq!(code, 0, "nothing is wrong with the runtime");
+}
+
+async fn status_that_watches_prints_again_when_something_changes() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let kubeconfig = stage.kubeconfig();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["status", "--watch", "--kubeconfig"]).arg(&kubeconfig);
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut until = async |part: &str| {
+        let _flow = flow();
+        let mut before = Vec::new();
+        while let Some(line) = lines.next_line().await.expect("a line") {
+            if line.contains(part) {
+                return;
+            }
+            before.push(line);
+        }
+        panic!("it ended without {part}: {before:#?}");
+    };
+    until("kcp-system/one  Ready").await;
+    let broken = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n";
+    stage.commit("modules/mailer/release.yaml", broken);
+    stage
+        .until("the definition is held back", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["counts"]["withheld"].as_u64() > Some(0)
+        })
+        .await;
+    until("Problems (1)").await;
+    child.kill().await.expect("it runs until it is ended");
 }

@@ -43,7 +43,12 @@ async fn what_happens_to_modules_is_an_event_about_their_kyma() {
     let kyma = ("Kyma", "one");
     told(&stage, kyma, "ModuleInstalled", "cache 1.0.0").await;
     told(&stage, kyma, "ModuleInstalled", "mailer 2.0.0").await;
+    let paused = stage.command(&["suspend", "rollout/cache", "--reason", "a test"]).await;
+    assert!(paused.status.success(), "{paused:?}");
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    told(&stage, kyma, "ModuleHeld", "cache").await;
+    let resumed = stage.command(&["resume", "rollout/cache"]).await;
+    assert!(resumed.status.success(), "{resumed:?}");
     told(&stage, kyma, "ModuleUpgraded", "upgraded cache from 1.0.0 to 1.1.0").await;
     // The downgrade guard of Lifecycle Manager.
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")]));
@@ -52,6 +57,26 @@ async fn what_happens_to_modules_is_an_event_about_their_kyma() {
     stage.kyma_in("one", "Ready").await;
     stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache"]));
     told(&stage, kyma, "ModuleRemoved", "removed mailer 2.0.0").await;
+    no_message_has_a_digest(&stage).await;
+}
+
+/// Messages of conditions are sentences.
+async fn no_message_has_a_digest(stage: &Stage) {
+    let mut seen = 0;
+    for kind in ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta", "Watcher"] {
+        let sample = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind, "metadata": {"namespace": "kcp-system"}});
+        let api = harness::api_of(&stage.kcp, &sample).await.expect("a kind that is served");
+        for object in api.list(&Default::default()).await.expect("a list").items {
+            let status = &object.data["status"];
+            let messages = status["conditions"].as_array().into_iter().flatten().map(|one| &one["message"]);
+            for message in messages.chain([&status["lastOperation"]["operation"]]).filter_map(Value::as_str) {
+                let digits = message.split(|letter: char| !letter.is_ascii_hexdigit()).map(str::len).max();
+                assert!(digits < Some(40), "{kind}: {message}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(4 < seen, "{seen} messages");
 }
 
 async fn a_suspended_runtime_says_who_suspended_it_and_why() {
@@ -128,8 +153,8 @@ fn warnings(stage: &Stage) -> Vec<String> {
 async fn what_of_a_revision_does_not_happen_is_in_the_log_and_in_the_status_of_a_local_source() {
     let stage = stage::ready(1).await;
     let path = "modules/mailer/release.yaml";
-    let broken = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n";
-    stage.commit(path, broken);
+    let broken = stage::release("mailer", &[("regular", "2.0.0")]).replace("channel: regular", "channel: REGULAR");
+    stage.commit(path, &broken);
     let line = "the revision has an error modules/mailer/release.yaml:";
     eventually("the definition that is held back is a warning", SOON, async || {
         let found = warnings(&stage);
@@ -138,6 +163,23 @@ async fn what_of_a_revision_does_not_happen_is_in_the_log_and_in_the_status_of_a
     .await;
     let said = warnings(&stage).iter().filter(|found| found.starts_with(line)).count();
     assert_eq!(said, 1, "one warning for one cause: {:#?}", warnings(&stage));
+    let of_release = warnings(&stage).into_iter().find(|found| found.starts_with(line)).expect("it was there");
+    let number = |after: &str| -> usize {
+        let digits = of_release.split(after).nth(1).unwrap_or_default().split(|one: char| !one.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
+    };
+    assert!(0 < number("release.yaml:") && 0 < number("held_back="), "{of_release}");
+    stage.repository.remove("kymas/one.yaml").expect("it is there");
+    stage.repository.commit("a Kyma goes").expect("a commit");
+    eventually("the prune that waits is a warning", SOON, async || {
+        let found = warnings(&stage);
+        let is_it = |found: &String| {
+            found.starts_with("objects that git no longer has are not pruned ") && found.ends_with(" count=1")
+        };
+        if found.iter().any(is_it) { Ok(()) } else { Err(format!("{found:#?}")) }
+    })
+    .await;
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"]));
 
     let repository = stage.repository.path().display().to_string();
     stage.kill().await;

@@ -129,6 +129,9 @@ fn an_annotation_allows_a_recreation_where_no_data_are_lost() {
         let found = between(&gvk, &with(annotation, 1), &with(annotation, 2), &Context::default()).expect("a refusal");
         assert_eq!((found.is_recreated(), found.sentence().as_str()), (is_recreated, sentence), "{kind}");
     }
+    // No field of a Namespace is immutable. If one is in a later version, the Namespace stays all the same.
+    let of_namespace = remedy(&Gvk::from_api_version("v1", "Namespace"), &with("enabled", 1));
+    assert_eq!(of_namespace, Remedy::Rename);
 }
 
 #[track_caller]

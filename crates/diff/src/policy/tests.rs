@@ -275,6 +275,16 @@ fn the_example_is_read_and_does_what_it_says() {
     ];
     assert_eq!(found, expected);
     assert!(report.findings[1].message.starts_with("CustomResourceDefinition a.b stops serving a version: "));
+
+    // The same copy of a definition in 900 runtimes, which repeats the definition.
+    let mut bumped = content("1.1.0", "b");
+    let mut copy = content("1.0.0", "b").differences.swap_remove(0);
+    copy.id.kind = "ModuleTemplate".into();
+    bumped.differences.push(Difference { runtimes: fixture::keys(900), ..copy });
+    bumped.runtimes.compared = 1_000;
+    assert!(bumped.bookkeeping().contains(&(bumped.differences.len() - 1)));
+    judge(&mut bumped, (&[], &Approvals::default()), &policies(), &Labels::new(), &masker());
+    assert!(bumped.findings.iter().all(|one| one.rule != "production-in-waves"), "{:?}", bumped.findings);
 }
 
 #[test]

@@ -54,6 +54,46 @@ fn installed(seen: [Seen; 2]) -> InstalledObjects {
     InstalledObjects { module: module(), applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
 }
 
+#[test]
+fn a_wait_names_the_first_workload_what_it_lacks_and_how_many_there_are() {
+    let waiting = |names: &[&str]| WorkloadsHealth {
+        worst: Health::processing("0 of 1 replicas are ready".to_owned()),
+        waiting: names
+            .iter()
+            .map(|name| WaitingWorkload {
+                name: format!("Deployment kyma-system/{name}"),
+                message: "0 of 1 replicas are ready".to_owned(),
+                pods: None,
+                lack: None,
+            })
+            .collect(),
+    };
+    let of = |names: &[&str], lack: Option<&str>| wait_fact(&waiting(names), lack.map(str::to_owned));
+    assert_eq!(of(&[], None), WaitFact::Nothing);
+    for (names, lack, expected) in [
+        (&["a"][..], None, "Deployment kyma-system/a: 0 of 1 replicas are ready"),
+        (&["a"], Some("no node has room"), "Deployment kyma-system/a: no node has room"),
+        (&["a", "b", "c"], None, "Deployment kyma-system/a (and 2 more): 0 of 1 replicas are ready"),
+    ] {
+        assert_eq!(of(names, lack), WaitFact::For(expected.to_owned()));
+    }
+}
+
+#[test]
+fn a_wait_is_explained_after_ten_seconds() {
+    let since = |operation: &str| {
+        manifest(|manifest| {
+            let last = json!({"operation": operation, "lastUpdateTime": "1970-01-01T00:00:00Z"});
+            manifest["status"] = json!({"state": "Processing", "lastOperation": last});
+        })
+    };
+    let at = |seconds| NOW + SignedDuration::from_secs(seconds);
+    let waits = since(status::WAITING_FOR_RESOURCES);
+    assert!(!explains_wait(&waits, at(9)) && explains_wait(&waits, at(10)));
+    assert!(!explains_wait(&since("anything else"), at(60)));
+    assert!(!explains_wait(&manifest(|_| {}), at(60)));
+}
+
 fn id(kind: &str, name: &str) -> ObjectId {
     ObjectId::new("", kind, "kyma-system", name)
 }

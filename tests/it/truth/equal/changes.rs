@@ -434,6 +434,11 @@ impl Change {
         (Repo::new(limit, false), changes)
     }
 
+    /// Each change that a seed can ask for.
+    pub(super) fn of_all_subjects() -> impl Iterator<Item = Change> {
+        SUBJECTS.into_iter().flatten().copied()
+    }
+
     /// Changes in commits that follow each other, divided among them by a seed. What is refused or held comes last: the
     /// old side of an offline comparison counts as active, so it does not know that this is not.
     pub(super) fn script(seed: u64) -> [Vec<Change>; 3] {
