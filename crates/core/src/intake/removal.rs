@@ -28,6 +28,7 @@ use crate::{
     name::Key,
     object::ObjectId,
     plan::{self, ModulesFrom},
+    words::{agreeing, counted},
 };
 
 /// What a definition takes from runtimes.
@@ -74,10 +75,21 @@ pub struct WaitingRemoval {
     pub runtimes: BTreeSet<Key>,
     /// How many runtimes may lose something of the module without a confirmation.
     pub limit: usize,
+    /// What exceeds the limit.
+    pub exceeding: Exceeding,
     /// The first definition that removes it.
     pub place: Place,
     /// Whether something else than a commit removes it.
     pub moved: Moved,
+}
+
+/// The runtimes of a module that count for its removal limit, each once, whatever it loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceeding {
+    /// Runtimes that lose something of the module.
+    pub losing: usize,
+    /// Other runtimes with the module whose Kyma is held back: the next revision may remove it from them.
+    pub unknown: usize,
 }
 
 /// A removal of fewer runtimes never exceeds the default limit.
@@ -226,13 +238,14 @@ pub fn hold(situation: &Situation<'_>, removals: &Removals, decision: &mut Decis
         let has_it = |one: &&Installed| one.module == module.name() && one.runtime.namespace() == module.namespace();
         let having: BTreeSet<&Key> = situation.installed.iter().filter(has_it).map(|one| &one.runtime).collect();
         // A definition that cannot be read may remove the module as well, once it can.
-        let is_unknown = |runtime: &&&Key| situation.withheld.contains(&(Kind::Kyma, Key::clone(runtime)));
-        let unknown: BTreeSet<&Key> = having.iter().filter(is_unknown).copied().collect();
+        let is_unknown = |runtime: &Key| situation.withheld.contains(&(Kind::Kyma, runtime.clone()));
+        let unknown = having.difference(&losing).filter(|runtime| is_unknown(runtime)).count();
+        let exceeding = Exceeding { losing: losing.len(), unknown };
         let limit = limit(situation.policy.removal_limit, having.len());
-        if limit < losing.union(&unknown).count() {
-            let exceeding = removals.iter().filter(|(_, all)| all.iter().any(|removal| removal.module == *module));
-            exceeding.for_each(|(id, all)| wait(situation, id, all, decision));
-            decision.removals.extend(merged(situation, removals, module, limit));
+        if limit < exceeding.count() {
+            let of_module = removals.iter().filter(|(_, all)| all.iter().any(|removal| removal.module == *module));
+            of_module.for_each(|(id, all)| wait(situation, id, all, decision));
+            decision.removals.extend(merged(situation, removals, module, (limit, exceeding)));
         }
     }
     decision.apply.retain(|(id, _)| !decision.held.contains_key(id));
@@ -287,7 +300,12 @@ fn wait(situation: &Situation<'_>, id: &Id, removals: &[Removal], decision: &mut
 }
 
 /// The removals of a module, one for each loss.
-fn merged(situation: &Situation<'_>, removals: &Removals, module: &Key, limit: usize) -> Vec<WaitingRemoval> {
+fn merged(
+    situation: &Situation<'_>,
+    removals: &Removals,
+    module: &Key,
+    (limit, exceeding): (usize, Exceeding),
+) -> Vec<WaitingRemoval> {
     let mut by_loss: BTreeMap<&Removed, WaitingRemoval> = BTreeMap::new();
     for (id, removal) in removals.iter().flat_map(|(id, all)| all.iter().map(move |removal| (id, removal))) {
         let Some(declared) = situation.declared.get(id).filter(|_| removal.module == *module) else { continue };
@@ -296,6 +314,7 @@ fn merged(situation: &Situation<'_>, removals: &Removals, module: &Key, limit: u
             loss: removal.loss.clone(),
             runtimes: BTreeSet::new(),
             limit,
+            exceeding,
             place: declared.place.clone(),
             moved: situation.moved,
         });
@@ -351,23 +370,46 @@ fn first_of(objects: &[ObjectId]) -> String {
 // === impl WaitingRemoval ===
 
 impl std::fmt::Display for WaitingRemoval {
-    /// One sentence: what leaves how many runtimes, which, and the limit.
+    /// One sentence: what leaves how many runtimes, which, and what is more than the limit.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<String> = self.runtimes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
         let more = match self.runtimes.len().saturating_sub(NAMED_MAX) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let runtimes = if self.runtimes.len() == 1 { "runtime" } else { "runtimes" };
+        let (count, limit, module) = (self.runtimes.len(), self.limit, self.module.name());
+        let runtimes = counted(count, "runtime");
         write!(
             f,
-            "{} {} removed from {} {runtimes}, more than the removal limit of {}: {}{more}",
-            self.loss.of(self.module.name()),
-            if self.loss.is_plural() { "are" } else { "is" },
-            self.runtimes.len(),
-            self.limit,
-            names.join(", ")
-        )
+            "{} {} removed from {runtimes}",
+            self.loss.of(module),
+            if self.loss.is_plural() { "are" } else { "is" }
+        )?;
+        let names = names.join(", ");
+        let Exceeding { losing, unknown } = self.exceeding;
+        if self.exceeding.count() == count {
+            return write!(f, ", more than the removal limit of {limit}: {names}{more}");
+        }
+        // The limit is one for all that the module loses, so this number alone does not explain the wait.
+        write!(
+            f,
+            ": {names}{more}; in all, {} {} something of module {module}",
+            counted(losing, "runtime"),
+            agreeing(losing, "loses", "lose")
+        )?;
+        if 0 < unknown {
+            let kymas = agreeing(unknown, "its Kyma is", "their Kymas are");
+            write!(f, ", and {unknown} more may, because {kymas} held back")?;
+        }
+        write!(f, ": more than the removal limit of {limit}")
+    }
+}
+
+// === impl Exceeding ===
+
+impl Exceeding {
+    fn count(self) -> usize {
+        self.losing + self.unknown
     }
 }
 

@@ -145,6 +145,8 @@ fn objects_leave_the_runtimes_that_have_the_version() {
 /// A landscape in which Kymas `r0` and so on lose module `m`.
 struct World {
     losing: usize,
+    /// How many more runtimes lose an object of the module.
+    losing_object: usize,
     having: usize,
     withheld: BTreeSet<Id>,
     policy: Policy,
@@ -156,7 +158,7 @@ fn kyma_id(number: usize) -> Id {
 
 impl World {
     fn new(losing: usize, having: usize) -> World {
-        World { losing, having, withheld: BTreeSet::new(), policy: Policy::default() }
+        World { losing, losing_object: 0, having, withheld: BTreeSet::new(), policy: Policy::default() }
     }
 
     /// The decision, in which Watcher `w` is also applied.
@@ -165,7 +167,9 @@ impl World {
         let installed: Vec<Installed> =
             (0..self.having).map(|number| installed(&format!("r{number}"), "m", Standing::Selected)).collect();
         let watcher = (Kind::Watcher, key("w"));
+        let template = (Kind::ModuleTemplate, key("m-1.0.0"));
         let ids = (0..self.losing).map(kyma_id).chain([watcher]);
+        let ids = ids.chain((0 < self.losing_object).then(|| template.clone()));
         let declared: BTreeMap<Id, Declared> = ids
             .map(|id| {
                 let place = Place::at(&"kymas.yaml".into(), 3, 1);
@@ -176,7 +180,13 @@ impl World {
             let (_, runtime) = kyma_id(number);
             vec![Removal { module: module.clone(), loss: Removed::Module, runtimes: [runtime].into() }]
         };
-        let removals: Removals = (0..self.losing).map(|number| (kyma_id(number), removal(number))).collect();
+        let mut removals: Removals = (0..self.losing).map(|number| (kyma_id(number), removal(number))).collect();
+        if 0 < self.losing_object {
+            let objects = vec![ObjectId::new("", "ConfigMap", "n", "b")];
+            let loss = Removed::Objects { version: "1.0.0".to_owned(), objects };
+            let runtimes = (self.losing..self.losing + self.losing_object).map(|number| kyma_id(number).1).collect();
+            removals.insert(template, vec![Removal { module: module.clone(), loss, runtimes }]);
+        }
         let apply = declared.keys().map(|id| (id.clone(), Why::Changed)).collect();
         let mut decision = Decision { apply, ..Decision::default() };
         let situation = Situation {
@@ -246,6 +256,27 @@ fn a_removal_that_waits_says_what_leaves_which_runtimes_and_the_command() {
         notice.contains("removes module m from 12 runtimes, this one included")
             && notice.ends_with(&format!("`{command}`"))
     );
+}
+
+#[test]
+fn a_removal_that_waits_says_what_else_counts_for_the_limit() {
+    let sentences =
+        |world: &World| -> Vec<String> { world.decide().removals.iter().map(ToString::to_string).collect() };
+    let names = "kcp-system/r0, kcp-system/r1, kcp-system/r2, kcp-system/r3, kcp-system/r4";
+    let mut world = World { losing_object: 2, ..World::new(5, 7) };
+    let sum = "in all, 7 runtimes lose something of module m: more than the removal limit of 5";
+    let module = format!("module m is removed from 5 runtimes: {names}; {sum}");
+    let object =
+        format!("ConfigMap n/b of module m 1.0.0 is removed from 2 runtimes: kcp-system/r5, kcp-system/r6; {sum}");
+    assert_eq!(sentences(&world), [module, object]);
+    // A Kyma that is held back may drop the module as well. It counts once.
+    (world.losing_object, world.having) = (0, 9);
+    world.withheld = [kyma_id(0), kyma_id(8)].into();
+    let unknown = format!(
+        "module m is removed from 5 runtimes: {names}; in all, 5 runtimes lose something of module m, and 1 more may, \
+         because its Kyma is held back: more than the removal limit of 5"
+    );
+    assert_eq!(sentences(&world), [unknown]);
 }
 
 #[test]
