@@ -1,16 +1,17 @@
 //! The end of a GitSource: Tidegate deletes its objects or removes the ownership label, as `spec.deletionPolicy` says.
 //!
-//! A finalizer keeps the GitSource until then. An object that another source declares stays as it is, with the label: a
-//! label that names no GitSource protects nothing, so the other source takes the object over without a delete. Tidegate
-//! deletes nothing that a source might declare that has not been read yet, nothing while the GitSource is suspended,
-//! and nothing at all before a user has confirmed what must be confirmed when git removes it.
+//! A finalizer keeps the GitSource until then. An object that another source declares stays. If that source will take
+//! it over, it keeps the label meanwhile: a label that names no GitSource protects nothing. Otherwise it loses the
+//! label, because no source owns it from then on. Tidegate deletes nothing that a source might declare that has not
+//! been read yet, nothing while the GitSource is suspended, and nothing at all before a user has confirmed what must be
+//! confirmed when git removes it.
 //!
 //! A GitSource that goes with its definition or its namespace leaves its objects as they are, with the label, until a
 //! user confirms that deletion. So a GitSource that comes back finds them again, and writes nothing.
 
 mod decide;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -101,13 +102,21 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         return waits(pass, known, &wait).await;
     }
     let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
+    let mut declared: Vec<(Kind, Metadata)> = Vec::new();
     for kind in pass.ctx.stores.applied_kinds().into_iter().rev() {
-        owned.push((kind, list(pass, kind, &label_value, &others).await.map_err(failure)?));
+        let labelled = list(pass, kind, &label_value).await.map_err(failure)?;
+        let is_inherited = |one: &Metadata| decide::is_inherited(&(kind, one.key()), &others);
+        let (inherited, ours): (Vec<_>, Vec<_>) = labelled.into_iter().partition(is_inherited);
+        owned.push((kind, ours));
+        declared.extend(inherited.into_iter().map(|one| (kind, one)));
     }
     let deleted = decide::deleted(&owned, prune);
     // Nothing is deleted before a user has confirmed all of it.
     if let Some(wait) = decide::unconfirmed(pass.source, &deleted, &pass.installed()) {
         return waits(pass, known, &wait).await;
+    }
+    for (kind, metadata) in declared.iter().filter(|(kind, one)| !is_taken_over(pass, *kind, one, &others)) {
+        release(pass, &cause, *kind, metadata).await.map_err(failure)?;
     }
     for (kind, ours) in owned {
         let ids: Vec<Id> = ours.iter().map(|metadata| (kind, metadata.key())).collect();
@@ -126,20 +135,25 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     drop_finalizer(pass, &cause).await
 }
 
-/// The objects of a kind with the ownership label, without those that another source takes over.
-async fn list(
-    pass: &SourcePass<'_>,
-    kind: Kind,
-    label_value: &str,
-    others: &BTreeMap<String, Other>,
-) -> Result<Vec<Metadata>, cluster::Error> {
+/// The objects of a kind with the ownership label.
+async fn list(pass: &SourcePass<'_>, kind: Kind, label_value: &str) -> Result<Vec<Metadata>, cluster::Error> {
     let selector = format!("{}={label_value}", label::SOURCE);
-    let mut ours: Vec<Metadata> = Vec::new();
+    let mut labelled: Vec<Metadata> = Vec::new();
     for namespace in pass.ctx.namespaces {
-        let labelled = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await?;
-        ours.extend(labelled.into_iter().filter(|one| !decide::is_inherited(&(kind, one.key()), others)));
+        labelled.extend(pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await?);
     }
-    Ok(ours)
+    Ok(labelled)
+}
+
+/// Whether a source that declares an object will take it over once this source is gone.
+fn is_taken_over(pass: &SourcePass<'_>, kind: Kind, metadata: &Metadata, others: &BTreeMap<String, Other>) -> bool {
+    let (id, name) = ((kind, metadata.key()), SourceName::new(pass.key.clone()));
+    let loaded = others.values().filter(|other| !other.idle).filter_map(|other| pass.ctx.registry.loaded(&other.key));
+    let mut claims = loaded.filter_map(|loaded| {
+        let definition = loaded.definitions.good.get(&id)?;
+        Some((Arc::clone(definition), loaded.declared.get(&id)?.adopt))
+    });
+    claims.any(|(definition, adopt)| decide::takes_over(&definition, adopt, &name, metadata))
 }
 
 /// Lets the GitSource go.

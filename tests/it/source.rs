@@ -74,6 +74,7 @@ scenarios! {
     a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restart,
     a_namespace_that_definitions_need_is_created_and_never_deleted,
     a_deleted_source_leaves_its_objects_without_its_mark,
+    a_deleted_source_leaves_no_label_where_another_one_declares_something_else,
     a_source_that_is_applied_again_takes_back_what_it_left_and_what_differs_waits_for_adopt,
     a_deleted_source_takes_its_objects_along_where_it_says_so,
     a_deleted_source_whose_prune_waits_deletes_nothing_more_before_it_is_confirmed,
@@ -700,6 +701,46 @@ async fn a_deleted_source_leaves_its_objects_without_its_mark() {
     let labels = template.metadata.labels.iter().flatten();
     assert_eq!(labels.filter(|(key, _)| key.starts_with("tidegate.dev/")).count(), 0);
     assert!(template.metadata.deletion_timestamp.is_none());
+}
+
+async fn a_deleted_source_leaves_no_label_where_another_one_declares_something_else() {
+    for policy in ["Orphan", "Delete"] {
+        let mut world = World::new("differs").await;
+        for (folder, channel) in [("one", "regular"), ("two", "fast")] {
+            let text = release(&world.namespace, "mail", "1.0.0").replace("regular", channel);
+            world.repository.write(&format!("{folder}/mail.yaml"), &text).unwrap();
+            // Both say the same of this one.
+            let text = template(&world.namespace, "mail", "1.0.0");
+            world.repository.write(&format!("{folder}/mail-1.0.0.yaml"), &text).unwrap();
+        }
+        let commit = world.commit();
+        world.declare("one", json!({"paths": ["one"], "deletionPolicy": policy})).await;
+        world.start().await;
+        world.settled("one", &commit).await;
+        world.declare("two", json!({"paths": ["two"]})).await;
+        world.attempted("two", &commit).await;
+        let before = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+        let mark = |metadata: &kube::core::ObjectMeta| {
+            metadata.labels.as_ref().and_then(|labels| labels.get(names::label::SOURCE).cloned())
+        };
+        assert_eq!(mark(&before.metadata), Some(format!("{}.one", world.namespace)));
+
+        world.api::<GitSource>().delete("one", &DeleteParams::default()).await.unwrap();
+        world.gone::<GitSource>("one").await;
+        eventually("the other source says what it needs", SOON, async || {
+            let source = world.source("two").await;
+            let said = condition(&source, "Applied").message.clone();
+            let is_it =
+                said.contains("without the ownership label of a GitSource") && said.contains("tidegate.dev/adopt");
+            if is_it { Ok(()) } else { Err(said) }
+        })
+        .await;
+        let after = world.api::<ModuleReleaseMeta>().get("mail").await.unwrap();
+        assert_eq!((mark(&after.metadata), &after.metadata.uid), (None, &before.metadata.uid), "{policy}");
+        assert_eq!(after.spec, before.spec, "{policy}");
+        let taken = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+        assert_eq!(mark(&taken.metadata), Some(format!("{}.two", world.namespace)), "{policy}");
+    }
 }
 
 async fn a_source_that_is_applied_again_takes_back_what_it_left_and_what_differs_waits_for_adopt() {

@@ -200,9 +200,13 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
 /// says the same. Who declares it, and in which file, does not matter.
 pub fn has_content(definition: &Definition, live: &ObjectMeta) -> bool {
     let owner = SourceName::from_metadata(live);
-    let Some(owner) = owner else { return false };
-    let stamped = stamp(definition, &owner);
-    stamped.annotation(annotation::DIGEST).is_some_and(|digest| annotation(live, annotation::DIGEST) == Some(digest))
+    owner.is_some_and(|owner| says_the_same(definition, &owner, annotation(live, annotation::DIGEST)))
+}
+
+/// Whether a definition says the same as the one that a source has last applied. `applied` is the digest of that one.
+pub fn says_the_same(definition: &Definition, owner: &SourceName, applied: Option<&str>) -> bool {
+    let stamped = stamp(definition, owner);
+    stamped.annotation(annotation::DIGEST).is_some_and(|digest| applied == Some(digest))
 }
 
 /// Whether a GitSource of this name has left an object when it was deleted: it has no ownership label, but names the

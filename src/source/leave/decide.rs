@@ -7,9 +7,9 @@ use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, names::annotation},
     conditions,
-    definition::Kind,
+    definition::{Definition, Kind},
     intake::{self, Id, Installed, Other, Policy, UnconfirmedEnd, status},
-    landscape,
+    landscape::{self, SourceName},
     name::Key,
 };
 use tidegate_process::retry::Class;
@@ -84,6 +84,12 @@ pub(super) fn is_news(source: &GitSource, wait: &Wait) -> bool {
 /// Whether another source that has been read declares the object.
 pub(super) fn is_inherited(id: &Id, others: &BTreeMap<String, Other>) -> bool {
     others.values().any(|other| !other.idle && other.declares.as_ref().is_some_and(|ids| ids.contains(id)))
+}
+
+/// Whether another source takes over an object of `owner`: its definition says the same, or allows that.
+pub(super) fn takes_over(definition: &Definition, adopt: bool, owner: &SourceName, metadata: &Metadata) -> bool {
+    let digest = metadata.annotations.get(annotation::DIGEST).map(String::as_str);
+    adopt || landscape::says_the_same(definition, owner, digest)
 }
 
 // === impl Wait ===

@@ -23,6 +23,7 @@ use crate::{
     name::Key,
     plan::{self, ModulesFrom},
     revision::Oid,
+    words::{agreeing, counted, few},
 };
 
 /// A module in a runtime, according to its Manifest.
@@ -301,13 +302,54 @@ pub fn unconfirmed_end(
     }
     let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
     let named: String = named.collect();
+    let more = match dangerous.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!("and {more} more like them; "),
+    };
+    let others = match (dangerous.len(), objects.len() - dangerous.len()) {
+        (_, 0) => String::new(),
+        (0, _) => format!("they are more than the prune limit of {limit}; "),
+        (_, others) => {
+            format!(
+                "{} {} no module from a runtime; ",
+                counted(others, "other object"),
+                agreeing(others, "takes", "take")
+            )
+        }
+    };
+    let whats = format!("{}{named}{more}{others}", lost_elsewhere(objects, &with_losses));
     let command = policy.confirm_by.command(source, &confirmation);
-    let number = if objects.len() == 1 { "1 object".to_owned() } else { format!("{} objects", objects.len()) };
+    let number = counted(objects.len(), "object");
     let sentence = format!(
-        "spec.deletionPolicy is Delete, and the deletion of {number} needs a confirmation: {named}to delete them, run \
+        "spec.deletionPolicy is Delete, and the deletion of {number} needs a confirmation: {whats}to delete them, run \
          `{command}`; to keep them, set spec.deletionPolicy to Orphan"
     );
     Some(UnconfirmedEnd { command, objects: objects.len(), sentence })
+}
+
+/// What runtimes lose whose Kymas stay, because another GitSource or client has created them: the owner of the source
+/// may not think of them. Ends in a semicolon, or is empty.
+fn lost_elsewhere(objects: &BTreeSet<Id>, with_losses: &[(Id, Vec<Loss>)]) -> String {
+    let mut elsewhere: BTreeMap<&Key, BTreeSet<&str>> = BTreeMap::new();
+    for loss in with_losses.iter().flat_map(|(_, losses)| losses) {
+        if !objects.contains(&(Kind::Kyma, loss.runtime.clone())) {
+            elsewhere.entry(&loss.runtime).or_default().insert(&loss.module);
+        }
+    }
+    let named = elsewhere.iter().take(NAMED_MAX).map(|(runtime, modules)| {
+        let modules: Vec<&str> = modules.iter().copied().collect();
+        format!("{runtime} loses {}", few(&modules))
+    });
+    let named = named.collect::<Vec<String>>().join(", ");
+    let more = match elsewhere.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match elsewhere.len() {
+        0 => String::new(),
+        1 => format!("the Kyma of 1 runtime stays, but {named}; "),
+        count => format!("the Kymas of {count} runtimes stay, but {named}{more}; "),
+    }
 }
 
 /// A confirmation is valid for one commit, whole or shortened: removals by a later commit need a new one.

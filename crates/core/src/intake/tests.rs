@@ -108,10 +108,34 @@ fn the_end_of_a_source_needs_the_confirmation_that_a_prune_needs() {
         end.sentence,
         format!(
             "spec.deletionPolicy is Delete, and the deletion of 2 objects needs a confirmation: Kyma kcp-system/a: the \
-             runtime loses m 1.0.0; to delete them, run `kubectl annotate gitsource -n kcp-system landscape \
-             tidegate.dev/confirm-prune=deletion:{COMMIT} --overwrite`; to keep them, set spec.deletionPolicy to Orphan"
+             runtime loses m 1.0.0; 1 other object takes no module from a runtime; to delete them, run `kubectl annotate \
+             gitsource -n kcp-system landscape tidegate.dev/confirm-prune=deletion:{COMMIT} --overwrite`; to keep them, \
+             set spec.deletionPolicy to Orphan"
         )
     );
+}
+
+#[test]
+fn the_end_of_a_source_names_or_counts_all_that_it_takes() {
+    let source = Key::new("kcp-system", "landscape");
+    let whats = |objects: BTreeSet<Id>, installed: &[Installed]| {
+        let end = unconfirmed_end(&source, COMMIT.parse().ok(), &objects, installed, &Policy::default()).unwrap();
+        let (whats, _) = end.sentence.split_once("; to delete them").unwrap();
+        whats.rsplit_once("needs a confirmation: ").unwrap().1.to_owned()
+    };
+    let kymas = |count: usize| (0..count).map(|number| id(&format!("Kyma/k{number:02}"))).collect::<BTreeSet<Id>>();
+    let watchers = |count: usize| (0..count).map(|number| id(&format!("Watcher/w{number}"))).collect::<BTreeSet<Id>>();
+    let ten = whats(kymas(10), &[]);
+    assert!(ten.ends_with("Kyma kcp-system/k00: no runtime has installed anything from it"), "{ten}");
+    let more = whats(&kymas(12) | &watchers(6), &[]);
+    assert!(more.ends_with("; and 2 more like them; 6 other objects take no module from a runtime"), "{more}");
+    assert_eq!(whats(watchers(6), &[]), "they are more than the prune limit of 5");
+
+    // Every runtime has module m, and the Kyma of one of them is of another source.
+    let installed = World::new().installed("k00", "m", "1.0.0").installed("theirs", "m", "1.0.0").installed;
+    let taken = whats(&kymas(11) | &BTreeSet::from([id("ModuleReleaseMeta/m")]), &installed);
+    let first = "the Kyma of 1 runtime stays, but kcp-system/theirs loses m 1.0.0; Kyma kcp-system/k10: ";
+    assert!(taken.starts_with(first) && taken.ends_with("; and 2 more like them"), "{taken}");
 }
 
 #[test]
