@@ -187,6 +187,7 @@ async fn forget(ctx: SourceContext<'_>, key: &Key) {
     // Another source may take over the objects that it leaves.
     ctx.set_templates(key, None, None);
     removals::set(ctx, &ctx.registry.slot(key), &registry::Notices::new());
+    ctx.stores.set_awaited(key, BTreeSet::new());
     for other in ctx.registry.forget(key) {
         ctx.queue.push(Subject::Source(other), Trigger::Changed);
     }
@@ -336,7 +337,8 @@ impl SourcePass<'_> {
             return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
         let (Decided { decision, confirmation, .. }, enacted) = self.settle(known, &loaded, terms).await?;
-        let again = !decision.look_up.is_empty() || enacted.again || confirmation == Confirmation::Acting;
+        let is_over = self.ctx.stores.set_awaited(self.key, decide::awaited(&decision));
+        let again = !decision.look_up.is_empty() || enacted.again || is_over || confirmation == Confirmation::Acting;
         for other in &decision.awaken {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
@@ -426,7 +428,7 @@ impl SourcePass<'_> {
             live: &nothing,
             others: &others,
             installed: &installed,
-            leaving: &self.leaving(loaded, &installed),
+            leaving: &BTreeSet::new(),
             policy: &terms.policy,
             errors: self.diagnostics(loaded).has_errors() || known.revision.refused().is_some(),
             moved: decide::moved(self.source, known.history, terms),
@@ -435,6 +437,8 @@ impl SourcePass<'_> {
         let objects = &mut known.writes.objects;
         let mut found = survey::live(self, &name, loaded, objects, is_asked);
         survey::compare_unreadable(self, &name, loaded, &mut found, objects).await.map_err(failure)?;
+        let leaving = self.leaving(loaded, &installed, &decide::dropped(&found.live, &label, &loaded.declares));
+        let situation = Situation { leaving: &leaving, ..situation };
         let mut decision = intake::decide(&Situation { live: &found.live, ..situation });
         let mut behind = found.behind;
         if !decision.look_up.is_empty() {
@@ -512,21 +516,21 @@ impl SourcePass<'_> {
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
     }
 
-    /// The modules that leave their runtimes anyway, of versions that the source no longer declares.
-    fn leaving(&self, loaded: &Loaded, installed: &[Installed]) -> BTreeSet<Loss> {
-        let template = |one: &Installed| {
-            let key = Key::new(one.runtime.namespace(), &format!("{}-{}", one.module, one.version));
-            (definition::Kind::ModuleTemplate, key)
-        };
+    /// The modules that leave their runtimes anyway, of the versions of these ModuleTemplates.
+    fn leaving(&self, loaded: &Loaded, installed: &[Installed], dropped: &BTreeSet<&Key>) -> BTreeSet<Loss> {
+        if dropped.is_empty() {
+            return BTreeSet::new();
+        }
+        let template = |one: &Installed| Key::new(one.runtime.namespace(), &format!("{}-{}", one.module, one.version));
         let leaves = |one: &&Installed| {
             let declared = loaded.definitions.good.get(&(definition::Kind::Kyma, one.runtime.clone()));
             let declared = declared.map(|definition| definition.object.value());
-            !loaded.declares.contains(&template(one))
-                && intake::is_leaving(one, self.ctx.stores.kyma(&one.runtime).as_deref(), declared)
+            intake::is_leaving(one, self.ctx.stores.kyma(&one.runtime).as_deref(), declared)
         };
         let loss =
             |one: &Installed| Loss { runtime: one.runtime.clone(), module: format!("{} {}", one.module, one.version) };
-        installed.iter().filter(leaves).map(loss).collect()
+        let of_dropped = installed.iter().filter(|one| dropped.contains(&template(one)));
+        of_dropped.filter(leaves).map(loss).collect()
     }
 
     /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says

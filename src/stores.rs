@@ -156,6 +156,8 @@ pub struct Tables {
     unreadable: BTreeMap<(Table, Key), Arc<Unreadable>>,
     /// How many runtimes have which version of each module.
     rollouts: rollout::Index,
+    /// The ModuleTemplates that sources prune as soon as no runtime has their version, by source.
+    awaited: BTreeMap<Key, BTreeSet<Key>>,
     /// Whether kcp landscapes are reconciled.
     is_setup_watched: bool,
     /// The kinds of kcp landscapes that the control plane does not serve, with the namespace of their watch.
@@ -566,6 +568,19 @@ impl Stores {
         let result = work(&mut tables.rollouts);
         self.wake_rollouts(&mut tables);
         result
+    }
+
+    /// Records the ModuleTemplates that a source prunes as soon as no runtime has their version: the end of the last
+    /// Manifest with it wakes the source. Returns whether that has happened to one of them already.
+    pub(crate) fn set_awaited(&self, source: &Key, templates: BTreeSet<Key>) -> bool {
+        let mut tables = self.tables();
+        let is_over = templates.iter().any(|template| !tables.is_installed(template));
+        if templates.is_empty() {
+            tables.awaited.remove(source);
+        } else {
+            tables.awaited.insert(source.clone(), templates);
+        }
+        is_over
     }
 
     // --- sources of the command line ---
@@ -1027,6 +1042,16 @@ impl Tables {
         self.manifests.values().filter(is_of).filter_map(|manifest| kyma_of(&manifest.metadata)).collect()
     }
 
+    /// The sources that wait until no runtime has the version of a ModuleTemplate.
+    pub(crate) fn awaiting(&self, template: &Key) -> impl Iterator<Item = &Key> {
+        self.awaited.iter().filter(move |(_, templates)| templates.contains(template)).map(|(source, _)| source)
+    }
+
+    /// Whether a runtime has the version of a ModuleTemplate.
+    pub(crate) fn is_installed(&self, template: &Key) -> bool {
+        self.manifests.values().any(|manifest| template_of(manifest).as_ref() == Some(template))
+    }
+
     /// The keys of all GitSources.
     pub fn sources(&self) -> impl Iterator<Item = &Key> {
         self.sources.keys().chain(self.local_sources.keys())
@@ -1148,6 +1173,14 @@ fn reindex<K: Ord, V: Ord + Clone>(
 pub(crate) fn mandatory_release_of(manifest: &ObjectMeta) -> Option<Key> {
     let module = landscape::label(manifest, names::label::MODULE_NAME).filter(|_| is_mandatory(manifest))?;
     Some(Key::new(manifest.namespace.as_deref().unwrap_or_default(), module))
+}
+
+/// The ModuleTemplate of the version that a Manifest has, if it is one of a runtime.
+pub(crate) fn template_of(manifest: &Manifest) -> Option<Key> {
+    let module = landscape::label(&manifest.metadata, names::label::MODULE_NAME)?;
+    let version = manifest.spec.version.as_deref().unwrap_or_default();
+    let namespace = kyma_of(&manifest.metadata)?.namespace().to_owned();
+    Some(Key::new(&namespace, &format!("{module}-{version}")))
 }
 
 /// The Kyma of a Manifest or access Secret, which a label names, in the same namespace.

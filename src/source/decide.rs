@@ -1,7 +1,10 @@
 //! What a pass over a source decides beside [`tidegate_core::intake`] and [`super::load`]: which deletes are safe, and
 //! when the next pass is due. Pure: nothing is read or sent.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tidegate_cluster::Metadata;
 use tidegate_core::{
@@ -11,7 +14,8 @@ use tidegate_core::{
         shared::ObjectMeta,
     },
     content::ContentId,
-    intake::{Id, Moved, OtherTool, Terms, status},
+    definition::Kind,
+    intake::{Decision, Id, Live, Moved, OtherTool, Terms, Wait, status},
     name::Key,
     revision::Oid,
     template::Templates,
@@ -100,6 +104,33 @@ pub(super) fn fallbacks(
         Some(present) if have_failed => present.fallbacks().to_vec(),
         Some(present) => vec![present.clone(), base.clone()],
     }
+}
+
+/// The ModuleTemplates in KCP that the source no longer declares. Only for these it matters which runtimes lose their
+/// module anyway.
+pub(super) fn dropped<'l>(live: &'l BTreeMap<Id, Live>, label: &str, declares: &BTreeSet<Id>) -> BTreeSet<&'l Key> {
+    let is_dropped = |(id, live): &(&Id, &Live)| {
+        id.0 == Kind::ModuleTemplate && live.source.as_deref() == Some(label) && !declares.contains(*id)
+    };
+    live.iter().filter(is_dropped).map(|(id, _)| &id.1).collect()
+}
+
+/// The ModuleTemplates that are pruned as soon as no runtime has their version.
+pub(super) fn awaited(decision: &Decision) -> BTreeSet<Key> {
+    let is_in_use = |wait: &Wait| match wait {
+        Wait::InUse(_) => true,
+        Wait::Errors
+        | Wait::Unread(_)
+        | Wait::Off
+        | Wait::Kept
+        | Wait::Unreadable
+        | Wait::Tool(_)
+        | Wait::Unconfirmed(_)
+        | Wait::Limit { .. }
+        | Wait::Terminating => false,
+    };
+    let in_use = decision.waiting.iter().filter(|(id, wait)| id.0 == Kind::ModuleTemplate && is_in_use(wait));
+    in_use.map(|(id, _)| id.1.clone()).collect()
 }
 
 /// The cause of a write, as the audit log names it.

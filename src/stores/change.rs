@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use super::{AccessSecret, Table, Tables, kyma_of, mandatory_release_of, unreadable};
+use super::{AccessSecret, Table, Tables, kyma_of, mandatory_release_of, template_of, unreadable};
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names, setup,
@@ -248,6 +248,14 @@ fn manifest(edit: &Edit<Manifest>, tables: &Tables, wakes: &mut Vec<Wake>) {
         && tables.is_mandatory_release(&release)
     {
         wakes.push(Wake::Subject(Subject::Release(release), Trigger::Changed));
+    }
+    // A source may wait to prune the version that no runtime has any more.
+    let template = |manifest: Option<&Arc<Manifest>>| manifest.and_then(|manifest| template_of(manifest));
+    if let Some(left) =
+        template(edit.before.as_ref()).filter(|left| template(edit.after.as_ref()).as_ref() != Some(left))
+    {
+        let awaiting = tables.awaiting(&left).filter(|_| !tables.is_installed(&left));
+        wakes.extend(awaiting.map(|source| Wake::Subject(Subject::Source(source.clone()), Trigger::Changed)));
     }
     let trigger = intent(before, after);
     let outcome =

@@ -295,6 +295,42 @@ fn a_mandatory_release_is_woken_by_its_own_changes_and_by_the_end_of_its_manifes
 }
 
 #[test]
+fn a_source_that_awaits_the_end_of_a_version_is_woken_by_the_last_runtime_that_has_it() {
+    let of = |name: &str, version: &str| {
+        let manifest = manifest(json!({
+            "metadata": {
+                "name": name, "generation": if version == "1.0.0" { 1 } else { 2 },
+                "labels": {"operator.kyma-project.io/module-name": "keda"},
+            },
+            "spec": {"version": version},
+        }));
+        assert_eq!(template_of(&manifest), Some(key(&format!("keda-{version}"))));
+        manifest
+    };
+    let set = |stores: &Stores, names: &[&str]| {
+        names.iter().for_each(|name| upsert(stores, of(name, "1.0.0")));
+    };
+    let await_it = |stores: &Stores| stores.set_awaited(&key("landscape"), [key("keda-1.0.0")].into());
+    let both = |stores: &Stores| {
+        set(stores, &["one-keda", "two-keda"]);
+        assert!(!await_it(stores));
+    };
+    let last = |stores: &Stores| {
+        set(stores, &["one-keda"]);
+        assert!(!await_it(stores));
+    };
+    check_after(both, |stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME]);
+    check_after(last, |stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME, SOURCE]);
+    check_after(last, |stores| upsert(stores, of("one-keda", "1.1.0")), &[RUNTIME, SOURCE]);
+    let no_longer = |stores: &Stores| {
+        last(stores);
+        assert!(!stores.set_awaited(&key("landscape"), BTreeSet::new()));
+    };
+    check_after(no_longer, |stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME]);
+    assert!(await_it(&started()), "the last one has gone before the source began to wait");
+}
+
+#[test]
 fn a_catalog_wakes_the_sources_that_may_refer_to_it_but_not_its_own() {
     check(
         |stores| {

@@ -33,6 +33,7 @@ scenarios! {
     git_has_the_whole_list_of_modules_of_a_kyma,
     an_empty_list_of_another_client_takes_no_modules_from_a_runtime,
     a_kyma_that_another_client_replaces_is_noticed_before_the_next_interval,
+    a_version_goes_with_the_last_runtime_that_has_it_before_the_next_interval,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -621,4 +622,26 @@ async fn a_kyma_that_another_client_replaces_is_noticed_before_the_next_interval
     let is_ours = |kyma: &Value| kyma["metadata"]["labels"]["tidegate.dev/source"] == "kcp-system.landscape";
     stage.until("it is git's again", &stage.kcp, "Kyma", "kcp-system", "one", is_ours).await;
     assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a").await.is_some());
+}
+
+async fn a_version_goes_with_the_last_runtime_that_has_it_before_the_next_interval() {
+    let files: Vec<(String, String)> = stage::files(2);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    merge(&stage.kcp, (SOURCE, "GitSource"), "kcp-system", "landscape", json!({"spec": {"interval": "24h"}})).await;
+    stage.start();
+    for kyma in stage::KYMAS {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    stage.rests().await;
+    // Another version replaces it, and it goes in the same commit.
+    let folder = "modules/cache/1.0.0/";
+    let of_version = files.iter().map(|(path, _)| *path).filter(|path| path.starts_with(folder));
+    of_version.for_each(|path| stage.repository.remove(path).expect("a file"));
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    stage.until_gone(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
+    let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await.list(&Default::default()).await;
+    let former =
+        manifests.expect("a list").items.into_iter().filter(|manifest| manifest.data["spec"]["version"] == "1.0.0");
+    assert_eq!(former.count(), 0, "no runtime has it any more");
 }

@@ -237,3 +237,34 @@ fn the_templates_before_those_that_became_active_render_what_these_fail_for() {
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
 }
+
+#[test]
+fn a_source_awaits_the_versions_that_runtimes_still_have() {
+    let id = |kind, name: &str| (kind, Key::new("kcp-system", name));
+    let waiting = [
+        (id(Kind::ModuleTemplate, "mail-1.0.0"), Wait::InUse(Vec::new())),
+        (id(Kind::ModuleTemplate, "mail-2.0.0"), Wait::Unconfirmed(Vec::new())),
+        (id(Kind::Kyma, "a"), Wait::InUse(Vec::new())),
+        (id(Kind::Kyma, "b"), Wait::Errors),
+    ];
+    let decision = Decision { waiting: waiting.into(), ..Decision::default() };
+    assert_eq!(awaited(&decision), [Key::new("kcp-system", "mail-1.0.0")].into());
+}
+
+#[test]
+fn only_dropped_versions_of_the_source_need_to_know_who_loses_their_module() {
+    let id = |kind, name: &str| (kind, Key::new("kcp-system", name));
+    let live = |source: &str| Live { source: Some(source.into()), ..Live::default() };
+    let (ours, other) = (live("kcp-system.a"), live("kcp-system.b"));
+    let declared = id(Kind::ModuleTemplate, "mail-2.0.0");
+    let objects: BTreeMap<Id, Live> = [
+        (id(Kind::ModuleTemplate, "mail-1.0.0"), ours.clone()),
+        (declared.clone(), ours.clone()),
+        (id(Kind::ModuleTemplate, "note-1.0.0"), other),
+        (id(Kind::Kyma, "a"), ours),
+    ]
+    .into();
+    let dropped: Vec<&str> =
+        super::dropped(&objects, "kcp-system.a", &[declared].into()).into_iter().map(Key::name).collect();
+    assert_eq!(dropped, ["mail-1.0.0"]);
+}
