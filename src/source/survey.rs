@@ -301,22 +301,15 @@ impl Survey<'_> {
     }
 }
 
-/// Whether an object that the source has left is as the definition says: the source has last applied this definition,
-/// and nothing has changed since but the label.
+/// Whether an object that the source has left is as the definition says.
 fn is_as_left<K: Serialize + DeserializeOwned>(
     definition: &Definition,
     name: &SourceName,
     metadata: &ObjectMeta,
     live: &K,
 ) -> bool {
-    let mut desired = landscape::expected(definition, name);
-    if landscape::annotation(metadata, annotation::DIGEST) != desired.annotation(annotation::DIGEST) {
-        return false;
-    }
-    if let Some(labels) = desired.metadata_mut().get_mut("labels").and_then(Value::as_object_mut) {
-        labels.shift_remove(label::SOURCE);
-    }
-    is_covered::<K>(desired.into_value(), live)
+    let left = landscape::as_left(definition, name, metadata);
+    left.is_some_and(|left| is_covered::<K>(left.into_value(), live))
 }
 
 /// Whether every field that git sets has the same value in the live object.

@@ -216,6 +216,19 @@ pub fn is_left_by(source: &SourceName, live: &ObjectMeta) -> bool {
         && annotation(live, annotation::SOURCE).is_some_and(|named| named == source.to_string())
 }
 
+/// What the object of a definition is like if its source has left it and nothing has changed since but the label: the
+/// source has last applied this definition. `None` if it has last applied another one.
+pub fn as_left(definition: &Definition, source: &SourceName, live: &ObjectMeta) -> Option<Object> {
+    let mut left = expected(definition, source);
+    if annotation(live, annotation::DIGEST) != left.annotation(annotation::DIGEST) {
+        return None;
+    }
+    if let Some(labels) = left.metadata_mut().get_mut("labels").and_then(Value::as_object_mut) {
+        labels.shift_remove(names::label::SOURCE);
+    }
+    Some(left)
+}
+
 /// What the object in KCP is compared with, to find changes of other clients: everything that is applied but the path
 /// of the definition, which may have changed since.
 pub fn expected(definition: &Definition, source: &SourceName) -> Object {

@@ -167,8 +167,7 @@ fn modules(report: &Report) -> Vec<String> {
     let is_released = |module: &str| report.moves.iter().any(|one| one.module.name() == module);
     let mut runtimes: BTreeMap<(&str, &str), [BTreeSet<&Key>; 2]> = BTreeMap::new();
     let mut left: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
-    // Of a revision that takes no effect at all, the headline says what it intends.
-    let has_effect = report.differences.iter().any(|one| one.effect != Effect::Held);
+    let has_effect = has_effect(report);
     let mut kept: BTreeMap<(&str, &str), BTreeSet<&Key>> = BTreeMap::new();
     for one in report.differences.iter().filter(|one| one.is_manifest()) {
         let (comes, manifest) = match (one.action, &one.old, &one.new) {
@@ -249,6 +248,33 @@ fn contents(report: &Report) -> Vec<String> {
     said
 }
 
+/// Whether anything of the revision takes effect. Of one that takes none at all, the headline says what it intends.
+fn has_effect(report: &Report) -> bool {
+    report.differences.iter().any(|one| one.effect != Effect::Held)
+}
+
+/// Whether an object that git no longer has stays although other parts of the revision take effect.
+fn stays(report: &Report) -> impl Fn(&Difference) -> bool {
+    let has_effect = has_effect(report);
+    move |one| has_effect && (one.action, one.effect) == (Action::Delete, Effect::Held)
+}
+
+/// The objects in runtimes that stay, apart from those of modules that stay as a whole: `2 objects stay for now`.
+fn staying(report: &Report) -> Option<String> {
+    let stays = stays(report);
+    let all = || report.differences.iter().filter(|one| stays(one));
+    let of_modules: BTreeSet<&Key> =
+        all().filter(|one| one.is_manifest()).flat_map(|one| one.runtimes.iter()).collect();
+    let is_unsaid = |one: &&Difference| {
+        one.target == Side::Runtime && !one.runtimes.iter().all(|runtime| of_modules.contains(runtime))
+    };
+    match all().filter(is_unsaid).count() {
+        0 => None,
+        1 => Some("1 object stays for now".to_owned()),
+        count => Some(format!("{} stay for now", counted(count, "object"))),
+    }
+}
+
 /// What the change is about: `cache 1.0.0 → 1.1.0 on regular: 812 of 5,000 runtimes; 1 ConfigMap goes, 1 changes`.
 fn intent(report: &Report) -> String {
     let mut parts: Vec<String> = report.moves.iter().take(INTENTS_MAX).map(|one| release(report, one)).collect();
@@ -259,7 +285,9 @@ fn intent(report: &Report) -> String {
     parts.extend(modules(report));
     parts.extend(contents(report));
     let bookkeeping = report.bookkeeping();
-    let all = report.differences.iter().enumerate();
+    parts.extend(staying(report));
+    let stays = stays(report);
+    let all = report.differences.iter().enumerate().filter(|(_, one)| !stays(one));
     let real: Vec<&Difference> = all.filter(|(index, _)| !bookkeeping.contains(index)).map(|(_, one)| one).collect();
     let in_runtimes: Vec<&Difference> = real.iter().copied().filter(|one| one.target == Side::Runtime).collect();
     // What changes in runtimes says more than the definitions behind it.

@@ -26,7 +26,8 @@ use crate::{
 };
 
 scenarios! {
-    generated_changes_do_what_was_predicted;
+    generated_changes_do_what_was_predicted,
+    a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -114,6 +115,17 @@ fn every_change_is_made_on_simulated_servers_and_on_real_ones() {
         assert!(simulated.contains(&change), "{change:?} on simulated servers");
         assert!(real.contains(&change), "{change:?} on real servers");
     }
+}
+
+/// Two commits: what the first one drops, the runtime keeps until the second one.
+async fn a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes() {
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    let there =
+        async |trial: &Trial| read(&trial.stage.skrs[1], "ConfigMap", "kyma-system", "truth-gamma-config").await;
+    trial.change(&[Change::SuspendAndDrop], "it is suspended").await;
+    assert!(there(&trial).await.is_some());
+    trial.change(&[Change::Resume], "it resumes").await;
+    assert!(there(&trial).await.is_none());
 }
 
 /// A script of changes, in commits that follow each other, so that each action is done at least once.

@@ -1,14 +1,16 @@
 //! The headline of `tidegate diff --live` beside what runtimes have.
 
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::apply,
-    stage::{self, Stage, scenarios},
+    harness::{api_of, apply},
+    stage::{self, Stage, read, scenarios},
 };
 
 scenarios! {
     a_headline_says_what_comes_goes_and_stays,
+    what_a_deleted_source_has_left_is_taken_back_as_predicted,
 }
 
 async fn report(stage: &Stage) -> Value {
@@ -47,6 +49,9 @@ async fn a_headline_says_what_comes_goes_and_stays() {
     let dropped = printed(&stage).await;
     let expected = "cache 1.0.0 goes from 1 of 2 runtimes; cache 1.0.0 stays in 1 of 2 runtimes for now; ";
     assert!(dropped.contains(expected), "{dropped}");
+    // Of the objects of the module, each of those that go counts once, and none of those that stay.
+    let line = dropped.lines().find(|line| line.contains(expected)).expect("it is there");
+    assert!(line.contains("2 ConfigMaps go") && !line.contains("stay for now"), "{line}");
 
     // Under its new name the module makes its default custom resource anew.
     for (path, text) in stage::module("cache", "1.0.0", "one") {
@@ -79,4 +84,44 @@ async fn a_headline_says_what_comes_goes_and_stays() {
     assert!(said.contains("; the rollout of cache is suspended, so 2 runtimes wait"), "{said}");
     let held = suspended["held"].as_array().expect("a list").iter().find(|one| one["module"] == "cache");
     assert_eq!(held.map(|held| held["why"].clone()), Some(json!("suspended")), "{suspended:#}");
+}
+
+async fn what_a_deleted_source_has_left_is_taken_back_as_predicted() {
+    let stage = stage::ready(1).await;
+    let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    let sources = api_of(&stage.kcp, &source).await.expect("a kind that is served");
+    sources.delete("landscape", &DeleteParams::default()).await.expect("a delete");
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    let label = |object: &Value| object["metadata"]["labels"]["tidegate.dev/source"].clone();
+    let kyma = async || read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("it is there");
+    assert_eq!(label(&kyma().await), Value::Null, "it was left");
+
+    // Everything is as git says, so each object only gets its label again.
+    let back = report(&stage).await;
+    assert_eq!(back["held"], json!([]), "{back:#}");
+    let differences = back["differences"].as_array().expect("a list");
+    assert!(!differences.is_empty());
+    for one in differences {
+        let found = (&one["target"], &one["action"], &one["effect"]);
+        assert_eq!(found, (&json!("kcp"), &json!("change"), &json!("applies")), "{one:#}");
+    }
+    // What git has changed meanwhile stays as it is.
+    let text = stage::kyma("one", &["cache"]);
+    stage.repository.write("kymas/one.yaml", &text).expect("written");
+    let differs = report(&stage).await;
+    let held = differs["held"].as_array().expect("a list");
+    let said = "Kyma kcp-system/one is owned by a GitSource that no longer exists, and differs from this definition";
+    assert!(held.len() == 1 && held[0]["message"] == said, "{held:#?}");
+
+    stage.repository.write("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"])).expect("written");
+    let again = json!({
+        "apiVersion": source["apiVersion"], "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"}, "spec": source["spec"],
+    });
+    apply(&stage.kcp, &again).await;
+    let is_back = |object: &Value| label(object) == "kcp-system.landscape";
+    for one in differences {
+        let (kind, name) = (one["object"]["kind"].as_str().expect("a kind"), one["object"]["name"].as_str());
+        stage.until("it is taken back", &stage.kcp, kind, "kcp-system", name.expect("a name"), is_back).await;
+    }
 }

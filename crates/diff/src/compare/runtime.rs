@@ -17,6 +17,7 @@ use tidegate_core::{
         Kyma,
         kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
         names::label,
+        shared::CustomResourcePolicy,
     },
     content::ContentId,
     definition::Kind,
@@ -624,7 +625,7 @@ impl<'a> Half<'a> {
     fn old(comparison: &'a Comparison<'_>, key: &Key) -> Option<Half<'a>> {
         let kyma = comparison.prepared.old.kymas.get(key)?;
         let is_declared = comparison.old.definition(Kind::Kyma, key).is_some();
-        let spec = effective(comparison, key, kyma, is_declared, None);
+        let spec = with_dropped(comparison, key, kyma, effective(comparison, key, kyma, is_declared, None));
         let class = comparison.old.class(kyma);
         let class_number = comparison.old_classes.get(&class).copied().unwrap_or_default();
         Some(Half { outline: &comparison.old, kyma, spec, class, class_number, is_declared })
@@ -656,6 +657,42 @@ impl<'a> Half<'a> {
             modules: modules.collect(),
         }
     }
+}
+
+/// The modules of the old side, with those that the Kyma has dropped while a label of git suspended it: the runtime
+/// still has them, and loses them once the new side has no such label.
+fn with_dropped<'a>(comparison: &Comparison<'_>, key: &Key, kyma: &Kyma, spec: Cow<'a, KymaSpec>) -> Cow<'a, KymaSpec> {
+    let suspends = |kyma: &Kyma| {
+        let value = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION);
+        value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    };
+    let Some(known) = comparison.prepared.known.get(key).filter(|_| suspends(kyma)) else { return spec };
+    if comparison.prepared.new.kymas.get(key).is_none_or(|new| suspends(new)) {
+        return spec;
+    }
+    let releases = &comparison.prepared.old.releases;
+    let is_mandatory = |name: &str| {
+        releases.get(&Key::new(key.namespace(), name)).is_some_and(|release| release.spec.mandatory.is_some())
+    };
+    let is_dropped = |name: &str| spec.modules.iter().all(|module| module.name != name) && !is_mandatory(name);
+    let dropped: Vec<Module> = known
+        .installed
+        .iter()
+        .filter(|module| is_dropped(&module.name))
+        .map(|module| Module {
+            name: module.name.clone(),
+            channel: module.channel.clone(),
+            controller: None,
+            custom_resource_policy: CustomResourcePolicy::default(),
+            managed: true,
+            remote_module_template_ref: None,
+        })
+        .collect();
+    if dropped.is_empty() {
+        return spec;
+    }
+    let modules = spec.modules.iter().cloned().chain(dropped).collect();
+    Cow::Owned(KymaSpec { modules, ..spec.into_owned() })
 }
 
 /// The effective module list and channel. `before` are those of the old side, for a runtime that

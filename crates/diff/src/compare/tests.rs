@@ -741,6 +741,28 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
 }
 
 #[test]
+fn a_module_that_a_suspended_kyma_has_dropped_goes_when_the_label_goes() {
+    let marks = "{operator.kyma-project.io/skip-reconciliation: 'true'}";
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"},
+         "installed": [{"name": "cache", "channel": "regular", "version": "1.0.0"}]}]}"#;
+    let dropped = "channel: regular\n  modules: []";
+    let old = world().kyma_with("one", marks, dropped);
+    let resumed = World { known: Some(known), ..world().kyma("one", dropped) };
+    let deletes =
+        |found: &Report| -> Vec<String> { script(found).into_iter().filter(|line| line.contains(" delete")).collect() };
+    let found = report(&old, &resumed);
+    assert_eq!(deletes(&found).len(), 2, "{:?}", script(&found));
+    assert!(deletes(&found)[0].starts_with("kcp delete Manifest ×1"), "{:?}", script(&found));
+    assert!(deletes(&found)[1].starts_with("skr delete ConfigMap ×1"), "{:?}", script(&found));
+    // Nothing goes while the label stays, nor if the module is selected again.
+    let stays = World { known: Some(known), ..old.clone() };
+    assert_eq!(deletes(&report(&old, &stays)), [""; 0]);
+    let again = World { known: Some(known), ..world().kyma("one", "channel: regular\n  modules: [{name: cache}]") };
+    assert_eq!(deletes(&report(&old, &again)), [""; 0]);
+}
+
+#[test]
 fn a_module_that_a_user_takes_over_stays_in_the_runtime() {
     let new = world().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}]");
     let found = report(&world(), &new);

@@ -146,19 +146,14 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         }
         let Ok(metadata) = serde_json::from_value(object.value()["metadata"].clone()) else { continue };
         let mut one = Live::from_metadata(&metadata, Some(managers(object)));
-        one.drifted = ours
-            && inputs.wanted.definitions.good.get(id).is_some_and(|definition| {
-                let expected = landscape::expected(definition, source);
-                !changes::covers(expected.value(), object.value())
-                    || landscape::without_other_modules(expected.value(), object.value()).is_some()
-            });
-        one.same_content = !ours
-            && inputs
-                .wanted
-                .definitions
-                .good
-                .get(id)
-                .is_some_and(|definition| landscape::has_content(definition, &metadata));
+        one.left = landscape::is_left_by(source, &metadata);
+        if let Some(definition) = inputs.wanted.definitions.good.get(id) {
+            one.drifted = ours && !is_covered(&landscape::expected(definition, source), object);
+            one.same_content = match one.left {
+                true => landscape::as_left(definition, source, &metadata).is_some_and(|left| is_covered(&left, object)),
+                false => !ours && landscape::has_content(definition, &metadata),
+            };
+        }
         live.insert(id.clone(), one);
     }
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
@@ -195,6 +190,12 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         removal::hold(&situation, &taken, &mut decision);
     }
     decision
+}
+
+/// Whether every field of `desired` has the same value in the live object, and the list of modules has no other entry.
+fn is_covered(desired: &Object, live: &Object) -> bool {
+    changes::covers(desired.value(), live.value())
+        && landscape::without_other_modules(desired.value(), live.value()).is_none()
 }
 
 /// Whether a label suspends a Kyma after the revision is applied.

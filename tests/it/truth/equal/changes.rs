@@ -91,6 +91,10 @@ pub(super) enum Change {
     Channel,
     /// A Kyma is suspended, and a module that it has changes.
     Suspend,
+    /// A Kyma is suspended, and selects one module less, which its runtime keeps.
+    SuspendAndDrop,
+    /// A Kyma is no longer suspended.
+    Resume,
     /// A Kyma goes, which waits for a confirmation.
     RemoveKyma,
     /// A file is invalid: what it declares is held, and nothing is pruned.
@@ -127,7 +131,8 @@ use Change::{
     Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, Bump, BumpMandatory, Channel, Clash, Downgrade,
     Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, Move, NewModule, Paused, Recreate, Refuse,
     RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveKyma,
-    RemoveNamespace, RemoveProtected, Replace, Restrict, Select, Spread, Suspend, Swap, Turn, Unmanage,
+    RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap, Turn,
+    Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
@@ -537,6 +542,15 @@ impl Change {
                 let label = ("operator.kyma-project.io/skip-reconciliation", "true");
                 repo.kyma("two").expect("a Kyma").labels.extend([label]);
                 repo.set("modules/alpha/1.1.0/objects/config.yaml", config("alpha", "config", "edited too", ""));
+            }
+            SuspendAndDrop => {
+                let label = ("operator.kyma-project.io/skip-reconciliation", "true");
+                let kyma = repo.kyma("two").expect("a Kyma");
+                kyma.labels.extend([label]);
+                kyma.modules.remove("gamma");
+            }
+            Resume => {
+                repo.kyma("two").expect("a Kyma").labels.remove("operator.kyma-project.io/skip-reconciliation");
             }
             RemoveKyma => drop(repo.kymas.remove("two")),
             Break => repo.kyma("two").expect("a Kyma").channel = "FAST",
