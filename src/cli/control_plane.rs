@@ -37,8 +37,8 @@ pub(super) struct Access {
     /// Use this context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Give up a request to the control plane after this time, for example `5s` [default: no limit but that of the
-    /// connection]
+    /// Give up a request to the control plane after this time, for example `5s`; `0` for no limit at all, as in kubectl
+    /// [default: no limit but that of the connection]
     #[arg(long, value_name = "DURATION")]
     request_timeout: Option<Period>,
     /// Make requests to the control plane as this user, for example `anna` or `system:serviceaccount:team-a:ci`, if the
@@ -161,9 +161,8 @@ impl Access {
             config.auth_info.impersonate_groups = Some(self.groups.clone());
         }
         if let Some(Period(timeout)) = self.request_timeout {
-            config.connect_timeout = Some(timeout);
-            config.read_timeout = Some(timeout);
-            config.write_timeout = Some(timeout);
+            let limit = (!timeout.is_zero()).then_some(timeout);
+            (config.connect_timeout, config.read_timeout, config.write_timeout) = (limit, limit, limit);
         }
         Ok(config)
     }
@@ -473,11 +472,17 @@ impl Answer {
     fn of_source(source: &GitSource) -> Answer {
         let status = source.status.clone().unwrap_or_default();
         let ready = conditions::find(&status.conditions, intake::status::READY);
+        // The daemon goes on by itself, so this is no result.
+        let goes_on = |ready: &Condition| {
+            [intake::status::APPLY_FAILED, intake::status::TERMINATING].contains(&ready.reason.as_str())
+                && conditions::find(&status.conditions, intake::status::STALLED).is_none()
+        };
         Answer {
             handled: status.last_handled_reconcile_at,
             is_complete: true,
             verdict: match ready.map(|ready| ready.status.as_str()) {
                 Some("True") => Verdict::Good,
+                Some("False") if ready.is_some_and(goes_on) => Verdict::Open,
                 Some("False") => Verdict::Bad,
                 Some(_) | None => Verdict::Open,
             },
@@ -546,4 +551,61 @@ fn is_bad(state: State) -> bool {
 /// The namespaces of a command: the given ones, or the control plane's.
 pub(super) fn namespaces(named: &[String]) -> Vec<String> {
     if named.is_empty() { vec![names::KCP_NAMESPACE.to_owned()] } else { named.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_goes_on_by_itself_has_no_result_yet() {
+        let verdict = |reason: &str, stalled: bool| {
+            let condition = |type_: &str, status: &str| {
+                json!({
+                    "type": type_, "status": status, "reason": reason, "message": "it changed a moment ago",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            };
+            let mut conditions = vec![condition("Ready", "False")];
+            conditions.extend(stalled.then(|| condition("Stalled", "True")));
+            let source: GitSource = serde_json::from_value(json!({
+                "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "a"},
+                "spec": {"url": "https://example.org/a"}, "status": {"conditions": conditions},
+            }))
+            .unwrap();
+            Answer::of_source(&source).verdict
+        };
+        for (reason, stalled, expected) in [
+            ("ApplyFailed", false, Verdict::Open),
+            ("ApplyFailed", true, Verdict::Bad),
+            ("Terminating", false, Verdict::Open),
+            ("Withheld", true, Verdict::Bad),
+            ("Unreachable", false, Verdict::Bad),
+        ] {
+            assert_eq!(verdict(reason, stalled), expected, "{reason} {stalled}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_timeout_of_zero_is_no_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let text = "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: \
+                    a}}], clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {}}]}";
+        std::fs::write(&path, text).unwrap();
+        for (given, expected) in [("0", None), ("0s", None), ("5s", Some(std::time::Duration::from_secs(5)))] {
+            let access = Access {
+                kubeconfig: Some(path.clone()),
+                context: None,
+                request_timeout: Some(given.parse().unwrap()),
+                user: None,
+                groups: Vec::new(),
+            };
+            let config = access.config().await.unwrap();
+            let limits = [config.connect_timeout, config.read_timeout, config.write_timeout];
+            assert_eq!(limits, [expected; 3], "{given}");
+        }
+    }
 }

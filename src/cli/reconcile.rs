@@ -5,12 +5,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{
     Exit,
-    control_plane::{Access, Answer, Found, Kind, Target, Verdict},
+    control_plane::{self, Access, Answer, Found, Kind, Lacks, Target, Verdict},
 };
-use tidegate_core::api::names;
+use tidegate_core::{
+    api::{Kyma, names},
+    landscape::{self, SourceName},
+    overview::{Overview, RuntimeLine, SubjectState},
+    words::{agreeing, counted, few},
+};
 use tidegate_process::period::Period;
 use tidegate_process::{say, tell};
 
@@ -23,7 +29,8 @@ pub(super) struct Arguments {
     /// Look for the object in this namespace
     #[arg(short, long, default_value = names::KCP_NAMESPACE)]
     namespace: String,
-    /// Wait for the result: exit with 0 if the object is as desired, with 5 and the cause if not [default: off]
+    /// Wait for the result: exit with 0 if the object is as desired, with 5 and the cause if not. A GitSource is as
+    /// desired if none of the Kymas that it declares has an error [default: off]
     #[arg(long)]
     wait: bool,
     /// Wait at most this long with `--wait`; then the exit code is 5
@@ -47,6 +54,11 @@ enum Outcome {
 /// Pause between two reads of the status: short enough to seem immediate, and no load.
 const POLL: Duration = Duration::from_millis(300);
 
+/// Pause between two reads of all runtimes of a source.
+const POLL_RUNTIMES: Duration = Duration::from_secs(2);
+/// How long runtimes have the same errors before they are the result: in this time, a pass over a runtime begins.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// Runs the command. Fails if the object does not exist, or if a request fails.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
@@ -65,6 +77,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         kyma.patch(&client, &patch).await?;
     }
     let mut last = String::new();
+    let mut errors = Errors::default();
     let waiting = async {
         loop {
             let Some(answer) = found.read(&client).await? else { anyhow::bail!("{found} was deleted") };
@@ -72,11 +85,17 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
                 Some(kyma) => kyma.read(&client).await?,
                 None => None,
             };
-            match outcome(&value, &answer, of_kyma.as_ref()) {
+            let mut result = outcome(&value, &answer, of_kyma.as_ref());
+            let mut pause = POLL;
+            if let (Outcome::Done(_), Kind::GitSource) = (&result, found.kind) {
+                result = errors.judge(result, in_error(&kymas(&client, &found).await?), Instant::now());
+                pause = POLL_RUNTIMES;
+            }
+            match result {
                 Outcome::Open(message) => last = message,
                 known => return Ok(known),
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(pause).await;
         }
     };
     match tokio::time::timeout(arguments.timeout.0, waiting).await {
@@ -100,6 +119,32 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Ok(Exit::Incomplete)
         }
     }
+}
+
+/// The errors of the runtimes of a source, and since when they are the same.
+#[derive(Debug, Default)]
+struct Errors(Option<(String, Instant)>);
+
+/// The Kymas that a source declares. Fails if they cannot be listed.
+async fn kymas(client: &Client, source: &Found) -> anyhow::Result<Vec<Kyma>> {
+    let label = SourceName::new(source.key.clone()).label_value();
+    let mut found: Vec<Kyma> = Vec::new();
+    let take = |kyma: Kyma| {
+        let is_of_source = landscape::label(&kyma.metadata, names::label::SOURCE) == Some(label.as_str());
+        found.extend(is_of_source.then_some(kyma));
+    };
+    control_plane::each(client, source.key.namespace(), &mut Lacks::default(), take).await?;
+    Ok(found)
+}
+
+/// How many of the runtimes have an error, which is the first, and its cause; `None` if none has.
+fn in_error(kymas: &[Kyma]) -> Option<String> {
+    let runtimes = Overview::from_objects([], kymas, []).runtimes;
+    let wrong: Vec<&RuntimeLine> = runtimes.iter().filter(|one| one.standing == SubjectState::Wrong).collect();
+    let first = wrong.first()?;
+    let (has, all) = (agreeing(wrong.len(), "has", "have"), counted(kymas.len(), "runtime"));
+    let names = few(&wrong.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
+    Some(format!("{} of its {all} {has} an error: {names}; {}: {}", wrong.len(), first.name, first.message))
 }
 
 /// The Kyma of a Manifest; none for other objects.
@@ -132,6 +177,26 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
         // It may be what the request waits for, for example other fetches.
         (None, Verdict::Bad | Verdict::Open) => Outcome::Open(answer.message.clone()),
         (None, Verdict::Good) => Outcome::Open(String::new()),
+    }
+}
+
+// === impl Errors ===
+
+impl Errors {
+    /// The result of a source that is as desired, with the errors of its runtimes. They are the result only once they
+    /// stay the same for a while: the runtimes may not have what the source has just applied.
+    fn judge(&mut self, done: Outcome, errors: Option<String>, now: Instant) -> Outcome {
+        let Some(errors) = errors else { return done };
+        match &self.0 {
+            Some((known, since)) if *known == errors && SETTLED <= now.duration_since(*since) => {
+                Outcome::Failed(errors)
+            }
+            Some((known, _)) if *known == errors => Outcome::Open(errors),
+            Some(_) | None => {
+                self.0 = Some((errors.clone(), now));
+                Outcome::Open(errors)
+            }
+        }
     }
 }
 
@@ -173,5 +238,45 @@ mod tests {
         ] {
             assert_eq!(outcome(VALUE, &answer, kyma.as_ref()), expected, "{answer:?} {kyma:?}");
         }
+    }
+    fn kyma(name: &str, state: &str, operation: &str) -> Kyma {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": name, "namespace": "kcp-system"},
+            "spec": {"channel": "regular"},
+            "status": {"state": state, "lastOperation": {"operation": operation, "lastUpdateTime": VALUE}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_source_whose_runtimes_have_errors_is_not_as_desired() {
+        let ready = || kyma("a", "Ready", "kyma is ready");
+        assert_eq!(in_error(&[]), None);
+        assert_eq!(in_error(&[ready(), kyma("b", "Processing", "waiting")]), None);
+        let one = in_error(&[ready(), kyma("b", "Error", "no image")]);
+        assert_eq!(one.unwrap(), "1 of its 2 runtimes has an error: kcp-system/b; kcp-system/b: no image");
+        let many: Vec<Kyma> = (0..5).map(|number| kyma(&format!("k{number}"), "Error", "no image")).collect();
+        assert_eq!(
+            in_error(&many).unwrap(),
+            "5 of its 5 runtimes have an error: kcp-system/k0, kcp-system/k1, kcp-system/k2 and 2 more; kcp-system/k0: no \
+             image"
+        );
+    }
+
+    #[test]
+    fn errors_of_runtimes_are_the_result_once_they_stay() {
+        let mut errors = Errors::default();
+        let (start, done) = (Instant::now(), || Outcome::Done("applied".to_owned()));
+        let mut judge = |said: Option<&str>, seconds: u64| {
+            errors.judge(done(), said.map(str::to_owned), start + Duration::from_secs(seconds))
+        };
+        let open = |text: &str| Outcome::Open(text.to_owned());
+        assert_eq!(judge(Some("2 of 3"), 0), open("2 of 3"));
+        assert_eq!(judge(Some("2 of 3"), 9), open("2 of 3"));
+        assert_eq!(judge(Some("1 of 3"), 10), open("1 of 3"), "one of them is well by now");
+        assert_eq!(judge(Some("1 of 3"), 19), open("1 of 3"));
+        assert_eq!(judge(Some("1 of 3"), 20), Outcome::Failed("1 of 3".to_owned()));
+        assert_eq!(judge(None, 21), done());
     }
 }

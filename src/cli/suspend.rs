@@ -141,11 +141,8 @@ async fn run(client: &Client, arguments: &Arguments, step: &Step) -> anyhow::Res
             }
         }
     }
-    // Who suspended it first, and since when, must not get lost.
-    if let Step::Suspend { has_reason: false, .. } = step
-        && let Some(suspension) = found.suspension(client).await?
-    {
-        say!("{found}: {suspension}; nothing changed, write --reason to say why it stays suspended");
+    if let Some(said) = unchanged(step, found.suspension(client).await?.as_deref()) {
+        say!("{found}: {said}");
         return Ok(Exit::Ok);
     }
     found.patch(client, &patch).await?;
@@ -160,6 +157,21 @@ async fn run(client: &Client, arguments: &Arguments, step: &Step) -> anyhow::Res
     }
     Ok(Exit::Ok)
 }
+
+/// Why nothing needs to change; `None` if something does. `suspension` says who suspended the object, if it is.
+fn unchanged(step: &Step, suspension: Option<&str>) -> Option<String> {
+    match (step, suspension) {
+        // Who suspended it first, and since when, must not get lost.
+        (Step::Suspend { has_reason: false, .. }, Some(suspension)) => {
+            Some(format!("{suspension}; nothing changed, write --reason to say why it stays suspended"))
+        }
+        (Step::Resume, None) => Some(NOT_SUSPENDED.to_owned()),
+        (Step::Suspend { .. }, _) | (Step::Resume, Some(_)) => None,
+    }
+}
+
+/// What is said of something that cannot be resumed, because it already works.
+const NOT_SUSPENDED: &str = "not suspended; nothing changed";
 
 /// Pauses the rollout of a module, or continues it and accepts the present failures. Fails if the module has no
 /// ModuleReleaseMeta, or if a request fails.
@@ -177,7 +189,10 @@ async fn rollout(client: &Client, namespace: &str, module: &str, step: &Step) ->
     let selector = ListParams::default().labels(&format!("{}={module}", label::MODULE_NAME));
     let manifests = manifests.list(&selector).await.map_err(control_plane::sentence);
     let manifests = manifests.with_context(|| format!("cannot list Manifests in namespace {namespace}"))?;
-    let (patch, said) = rollout_patch(&release, &manifests.items, step);
+    let Some((patch, said)) = rollout_patch(&release, &manifests.items, step) else {
+        say!("ModuleReleaseMeta {namespace}/{module}: the rollout is {NOT_SUSPENDED}");
+        return Ok(Exit::Ok);
+    };
     let params = PatchParams { field_manager: Some(control_plane::MANAGER.to_owned()), ..PatchParams::default() };
     let patched = releases.patch(module, &params, &Patch::Merge(&patch)).await.map_err(control_plane::sentence);
     patched.with_context(|| format!("cannot change ModuleReleaseMeta {namespace}/{module}"))?;
@@ -193,22 +208,27 @@ fn refuse_resume(what: &str, file: &str, switch: Switch) -> anyhow::Result<()> {
     )
 }
 
-/// The merge patch for a ModuleReleaseMeta, and what it does.
-fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: &Step) -> (Value, String) {
+/// The merge patch for a ModuleReleaseMeta, and what it does; `None` if a rollout is to be resumed that nothing stops.
+fn rollout_patch(release: &ModuleReleaseMeta, manifests: &[Manifest], step: &Step) -> Option<(Value, String)> {
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     match step {
         Step::Suspend { note, .. } => {
             let said = "rollout paused; no more runtimes get a new version until `tidegate resume`";
-            (annotations(json!({ROLLOUT_PAUSED: "true", SUSPENDED: note})), said.to_owned())
+            Some((annotations(json!({ROLLOUT_PAUSED: "true", SUSPENDED: note})), said.to_owned()))
         }
         Step::Resume => {
             let failures = rollout::failures(release, manifests);
             let accepted = rollout::resumed_text(failures);
+            let has = |name: &str| landscape::annotation(&release.metadata, name);
+            let is_stopped = has(ROLLOUT_PAUSED).is_some() || has(SUSPENDED).is_some();
+            if !is_stopped && has(ROLLOUT_RESUMED).unwrap_or_default() == accepted {
+                return None;
+            }
             let (value, said) = match accepted.as_str() {
                 "" => (Value::Null, "rollout resumed".to_owned()),
                 accepted => (Value::from(accepted), format!("rollout resumed; failures that are accepted: {accepted}")),
             };
-            (annotations(json!({ROLLOUT_PAUSED: null, ROLLOUT_RESUMED: value, SUSPENDED: null})), said)
+            Some((annotations(json!({ROLLOUT_PAUSED: null, ROLLOUT_RESUMED: value, SUSPENDED: null})), said))
         }
     }
 }
@@ -266,6 +286,40 @@ mod tests {
         let resumed = json!({"metadata": {"annotations": {SUSPENDED: null}}, "spec": {"suspend": false}});
         assert_eq!(patch(Kind::GitSource, &Step::Resume), Some(resumed));
         assert_eq!(patch(Kind::Manifest, &step), None);
+    }
+
+    #[test]
+    fn what_is_not_suspended_is_not_resumed() {
+        let suspend = |has_reason| Step::Suspend { note: "by alice".to_owned(), has_reason };
+        let by_bob = Some("suspended by bob");
+        let stays = "suspended by bob; nothing changed, write --reason to say why it stays suspended";
+        for (step, suspension, expected) in [
+            (suspend(false), None, None),
+            (suspend(false), by_bob, Some(stays)),
+            (suspend(true), by_bob, None),
+            (Step::Resume, by_bob, None),
+            (Step::Resume, None, Some("not suspended; nothing changed")),
+        ] {
+            assert_eq!(unchanged(&step, suspension).as_deref(), expected, "{step:?} {suspension:?}");
+        }
+    }
+
+    #[test]
+    fn a_rollout_is_resumed_only_if_something_stops_it() {
+        let release = |annotations: Value| -> ModuleReleaseMeta {
+            serde_json::from_value(json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+                "metadata": {"name": "cache", "namespace": "kcp-system", "annotations": annotations},
+                "spec": {"moduleName": "cache", "channels": [{"channel": "regular", "version": "1.1.0"}]},
+            }))
+            .unwrap()
+        };
+        let said = |annotations: Value| rollout_patch(&release(annotations), &[], &Step::Resume).map(|(_, said)| said);
+        let resumed = Some("rollout resumed".to_owned());
+        assert_eq!(said(json!({})), None);
+        assert_eq!(said(json!({ROLLOUT_PAUSED: "true", SUSPENDED: "by alice"})), resumed);
+        // A failure that is gone is no longer accepted.
+        assert_eq!(said(json!({ROLLOUT_RESUMED: "1.1.0 in one"})), resumed);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tidegate_core::{
     },
     revision::Revision,
 };
-use tidegate_process::ambient;
+use tidegate_process::{ambient, retry::Class};
 
 use crate::{
     controller::{
@@ -125,6 +125,7 @@ impl SourcePass<'_> {
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
             remarks: &remarks,
             failures: &enacted.failures,
+            retry_helps: enacted.class != Some(Class::Stalled),
             handled: known.handled.as_deref(),
             receiving: &receiving,
             scope: &scope,

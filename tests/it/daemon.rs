@@ -403,7 +403,10 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     assert!(code == Some(0) && text.contains("suspended; Tidegate fetches"), "{text}");
     let (_, text) = run(&["suspend", "gitsource/landscape"]).await;
     assert!(text.contains(": upgrade; nothing changed"), "{text}");
-    assert_eq!(run(&["resume", "gs/landscape"]).await.0, Some(0));
+    let (code, text) = run(&["resume", "gs/landscape"]).await;
+    assert!(code == Some(0) && text.ends_with("landscape: resumed\n"), "{text}");
+    let (code, text) = run(&["resume", "gs/landscape"]).await;
+    assert!(code == Some(0) && text.ends_with("landscape: not suspended; nothing changed\n"), "{text}");
 
     let (code, text) = run(&["reconcile", "nothing"]).await;
     assert_eq!(code, Some(2));

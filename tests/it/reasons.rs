@@ -77,7 +77,7 @@ fn reasons() -> BTreeSet<String> {
         r#"Verdict::(?:no|yes)\(\s*"(\w+)""#,
         r#"\breason: "(\w+)""#,
         r#"Status::(?:True|False),\s*"(\w+)""#,
-        r#"const (?:PANICKED|PRUNE_UNCONFIRMED|SUSPENDED|HOOK_SECRET|SETTLED|CHANGED): &str = "(\w+)""#,
+        r#"const (?:PANICKED|PRUNE_UNCONFIRMED|APPLY_FAILED|TERMINATING|SUSPENDED|HOOK_SECRET|SETTLED|CHANGED): &str = "(\w+)""#,
     ];
     let made = made.map(|pattern| Regex::new(pattern).unwrap());
     let mut found = BTreeSet::new();

@@ -2,16 +2,21 @@
 
 use std::process::Stdio;
 
+use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,
 };
 
-use crate::stage::{self, Stage, flow, scenarios};
+use crate::{
+    harness::apply,
+    stage::{self, Stage, access_secret, flow, scenarios},
+};
 
 scenarios! {
     the_exit_code_of_status_says_whether_something_is_wrong,
     status_that_watches_prints_again_when_something_changes,
+    a_source_is_reconciled_with_success_only_if_its_runtimes_have_no_errors,
 }
 
 /// The output of `tidegate status`, its errors and its exit code.
@@ -81,4 +86,24 @@ async fn status_that_watches_prints_again_when_something_changes() {
         .await;
     until("Problems (1)").await;
     child.kill().await.expect("it runs until it is ended");
+}
+
+async fn a_source_is_reconciled_with_success_only_if_its_runtimes_have_no_errors() {
+    let stage = stage::ready(2).await;
+    let reconcile = async || {
+        let output = stage.command(&["reconcile", "gitsource/landscape", "--wait", "--timeout=120s"]).await;
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).expect("UTF-8"))
+    };
+    let (code, text) = reconcile().await;
+    assert!(code == Some(0) && text.starts_with("GitSource kcp-system/landscape: reconciled: applied "), "{text}");
+    // With a second access Secret, it is not known where the runtime is.
+    let mut second = access_secret("two", &stage.landscape.skrs[1]);
+    second["metadata"]["name"] = json!("another");
+    apply(&stage.kcp, &second).await;
+    stage.kyma_in("two", "Error").await;
+    let (code, text) = reconcile().await;
+    let expected = "GitSource kcp-system/landscape: not as desired: 1 of its 2 runtimes has an error: kcp-system/two; \
+                    kcp-system/two: ";
+    assert!(code == Some(5) && text.starts_with(expected) && text.contains("access-two"), "{code:?} {text}");
 }

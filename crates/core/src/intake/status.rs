@@ -39,6 +39,11 @@ pub const STALLED: &str = "Stalled";
 pub const RECEIVED: &str = "Received";
 /// Reason of [`READY`] and [`APPLIED`] while a user must confirm a prune.
 pub const PRUNE_UNCONFIRMED: &str = "PruneUnconfirmed";
+/// Reason of [`READY`] and [`APPLIED`] if the API server rejected objects. Without [`STALLED`], Tidegate tries again
+/// soon, and that can help.
+pub const APPLY_FAILED: &str = "ApplyFailed";
+/// Reason of [`READY`] and [`APPLIED`] while objects of the source are being deleted by another client.
+pub const TERMINATING: &str = "Terminating";
 /// Reason of [`READY`] of a suspended source.
 pub const SUSPENDED: &str = "Suspended";
 /// The scope of the source: a digest of URL, ref, paths and ignore, in the reason after a colon. It only
@@ -186,6 +191,8 @@ pub struct Pass<'a> {
     pub remarks: &'a Diagnostics,
     /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
+    /// Whether another try may help some of these, without a new revision or a user.
+    pub retry_helps: bool,
     /// The value of the annotation with which a user requested the last fetch that ended.
     pub handled: Option<&'a str>,
     /// The deliveries of the git host.
@@ -492,7 +499,8 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.in_force.or(pass.attempted)?;
     if let Some((id, cause)) = pass.failures.first() {
         let count = number(pass.failures.len(), "object");
-        return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
+        let verdict = Verdict::no(APPLY_FAILED, format!("the API server rejected {count}; {}: {cause}", text(id)));
+        return Some(if pass.retry_helps { verdict } else { verdict.stalled() });
     }
     let waits = waiting(source, revision, decision, pass.confirm_by);
     if let Some(verdict) = broken(pass, decision) {
@@ -545,7 +553,7 @@ fn broken(pass: &Pass<'_>, decision: &Decision) -> Option<Verdict> {
     let waiting_only = pass.withheld.is_empty() && held.clone().all(|held| held.why == HeldFor::Terminating);
     let action = advice.map(|advice| format!("{held_back}: {advice}"));
     let verdict =
-        if waiting_only { Verdict::no("Terminating", message) } else { Verdict::no("Withheld", message).stalled() };
+        if waiting_only { Verdict::no(TERMINATING, message) } else { Verdict::no("Withheld", message).stalled() };
     Some(Verdict { action, ..verdict })
 }
 

@@ -706,6 +706,45 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
     assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays active"));
 }
 
+#[test]
+fn rejected_objects_are_stalled_unless_another_try_may_help() {
+    let commit = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+    let failures = [(id("Kyma/a"), "it changed a moment ago".to_owned())];
+    for (retry_helps, expected) in [
+        (true, &["Applied=False ApplyFailed", "Fetched=True Fetched", "Ready=False ApplyFailed"][..]),
+        (
+            false,
+            &[
+                "Applied=False ApplyFailed",
+                "Fetched=True Fetched",
+                "Ready=False ApplyFailed",
+                "Stalled=True ApplyFailed",
+            ],
+        ),
+    ] {
+        let pass = Pass {
+            fetched: &Fetched::Done,
+            trust: Trust::NotAsked,
+            attempted: Some(&commit),
+            in_force: Some(&commit),
+            is_read: true,
+            refused: false,
+            decision: Some(&Decision::default()),
+            withheld: &[],
+            diagnostics: &Diagnostics::default(),
+            remarks: &Diagnostics::default(),
+            failures: &failures,
+            retry_helps,
+            handled: None,
+            receiving: &Receiving::Off,
+            scope: "",
+            moved: Moved::No,
+            confirm_by: ConfirmBy::Annotation,
+        };
+        check_conditions(&status::after_pass(&source(), &pass, Timestamp::UNIX_EPOCH), expected);
+    }
+}
+
 /// A pass over a source that could not be read, so that only the deliveries change its status.
 fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&Revision>, at: i64) -> GitSource {
     let failed =
@@ -722,6 +761,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         diagnostics: &Diagnostics::default(),
         remarks: &Diagnostics::default(),
         failures: &[],
+        retry_helps: true,
         handled: None,
         receiving: &receiving,
         scope: "scope",
@@ -798,6 +838,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         diagnostics: &nothing,
         remarks: &nothing,
         failures: &[],
+        retry_helps: true,
         handled: None,
         receiving: &Receiving::Off,
         scope: "scope",
@@ -841,6 +882,7 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
             diagnostics: &nothing,
             remarks: &nothing,
             failures: &[],
+            retry_helps: true,
             handled: None,
             receiving: &Receiving::Off,
             scope: "scope",
@@ -1197,6 +1239,7 @@ impl World {
             diagnostics: &Diagnostics::default(),
             remarks: &Diagnostics::default(),
             failures: &[],
+            retry_helps: true,
             handled: None,
             receiving: &Receiving::Off,
             scope,

@@ -348,6 +348,7 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
             diagnostics: &Diagnostics::default(),
             remarks: &Diagnostics::default(),
             failures: &[],
+            retry_helps: true,
             handled: None,
             receiving: &status::Receiving::Off,
             scope: "scope",
