@@ -166,7 +166,7 @@ impl Enactment<'_> {
         for (id, _) in sent.iter().filter(|(id, _)| id.0 == Kind::Kyma) {
             let Some(live) = self.pass.ctx.stores.kyma(&id.1) else { continue };
             let Some(definition) = self.loaded.definitions.good.get(*id) else { continue };
-            let Some(body) = decide::without_other_modules(definition, &live) else { continue };
+            let Some(body) = decide::without_other_modules(definition.object.value(), &live) else { continue };
             match kcp.merge_patch(self.cause, &kind, &kind.id(&id.1), None, body).await {
                 Ok(_) | Err(cluster::Error::NotFound { .. }) => {}
                 Err(error) => failed.push(((*id).clone(), error)),

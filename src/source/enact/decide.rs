@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_cluster::{self as cluster, Effect, Metadata, OnConflict, Outcome, Task};
 use tidegate_core::{
     api::{
@@ -142,10 +142,19 @@ pub(super) fn plan<'a>(name: &SourceName, loaded: &Loaded, wanted: &[Wanted<'a>]
 }
 
 /// The patch that takes the modules from a Kyma in KCP that its definition does not have; none if it has no others. It
-/// names the version of the Kyma, so that no module is lost that a client has added meanwhile.
-pub(super) fn without_other_modules(definition: &Definition, live: &Kyma) -> Option<Bytes> {
+/// names the version of the Kyma, so that no module is lost that a client has added meanwhile. None either while the
+/// definition is about to suspend the Kyma: until the label is there, the runtime would lose these modules. The apply
+/// drops those of git with the label, and the modules of others go when the label goes.
+pub(super) fn without_other_modules(declared: &Value, live: &Kyma) -> Option<Bytes> {
     let present = serde_json::to_value(live).ok()?;
-    let modules = landscape::without_other_modules(definition.object.value(), &present)?;
+    let is_suspended = |kyma: &Value| {
+        let value = kyma["metadata"]["labels"][label::SKIP_RECONCILIATION].as_str();
+        value.is_some_and(landscape::says_true)
+    };
+    if is_suspended(declared) && !is_suspended(&present) {
+        return None;
+    }
+    let modules = landscape::without_other_modules(declared, &present)?;
     let version = live.metadata.resource_version.as_deref()?;
     Some(json!({"metadata": {"resourceVersion": version}, "spec": {"modules": modules}}).to_string().into())
 }

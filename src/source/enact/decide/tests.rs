@@ -89,6 +89,39 @@ fn a_plan_has_one_request_for_each_definition_whose_needs_did_not_fail() {
 }
 
 #[test]
+fn no_module_is_taken_from_a_kyma_before_it_is_suspended() {
+    let kyma = |modules: &[&str], suspended: Option<&str>| {
+        let modules: Vec<Value> = modules.iter().map(|name| json!({"name": name, "managed": true})).collect();
+        json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {
+                "name": "a", "namespace": "kcp-system", "resourceVersion": "7",
+                "labels": suspended.map(|value| json!({label::SKIP_RECONCILIATION: value})),
+            },
+            "spec": {"channel": "regular", "modules": modules},
+        })
+    };
+    for (declared, live, is_patched) in [
+        (kyma(&["m"], None), kyma(&["m", "n"], None), true),
+        (kyma(&["m"], None), kyma(&["m"], None), false),
+        (kyma(&["m"], Some("true")), kyma(&["m", "n"], None), false),
+        (kyma(&["m"], Some("True")), kyma(&["m", "n"], Some("false")), false),
+        (kyma(&["m"], Some("true")), kyma(&["m", "n"], Some("true")), true),
+        // The list is right before the runtime resumes.
+        (kyma(&["m"], None), kyma(&["m", "n"], Some("true")), true),
+    ] {
+        let live_kyma: Kyma = serde_json::from_value(live.clone()).unwrap();
+        let patch = without_other_modules(&declared, &live_kyma);
+        assert_eq!(patch.is_some(), is_patched, "{declared} {live}");
+        if let Some(patch) = patch {
+            let patch: Value = serde_json::from_slice(&patch).unwrap();
+            let modules = json!([{"name": "m", "managed": true, "customResourcePolicy": "CreateAndDelete"}]);
+            assert_eq!(patch, json!({"metadata": {"resourceVersion": "7"}, "spec": {"modules": modules}}));
+        }
+    }
+}
+
+#[test]
 fn only_an_object_that_we_see_for_the_first_time_keeps_fields_of_others() {
     for (why, expected) in [
         (Why::Absent, OnConflict::Report),
