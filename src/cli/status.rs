@@ -7,7 +7,7 @@ mod leader;
 mod whole;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     io::{self, Write},
     str::FromStr,
@@ -27,7 +27,9 @@ use crate::stores::{self, definitions};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names},
     intake, landscape,
-    overview::{self, ModuleLine, Overview, RolloutLine, RuntimeLine, SourceLine, SubjectState, UnreadableLine},
+    overview::{
+        self, Leader, ModuleLine, Overview, RolloutLine, RuntimeLine, SourceLine, SubjectState, UnreadableLine,
+    },
     plan,
     words::{agreeing, counted},
 };
@@ -86,6 +88,9 @@ enum SubjectKind {
 
 /// Most diagnostics shown per source, so that the output fits on a screen.
 const DIAGNOSTICS_MAX: usize = 5;
+/// What is said if no Lease shows whether a daemon runs.
+const NO_LEASE: &str =
+    "There is no Lease, as of a daemon with --leader-elect=false, so it is not known whether one runs";
 /// Most lines shown per section.
 const LINES_MAX: usize = 20;
 /// Pause between two reads with `--watch`.
@@ -143,8 +148,10 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     let overview =
         Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests).with_rollouts(&releases);
     let leases = leases(client, namespaces).await;
-    let no_leader = leases.as_deref().filter(|_| !sources.is_empty());
-    let overview = overview.with_leader(no_leader.and_then(|leases| leader::problem(leases, ambient::now())));
+    let waits = overview.sources.iter().any(|source| source.standing == SubjectState::Waiting);
+    let known = leases.as_deref().filter(|_| !sources.is_empty());
+    let leader = known.map(|leases| leader::find(leases, waits, ambient::now()));
+    let overview = overview.with_leader(leader.unwrap_or(Leader::Present));
     let overview = overview.with_local_sources(local_sources(leases.unwrap_or_default(), namespaces));
     Ok(overview.with_unreadable(unreadable).with_not_served(not_served))
 }
@@ -201,22 +208,32 @@ fn exit(overview: &Overview) -> Exit {
     }
 }
 
-/// One entry of a section: a line, and the lines below it.
+/// One entry of a section: who it is about, what is said, and the lines below.
 struct Entry {
     standing: SubjectState,
-    line: String,
+    /// `runtime kcp-system/dev`; empty if the text names it.
+    subject: String,
+    text: String,
     below: Vec<String>,
+}
+
+/// Entries that say the same: the first one, and how many there are.
+struct Alike<'e> {
+    first: &'e Entry,
+    count: usize,
 }
 
 fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io::Result<()> {
     let not_served = overview.not_served.iter().map(|kind| Entry {
         standing: SubjectState::Wrong,
-        line: definitions::not_served(kind),
+        subject: String::new(),
+        text: definitions::not_served(kind),
         below: Vec::new(),
     });
     let no_leader = overview.no_leader.iter().map(|why| Entry {
         standing: SubjectState::Wrong,
-        line: format!("no daemon reconciles this landscape: {why}"),
+        subject: String::new(),
+        text: format!("no daemon reconciles this landscape: {why}"),
         below: Vec::new(),
     });
     let entries: Vec<Entry> = no_leader
@@ -230,12 +247,14 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         .chain(overview.runtimes.iter().map(runtime))
         .chain(overview.watchers.iter().map(|watcher| Entry {
             standing: watcher.standing,
-            line: format!("watcher {}  {}", watcher.name, watcher.message),
+            subject: format!("watcher {}", watcher.name),
+            text: watcher.message.clone(),
             below: Vec::new(),
         }))
         .chain(overview.rollouts.iter().map(|rollout| Entry {
             standing: SubjectState::Stopped,
-            line: format!("rollout {}  {}", rollout.name, resumable(rollout)),
+            subject: format!("rollout {}", rollout.name),
+            text: resumable(rollout),
             below: Vec::new(),
         }))
         .chain(overview.unreadable.iter().map(unreadable))
@@ -247,30 +266,15 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
     ];
     for (standing, title) in sections {
         let members: Vec<&Entry> = entries.iter().filter(|entry| entry.standing == standing).collect();
-        if members.is_empty() {
-            continue;
-        }
-        let heading = format!("{title} ({})", members.len());
-        match standing {
-            SubjectState::Wrong => writeln!(out, "{}", heading.red().bold())?,
-            SubjectState::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
-            SubjectState::Stopped | SubjectState::Well => writeln!(out, "{}", heading.bold())?,
-        }
-        for entry in members.iter().take(lines_max) {
-            writeln!(out, "  {}", entry.line)?;
-            for line in &entry.below {
-                writeln!(out, "      {line}")?;
-            }
-        }
-        if lines_max < members.len() {
-            writeln!(out, "  and {} more: `tidegate status -o wide` lists all", members.len() - lines_max)?;
-        }
-        writeln!(out)?;
+        write_section(out, (title, standing), &members, lines_max)?;
     }
     write_warnings(out, overview, lines_max)?;
     let (window, turn) = ("Waiting for a maintenance window", "Waiting for their turn in a rollout");
     write_waiting(out, overview, lines_max, window, |runtime| runtime.maintenance.as_deref())?;
     write_waiting(out, overview, lines_max, turn, |runtime| runtime.rollout.as_deref())?;
+    if overview.no_lease {
+        writeln!(out, "{NO_LEASE}\n")?;
+    }
     let adopted = overview.runtimes.iter().filter(|runtime| runtime.adopted).count();
     if 0 < adopted {
         let (runtimes, are) = (counted(adopted, "runtime"), agreeing(adopted, "is", "are"));
@@ -283,6 +287,70 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         whole::write_table(out, &overview.runtimes, lines_max)?;
     }
     writeln!(out, "{}", well(overview))
+}
+
+/// A title with the number of entries, and these.
+fn write_section(
+    out: &mut dyn Write,
+    (title, standing): (&str, SubjectState),
+    members: &[&Entry],
+    lines_max: usize,
+) -> io::Result<()> {
+    if members.is_empty() {
+        return Ok(());
+    }
+    let heading = format!("{title} ({})", members.len());
+    match standing {
+        SubjectState::Wrong => writeln!(out, "{}", heading.red().bold())?,
+        SubjectState::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
+        SubjectState::Stopped | SubjectState::Well => writeln!(out, "{}", heading.bold())?,
+    }
+    let alike = alike(members, lines_max);
+    for Alike { first, count } in alike.iter().take(lines_max) {
+        writeln!(out, "  {}", line(&first.subject, *count, &first.text))?;
+        for line in &first.below {
+            writeln!(out, "      {line}")?;
+        }
+    }
+    let shown: usize = alike.iter().take(lines_max).map(|alike| alike.count).sum();
+    write_rest(out, members.len() - shown, alike.len() < members.len())?;
+    writeln!(out)
+}
+
+/// Entries that say the same, as one. With all lines, each is one.
+fn alike<'e>(entries: &[&'e Entry], lines_max: usize) -> Vec<Alike<'e>> {
+    let mut found: Vec<Alike<'e>> = Vec::new();
+    let mut known: BTreeMap<(&str, &str, &[String]), usize> = BTreeMap::new();
+    for entry in entries {
+        let kind = entry.subject.split(' ').next().unwrap_or_default();
+        let cause = (kind, entry.text.as_str(), entry.below.as_slice());
+        match known.get(&cause).filter(|_| lines_max != usize::MAX && !kind.is_empty()) {
+            Some(index) => found[*index].count += 1,
+            None => {
+                known.insert(cause, found.len());
+                found.push(Alike { first: entry, count: 1 });
+            }
+        }
+    }
+    found
+}
+
+/// A line about a subject, and about others of which the same is true.
+fn line(subject: &str, count: usize, text: &str) -> String {
+    match (subject, count) {
+        ("", _) => text.to_owned(),
+        (_, 1) => format!("{subject}  {text}"),
+        (_, count) => format!("{subject} and {} more  {text}", count - 1),
+    }
+}
+
+/// How many entries are not shown, or where the names are of those that are only counted.
+fn write_rest(out: &mut dyn Write, left_out: usize, has_alike: bool) -> io::Result<()> {
+    match (left_out, has_alike) {
+        (0, false) => Ok(()),
+        (0, true) => writeln!(out, "  `tidegate status -o wide` names all"),
+        (more, _) => writeln!(out, "  and {more} more: `tidegate status -o wide` lists all"),
+    }
 }
 
 /// What to know of sources that are healthy.
@@ -317,21 +385,13 @@ fn write_waiting(
     message: impl Fn(&RuntimeLine) -> Option<&str>,
 ) -> io::Result<()> {
     let waiting = |runtime: &RuntimeLine| {
-        let message = message(runtime).filter(|_| runtime.standing != SubjectState::Stopped)?;
-        Some(format!("runtime {}  {message}", runtime.name))
+        let text = message(runtime).filter(|_| runtime.standing != SubjectState::Stopped)?.to_owned();
+        let subject = format!("runtime {}", runtime.name);
+        Some(Entry { standing: runtime.standing, subject, text, below: Vec::new() })
     };
-    let lines: Vec<String> = overview.runtimes.iter().filter_map(waiting).collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "{}", format!("{title} ({})", lines.len()).bold())?;
-    for line in lines.iter().take(lines_max) {
-        writeln!(out, "  {line}")?;
-    }
-    if lines_max < lines.len() {
-        writeln!(out, "  and {} more: `tidegate status -o wide` lists all", lines.len() - lines_max)?;
-    }
-    writeln!(out)
+    let entries: Vec<Entry> = overview.runtimes.iter().filter_map(waiting).collect();
+    let members: Vec<&Entry> = entries.iter().collect();
+    write_section(out, (title, SubjectState::Well), &members, lines_max)
 }
 
 fn unreadable(found: &UnreadableLine) -> Entry {
@@ -342,7 +402,7 @@ fn unreadable(found: &UnreadableLine) -> Entry {
             intake::status::WAIT_FOR_TEMPLATES
         ));
     }
-    Entry { standing: SubjectState::Wrong, line: found.sentence(), below }
+    Entry { standing: SubjectState::Wrong, subject: String::new(), text: found.sentence(), below }
 }
 
 fn source(source: &SourceLine, diagnostics_max: usize) -> Entry {
@@ -361,7 +421,7 @@ fn source(source: &SourceLine, diagnostics_max: usize) -> Entry {
             counts.to_prune
         ));
     }
-    Entry { standing: source.standing, line: format!("source {}  {}", source.name, source.message), below }
+    Entry { standing: source.standing, subject: format!("source {}", source.name), text: source.message.clone(), below }
 }
 
 /// That there may be more problems than the status of a source lists, and where they are.
@@ -393,7 +453,8 @@ fn runtime(runtime: &RuntimeLine) -> Entry {
         .chain(runtime.hint.iter().map(|hint| format!("next: {hint}")))
         .collect();
     let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
-    Entry { standing: runtime.standing, line: format!("runtime {}  {state}{}", runtime.name, runtime.message), below }
+    let (subject, text) = (format!("runtime {}", runtime.name), format!("{state}{}", runtime.message));
+    Entry { standing: runtime.standing, subject, text, below }
 }
 
 fn module(module: &ModuleLine, what: &str) -> String {
@@ -469,8 +530,16 @@ impl Subject {
     fn of(&self, overview: Overview) -> Option<Overview> {
         // An overview has the names `<namespace>/<name>`.
         let is_named = |name: &str| name.rsplit_once('/').is_some_and(|(_, name)| name == self.name);
-        let Overview { mut sources, mut runtimes, mut watchers, mut rollouts, mut unreadable, no_leader, not_served } =
-            overview;
+        let Overview {
+            mut sources,
+            mut runtimes,
+            mut watchers,
+            mut rollouts,
+            mut unreadable,
+            no_leader,
+            no_lease,
+            not_served,
+        } = overview;
         rollouts.retain(|rollout| self.kind == SubjectKind::Module && is_named(&rollout.name));
         sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
         watchers.retain(|watcher| self.kind == SubjectKind::Watcher && is_named(&watcher.name));
@@ -520,7 +589,7 @@ impl Subject {
             }
             SubjectKind::Source | SubjectKind::Watcher => false,
         });
-        let found = Overview { sources, runtimes, watchers, rollouts, unreadable, no_leader, not_served };
+        let found = Overview { sources, runtimes, watchers, rollouts, unreadable, no_leader, no_lease, not_served };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()
             && found.watchers.is_empty()

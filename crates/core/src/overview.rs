@@ -50,6 +50,10 @@ pub struct Overview {
     /// Why no daemon reconciles the sources; `None` if one does, or if that is not known.
     #[serde(rename = "noLeader", skip_serializing_if = "Option::is_none")]
     pub no_leader: Option<String>,
+    /// Whether the sources are reconciled and no Lease shows whether a daemon still runs: one without leader election
+    /// has none.
+    #[serde(rename = "noLease", skip_serializing_if = "is_default")]
+    pub no_lease: bool,
     /// The modules whose rollout is suspended.
     #[serde(rename = "suspendedRollouts", skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<RolloutLine>,
@@ -177,6 +181,17 @@ pub struct UnreadableLine {
     pub has_templates: bool,
 }
 
+/// What the Leases say about the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// A daemon leads, or the user may not read its Lease.
+    Present,
+    /// None does. Contains the reason.
+    Absent(String),
+    /// There is no Lease, and the sources are reconciled: by a daemon without leader election, which has none.
+    NotKnown,
+}
+
 // === impl UnreadableLine ===
 
 impl UnreadableLine {
@@ -200,6 +215,7 @@ impl Overview {
             runtimes: kymas.into_iter().map(runtime).collect(),
             watchers: watchers.into_iter().map(watcher).collect(),
             no_leader: None,
+            no_lease: false,
             rollouts: Vec::new(),
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
@@ -241,10 +257,14 @@ impl Overview {
         self
     }
 
-    /// The same, with why no daemon reconciles the sources.
+    /// The same, with what is known of the daemon that reconciles the sources.
     #[must_use]
-    pub fn with_leader(mut self, no_leader: Option<String>) -> Overview {
-        self.no_leader = no_leader;
+    pub fn with_leader(mut self, leader: Leader) -> Overview {
+        (self.no_leader, self.no_lease) = match leader {
+            Leader::Present => (None, false),
+            Leader::Absent(why) => (Some(why), false),
+            Leader::NotKnown => (None, true),
+        };
         self
     }
 

@@ -4,23 +4,34 @@ use k8s_openapi::{
     api::coordination::v1::Lease,
     jiff::{SignedDuration, Timestamp},
 };
-use tidegate_core::api::names::{KCP_NAMESPACE, LEASE};
+use tidegate_core::{
+    api::names::{KCP_NAMESPACE, LEASE},
+    overview::Leader,
+};
 
 /// The prefix of a holder that is a daemon of Tidegate.
 pub(super) const HOLDER: &str = "tidegate_";
 /// How long after its end a Lease counts: the clock of this machine may differ from that of the daemon.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
 
-/// Why no daemon leads; `None` if one does. `leases` are those that exist, of one daemon for each namespace.
-pub(super) fn problem(leases: &[Lease], now: Timestamp) -> Option<String> {
+/// What to do about the Lease of a former process, which would be a problem for ever.
+const WITHOUT: &str = "if it runs with --leader-elect=false, delete the Lease";
+
+/// Whether a daemon leads. `leases` are those that exist, of one daemon for each namespace. `waits` says whether a
+/// GitSource waits to be reconciled.
+pub(super) fn find(leases: &[Lease], waits: bool, now: Timestamp) -> Leader {
     let problems: Vec<String> = leases.iter().map_while(|lease| of_lease(lease, now)).collect();
     if problems.len() < leases.len() {
-        return None;
+        return Leader::Present;
     }
-    let absent = || {
-        format!("there is no Lease {KCP_NAMESPACE}/{LEASE}; start the daemon; one with --leader-elect=false has none")
-    };
-    Some(problems.into_iter().next().unwrap_or_else(absent))
+    match problems.into_iter().next() {
+        Some(problem) => Leader::Absent(problem),
+        None if waits => Leader::Absent(format!(
+            "there is no Lease {KCP_NAMESPACE}/{LEASE}, and a source waits; start the daemon, or if it runs with \
+             --leader-elect=false, see its log"
+        )),
+        None => Leader::NotKnown,
+    }
 }
 
 /// Why no daemon holds a Lease; `None` if one does.
@@ -30,14 +41,14 @@ fn of_lease(lease: &Lease, now: Timestamp) -> Option<String> {
     let spec = lease.spec.clone().unwrap_or_default();
     let holder = spec.holder_identity.unwrap_or_default();
     if holder.is_empty() {
-        return Some(format!("no daemon holds the Lease {name}; start the daemon, or see its log"));
+        return Some(format!("no daemon holds the Lease {name}; start the daemon, or see its log; {WITHOUT}"));
     }
     let renewed = spec.renew_time.map(|renewed| renewed.0);
     let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
     let is_expired = renewed.is_none_or(|renewed| duration + SKEW < now.duration_since(renewed));
     if is_expired {
         let since = renewed.map(|renewed| format!(" since {renewed:.0}")).unwrap_or_default();
-        return Some(format!("{holder} has not renewed the Lease {name}{since}; see whether it runs"));
+        return Some(format!("{holder} has not renewed the Lease {name}{since}; see whether it runs; {WITHOUT}"));
     }
     (!holder.starts_with(HOLDER)).then(|| format!("{holder} holds the Lease {name}, and GitSources are Tidegate's"))
 }
@@ -57,11 +68,15 @@ mod tests {
     fn a_landscape_whose_lease_no_daemon_holds_is_not_reconciled() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let recent = "2026-01-01T11:59:00.000000Z";
-        let at = |lease: &[Lease]| problem(lease, now);
+        let at = |leases: &[Lease]| match find(leases, true, now) {
+            Leader::Present => None,
+            Leader::Absent(problem) => Some(problem),
+            Leader::NotKnown => panic!("a source waits"),
+        };
         assert_eq!(at(&[lease("tidegate_a", recent)]), None);
         assert_eq!(at(&[lease("", recent), lease("tidegate_a", recent)]), None, "the daemon of one namespace leads");
         for (leases, expected) in [
-            (vec![], "there is no Lease kcp-system/893110f7.kyma-project.io; start the daemon"),
+            (vec![], "there is no Lease kcp-system/893110f7.kyma-project.io, and a source waits; start the daemon"),
             (vec![lease("", recent)], "no daemon holds the Lease kcp-system/893110f7.kyma-project.io"),
             (
                 vec![lease("tidegate_a", "2026-01-01T11:50:00.000000Z")],
@@ -72,6 +87,10 @@ mod tests {
             let found = at(&leases).unwrap();
             assert!(found.starts_with(expected), "{found}");
         }
+        // Without leader election there is no Lease.
+        assert_eq!(find(&[], false, now), Leader::NotKnown);
+        let Leader::Absent(former) = find(&[lease("", recent)], false, now) else { panic!("it was given back") };
+        assert!(former.ends_with("if it runs with --leader-elect=false, delete the Lease"), "{former}");
         // Within the skew of clocks.
         assert_eq!(at(&[lease("tidegate_a", "2026-01-01T11:56:45.000000Z")]), None);
     }

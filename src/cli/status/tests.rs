@@ -76,6 +76,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
         not_served: BTreeSet::new(),
         no_leader: None,
+        no_lease: false,
         rollouts: Vec::new(),
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),
@@ -206,12 +207,62 @@ fn an_empty_control_plane_is_one_line() {
 #[test]
 fn a_thousand_problems_leave_room_on_the_screen() {
     let wrong = |number: usize| {
-        runtime_line(&format!("kcp-system/{number:04}"), SubjectState::Wrong, State::Error, "no answer", Vec::new())
+        let message = format!("no answer from server {number}");
+        runtime_line(&format!("kcp-system/{number:04}"), SubjectState::Wrong, State::Error, &message, Vec::new())
     };
     let overview = Overview { runtimes: (0..1000).map(wrong).collect(), ..Overview::default() };
     let text = text(&overview);
     assert!(text.lines().count() < 25);
     assert!(text.contains("and 980 more"), "{text}");
+}
+
+#[test]
+fn runtimes_with_the_same_cause_are_one_line_unless_all_are_asked_for() {
+    let line = |name: &str, message: &str| {
+        let module = module_line("cache", SubjectState::Wrong, State::Error, Some(message));
+        let window = Some("the next maintenance window begins at noon".to_owned());
+        let line = runtime_line(name, SubjectState::Wrong, State::Error, message, vec![module]);
+        RuntimeLine { maintenance: window, ..line }
+    };
+    let mut runtimes: Vec<RuntimeLine> =
+        (0..10).map(|number| line(&format!("kcp-system/a{number}"), "no image")).collect();
+    runtimes.insert(1, line("kcp-system/other", "no answer"));
+    let overview = Overview { runtimes, ..Overview::default() };
+    let module = |message: &str| format!("      module cache 1.0.0 (regular)  Error: {message}\n");
+    let expected = format!(
+        "Problems (11)\n  runtime kcp-system/a0 and 9 more  Error: no image\n{}  runtime kcp-system/other  Error: no \
+         answer\n{}  `tidegate status -o wide` names all\n\nWaiting for a maintenance window (11)\n  runtime \
+         kcp-system/a0 and 10 more  the next",
+        module("no image"),
+        module("no answer")
+    );
+    let shown = text(&overview);
+    assert!(shown.starts_with(&expected), "{shown}");
+    let mut wide = anstream::StripStream::new(Vec::new());
+    write_text(&mut wide, &overview, usize::MAX).unwrap();
+    let wide = String::from_utf8(wide.into_inner()).unwrap();
+    assert_eq!((wide.matches("  Error: no image\n").count(), wide.contains(" more")), (20, false), "{wide}");
+    let json = serde_json::to_value(&overview).unwrap();
+    assert_eq!(json["runtimes"].as_array().map(Vec::len), Some(11));
+}
+
+#[test]
+fn without_a_lease_nothing_is_wrong_and_the_text_says_what_is_not_known() {
+    let overview = |leader| two_runtimes_well().with_leader(leader);
+    let absent = overview(Leader::Absent("it sleeps".to_owned()));
+    assert_eq!(exit(&absent), Exit::Changes);
+    assert!(text(&absent).contains("no daemon reconciles this landscape: it sleeps\n"));
+    let not_known = overview(Leader::NotKnown);
+    assert_eq!(exit(&not_known), Exit::Ok);
+    assert!(text(&not_known).contains(NO_LEASE), "{}", text(&not_known));
+    assert!(!text(&overview(Leader::Present)).contains("Lease"));
+}
+
+/// The healthy one of [`two_runtimes`].
+fn two_runtimes_well() -> Overview {
+    let mut overview = two_runtimes();
+    overview.runtimes.remove(0);
+    overview
 }
 
 /// Two runtimes: in one, module `cache` has failed.

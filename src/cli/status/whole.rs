@@ -17,7 +17,7 @@ pub(super) fn write(out: &mut dyn Write, subject: &Subject, overview: &Overview)
     }
     for found in &overview.unreadable {
         let entry = unreadable(found);
-        writeln!(out, "{}", entry.line)?;
+        writeln!(out, "{}", entry.text)?;
         entry.below.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     match subject.kind {
