@@ -154,6 +154,35 @@ fn an_agent_that_does_not_connect_is_silent_within_three_minutes() {
 }
 
 #[test]
+fn an_agent_that_is_gone_is_silent_and_not_deaf_before() {
+    let bench = Bench::heard();
+    let mut news = Vec::new();
+    for second in 3..=200 {
+        let (_, is_news) = bench.due(second);
+        if is_news {
+            news.push((second, bench.pass(second)));
+        }
+        // Its marks are lost from second 157 on.
+        assert_eq!(bench.is_proven(second), second < 157, "{second}");
+    }
+    assert_eq!(news, [(165, (Way::Silent, Some(News::Broken)))]);
+}
+
+#[test]
+fn a_deaf_agent_that_stops_connecting_stays_deaf_until_it_is_silent() {
+    let bench = Bench::heard();
+    bench.connects(120);
+    let mut news = Vec::new();
+    for second in 121..=300 {
+        if bench.due(second).1 {
+            news.push((second, bench.pass(second)));
+        }
+    }
+    let broken = |way| (way, Some(News::Broken));
+    assert_eq!(news, [(157, broken(Way::Deaf)), (283, broken(Way::Silent))]);
+}
+
+#[test]
 fn an_agent_that_never_connects_is_silent() {
     let bench = Bench::new(None);
     assert_eq!(bench.pass(0), (Way::Awaited, None));

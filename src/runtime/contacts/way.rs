@@ -205,7 +205,7 @@ impl Contact {
 
     /// A mark could not be sent. What marks that were lost before have proven stays.
     pub(super) fn unsent(&mut self, mark: u64, times: Times, now: Instant) {
-        if self.sent.is_some_and(|sent| sent.mark == mark) && !self.is_deaf(times, now) {
+        if self.sent.is_some_and(|sent| sent.mark == mark) && !self.has_lost(times, now) {
             (self.sent, self.unsent) = (None, Some(now));
         }
     }
@@ -240,8 +240,11 @@ impl Contact {
             return Way::Refused;
         }
         if self.is_alive(times, now) {
-            if self.is_deaf(times, now) {
-                return Way::Deaf;
+            match (self.has_lost(times, now), self.is_late(times, now)) {
+                (true, false) => return Way::Deaf,
+                // It does not connect either, so it will be silent soon. Two reasons in a row would mislead a user.
+                (true, true) => return former.unwrap_or(Way::Unproven),
+                (false, _) => {}
             }
             return match (self.echoed, former) {
                 (Some(_), _) | (None, Some(Way::Heard)) => Way::Heard,
@@ -270,7 +273,7 @@ impl Contact {
 
     /// Whether a mark has come back, and nothing has been lost since.
     pub(super) fn is_proven(&self, times: Times, now: Instant) -> bool {
-        self.echoed.is_some() && self.is_alive(times, now) && !self.is_deaf(times, now) && !self.is_refused(times, now)
+        self.echoed.is_some() && self.is_alive(times, now) && !self.has_lost(times, now) && !self.is_refused(times, now)
     }
 
     fn is_alive(&self, times: Times, now: Instant) -> bool {
@@ -284,8 +287,13 @@ impl Contact {
         })
     }
 
+    /// Whether the agent has not connected for as long as no healthy one does.
+    fn is_late(&self, times: Times, now: Instant) -> bool {
+        self.any.is_none_or(|any| times.interval <= now.saturating_duration_since(any))
+    }
+
     /// Whether a mark was lost too often.
-    fn is_deaf(&self, times: Times, now: Instant) -> bool {
+    fn has_lost(&self, times: Times, now: Instant) -> bool {
         self.sent.is_some_and(|sent| {
             TRIES <= sent.times && times.answer * TRIES <= now.saturating_duration_since(sent.first)
         })
