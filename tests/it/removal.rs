@@ -67,18 +67,8 @@ fn requests(server: &Server, mark: u64) -> Vec<Record> {
     server.records_since(mark).into_iter().filter(|record| record.user == USER).collect()
 }
 
-/// Objects with users' data: they must stay when a module's new version no longer has them.
-const DATA: &str = r#"apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: boxes.example.org}
-spec:
-  group: example.org
-  scope: Namespaced
-  names: {kind: Box, plural: boxes, singular: box, listKind: BoxList}
-  versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
----
-apiVersion: v1
+/// Objects with users' data, beside a definition: they must stay when a module's new version no longer has them.
+const DATA: &str = r#"apiVersion: v1
 kind: Namespace
 metadata: {name: store-data}
 ---
@@ -92,7 +82,7 @@ kind: ConfigMap
 metadata: {name: store-old, namespace: kyma-system}
 "#;
 
-/// The objects of [`DATA`] that stay until a user allows their deletion.
+/// The objects of [`DATA`], and the definition, that stay until a user allows their deletion.
 const KEPT: [(&str, &str, &str, &str); 3] = [
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "boxes.example.org"),
     ("v1", "Namespace", "", "store-data"),
@@ -104,7 +94,7 @@ async fn stage_with_data() -> Stage {
     let mut files = stage::files(1);
     files.extend(stage::module("store", "1.0.0", "one"));
     files.extend(stage::module("store", "1.1.0", "two"));
-    files.push(("modules/store/1.0.0/objects/data.yaml".to_owned(), DATA.to_owned()));
+    files.push(("modules/store/1.0.0/objects/data.yaml".to_owned(), format!("{}---\n{DATA}", stage::box_crd("{}"))));
     files.push(("modules/store/release.yaml".to_owned(), stage::release("store", &[("regular", "1.0.0")])));
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     files.retain(|(path, _)| !path.starts_with("kymas/"));

@@ -508,6 +508,23 @@ spec:
       schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 "#;
 
+/// The CustomResourceDefinition of kind `Box`, of which no module has a default custom resource. `annotations` are in
+/// YAML, for example `{tidegate.dev/prune: enabled}`.
+pub(crate) fn box_crd(annotations: &str) -> String {
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: boxes.example.org, annotations: {annotations}}}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {{kind: Box, plural: boxes, singular: box, listKind: BoxList}}
+  versions:
+    - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object}}}}}}
+"
+    )
+}
+
 /// A Watcher, whose selector matches no Gateway.
 pub(crate) const WATCHER: &str = r"apiVersion: operator.kyma-project.io/v1beta2
 kind: Watcher

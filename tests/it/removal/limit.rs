@@ -1,5 +1,6 @@
-//! What waits for a confirmation because it removes something from runtimes stays there, whoever has put it there and
-//! whatever happens meanwhile; and what holds the removal of a module.
+//! A removal from runtimes that waits for a confirmation: everything stays there until then, also modules that a user
+//! or another client has added, and also after restarts and other commits. A confirmed removal in turn waits for custom
+//! resources of users.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -146,18 +147,8 @@ async fn a_module_that_a_client_added_while_the_source_was_suspended_waits_when_
     assert!(uid(&stage, "cache-a").await.is_some());
 }
 
-/// A kind of which module `cache` has no default custom resource, and a Deployment: the controller of the module.
-const MORE: &str = r#"apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: boxes.example.org}
-spec:
-  group: example.org
-  scope: Namespaced
-  names: {kind: Box, plural: boxes, singular: box, listKind: BoxList}
-  versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
----
-apiVersion: apps/v1
+/// The controller of the module.
+const MANAGER: &str = r#"apiVersion: apps/v1
 kind: Deployment
 metadata: {name: cache-manager, namespace: kyma-system}
 spec:
@@ -168,7 +159,7 @@ spec:
 "#;
 
 async fn custom_resources_that_belong_to_the_module_do_not_hold_its_removal() {
-    let more = [("modules/cache/1.0.0/objects/more.yaml", MORE.to_owned())];
+    let more = [("modules/cache/1.0.0/objects/more.yaml", format!("{}---\n{MANAGER}", stage::box_crd("{}")))];
     let stage = asking(&stage::kyma("one", &["cache", "mailer"]), &more, Extent::Controllers).await;
     let skr = &stage.skrs[0];
     let there = async |kind: &str, name: &str| {

@@ -330,18 +330,6 @@ async fn objects_that_leave_a_version_in_more_runtimes_than_the_limit_stay_until
     source(&stage, &commit, "Applied").await;
 }
 
-/// A CustomResourceDefinition whose deletion the module allows.
-const BOX_CRD: &str = r#"apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: boxes.example.org, annotations: {tidegate.dev/prune: enabled}}
-spec:
-  group: example.org
-  scope: Namespaced
-  names: {kind: Box, plural: boxes, singular: box, listKind: BoxList}
-  versions:
-    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
-"#;
-
 /// The report of `tidegate diff --live` about the work tree.
 async fn live_diff(stage: &Stage) -> Value {
     let path = stage.repository.path().to_str().expect("UTF-8");
@@ -362,7 +350,8 @@ fn deletes(report: &Value) -> Vec<String> {
 async fn custom_resources_of_users_keep_their_definition_and_the_message_names_the_first() {
     let mut files = stage::files(1);
     let boxes = "modules/mailer/2.0.0/objects/boxes.yaml";
-    files.push((boxes.to_owned(), BOX_CRD.to_owned()));
+    // The module allows its deletion.
+    files.push((boxes.to_owned(), stage::box_crd("{tidegate.dev/prune: enabled}")));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
     stage.start();
