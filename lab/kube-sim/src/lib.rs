@@ -168,7 +168,7 @@ pub use self::{
     identity::User,
     journal::{Alike, Answered, Counted, Requests},
     kubeconfig::{Credentials, Kubeconfig},
-    serve::{Error, Served},
+    serve::{Error, Served, WriteLimit},
     service::Service,
     tally::{Tally, is_write},
 };

@@ -7,12 +7,12 @@
 
 use std::{
     net::Ipv4Addr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use axum::body::Body;
-use http::{Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -51,6 +51,26 @@ pub enum Error {
 /// Idle connections are closed after this, as in the real server. Clients close them earlier.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
+/// Lets so many writes through to the servers that share it. Once they are answered, nothing else arrives, as if every
+/// further request was still on its way. So a client can be killed between two writes.
+#[derive(Clone, Debug)]
+pub struct WriteLimit(Arc<LimitState>);
+
+#[derive(Debug)]
+struct LimitState {
+    writes: Mutex<Writes>,
+    /// Whether nothing more arrives.
+    reached: watch::Sender<bool>,
+}
+
+/// The writes of a [`WriteLimit`].
+#[derive(Debug)]
+struct Writes {
+    left: usize,
+    /// Those that are not answered.
+    running: usize,
+}
+
 /// A server over TLS. It is served as long as this value exists.
 pub struct Served {
     server: Server,
@@ -61,6 +81,7 @@ pub struct Served {
     acceptor: TlsAcceptor,
     frozen: watch::Sender<bool>,
     failing: watch::Sender<Option<StatusCode>>,
+    limit: Option<WriteLimit>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -71,6 +92,19 @@ impl Server {
     ///
     /// Fails if no port is free or a certificate cannot be created.
     pub async fn listen(&self, name: &str) -> Result<Served, Error> {
+        self.listen_for(name, None).await
+    }
+
+    /// The same, with a limit for writes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Server::listen`].
+    pub async fn listen_with(&self, name: &str, limit: WriteLimit) -> Result<Served, Error> {
+        self.listen_for(name, Some(limit)).await
+    }
+
+    async fn listen_for(&self, name: &str, limit: Option<WriteLimit>) -> Result<Served, Error> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(Error::Bind)?;
         let port = listener.local_addr().map_err(Error::Bind)?.port();
         let authority = Authority::new(&format!("{name} authority")).map_err(Error::Certificate)?;
@@ -84,9 +118,74 @@ impl Server {
         };
         let (frozen, failing) = (watch::Sender::new(false), watch::Sender::new(None));
         let (server, name, tasks) = (self.clone(), name.to_owned(), Mutex::default());
-        let served = Served { server, name, port, authority, kubeconfig, acceptor, frozen, failing, tasks };
+        let served = Served { server, name, port, authority, kubeconfig, acceptor, frozen, failing, limit, tasks };
         served.serve(listener);
         Ok(served)
+    }
+}
+
+// === impl WriteLimit ===
+
+impl WriteLimit {
+    /// Lets so many writes through.
+    pub fn new(writes: usize) -> WriteLimit {
+        let state =
+            LimitState { writes: Mutex::new(Writes { left: writes, running: 0 }), reached: watch::Sender::new(false) };
+        WriteLimit(Arc::new(state))
+    }
+
+    /// From now on, everything arrives. What was held back does not: its client is gone.
+    pub fn lift(&self) {
+        self.writes().left = usize::MAX;
+        self.0.reached.send_replace(false);
+    }
+
+    /// Returns once as many writes are answered as are let through.
+    pub async fn reached(&self) {
+        let _ = self.0.reached.subscribe().wait_for(|is_reached| *is_reached).await;
+    }
+
+    /// Whether a request arrives now.
+    fn arrival(&self, method: &Method, uri: &Uri) -> Arrival<'_> {
+        let is_read = [Method::GET, Method::HEAD].contains(method);
+        let is_write = !is_read && !uri.query().unwrap_or_default().contains("dryRun");
+        let mut writes = self.writes();
+        match (writes.left, is_write) {
+            (0, _) => Arrival::Never,
+            (_, false) => Arrival::Read,
+            (_, true) => {
+                writes.left -= 1;
+                writes.running += 1;
+                Arrival::Write(RunningWrite(self))
+            }
+        }
+    }
+
+    fn writes(&self) -> MutexGuard<'_, Writes> {
+        self.0.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a request arrives at a server with a [`WriteLimit`].
+enum Arrival<'a> {
+    /// It changes nothing.
+    Read,
+    /// It is one of the writes. Counted until the answer is made.
+    Write(#[expect(dead_code, reason = "dropping it counts")] RunningWrite<'a>),
+    /// It comes after the last write.
+    Never,
+}
+
+/// A write that is not answered.
+struct RunningWrite<'a>(&'a WriteLimit);
+
+impl Drop for RunningWrite<'_> {
+    fn drop(&mut self) {
+        let mut writes = self.0.writes();
+        writes.running -= 1;
+        if writes.left == 0 && writes.running == 0 {
+            self.0.0.reached.send_replace(true);
+        }
     }
 }
 
@@ -147,7 +246,8 @@ impl Served {
     }
 
     fn serve(&self, listener: TcpListener) {
-        let moods = Moods { frozen: self.frozen.subscribe(), failing: self.failing.subscribe() };
+        let limit = self.limit.clone();
+        let moods = Moods { frozen: self.frozen.subscribe(), failing: self.failing.subscribe(), limit };
         let accepting = accept(listener, self.acceptor.clone(), self.server.clone(), moods);
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(accepting);
     }
@@ -199,6 +299,7 @@ fn acceptor(authority: &Authority) -> Result<TlsAcceptor, Error> {
 struct Moods {
     frozen: watch::Receiver<bool>,
     failing: watch::Receiver<Option<StatusCode>>,
+    limit: Option<WriteLimit>,
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, moods: Moods) {
@@ -223,19 +324,25 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, mo
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let user = stream.get_ref().1.peer_certificates().and_then(|chain| user_of(chain.first()?));
     let service = Service::new(server, user);
-    let service = TowerToHyperService::new(tower::service_fn(move |request| {
+    let service = TowerToHyperService::new(tower::service_fn(move |request: Request<_>| {
         let (service, moods) = (service.clone(), moods.clone());
         async move {
             thawed(moods.frozen).await;
             let failing = *moods.failing.borrow();
-            match failing {
+            let arrival = moods.limit.as_ref().map(|limit| limit.arrival(request.method(), request.uri()));
+            if let Some(Arrival::Never) = arrival {
+                std::future::pending::<()>().await;
+            }
+            let answer = match failing {
                 None => service.oneshot(request).await,
                 Some(status) => {
                     let mut answer = Response::new(Body::empty());
                     *answer.status_mut() = status;
                     Ok(answer)
                 }
-            }
+            };
+            drop(arrival);
+            answer
         }
     }));
     let mut builder = auto::Builder::new(TokioExecutor::new());

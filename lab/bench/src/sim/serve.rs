@@ -245,9 +245,10 @@ fn identity(file: &mut File) -> io::Result<String> {
 
 /// Starts runtimes whose names are those of their Kymas.
 pub(super) async fn start(runtimes: usize, ready_after: Duration) -> anyhow::Result<Vec<Server>> {
-    let options = sim::Options { readiness: Readiness::After(ready_after), ..sim::Options::default() };
     let mut fleet = Vec::with_capacity(runtimes);
     for index in 1..=runtimes {
+        // Each has a seed of its own: clusters are told apart by the UIDs of their namespaces.
+        let options = sim::Options { readiness: Readiness::After(ready_after), ..sim::Options::default() };
         fleet.push(Server::simulated(&fleet::kyma_name(index), &options).await?);
     }
     Ok(fleet)
@@ -414,4 +415,22 @@ fn access(server: &Server, fleet: &str) -> anyhow::Result<Secret> {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn runtimes_are_clusters_of_their_own() {
+        tidegate_process::tls::install();
+        let mut uids = BTreeSet::new();
+        for server in start(3, Duration::ZERO).await.unwrap() {
+            let namespaces: Api<Namespace> = Api::all(server.client().unwrap());
+            uids.insert(namespaces.get("kube-system").await.unwrap().uid().expect("an API server gives a UID"));
+        }
+        assert_eq!(uids.len(), 3, "{uids:?}");
+    }
 }
