@@ -43,6 +43,7 @@ const CASES: &[Case] = &[
     ("agent.image.name", &[r#"events.mode="direct""#], r#""other""#, "--skr-watcher-image-name=other"),
     ("agent.image.tag", &[r#"events.mode="istio""#], r#""0.9.0""#, "--skr-watcher-image-tag=0.9.0"),
     ("namespaces", &[], r#"["team-b"]"#, r#""--namespace=kcp-system","--namespace=team-b""#),
+    ("observe", &[], "true", r#""--observe""#),
     ("extraArgs", &[], r#"["--workers=8"]"#, r#""--workers=8""#),
     ("resources.requests.cpu", &[], r#""250m""#, r#""cpu":"250m""#),
     ("resources.requests.memory", &[], r#""200Mi""#, r#""memory":"200Mi""#),
@@ -197,7 +198,7 @@ async fn the_chart_renders_the_objects_of_each_kustomization() {
     let helm = harness::helm().await;
     let folders = fs::read_dir(path("deploy/overlays")).expect("a folder");
     let overlays = folders.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
-    for overlay in overlays.filter(|name| name != WITHOUT_VALUES).map(Some).chain([None]) {
+    for overlay in overlays.map(Some).chain([None]) {
         let (folder, args) = match &overlay {
             Some(name) => {
                 let values = path(&format!("{CHART}/ci/{name}-values.yaml"));
@@ -218,8 +219,21 @@ async fn the_chart_renders_the_objects_of_each_kustomization() {
     assert!(rendered.contains(&wanted), "{wanted}");
 }
 
-/// The overlay that the chart does not have: the observer has roles of its own, and no daemon that it could become.
-const WITHOUT_VALUES: &str = "observe";
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_gets_no_right_to_write() {
+    let helm = harness::helm().await;
+    let rendered =
+        with(helm, &[r#"namespaces=["team-a"]"#, "hooks.enabled=true"], "observe", "true").expect("it renders");
+    let rules = deploy::rules(&rendered, "tidegate");
+    assert!(!rules.is_empty() && rules.iter().all(deploy::Rule::only_reads), "{rules:#?}");
+    for (others, said) in [
+        (r#"events.mode="direct""#, "an observer receives no events"),
+        ("kcpLandscapes.enabled=true", "an observer leaves kcp landscapes alone"),
+    ] {
+        let refused = with(helm, &[others], "observe", "true").expect_err("no role has rights for it");
+        assert!(refused.contains(said), "{refused}");
+    }
+}
 
 /// A template of the chart of CRDs: the file of `deploy/setup`, and what keeps a CRD.
 fn kept(text: &str) -> String {

@@ -14,6 +14,19 @@ subjects:
   namespace: {{ include "tidegate.namespace" . }}
 {{- end -}}
 
+{{/* Whether the pod only compares: not empty if so. It has no rights for anything else. */}}
+{{- define "tidegate.observe" -}}
+{{- if .Values.observe -}}
+{{- if ne .Values.events.mode "none" -}}
+{{- fail "observe: an observer receives no events: set events.mode to none, and name the agent's image in extraArgs (--skr-watcher-image-tag)" -}}
+{{- end -}}
+{{- if .Values.kcpLandscapes.enabled -}}
+{{- fail "observe: an observer leaves kcp landscapes alone: set kcpLandscapes.enabled to false" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* The image of the daemon, by digest if there is one. */}}
 {{- define "tidegate.image" -}}
 {{- if .Values.image.digest -}}
