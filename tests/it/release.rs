@@ -154,6 +154,57 @@ fn formula_has_the_checksum_of_each_archive() {
     assert!(!invalid.status.success() && stderr(&invalid).contains(r#"invalid version "latest""#));
 }
 
+/// The section headings of the changelog, with the kinds of changes below each.
+fn sections(text: &str) -> Vec<(String, Vec<String>)> {
+    let mut sections: Vec<(String, Vec<String>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("### ") {
+            sections.last_mut().expect("a section").1.push(kind.to_owned());
+        } else if let Some(heading) = line.strip_prefix("## ") {
+            sections.push((heading.to_owned(), Vec::new()));
+        }
+    }
+    sections
+}
+
+/// As <https://keepachangelog.com> has it, and as the workflow reads it.
+#[test]
+fn the_changelog_has_a_section_of_the_version_and_a_release_has_it_as_its_notes() {
+    let version = env!("CARGO_PKG_VERSION");
+    let changelog = read("CHANGELOG.md");
+    let sections = sections(&changelog);
+    let headings: Vec<&str> = sections.iter().map(|(heading, _)| heading.as_str()).collect();
+    assert_eq!(headings[0], "[Unreleased]");
+    let released = Regex::new(r"^\[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$").expect("a pattern");
+    let versions: Vec<String> = headings[1..]
+        .iter()
+        .map(|heading| released.captures(heading).unwrap_or_else(|| panic!("## {heading}"))[1].to_owned())
+        .collect();
+    assert_eq!(versions.first().map(String::as_str), Some(version), "the version of Cargo.toml comes first");
+    for (heading, kinds) in &sections {
+        let known = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
+        let in_order: Vec<&str> = known.into_iter().filter(|kind| kinds.iter().any(|found| found == kind)).collect();
+        assert_eq!(*kinds, in_order, "## {heading}");
+    }
+    for name in versions.iter().map(String::as_str).chain(["Unreleased"]) {
+        let link = format!("\n[{name}]: https://github.com/tidegate/tidegate/");
+        assert!(changelog.contains(&link), "{name} has no link");
+    }
+
+    let notes = script("notes", &[version]);
+    succeeds(&notes);
+    let notes = String::from_utf8(notes.stdout).expect("UTF-8");
+    let (_, rest) = changelog.split_once(&format!("\n## [{version}] - ")).expect("a section");
+    let section = rest.split_once('\n').expect("a line").1.split("\n## ").next().unwrap_or_default();
+    let section = section.split("\n[Unreleased]: ").next().unwrap_or_default();
+    assert_eq!(notes.trim(), section.trim());
+    let missing = script("notes", &["9.9.9"]);
+    assert!(!missing.status.success() && stderr(&missing).contains("has no section \"## [9.9.9] - DATE\""));
+    let workflow = read(".github/workflows/release.yml");
+    assert!(workflow.contains("deploy/release/notes \"$version\" >/dev/null"), "it fails before anything is built");
+    assert!(workflow.contains("deploy/release/notes \"$VERSION\" >notes.md"), "the notes are one section");
+}
+
 #[test]
 fn the_newest_glibc_that_a_binary_may_need_is_checked() {
     let binary = env!("CARGO_BIN_EXE_tidegate");

@@ -208,7 +208,7 @@ async fn a_new_process_writes_nothing_after_a_new_version_of_a_module() {
     }
 }
 
-/// The fields of the CustomResourceDefinitions before the Unreleased section of the changelog. A release records them
+/// The fields of the CustomResourceDefinitions before the latest version in the changelog. A release records them
 /// anew: `docs/release.md`.
 const BEFORE: &str = "tests/it/upgrade/fields.txt";
 
