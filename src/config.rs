@@ -466,10 +466,10 @@ pub struct Config {
     pub git_engine: EngineLimits,
     /// Folder with templates.
     pub templates: Option<PathBuf>,
-    /// Address of `/metrics`.
-    pub metrics_address: SocketAddr,
-    /// Address of `/healthz` and `/readyz`.
-    pub health_address: SocketAddr,
+    /// Address of `/metrics`; `None` without that port.
+    pub metrics_address: Option<SocketAddr>,
+    /// Address of `/healthz` and `/readyz`; `None` without that port.
+    pub health_address: Option<SocketAddr>,
     /// How the daemon receives events of runtimes.
     pub events: Events,
     /// How the daemon receives webhooks of git hosts.
@@ -696,6 +696,11 @@ impl Flags {
         options
     }
 
+    /// Whether the command line has one of these flags, by the names of their fields.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.try_contains_id(name).is_ok_and(|is_given| is_given)
+    }
+
     /// The flags of Lifecycle Manager that are given and have no effect.
     pub fn ignored(&self) -> Vec<upstream::Ignored> {
         upstream::ignored(&self.0)
@@ -809,8 +814,8 @@ impl TryFrom<Options> for Config {
             state: options.state,
             git_engine,
             templates: options.templates,
-            metrics_address: options.metrics_address,
-            health_address: options.health_address,
+            metrics_address: Some(options.metrics_address),
+            health_address: Some(options.health_address),
             default_channel: options.default_channel,
             identity: options.identity,
             paused: options.paused,

@@ -80,8 +80,8 @@ pub struct Daemon {
     /// The connection of the elector, whose requests are counted as well.
     election: Arc<Cluster>,
     writer: Writer,
-    metrics: Bound,
-    health: Bound,
+    metrics: Option<Bound>,
+    health: Option<Bound>,
     event_ports: EventPorts,
     hook_port: HookPort,
     readiness: Arc<Readiness>,
@@ -167,8 +167,8 @@ impl Daemon {
         threads: Threads,
     ) -> anyhow::Result<Daemon> {
         let config = config.observing();
-        let metrics = Bound::bind(config.metrics_address, "metrics").await?;
-        let health = Bound::bind(config.health_address, "health").await?;
+        let metrics = Bound::bind_if(config.metrics_address, "metrics").await?;
+        let health = Bound::bind_if(config.health_address, "health").await?;
         let hook_port = HookPort::bind(&config.hooks, threads.clone())?;
         let event_ports = EventPorts::bind(&config.events, threads)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
@@ -300,11 +300,20 @@ impl Daemon {
         if let Some(elector) = elector {
             services.spawn(elector.run(given_back.clone().cancelled_owned()));
         }
-        let observer =
-            Observer { context: Arc::clone(&context), leadership: leadership.clone(), election, paused: config.paused };
-        let pages = http::metrics::router(observer.render()).merge(http::observed::router(&context));
-        services.spawn(metrics.serve(pages, halt.clone().cancelled_owned()));
-        services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
+        let missing = readiness.missing();
+        let observer = Observer {
+            context: Arc::clone(&context),
+            leadership: leadership.clone(),
+            election,
+            paused: config.paused,
+            missing: Arc::clone(&missing),
+        };
+        let pages = http::metrics::router(observer.render()).merge(http::observed::router(&context, missing));
+        for (bound, pages) in [(metrics, pages), (health, http::health::router(readiness.missing()))] {
+            if let Some(bound) = bound {
+                services.spawn(bound.serve(pages, halt.clone().cancelled_owned()));
+            }
+        }
         let mut inlets = JoinSet::new();
         event_ports.serve(&context, &mut inlets, &deaf);
         hook_port.serve(&context, &leadership, &mut inlets, &deaf);

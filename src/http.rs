@@ -50,6 +50,18 @@ impl Bound {
         Ok(Bound { listener })
     }
 
+    /// Binds an address, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Bound::bind`].
+    pub(crate) async fn bind_if(address: Option<SocketAddr>, purpose: &'static str) -> Result<Option<Bound>, Error> {
+        match address {
+            Some(address) => Bound::bind(address, purpose).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Serves until `stop` completes and the running requests are answered.
     pub(crate) async fn serve(self, router: Router, stop: impl Future<Output = ()> + Send + 'static) {
         let router = router.layer(axum::middleware::from_fn(bounded));

@@ -76,6 +76,8 @@ pub struct ComparisonSeries {
     pub differences: BTreeMap<(String, &'static str), usize>,
     /// Objects that differ by a decision, by kind and row of the documentation.
     pub improvements: BTreeMap<(String, &'static str), usize>,
+    /// What could not be compared, or not completely.
+    pub not_compared: BTreeMap<&'static str, usize>,
     /// Runtimes by what became of their comparison.
     pub runtimes: BTreeMap<&'static str, usize>,
 }
@@ -335,6 +337,11 @@ struct RegistryLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PartLabels {
+    part: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabels {
     state: &'static str,
 }
@@ -514,6 +521,13 @@ fn register_comparison(registry: &mut Registry, comparison: &ComparisonSeries) {
     }
     let help = "Objects that the daemon would change by a decided improvement, by kind and row of its documentation";
     registry.register("tidegate_observed_improvements", help, improvements);
+    let not_compared = Family::<PartLabels, Gauge>::default();
+    for (part, &number) in &comparison.not_compared {
+        not_compared.get_or_create(&PartLabels { part }).set(count(number));
+    }
+    let help =
+        "What could not be compared, or not completely: the control plane, sources, runtimes, or parts of runtimes";
+    registry.register("tidegate_observed_not_compared", help, not_compared);
     let runtimes = Family::<StateLabels, Gauge>::default();
     for (state, &number) in &comparison.runtimes {
         runtimes.get_or_create(&StateLabels { state }).set(count(number));

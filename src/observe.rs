@@ -26,6 +26,7 @@
 //! the passes.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -65,7 +66,12 @@ pub struct Observation {
     mask: MaskKey,
     seen: Mutex<Seen>,
     expected: Mutex<Option<Arc<Expected>>>,
+    /// What the log has of parts of runtimes that are not compared.
+    said: Mutex<BTreeSet<String>>,
 }
+
+/// Sentences that the log has of what is not compared. `/observed` has all.
+const SAID_MAX: usize = 100;
 
 // === impl Observation ===
 
@@ -78,6 +84,7 @@ impl Observation {
             mask,
             seen: Mutex::default(),
             expected: Mutex::default(),
+            said: Mutex::default(),
         }
     }
 
@@ -94,12 +101,23 @@ impl Observation {
     /// Whether a runtime or a source has not been compared yet. `kymas` is the number of all.
     pub(crate) fn has_pending(&self, kymas: usize) -> bool {
         let seen = self.seen.lock();
-        let is_pending = |runtime: &state::SeenRuntime| runtime.standing == state::Standing::Pending;
+        let is_pending =
+            |runtime: &state::SeenRuntime| runtime.standing == state::Standing::Pending || runtime.is_waiting;
         seen.runtimes.len() < kymas || seen.runtimes.values().any(is_pending)
     }
 
-    /// The series of the metrics. Every standing of runtimes has one.
-    pub(crate) fn series(&self) -> ComparisonSeries {
+    /// Which of these sentences the log does not have yet. Many runtimes have the same ones.
+    fn news(&self, lines: &[String]) -> Vec<String> {
+        let mut said = self.said.lock();
+        let mut news: Vec<String> = lines.iter().filter(|line| !said.contains(*line)).cloned().collect();
+        news.truncate(SAID_MAX.saturating_sub(said.len()));
+        said.extend(news.iter().cloned());
+        news
+    }
+
+    /// The series of the metrics. Every standing of runtimes has one. `missing` is how much this process lacks of the
+    /// control plane.
+    pub(crate) fn series(&self, missing: usize) -> ComparisonSeries {
         let seen = self.seen.lock();
         let mut series = ComparisonSeries::default();
         for one in seen.differences() {
@@ -109,6 +127,7 @@ impl Observation {
                 None => *series.differences.entry((kind, one.reason.as_str())).or_default() += 1,
             }
         }
+        series.not_compared = seen.not_compared(missing).map(|(what, number)| (what.as_str(), number)).into();
         series.runtimes = state::Standing::WORDS.map(|word| (word, 0)).into();
         for runtime in seen.runtimes.values() {
             *series.runtimes.entry(runtime.standing.as_str()).or_default() += 1;
@@ -116,9 +135,9 @@ impl Observation {
         series
     }
 
-    /// What users see of it now.
-    pub(crate) fn report(&self) -> show::Report {
-        show::Report::of(&self.seen.lock(), tokio::time::Instant::now())
+    /// What users see of it now. `missing` is what this process lacks of the control plane, one line each.
+    pub(crate) fn report(&self, missing: Vec<String>) -> show::Report {
+        show::Report::of(&self.seen.lock(), missing, tokio::time::Instant::now())
     }
 }
 

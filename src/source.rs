@@ -131,8 +131,8 @@ pub(crate) enum Judgement {
     Pending(Finish),
     /// Nothing would be written now: it is suspended, being deleted, or cannot be read.
     Idle(Finish, String),
-    /// This is decided.
-    Decided(Finish, Arc<Loaded>, Box<intake::Decision>),
+    /// This is decided of the active revision. The sentence says why a later one is not used.
+    Decided(Finish, Arc<Loaded>, Box<intake::Decision>, Option<String>),
 }
 
 /// Fetches and reads a source, and decides, as [`reconcile`] does. Sends nothing but reads, and writes no status.
@@ -373,19 +373,33 @@ impl SourcePass<'_> {
             Loading::Waits(limit) => return Ok(Judgement::Pending(Finish::Awaiting(limit))),
         }
         let nothing = Enacted::default();
+        let unused = self.unused(known, terms);
         let Some(loaded) = self.ctx.registry.loaded(self.key) else {
+            self.warn(known, None);
             let finish = self.finish(known, terms, &nothing, false);
-            return Ok(match self.fetched(known, terms) {
-                Fetched::Failed { message, .. } | Fetched::Unverified { message, .. } => {
-                    Judgement::Idle(finish, message)
-                }
-                Fetched::Done => Judgement::Pending(finish),
+            return Ok(match unused {
+                Some(why) => Judgement::Idle(finish, why),
+                None => Judgement::Pending(finish),
             });
         };
         let decision = self.decide(known, &loaded, terms).await?.decision;
+        self.warn(known, Some((&loaded, &decision)));
         self.keep_trees(known, &loaded).await;
         let finish = self.finish(known, terms, &nothing, false);
-        Ok(Judgement::Decided(finish, loaded, Box::new(decision)))
+        Ok(Judgement::Decided(finish, loaded, Box::new(decision), unused))
+    }
+
+    /// Why the revision that was fetched last is not used, as the status says it; `None` if it is used.
+    fn unused(&self, known: &KnownSource, terms: &Terms) -> Option<String> {
+        let fetched = self.fetched(known, terms);
+        match &fetched {
+            Fetched::Failed { message, .. } | Fetched::Unverified { message, .. } => return Some(message.clone()),
+            Fetched::Done => {}
+        }
+        let refused = known.revision.refused()?;
+        let status = self.status(known, &fetched, None, &Enacted::default(), Some(terms));
+        let applied = status.conditions.into_iter().find(|condition| condition.type_ == status::APPLIED);
+        Some(applied.map_or_else(|| format!("{} is refused", refused.revision), |applied| applied.message))
     }
 
     /// Decides what to apply and prune, and sends the requests.

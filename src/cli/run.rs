@@ -27,8 +27,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     print_config: bool,
     /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed. With `--observe`, compare everything once and print the table. Exit code 0: no difference but decided
-    /// improvements; 1: differences; 5: not everything could be compared [default: off]
+    /// listed. With `--observe`, compare everything once and print the table, without a port that no option names. Exit
+    /// code 0: no difference but decided improvements; 1: differences; 5: not everything could be compared [default:
+    /// off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`
@@ -47,7 +48,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(path) => Options::load(path)?,
         None => Options::default(),
     };
-    let options = arguments.flags.over(file);
+    let options = arguments.flags.over(file.clone());
     if arguments.print_config {
         let text = options.to_yaml();
         // Nothing is printed that the daemon would reject.
@@ -61,6 +62,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.once {
         // A single pass receives no events, and may run beside a daemon.
         (config.events.address, config.events.tls_address) = (None, None);
+    }
+    if arguments.once && config.observe.is_some() {
+        close_ports(&mut config, &arguments.flags, &file);
     }
     let format = match config.log_format {
         LogFormat::Auto => telemetry::Format::Auto,
@@ -82,6 +86,20 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Ended::Stopped => Exit::Ok,
         Ended::Once(report) => conclude(&report),
     })
+}
+
+/// Leaves only the ports that a flag or the file asks for: a comparison prints its table.
+fn close_ports(config: &mut Config, flags: &Flags, file: &Options) {
+    let usual = Options::default();
+    if !flags.has("metrics_address") && file.metrics_address == usual.metrics_address {
+        config.metrics_address = None;
+    }
+    if !flags.has("health_address") && file.health_address == usual.health_address {
+        config.health_address = None;
+    }
+    if !flags.has("hooks_address") && file.hooks_address == usual.hooks_address {
+        config.hooks.address = None;
+    }
 }
 
 async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
@@ -117,5 +135,32 @@ fn conclude(report: &Report) -> Exit {
         Exit::Ok
     } else {
         Exit::Incomplete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    /// The ports of an observer with these flags and this file.
+    fn ports(flags: &[&str], file: &Options) -> [bool; 3] {
+        let matches = Flags::augment_args(Command::new("run").no_binary_name(true)).get_matches_from(flags);
+        let flags = Flags::from_arg_matches(&matches).unwrap();
+        let mut config = Config::try_from(flags.over(file.clone())).unwrap();
+        close_ports(&mut config, &flags, file);
+        [config.metrics_address.is_some(), config.health_address.is_some(), config.hooks.address.is_some()]
+    }
+
+    #[test]
+    fn a_comparison_listens_only_where_it_is_asked_to() {
+        let none = Options::default();
+        assert_eq!(ports(&["--observe"], &none), [false, false, false]);
+        // Also on the usual port.
+        assert_eq!(ports(&["--observe", "--metrics-address=0.0.0.0:8080"], &none), [true, false, false]);
+        assert_eq!(ports(&["--observe", "--hooks-address=127.0.0.1:0"], &none), [false, false, true]);
+        let file = Options { health_address: "127.0.0.1:9000".parse().unwrap(), ..Options::default() };
+        assert_eq!(ports(&["--observe"], &file), [false, true, false]);
     }
 }

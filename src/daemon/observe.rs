@@ -17,7 +17,7 @@ use tidegate_process::ambient;
 
 use crate::{
     gateway,
-    http::metrics::Render,
+    http::{health::Missing, metrics::Render},
     metrics::{KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SourceSeries},
     observe::Observation,
     source::registry::SourceRegistry,
@@ -29,6 +29,8 @@ pub(super) struct Observer {
     pub(super) leadership: Leadership,
     pub(super) election: Arc<Cluster>,
     pub(super) paused: bool,
+    /// What this process lacks of the control plane.
+    pub(super) missing: Missing,
 }
 
 impl Observer {
@@ -72,7 +74,10 @@ impl Observer {
             events_dropped: context.events.dropped(),
             certificates_overdue: gateway::overdue(context.gateway(), now),
             server_close_to_expiry: gateway::is_close_to_expiry(context.gateway(), now),
-            comparison: context.observation.as_ref().map(Observation::series),
+            comparison: context
+                .observation
+                .as_ref()
+                .map(|observation: &Observation| observation.series((self.missing)().len())),
         }
     }
 

@@ -39,13 +39,15 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     context.observation.iter().for_each(Observation::be_brief);
     let in_time = tokio::time::timeout(timeout, done(context, readiness)).await.is_ok();
     let overview = overview(&context.stores);
-    let report = context.observation.as_ref().map(Observation::report);
+    let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
     let mut not_done = match &report {
         Some(report) => report.not_compared(),
         None => overview.not_done(),
     };
     if !in_time {
-        not_done.extend(readiness.lines());
+        if report.is_none() {
+            not_done.extend(readiness.lines());
+        }
         let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
         // A runtime that is already listed needs no second line.
         not_done.extend(busy.filter(|line| not_done.is_empty() || !line.starts_with("runtime")).collect::<Vec<_>>());

@@ -6,25 +6,39 @@ use axum::{Json, Router, extract::State, routing::get};
 
 use crate::{
     controller::Context,
+    http::health::Missing,
     observe::{Observation, show::Report},
 };
 
-/// The routes; none unless the process observes.
-pub(crate) fn router(context: &Arc<Context>) -> Router {
+/// What the routes show.
+#[derive(Clone)]
+struct Shown {
+    context: Arc<Context>,
+    missing: Missing,
+}
+
+/// The routes; none unless the process observes. `missing` lists what the process lacks of the control plane.
+pub(crate) fn router(context: &Arc<Context>, missing: Missing) -> Router {
     if context.observation.is_none() {
         return Router::new();
     }
-    Router::new().route("/observed", get(text)).route("/observed.json", get(json)).with_state(Arc::clone(context))
+    let shown = Shown { context: Arc::clone(context), missing };
+    Router::new().route("/observed", get(text)).route("/observed.json", get(json)).with_state(shown)
 }
 
-async fn text(State(context): State<Arc<Context>>) -> String {
-    report(&context).to_text()
+async fn text(State(shown): State<Shown>) -> String {
+    shown.report().to_text()
 }
 
-async fn json(State(context): State<Arc<Context>>) -> Json<Report> {
-    Json(report(&context))
+async fn json(State(shown): State<Shown>) -> Json<Report> {
+    Json(shown.report())
 }
 
-fn report(context: &Context) -> Report {
-    context.observation.as_ref().map(Observation::report).unwrap_or_default()
+// === impl Shown ===
+
+impl Shown {
+    fn report(&self) -> Report {
+        let report = |observation: &Observation| observation.report((self.missing)());
+        self.context.observation.as_ref().map(report).unwrap_or_default()
+    }
 }

@@ -80,6 +80,7 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         comparison: Some(ComparisonSeries {
             differences: [(("ConfigMap".to_owned(), "Changed"), 2)].into(),
             improvements: [(("Deployment".to_owned(), "R2"), 3)].into(),
+            not_compared: [("ControlPlane", 0), ("Source", 1)].into(),
             runtimes: [("Compared", 4), ("Pending", 0)].into(),
         }),
     };

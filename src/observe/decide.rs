@@ -1,8 +1,13 @@
-//! Decides when a runtime is compared. Pure.
+//! Decides when a runtime is compared, and which of its modules cannot be. Pure.
 
 use std::time::Duration;
 
-use tidegate_core::object::Digest;
+use tidegate_core::{
+    api::{Kyma, Manifest, names::label},
+    landscape,
+    object::Digest,
+    plan::{ModuleOutcome, Refusal, RuntimePlan, reason},
+};
 use tokio::time::Instant;
 
 /// Reads for each object and hour that comparing an unchanged runtime may cost. With the watches of the control plane,
@@ -55,9 +60,135 @@ pub(crate) fn pause(interval: Duration, reads: u64, objects: usize) -> Duration 
     interval.max(affordable.min(PAUSE_MAX))
 }
 
+/// What of a runtime cannot be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    /// One line each.
+    pub(crate) lines: Vec<String>,
+    /// Whether a registry has not answered yet, so that this may change in a moment.
+    pub(crate) is_waiting: bool,
+}
+
+// === impl Unknown ===
+
+impl Unknown {
+    pub(crate) fn add(&mut self, other: Unknown) {
+        self.lines.extend(other.lines);
+        self.is_waiting |= other.is_waiting;
+    }
+}
+
+/// The modules that the daemon could not plan: it would report them, and leave what is installed as it is. One that is
+/// not installed, and that Lifecycle Manager refuses in the same words, is none: there is nothing to compare.
+pub(crate) fn not_planned(plan: &RuntimePlan, kyma: &Kyma, manifests: &[Manifest]) -> Unknown {
+    let mut unknown = Unknown::default();
+    for module in plan.deciding() {
+        let refusal = match &module.outcome {
+            // A module that the daemon would remove is a difference.
+            ModuleOutcome::Refuse(refusal) if refusal.keep => refusal,
+            ModuleOutcome::Refuse(_) | ModuleOutcome::Install(_) | ModuleOutcome::Wait(_) | ModuleOutcome::Unmanage => {
+                continue;
+            }
+        };
+        let is_of = |manifest: &&Manifest| {
+            landscape::label(&manifest.metadata, label::MODULE_NAME) == Some(module.name.as_str())
+        };
+        if !manifests.iter().any(|manifest| is_of(&manifest)) && is_reported(kyma, &module.name, refusal) {
+            continue;
+        }
+        let hint = refusal.hint.iter().map(|hint| format!("; {hint}")).collect::<String>();
+        unknown.lines.push(format!("module {}: {}{hint}", module.name, refusal.message.trim()));
+        unknown.is_waiting |= refusal.reason == reason::COMPONENT_PENDING;
+    }
+    unknown
+}
+
+/// Whether the status of a Kyma already says that its definitions are the reason.
+fn is_reported(kyma: &Kyma, module: &str, refusal: &Refusal) -> bool {
+    let is_of_definitions = matches!(
+        refusal.reason,
+        reason::NO_RELEASE | reason::NO_CHANNEL | reason::NO_TEMPLATE | reason::NOT_ALLOWED | reason::DOWNGRADE
+    );
+    let mut modules = kyma.status.iter().flat_map(|status| &status.modules);
+    let says = |message: Option<&String>| message.is_some_and(|message| message.trim() == refusal.message.trim());
+    is_of_definitions && modules.any(|one| one.name == module && says(one.message.as_ref()))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use tidegate_core::{
+        name::Key,
+        plan::{self, Answer, Components, InstalledModules, Settings, Windows},
+    };
+
     use super::*;
+
+    /// A runtime with module `keda` in a registry, whose component has this answer. `version` is what its Manifest
+    /// says, and `told` the message in the status of the Kyma.
+    fn planned(answer: Answer, has_template: bool, version: Option<&str>, told: &str) -> Unknown {
+        let object = |kind: &str, name: &str, spec: Value| {
+            let metadata = json!({"name": name, "namespace": "kcp-system"});
+            json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec})
+        };
+        let mut landscape = landscape::Landscape::default();
+        let release = json!({
+            "moduleName": "keda", "ocmComponentName": "example.org/keda",
+            "channels": [{"channel": "regular", "version": "1.1.0"}],
+        });
+        let release = serde_json::from_value(object("ModuleReleaseMeta", "keda", release)).unwrap();
+        landscape.releases.insert(Key::new("kcp-system", "keda"), std::sync::Arc::new(release));
+        if has_template {
+            let template = json!({"moduleName": "keda", "version": "1.1.0", "descriptor": {}});
+            let template = serde_json::from_value(object("ModuleTemplate", "keda-1.1.0", template)).unwrap();
+            landscape.templates.insert(Key::new("kcp-system", "keda-1.1.0"), std::sync::Arc::new(template));
+        }
+        let mut kyma = object("Kyma", "one", json!({"channel": "regular", "modules": [{"name": "keda"}]}));
+        kyma["status"] = json!({"state": "Error", "modules": [{"name": "keda", "state": "Error", "message": told}]});
+        let kyma: Kyma = serde_json::from_value(kyma).unwrap();
+        let manifests: Vec<Manifest> = version
+            .map(|version| {
+                let spec = json!({
+                    "remote": true, "version": version, "install": {"name": "raw-manifest", "source": {"type": "x"}},
+                });
+                let mut manifest = object("Manifest", "one-keda", spec);
+                manifest["metadata"]["labels"] = json!({label::MODULE_NAME: "keda"});
+                serde_json::from_value(manifest).unwrap()
+            })
+            .into_iter()
+            .collect();
+        let components = Components::new(std::sync::Arc::default(), answer);
+        let plan = plan::runtime(
+            &landscape,
+            &components,
+            &kyma,
+            &kyma.spec,
+            &Settings::default(),
+            &InstalledModules::from_manifests(&manifests),
+            Windows::Unknown,
+        );
+        not_planned(&plan, &kyma, &manifests)
+    }
+
+    #[test]
+    fn a_module_that_cannot_be_planned_is_not_compared() {
+        let failed = || Answer::Failed("no OCI registry is configured for it".to_owned());
+        let line = "module keda: error finding ComponentDescriptor: no OCI registry is configured for it";
+        let lines = |unknown: Unknown| unknown.lines;
+        assert_eq!(lines(planned(failed(), true, Some("1.0.0"), "")), [line]);
+        // What only the daemon of Tidegate says is no reason to be silent.
+        assert_eq!(lines(planned(failed(), true, None, &line["module keda: ".len()..])), [line]);
+        let pending = planned(Answer::Pending, true, None, "");
+        assert!(pending.is_waiting && pending.lines.len() == 1, "{pending:?}");
+    }
+
+    #[test]
+    fn a_module_that_is_refused_before_and_after_has_nothing_to_compare() {
+        let message = "failed to get module template: ModuleTemplate.operator.kyma-project.io \"keda-1.1.0\" not found";
+        assert_eq!(planned(Answer::Pending, false, None, message), Unknown::default());
+        assert_eq!(planned(Answer::Pending, false, None, "another").lines, [format!("module keda: {message}")]);
+        assert_eq!(planned(Answer::Pending, false, Some("1.0.0"), message).lines.len(), 1, "its objects stay");
+    }
 
     const INTERVAL: Duration = Duration::from_secs(1800);
 

@@ -170,4 +170,14 @@ mod tests {
             assert!(says.iter().any(|word| line.to_lowercase().contains(&word.to_lowercase())), "{row}: {line}");
         }
     }
+
+    #[test]
+    fn what_a_report_says_of_an_adopted_runtime_names_all_that_waits() {
+        let said = tidegate_diff::model::Held::runtime_adopted().message;
+        let held = RULES.iter().filter(|rule| rule.reasons.contains(&Reason::Changed) && rule.kind != "Manifest");
+        for kind in held.map(|rule| rule.kind).chain(["ModuleTemplate", "ModuleReleaseMeta"]) {
+            let plural = if kind.ends_with('y') { kind.replace("Policy", "Policies") } else { kind.to_owned() };
+            assert!(said.contains(&plural), "{kind}: {said}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     Observation,
-    decide::{self, Compared, Due},
+    decide::{self, Compared, Due, Unknown},
     difference::Difference,
     expected::Expected,
     state::{SeenRuntime, Standing},
@@ -187,9 +187,10 @@ impl Runtime<'_> {
         let plan = runtime::plan_of(planning.planning(), kyma, &recorded, in_runtime.as_ref());
         context.components.wait(key, &plan, &components, waker);
         let base = expected.bases.for_class(&planning, &plan.class).objects.digest;
-        let (layers, unknown) = self.layers(&plan).await;
+        let (layers, mut unknown) = self.layers(&plan).await;
+        unknown.add(decide::not_planned(&plan, kyma, &recorded));
         let found: Vec<String> = layers.keys().map(|content| format!("{content:?}")).collect();
-        let wanted = fingerprint(kyma, &recorded, &plan, &access, base, &[found, unknown.clone()]);
+        let wanted = fingerprint(kyma, &recorded, &plan, &access, base, &[found, unknown.lines.clone()]);
         if let Due::In(rest) =
             decide::due(last.as_ref(), wanted, (observation.interval, observation.gap()), Instant::now())
         {
@@ -231,9 +232,9 @@ impl Runtime<'_> {
 
     /// The objects of modules in registries, and of modules in git that no active revision has. The second value says
     /// which are not known.
-    async fn layers(&self, plan: &RuntimePlan) -> (Layers, Vec<String>) {
+    async fn layers(&self, plan: &RuntimePlan) -> (Layers, Unknown) {
         let Runtime { context, expected, key, .. } = *self;
-        let (mut layers, mut unknown) = (Layers::new(), Vec::new());
+        let (mut layers, mut unknown) = (Layers::new(), Unknown::default());
         for module in plan.deciding() {
             let Some(installation) = module.outcome.installed() else { continue };
             let content = installation.content();
@@ -250,20 +251,24 @@ impl Runtime<'_> {
                     let images = &installation.localized_images;
                     match context.components.objects(&context.shared.modules, waiting, source, images) {
                         Objects::Ready(module) => Ok(module),
-                        Objects::Pending => Err("its objects are being read from the registry".to_owned()),
+                        Objects::Pending => {
+                            unknown.is_waiting = true;
+                            Err("its objects are being read from the registry".to_owned())
+                        }
                         Objects::Failed { message, .. } => Err(message),
                     }
                 }
             };
             match objects {
                 Ok(objects) => drop(layers.insert(content, objects)),
-                Err(why) => unknown.push(format!("module {} {}: {why}", module.name, installation.version)),
+                Err(why) => unknown.lines.push(format!("module {} {}: {why}", module.name, installation.version)),
             }
         }
         (layers, unknown)
     }
 
-    fn record(&self, last: Compared, result: RuntimeResult, mut unknown: Vec<String>) {
+    fn record(&self, last: Compared, result: RuntimeResult, unknown: Unknown) {
+        let Unknown { lines: mut unknown, is_waiting } = unknown;
         let module = |id| result.modules.get(id).map(String::as_str);
         let found = result.outcome.found.iter().map(|found| Difference::from_found(found, module(&found.id)));
         let to_take_over = result.outcome.to_take_over.iter().map(|id| Difference::managers(id.clone(), module(id)));
@@ -279,7 +284,10 @@ impl Runtime<'_> {
             modules,
             differences,
             unknown,
+            is_waiting,
         };
+        let news = self.observation.news(&known.unknown);
+        news.iter().for_each(|why| tracing::warn!(runtime = %self.key, why, "a part of runtimes is not compared"));
         self.observation.seen.lock().runtimes.insert(self.key.clone(), known);
     }
 }

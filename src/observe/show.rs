@@ -16,6 +16,9 @@ use super::{
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) summary: Summary,
+    /// What this process lacks of the control plane: it does not answer, or a part of it was not read yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) missing: Vec<String>,
     /// The sources, and why nothing would be written for one.
     pub(crate) sources: Vec<SourceLine>,
     /// What differs in the control plane, without Manifests.
@@ -35,7 +38,7 @@ pub(crate) struct Summary {
     pub(crate) improvements: usize,
     /// The improvements by row of the documentation.
     pub(crate) decided: BTreeMap<&'static str, Decided>,
-    /// Runtimes, modules and sources that could not be compared completely.
+    /// What could not be compared, or not completely: one for each line below `Not compared`.
     pub(crate) incomplete: usize,
 }
 
@@ -56,6 +59,9 @@ pub(crate) struct SourceLine {
     /// Why nothing would be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) idle: Option<String>,
+    /// Why the revision that was fetched last is not the one that was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unused: Option<String>,
 }
 
 /// One runtime.
@@ -98,11 +104,12 @@ const NO_MODULE: &str = "-";
 // === impl Report ===
 
 impl Report {
-    /// Everything that is known at `now`.
-    pub(crate) fn of(seen: &Seen, now: Instant) -> Report {
+    /// Everything that is known at `now`. `missing` is what this process lacks of the control plane, one line each.
+    pub(crate) fn of(seen: &Seen, missing: Vec<String>, now: Instant) -> Report {
         let of_sources = seen.sources.values().flat_map(|source| &source.differences);
         let mut report = Report {
-            summary: Summary::of(seen),
+            summary: Summary::of(seen, missing.len()),
+            missing,
             sources: seen
                 .sources
                 .iter()
@@ -110,6 +117,7 @@ impl Report {
                     name: key.to_string(),
                     revision: source.revision.clone(),
                     idle: source.idle.clone(),
+                    unused: source.unused.clone(),
                 })
                 .collect(),
             control_plane: of_sources.chain(seen.routes.values().flatten()).cloned().collect(),
@@ -122,7 +130,7 @@ impl Report {
     /// What was not compared, or not completely, one line each.
     pub(crate) fn not_compared(&self) -> Vec<String> {
         let sources = self.sources.iter().filter_map(|source| {
-            let why = source.idle.as_ref()?;
+            let why = source.idle.as_ref().or(source.unused.as_ref())?;
             Some(format!("source {}: {why}", source.name))
         });
         let runtimes = self.runtimes.iter().flat_map(|runtime| {
@@ -131,7 +139,7 @@ impl Report {
             let whats = unreachable.into_iter().chain(pending).chain(runtime.unknown.iter().cloned());
             whats.map(|what| format!("runtime {}: {what}", runtime.name)).collect::<Vec<_>>()
         });
-        sources.chain(runtimes).collect()
+        self.missing.iter().cloned().chain(sources).chain(runtimes).collect()
     }
 
     /// The table.
@@ -190,7 +198,7 @@ impl Report {
 // === impl Summary ===
 
 impl Summary {
-    fn of(seen: &Seen) -> Summary {
+    fn of(seen: &Seen, missing: usize) -> Summary {
         let mut summary = Summary::default();
         for one in seen.differences() {
             match one.improvement {
@@ -204,14 +212,8 @@ impl Summary {
         }
         for runtime in seen.runtimes.values() {
             *summary.runtimes.entry(runtime.standing.as_str()).or_default() += 1;
-            let is_incomplete = match runtime.standing {
-                Standing::Pending | Standing::Unreachable(_) => true,
-                Standing::Compared(_) => !runtime.unknown.is_empty(),
-                Standing::Skipped(_) => false,
-            };
-            summary.incomplete += usize::from(is_incomplete);
         }
-        summary.incomplete += seen.sources.values().filter(|source| source.idle.is_some()).count();
+        summary.incomplete = seen.not_compared(missing).iter().map(|(_, number)| number).sum();
         summary
     }
 
@@ -222,6 +224,7 @@ impl Summary {
         let mut text = String::new();
         line(&mut text, &format!("runtimes: {runtimes}"));
         line(&mut text, &format!("differences: {}", self.differences));
+        line(&mut text, &format!("not compared: {}", self.incomplete));
         line(&mut text, &format!("decided improvements: {}", self.improvements));
         for (row, decided) in &self.decided {
             line(&mut text, &format!("  {row}  {}  {}", decided.differences, decided.what));

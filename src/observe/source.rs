@@ -51,8 +51,9 @@ pub(super) async fn compare(context: &Context, observation: &Observation, key: &
         }
         Judgement::Pending(finish) => return Ok(finish),
         Judgement::Idle(finish, why) => (finish, SeenSource { idle: Some(why), ..SeenSource::default() }),
-        Judgement::Decided(finish, loaded, decision) => {
+        Judgement::Decided(finish, loaded, decision, unused) => {
             let decided = fingerprint(context, &loaded, &decision);
+            observation.seen.lock().set_unused(key, unused.as_deref());
             if observation.seen.lock().sources.get(key).and_then(|seen| seen.decided) == Some(decided) {
                 return Ok(finish);
             }
@@ -60,7 +61,7 @@ pub(super) async fn compare(context: &Context, observation: &Observation, key: &
             let live = live.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
             let seen = differences(context, observation, key, &loaded, &decision, &live).await;
             let seen = seen.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
-            (finish, SeenSource { decided: Some(decided), ..seen })
+            (finish, SeenSource { decided: Some(decided), unused, ..seen })
         }
     };
     if observation.seen.lock().set_source(key, seen) {

@@ -26,6 +26,8 @@ pub(crate) struct SeenSource {
     pub(crate) revision: Option<String>,
     /// Why nothing would be written, in one sentence.
     pub(crate) idle: Option<String>,
+    /// Why the revision that was fetched last is not the one that was compared, in one sentence.
+    pub(crate) unused: Option<String>,
     /// Digest of the decision that was compared, and of the objects that it concerns.
     pub(crate) decided: Option<Digest>,
     pub(crate) differences: Vec<Difference>,
@@ -47,6 +49,8 @@ pub(crate) struct SeenRuntime {
     pub(crate) differences: Vec<Difference>,
     /// What could not be compared, one line each.
     pub(crate) unknown: Vec<String>,
+    /// Whether that is only because a registry has not answered yet.
+    pub(crate) is_waiting: bool,
 }
 
 /// Whether a runtime was compared.
@@ -61,6 +65,33 @@ pub(crate) enum Standing {
     Unreachable(String),
     /// It would not be reconciled, with the reason.
     Skipped(&'static str),
+}
+
+/// What could not be compared, or not completely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Uncompared {
+    /// The control plane: it does not answer, or a part of it was not read yet.
+    ControlPlane,
+    /// A source: nothing of it, or not its last revision.
+    Source,
+    /// A runtime, with all that it has.
+    Runtime,
+    /// A part of a runtime, such as a module.
+    Part,
+}
+
+// === impl Uncompared ===
+
+impl Uncompared {
+    /// The word in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Uncompared::ControlPlane => "ControlPlane",
+            Uncompared::Source => "Source",
+            Uncompared::Runtime => "Runtime",
+            Uncompared::Part => "Part",
+        }
+    }
 }
 
 // === impl Standing ===
@@ -101,6 +132,29 @@ impl Seen {
         let has_changed = former.after != now.after || former.gone != now.gone;
         self.version += u64::from(has_changed);
         has_changed
+    }
+
+    /// Records why the revision of a source that was fetched last is not the one that was compared.
+    pub(crate) fn set_unused(&mut self, key: &Key, why: Option<&str>) {
+        if let Some(source) = self.sources.get_mut(key) {
+            source.unused = why.map(str::to_owned);
+        }
+    }
+
+    /// What could not be compared, by [`Uncompared`]. `missing` is how much of the control plane this process lacks.
+    pub(crate) fn not_compared(&self, missing: usize) -> [(Uncompared, usize); 4] {
+        let sources = self.sources.values().filter(|source| source.idle.is_some() || source.unused.is_some());
+        let runtimes = self.runtimes.values().filter(|runtime| match runtime.standing {
+            Standing::Pending | Standing::Unreachable(_) => true,
+            Standing::Compared(_) | Standing::Skipped(_) => false,
+        });
+        let modules = self.runtimes.values().map(|runtime| runtime.unknown.len());
+        [
+            (Uncompared::ControlPlane, missing),
+            (Uncompared::Source, sources.count()),
+            (Uncompared::Runtime, runtimes.count()),
+            (Uncompared::Part, modules.sum()),
+        ]
     }
 
     /// Forgets a source. Returns whether it would have applied anything.

@@ -173,7 +173,7 @@ impl SourcePass<'_> {
     }
 
     /// Writes into the log what of the revision does not happen, as far as it has not said it before.
-    fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision)>) {
+    pub(super) fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision)>) {
         let confirm_by = self.origin.confirm_by();
         let causes = match (decided, known.revision.refused()) {
             (Some((loaded, decision)), None) => {

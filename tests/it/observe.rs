@@ -273,6 +273,10 @@ async fn a_runtime_that_cannot_be_compared_is_named_and_all_others_are_compared(
     assert!(two["why"].as_str().unwrap().contains("cannot be reached"), "{two}");
     let (_, table) = stage.ask("metrics", "/observed").await.unwrap();
     assert!(table.contains("Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two"), "{table}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.unwrap();
+    let series = |text: &str| metrics.lines().any(|line| line == text);
+    assert!(series(r#"tidegate_observed_not_compared{part="Runtime"} 1"#), "{metrics}");
+    assert!(series(r#"tidegate_observed_not_compared{part="ControlPlane"} 0"#), "{metrics}");
     let kcp = requests(&stage, &marks).into_iter().filter(|(server, _)| server == stage.landscape.kcp.name());
     assert_only_reads(&kcp.collect::<Vec<_>>());
 }
@@ -377,7 +381,7 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
     let state = harness::folder();
     let state = format!("--state={}", state.path().display());
     let mut arguments = vec!["run", "--observe", "--once", "--timeout=15s", "--allow-local-sources", &state];
-    arguments.extend(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"]);
+    arguments.push("--log=info");
     let once = async |code: i32, expected: &[&str]| {
         let marks: Vec<u64> = stage.landscape.servers().map(stage::Server::mark).collect();
         let output = stage.command(&arguments).await;
@@ -387,6 +391,7 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
         for part in expected {
             assert!(text.contains(part), "{part:?} in:\n{text}\n{errors}");
         }
+        assert!(errors.contains("observing: this process") && !errors.contains("listening"), "no port: {errors}");
         let servers = stage.landscape.servers().zip(marks);
         let written: Vec<Record> =
             servers.flat_map(|(server, mark)| server.records_since(mark)).filter(Record::is_write).collect();
@@ -394,9 +399,41 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
     };
     once(0, &["runtimes: 2 compared"]).await;
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0")]));
-    once(1, &["runtimes: 2 compared", "kcp-system/one  cache"]).await;
+    once(1, &["runtimes: 2 compared", "kcp-system/one  cache", "not compared: 0\n"]).await;
+
+    // Nothing of this revision is used, so the one before is compared.
+    let renamed =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: other, namespace: kcp-system}\n";
+    stage.commit(".tidegate/source.yaml", renamed);
+    let refused = "is not applied, because its source.yaml and the GitSource differ";
+    once(5, &["not compared: 1\n", "Not compared:\nsource kcp-system/landscape: ", refused]).await;
+    stage.commit(".tidegate/source.yaml", &renamed.replace("other", "landscape"));
+
+    // The objects of this module are in a registry, and none is configured.
+    let meta = |kind: &str, name: &str| {
+        format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: {kind}\nmetadata: {{name: {name}, namespace: kcp-system}}\n"
+        )
+    };
+    let release = "spec:\n  moduleName: relay\n  ocmComponentName: example.org/relay\n  channels: \
+                   [{channel: regular, version: 1.0.0}]\n";
+    let template = "spec: {moduleName: relay, version: 1.0.0, descriptor: {}}\n";
+    stage.commit("modules/relay/release.yaml", &(meta("ModuleReleaseMeta", "relay") + release));
+    stage.commit("modules/relay/1.0.0.yaml", &(meta("ModuleTemplate", "relay-1.0.0") + template));
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer", "relay"]));
+    let relay = "runtime kcp-system/one: module relay: error finding ComponentDescriptor: ";
+    once(5, &["not compared: 1\n", relay, "no OCI registry is configured for it: set --oci-registry-host"]).await;
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"]));
+
     stage.landscape.skrs[1].stop().await;
     once(5, &["kcp-system/one  cache", "Not compared:\nruntime kcp-system/two: cluster skr/kcp-system/two"]).await;
+
+    stage.landscape.kcp.stop().await;
+    let output = stage.command(&arguments).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("runtimes: none\n") && !text.contains("not compared: 0"), "{text}");
+    assert!(text.contains("\nNot compared:\n") && text.contains("cannot be reached"), "{text}");
 }
 
 /// The guard is in the client: whatever a pass tries, nothing but reads leaves, neither to the control plane nor to a

@@ -622,10 +622,11 @@ impl Held {
             why: Why::Adopted,
             module: String::new(),
             runtimes: Arc::default(),
-            message: "the agent that Lifecycle Manager left in the runtime stays, with its Services, NetworkPolicies, \
-                      PriorityClass and webhook configuration: what Tidegate's agent has in another way waits"
+            message: "what Lifecycle Manager left in the runtime stays: its agent, with Deployment, Services, \
+                      NetworkPolicies, PriorityClass and ValidatingWebhookConfiguration, where Tidegate's are different; \
+                      and copies of ModuleTemplates and ModuleReleaseMetas that the catalog lacks"
                 .to_owned(),
-            hint: Some("run `tidegate adopt take --finish` to let it become Tidegate's".to_owned()),
+            hint: Some("run `tidegate adopt take --finish` to let all of it become Tidegate's".to_owned()),
             place: None,
         }
     }
