@@ -57,11 +57,11 @@ enum Command {
     Man(completions::ManArguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
-    /// Resumes a suspended GitSource or Kyma.
+    /// Resumes a suspended GitSource or Kyma, or the rollout of a module: `rollout/MODULE`.
     Resume(suspend::Arguments),
     Run(Box<run::Arguments>),
     Status(status::Arguments),
-    /// Suspends a GitSource or Kyma: Tidegate stops reconciling it.
+    /// Suspends a GitSource or Kyma, or the rollout of a module: `rollout/MODULE`. Tidegate stops reconciling it.
     Suspend(suspend::SuspendArguments),
     Template(template::Arguments),
     Validate(validate::Arguments),
@@ -78,8 +78,9 @@ pub fn main() -> ExitCode {
     match arguments.command.run().and_then(|exit| say::check().map(|()| exit)) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            tell!("error: {error:#}");
-            Exit::Usage.into()
+            let (sentence, exit) = control_plane::conclude(&error);
+            tell!("error: {sentence}");
+            exit.into()
         }
     }
 }

@@ -165,6 +165,10 @@ struct Landscape {
     /// Expect a daemon with these `--restricted-default-modules`, separated by commas [default: none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     restricted_default_modules: Vec<String>,
+    /// Expect a daemon that reads modules from this registry, for example `registry.example.com/prod`, by its
+    /// `--oci-registry-host`, by a Secret or by `ociRegistries`; repeat the option for more [default: none]
+    #[arg(long = "oci-registry-host", value_name = "HOST")]
+    registries: Vec<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -239,6 +243,7 @@ impl Outcome {
 impl Landscape {
     /// What the control plane says. Fails if a request fails.
     async fn read(&self, cluster: &Cluster, declared: &Declared) -> anyhow::Result<Facts> {
+        read::check_namespaces(cluster, &declared.namespaces).await?;
         Facts::read(cluster, &declared.namespaces, &self.istio_namespace, &declared.definitions).await
     }
 
@@ -259,7 +264,7 @@ impl Landscape {
         findings.extend(adopt::storage(&facts.stored()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &self.registries));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));
@@ -349,6 +354,7 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
 pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Finished, Vec<Finding>>> {
     let TakeArguments { repository, landscape, limit, yes, .. } = arguments;
     let cluster = connect(&landscape.access, network).await?;
+    read::check_namespaces(&cluster, repository.namespaces()).await?;
     let blocking = finish::blocking(&cluster).await?;
     if !blocking.is_empty() {
         return Ok(Err(blocking));
@@ -367,6 +373,7 @@ pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Res
 pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow::Result<Result<Outcome, Vec<Finding>>> {
     let cluster = connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
+    read::check_namespaces(&cluster, &namespaces).await?;
     let blocking = release::blocking(&cluster, &namespaces).await?;
     if !blocking.is_empty() {
         return Ok(Err(blocking));
@@ -429,5 +436,6 @@ fn print(findings: &[Finding]) {
 
 /// The control plane. Fails if the kubeconfig cannot be used.
 async fn connect(access: &Access, network: &Network) -> anyhow::Result<Cluster> {
-    Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, Limits::default())?)
+    let limits = access.limits(Limits::default().concurrency);
+    Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, limits)?)
 }

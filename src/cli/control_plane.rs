@@ -1,8 +1,10 @@
 //! The control plane for commands such as `status` and `reconcile`: with the user's kubeconfig, custom resources only.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
+use futures::future::BoxFuture;
+use http::Response;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
@@ -15,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::status;
+use tidegate_cluster::{self as cluster, ClusterName, Limits, Unreachable};
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, Watcher, names,
@@ -25,8 +28,8 @@ use tidegate_core::{
     name::Key,
     overview::UnreadableLine,
 };
-use tidegate_process::{period::Period, tls};
-use tower::{BoxError, util::MapErrLayer};
+use tidegate_process::{Exit, period::Period, tls};
+use tower::{BoxError, util::MapFutureLayer};
 
 /// Which control plane.
 #[derive(clap::Args)]
@@ -37,8 +40,8 @@ pub(super) struct Access {
     /// Use this context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Give up a request to the control plane after this time, for example `5s`; `0` for no limit at all, as in kubectl
-    /// [default: no limit but that of the connection]
+    /// Give up a request to the control plane after this time, for example `5s`; the command then ends with exit code
+    /// 5; `0` for no limit, as in kubectl [default: 30s]
     #[arg(long, value_name = "DURATION")]
     request_timeout: Option<Period>,
     /// Make requests to the control plane as this user, for example `anna` or `system:serviceaccount:team-a:ci`, if the
@@ -114,17 +117,24 @@ pub(super) struct Lacks {
 
 /// The control plane did not answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{server} cannot be reached")]
+#[error("the control plane at {server} cannot be reached: {cause}")]
 struct NotReached {
     /// Host and port.
     server: Arc<str>,
-    source: BoxError,
+    /// In one clause.
+    cause: String,
 }
 
 /// The field manager, for `managedFields`.
 pub(super) const MANAGER: &str = names::CLI_FIELD_MANAGER;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
+/// Longest time for one request.
+const REQUEST_MAX: Duration = Duration::from_secs(30);
+/// What `--request-timeout 0` stands for: clocks cannot add the largest duration.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest time for opening a connection, if a request may take longer.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 // === impl Access ===
 
@@ -133,9 +143,35 @@ impl Access {
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         let config = self.config().await?;
         let server: Arc<str> = config.cluster_url.authority().map_or("unknown server", |url| url.as_str()).into();
-        let name = move |source: BoxError| -> BoxError { NotReached { server: Arc::clone(&server), source }.into() };
+        let limit = self.request_max();
+        // The limits of a connection do not include the handshake of TLS.
+        let limited = move |answer: BoxFuture<'static, Result<Response<_>, BoxError>>| {
+            let server = Arc::clone(&server);
+            async move {
+                let cause = match tokio::time::timeout(limit, answer).await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(error)) => NotReached::cause(&*error),
+                    Err(_elapsed) => Unreachable::Timeout.to_string(),
+                };
+                Err::<_, BoxError>(NotReached { server, cause }.into())
+            }
+        };
         let builder = ClientBuilder::try_from(config).context("cannot use the kubeconfig")?;
-        Ok(builder.with_layer(&MapErrLayer::new(name)).build())
+        Ok(builder.with_layer(&MapFutureLayer::new(limited)).build())
+    }
+
+    /// The limits of requests to the control plane, so many at once.
+    pub(super) fn limits(&self, concurrency: usize) -> Limits {
+        let request_timeout = self.request_max();
+        Limits { concurrency, request_timeout, connect_timeout: CONNECT_MAX.min(request_timeout) }
+    }
+
+    fn request_max(&self) -> Duration {
+        match self.request_timeout {
+            None => REQUEST_MAX,
+            Some(Period(Duration::ZERO)) => NO_LIMIT,
+            Some(Period(timeout)) => timeout,
+        }
     }
 
     /// The connection to the control plane. Makes no request. Fails if the kubeconfig cannot be used.
@@ -160,12 +196,66 @@ impl Access {
             config.auth_info.impersonate.clone_from(&self.user);
             config.auth_info.impersonate_groups = Some(self.groups.clone());
         }
-        if let Some(Period(timeout)) = self.request_timeout {
-            let limit = (!timeout.is_zero()).then_some(timeout);
-            (config.connect_timeout, config.read_timeout, config.write_timeout) = (limit, limit, limit);
-        }
+        let timeout = self.request_max();
+        config.connect_timeout = Some(timeout);
+        config.read_timeout = Some(timeout);
+        config.write_timeout = Some(timeout);
         Ok(config)
     }
+}
+
+// === impl NotReached ===
+
+impl NotReached {
+    /// Why a request has no answer, in one clause: the words of [`Unreachable`], if one of them fits.
+    fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+        match Unreachable::of(error) {
+            // For example, the program that the kubeconfig names for credentials has failed.
+            Unreachable::Broken => {
+                let mut last = error;
+                while let Some(source) = last.source() {
+                    last = source;
+                }
+                last.to_string()
+            }
+            known => known.to_string(),
+        }
+    }
+
+    /// The same of the other client.
+    fn of(error: &cluster::Error) -> Option<NotReached> {
+        match error {
+            cluster::Error::Unreachable { cluster, server, cause, .. }
+                if **cluster == *ClusterName::Kcp.to_string() =>
+            {
+                Some(NotReached { server: Arc::clone(server), cause: cause.to_string() })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the user sees of an error that ends a command, and the exit code. That the control plane cannot be reached is
+/// one sentence, whatever the command wanted there.
+pub(super) fn conclude(error: &anyhow::Error) -> (String, Exit) {
+    let not_reached = error.chain().find_map(|cause| {
+        let of_cluster = || cause.downcast_ref::<cluster::Error>().and_then(NotReached::of);
+        cause.downcast_ref::<NotReached>().map(ToString::to_string).or_else(|| of_cluster().map(|one| one.to_string()))
+    });
+    match not_reached {
+        Some(sentence) => (sentence, Exit::Incomplete),
+        None => (format!("{error:#}"), Exit::Usage),
+    }
+}
+
+/// What a report says of an error of the control plane.
+pub(super) fn said(error: &cluster::Error) -> String {
+    NotReached::of(error).map_or_else(|| error.to_string(), |found| found.to_string())
+}
+
+/// Whether a request had no answer. A command that goes on would wait for each further one.
+pub(super) fn is_unanswered(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(error) if error.is::<NotReached>())
 }
 
 /// All objects of a kind in a namespace; what cannot be read goes into `lacks`. Fails if the API server does not list
@@ -595,7 +685,7 @@ mod tests {
         let text = "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: \
                     a}}], clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {}}]}";
         std::fs::write(&path, text).unwrap();
-        for (given, expected) in [("0", None), ("0s", None), ("5s", Some(std::time::Duration::from_secs(5)))] {
+        for (given, expected) in [("0", NO_LIMIT), ("0s", NO_LIMIT), ("5s", Duration::from_secs(5))] {
             let access = Access {
                 kubeconfig: Some(path.clone()),
                 context: None,
@@ -605,7 +695,7 @@ mod tests {
             };
             let config = access.config().await.unwrap();
             let limits = [config.connect_timeout, config.read_timeout, config.write_timeout];
-            assert_eq!(limits, [expected; 3], "{given}");
+            assert_eq!((limits, access.request_max()), ([Some(expected); 3], expected), "{given}");
         }
     }
 }

@@ -5,7 +5,25 @@ use clap::Command;
 /// The examples of a command, by the words that select it: what one wants, and the command line.
 type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
+/// Those of the program itself are under the empty path.
 const EXAMPLES: &[Examples] = &[
+    (
+        "",
+        &[
+            ("Check a repository, and show what it changes", "tidegate validate landscape && tidegate diff landscape"),
+            ("Follow a repository", "tidegate run --source https://git.example.com/team/landscape.git#main"),
+            ("What is wrong", "tidegate status"),
+        ],
+    ),
+    (
+        "adopt",
+        &[
+            ("Before: what stands in the way", "tidegate adopt plan landscape"),
+            ("Take the landscape over, once Lifecycle Manager is stopped", "tidegate adopt take landscape --yes"),
+            ("Later: replace the agents in the runtimes", "tidegate adopt take landscape --finish --yes"),
+            ("Give it back", "tidegate adopt release --yes"),
+        ],
+    ),
     (
         "adopt from-argocd",
         &[
@@ -120,6 +138,13 @@ const EXAMPLES: &[Examples] = &[
             ("Stop a rollout of a module where it is", "tidegate suspend rollout/cache"),
         ],
     ),
+    (
+        "template",
+        &[
+            ("Which templates there are", "tidegate template list"),
+            ("Begin an override", "tidegate template show manifest.yaml > templates/manifest.yaml"),
+        ],
+    ),
     ("template list", &[("Which templates there are", "tidegate template list")]),
     ("template show", &[("Begin an override", "tidegate template show manifest.yaml > templates/manifest.yaml")]),
     ("template context", &[("Which values an override can use", "tidegate template context manifest.yaml")]),
@@ -141,6 +166,13 @@ const EXAMPLES: &[Examples] = &[
                 "The tour on clusters of kind or k3d, which are as before at its end",
                 "tidegate demo --once --kubeconfig kcp.yaml --runtime-kubeconfig a.yaml --runtime-kubeconfig b.yaml",
             ),
+        ],
+    ),
+    (
+        "sim",
+        &[
+            ("A fleet for a daemon of your own", "tidegate sim serve --runtimes 20 --dir fleet"),
+            ("What a rollout to 200 runtimes costs", "tidegate sim bench --runtimes 200"),
         ],
     ),
     ("sim agent", &[("Beside a control plane that fails", "tidegate sim agent --rate 500")]),
@@ -169,7 +201,7 @@ const EXAMPLES: &[Examples] = &[
 /// Adds the examples to the help of a command and its subcommands.
 pub(super) fn add(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (path, examples)| {
-        let words: Vec<&str> = path.split(' ').collect();
+        let words: Vec<&str> = path.split_whitespace().collect();
         at(command, &words, &text(examples))
     })
 }
@@ -194,22 +226,19 @@ fn text(examples: &[(&str, &str)]) -> String {
 pub(super) mod tests {
     use super::{super::command, *};
 
-    /// The visible commands that have no subcommands.
-    fn leaves(command: &Command, path: &str, found: &mut Vec<String>) {
+    /// The visible commands below one, also those that only group others.
+    fn visible(command: &Command, path: &str, found: &mut Vec<String>) {
         for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
             let path = format!("{path} {}", subcommand.get_name()).trim_start().to_owned();
-            if subcommand.has_subcommands() {
-                leaves(subcommand, &path, found);
-            } else {
-                found.push(path);
-            }
+            visible(subcommand, &path, found);
+            found.push(path);
         }
     }
 
     #[test]
     fn every_command_has_examples() {
-        let mut found = Vec::new();
-        leaves(&command(), "", &mut found);
+        let mut found = vec![String::new()];
+        visible(&command(), "", &mut found);
         found.sort_unstable();
         let mut expected: Vec<&str> = EXAMPLES.iter().map(|(path, _)| *path).collect();
         expected.sort_unstable();
@@ -227,7 +256,7 @@ pub(super) mod tests {
                 // The call of the program, without what a shell does around it.
                 let from = line.find("tidegate").expect("a call of the program");
                 let words = words_of_call(&line[from..]);
-                assert!(words.join(" ").starts_with(&format!("tidegate {path}")), "{line}");
+                assert!(words.join(" ").starts_with(format!("tidegate {path}").trim_end()), "{line}");
                 let is_known = command().find_subcommand(words[1].as_str()).is_some();
                 if let Err(error) = command().try_get_matches_from(&words)
                     && is_known

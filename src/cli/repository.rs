@@ -53,7 +53,7 @@ pub(super) struct Repository {
 #[derive(clap::Args)]
 pub(super) struct Counting {
     /// Read the definitions in this namespace; repeat the option for more
-    #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
+    #[arg(short, long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
     namespaces: Vec<String>,
     /// Use the settings of the GitSource in this YAML file, for example `paths`, `ignore`, `templates` and `allow`
     /// [default: the repository's own `.tidegate/source.yaml`; without it, the only GitSource in `.tidegate`]

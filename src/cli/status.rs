@@ -41,7 +41,7 @@ use tidegate_process::ambient;
 /// `module/cache`, `watcher/kyma-dev`.
 ///
 /// Exit code 0: nothing is wrong; 1: something is wrong; 2: the command cannot run; 5: the control plane does not serve
-/// a kind of Tidegate's.
+/// a kind of Tidegate's, or cannot be reached.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Show only this object, as KIND/NAME: gitsource, kyma, module or watcher [default: all]

@@ -83,7 +83,7 @@ enum Step {
 /// Suspends an object. Fails if it does not exist or cannot be suspended, or if a request fails.
 pub(super) async fn suspend(arguments: SuspendArguments) -> anyhow::Result<Exit> {
     let client = arguments.shared.access.client().await?;
-    let note = note(&user(&client).await, ambient::now(), arguments.reason.as_deref());
+    let note = note(&user(&client).await?, ambient::now(), arguments.reason.as_deref());
     let step = Step::Suspend { note, has_reason: arguments.reason.is_some() };
     run(&client, &arguments.shared, &step).await
 }
@@ -107,13 +107,17 @@ fn reason(text: &str) -> Result<String, String> {
     }
 }
 
-/// The user that the control plane knows the caller by.
-async fn user(client: &Client) -> String {
+/// The user that the control plane knows the caller by. Fails only if there is no answer.
+async fn user(client: &Client) -> anyhow::Result<String> {
     let review = Api::<SelfSubjectReview>::all(client.clone())
         .create(&PostParams::default(), &SelfSubjectReview::default())
         .await;
-    let user = review.ok().and_then(|review| review.status?.user_info?.username);
-    user.unwrap_or_else(|| "a user that the control plane does not name".to_owned())
+    let user = match review {
+        Ok(review) => review.status.and_then(|status| status.user_info?.username),
+        Err(error) if control_plane::is_unanswered(&error) => return Err(control_plane::sentence(error)),
+        Err(_refused) => None,
+    };
+    Ok(user.unwrap_or_else(|| "a user that the control plane does not name".to_owned()))
 }
 
 /// The value of the annotation: who suspends, since when and why.

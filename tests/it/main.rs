@@ -52,6 +52,7 @@ mod telling;
 mod testbed;
 mod tidy;
 mod truth;
+mod unanswered;
 mod upgrade;
 mod validate;
 mod watchers;

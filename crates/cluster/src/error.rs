@@ -219,6 +219,15 @@ pub enum Target {
     Path(&'static str),
 }
 
+// === impl Unreachable ===
+
+impl Unreachable {
+    /// Why a connection or a request failed below HTTP.
+    pub fn of(error: &(dyn std::error::Error + 'static)) -> Unreachable {
+        of_transport(error)
+    }
+}
+
 // === impl Error ===
 
 impl Error {

@@ -16,7 +16,7 @@ use tidegate_process::{Exit, say};
 
 use super::{
     HandOverArguments, Output,
-    read::{key_of, list_of},
+    read::{check_namespaces, key_of, list_of},
 };
 use crate::cli::control_plane;
 
@@ -27,6 +27,7 @@ type Owners = BTreeMap<Key, Object>;
 pub(super) async fn run(program: Program, arguments: &HandOverArguments, network: &Network) -> anyhow::Result<Exit> {
     let cluster = super::connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
+    check_namespaces(&cluster, &namespaces).await?;
     let mut live: Vec<(Id, Object)> = Vec::new();
     for kind in definition::Kind::ALL {
         let (group, version) = kind.api();

@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tidegate_cluster::{Cluster, Kind, access};
+use tidegate_cluster::{Cluster, Error, Kind, access};
 use tidegate_core::{
     adopt::{self, Access, Behind, Holder, Standing, StoredVersions, Webhook},
     api::{
@@ -243,6 +243,19 @@ fn add<T: DeserializeOwned>(
 ) -> Result<(), serde_json::Error> {
     if !all.contains_key(key) {
         all.insert(key.clone(), Arc::new(serde_json::from_value(object)?));
+    }
+    Ok(())
+}
+
+/// Checks that the namespaces exist. Fails if one does not; a user who may not read it learns nothing.
+pub(super) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<()> {
+    let kind = Kind::built_in(&Gvk::new("", "v1", "Namespace")).context("Namespace is a built-in kind")?;
+    for namespace in namespaces {
+        match cluster.get_metadata(&kind, &Key::new("", namespace)).await {
+            Ok(Some(_)) | Err(Error::Forbidden { .. }) => {}
+            Ok(None) => bail!("the control plane has no namespace {namespace}: select another with -n"),
+            Err(error) => return Err(error).with_context(|| format!("cannot read namespace {namespace}")),
+        }
     }
     Ok(())
 }

@@ -153,7 +153,7 @@ struct Inputs {
     numbers: bool,
 }
 
-/// Longest time for one request. It is short because a pipeline waits.
+/// Longest time for one request to a runtime. It is short because a pipeline waits.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Concurrent requests for objects of the control plane.
 const KCP_REQUESTS: usize = 32;
@@ -170,7 +170,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let shared = Shared::new(given.masker, Method::DryRun, false);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
     let config = arguments.access.config().await?;
-    let kcp = Cluster::new(ClusterName::Kcp, &config, limits(KCP_REQUESTS)).context("cannot use the kubeconfig")?;
+    let kcp = Cluster::new(ClusterName::Kcp, &config, arguments.access.limits(KCP_REQUESTS));
+    let kcp = kcp.context("cannot use the kubeconfig")?;
     let kcp = Arc::new(kcp);
     let mut subject = subject(&given.loaded);
     progress.step("comparing the control plane");
@@ -235,7 +236,7 @@ fn subject(loaded: &Loaded) -> Subject {
 
 /// The report if the control plane cannot be read. It contains only that error.
 fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
-    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(error)) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
     let draft = Draft::new(report, shared.met(), true);
     Compared { draft, labels: Labels::default(), kinds: None }

@@ -298,6 +298,17 @@ fn page() -> String {
          # Command line\n\n\
          Each command prints its section with `--help`. `tidegate completions` prints completions for a\n\
          shell, and `tidegate man` writes pages for `man`. `demo` and `sim` are not in the image.\n\n\
+         Exit codes are the same for all commands; a command names those that it has besides 0, 2 and 5.\n\n\
+         | code | meaning |\n| --- | --- |\n\
+         | 0 | success |\n\
+         | 1 | there are differences, or a user must do something first |\n\
+         | 2 | the command cannot run as given |\n\
+         | 3 | definitions or templates are invalid |\n\
+         | 4 | a policy is violated |\n\
+         | 5 | work is left, or a cluster cannot be reached |\n\n\
+         Every command that asks the control plane ends with 5 and one sentence if it cannot be reached\n\
+         within `--request-timeout`: `error: the control plane at kcp.example.com:6443 cannot be reached: it\n\
+         does not answer in time`. `diff --live` has the sentence in its report.\n\n\
          | command | does |\n| --- | --- |\n",
     );
     for (path, command) in &commands {

@@ -30,6 +30,9 @@ struct Refused {
 /// What [`Answer::Unknown`] says of a component. It is no part of a finding.
 const UNKNOWN: &str = "no Manifest records it";
 
+/// What to do if no registry is named.
+const NAME_REGISTRY: &str = "name each registry that the daemon will read";
+
 /// Manifests whose Kyma does not exist.
 pub fn orphans(manifests: &[Manifest], kymas: &BTreeSet<Key>) -> Vec<Finding> {
     let (mut staying, mut leaving) = (Vec::new(), Vec::new());
@@ -68,8 +71,9 @@ pub fn orphans(manifests: &[Manifest], kymas: &BTreeSet<Key>) -> Vec<Finding> {
 /// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
-/// What registries have is not asked for: an installed module is where its Manifest says.
-pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Settings) -> Vec<Finding> {
+/// What registries have is not asked for: an installed module is where its Manifest says. `named` are the registries
+/// that the daemon will read; without one, it renders nothing that is in a registry.
+pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Settings, named: &[String]) -> Vec<Finding> {
     let mut of_kyma: BTreeMap<Key, Vec<&Manifest>> = BTreeMap::new();
     for manifest in manifests {
         let Some(kyma) = landscape::label(&manifest.metadata, label::KYMA_NAME) else { continue };
@@ -77,13 +81,18 @@ pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Setti
         of_kyma.entry(Key::new(&namespace, kyma)).or_default().push(manifest);
     }
     let components = Components::new(Arc::default(), Answer::Unknown(UNKNOWN.to_owned()));
-    let (mut refused, mut unreadable, mut registries) = (Refused::default(), Vec::new(), BTreeSet::new());
+    let (mut refused, mut unreadable) = (Refused::default(), Vec::new());
+    let mut registries: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for (key, kyma) in landscape.kymas.iter().filter(|(_, kyma)| kyma.metadata.deletion_timestamp.is_none()) {
         let own = of_kyma.remove(key).unwrap_or_default();
         let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
         for manifest in own {
             match InstallSource::try_from(&manifest.spec.install.source) {
-                Ok(InstallSource::Oci(source)) => drop(registries.insert(source.repo)),
+                Ok(InstallSource::Oci(source)) => {
+                    let version = manifest.spec.version.as_deref().unwrap_or_default();
+                    let module = format!("{} {version}", module_of(manifest)).trim().to_owned();
+                    *registries.entry(source.repo).or_default().entry(module).or_default() += 1;
+                }
                 Ok(InstallSource::Git { .. }) => {}
                 Err(error) if !rendered.contains(module_of(manifest)) => {
                     unreadable.push(format!("{} ({error})", landscape::key(&manifest.metadata)));
@@ -93,23 +102,41 @@ pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Setti
             }
         }
     }
-    let mut findings = refused.findings();
+    let mut findings = refused.findings(named);
     if !unreadable.is_empty() {
         let what = agreed(unreadable.len(), "Manifest", "has", "have");
         let message = format!("{what} a source that Tidegate does not read: {}", few(&unreadable));
         let next = "publish the module to an OCI registry, or remove it from the runtime";
         findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
     }
+    findings.extend(registries.iter().map(|(registry, modules)| in_registry(registry, modules, named)));
     if findings.iter().all(|finding| finding.level != Level::Blocks) {
         let message = "Tidegate can render every installed module";
         findings.push(Finding::new(Level::Ready, Topic::Rendering, message));
     }
-    findings.extend(registries.iter().map(|registry| {
+    findings
+}
+
+/// Modules that are in a registry, each with the number of its Manifests.
+fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &[String]) -> Finding {
+    if !named.is_empty() {
         let message = format!("installed modules are in the registry {registry}");
         let next = format!("start the daemon with `--oci-registry-host={registry}`");
-        Finding::new(Level::Note, Topic::Rendering, message).next(next)
-    }));
-    findings
+        return Finding::new(Level::Note, Topic::Rendering, message).next(next);
+    }
+    let all: Vec<String> =
+        modules.iter().map(|(module, count)| format!("{module} in {}", counted(*count, "runtime"))).collect();
+    let message = format!(
+        "Tidegate cannot render {} from the registry {registry} without an option that names it, and reports {} as \
+         failed: {}",
+        counted(modules.len(), "installed module"),
+        agreeing(modules.len(), "it", "them"),
+        few(&all)
+    );
+    let next = format!(
+        "{NAME_REGISTRY}; for a daemon with `--oci-registry-host={registry}`, add `--oci-registry-host={registry}` here"
+    );
+    Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
 }
 
 /// `2 Manifests have`.
@@ -166,7 +193,7 @@ impl Refused {
         all.entry((module, refusal.message.trim().to_owned())).or_default().push(key.to_string());
     }
 
-    fn findings(&self) -> Vec<Finding> {
+    fn findings(&self, named: &[String]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for ((module, why), runtimes) in &self.removed {
             let what = counted(runtimes.len(), "runtime");
@@ -183,8 +210,15 @@ impl Refused {
         if !self.unknown.is_empty() {
             let unknown: Vec<&String> = self.unknown.iter().collect();
             let what = agreed(unknown.len(), "component", "is", "are");
-            let message = format!("{what} not installed yet, and read from a registry later: {}", few(&unknown));
-            findings.push(Finding::new(Level::Note, Topic::Rendering, message));
+            if named.is_empty() {
+                let message =
+                    format!("{what} not installed yet, and in a registry that no option names: {}", few(&unknown));
+                let next = format!("{NAME_REGISTRY}, with `--oci-registry-host`");
+                findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+            } else {
+                let message = format!("{what} not installed yet, and read from a registry later: {}", few(&unknown));
+                findings.push(Finding::new(Level::Note, Topic::Rendering, message));
+            }
         }
         findings
     }

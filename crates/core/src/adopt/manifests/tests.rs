@@ -62,9 +62,14 @@ fn landscape(modules: &[&str]) -> Landscape {
     landscape
 }
 
+/// The registry that the daemon will read.
+fn named() -> Vec<String> {
+    vec!["r.example.com/prod".to_owned()]
+}
+
 #[track_caller]
 fn check(landscape: &Landscape, manifests: &[Manifest], expected: &[&str]) {
-    assert_eq!(lines(&rendering(landscape, manifests, &Settings::default())), expected);
+    assert_eq!(lines(&rendering(landscape, manifests, &Settings::default(), &named())), expected);
 }
 
 #[test]
@@ -73,11 +78,28 @@ fn installed_modules_are_where_their_manifests_say() {
         &landscape(&["keda"]),
         &[manifest("keda", in_registry("keda"))],
         &[
-            "Ready: Tidegate can render every installed module",
             "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
              `--oci-registry-host=r.example.com/prod`",
+            "Ready: Tidegate can render every installed module",
         ],
     );
+}
+
+#[test]
+fn modules_in_a_registry_block_unless_the_daemon_reads_one() {
+    let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
+    let found = rendering(&landscape(&["keda", "mailer"]), &manifests, &Settings::default(), &[]);
+    assert!(!super::super::may_begin(&found));
+    let expected = "Blocks: Tidegate cannot render 2 installed modules from the registry r.example.com/prod without an \
+                    option that names it, and reports them as failed: keda 1.0.0 in 1 runtime, mailer 1.0.0 in 1 \
+                    runtime; name each registry that the daemon will read; for a daemon with \
+                    `--oci-registry-host=r.example.com/prod`, add `--oci-registry-host=r.example.com/prod` here";
+    assert_eq!(lines(&found), [expected]);
+    let found = lines(&rendering(&landscape(&["keda"]), &[], &Settings::default(), &[]));
+    let expected = "Blocks: 1 component is not installed yet, and in a registry that no option names: \
+                    example.org/module/keda:1.0.0; name each registry that the daemon will read, with \
+                    `--oci-registry-host`";
+    assert_eq!(found, [expected]);
 }
 
 #[test]
@@ -102,7 +124,7 @@ fn a_module_that_tidegate_would_remove_blocks_and_one_that_stays_does_not() {
     two.templates.insert(Key::new("kcp-system", "keda-1.0.0"), Arc::new(beta));
     two.templates.remove(&Key::new("kcp-system", "mailer-1.0.0"));
     let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
-    let found = rendering(&two, &manifests, &Settings::default());
+    let found = rendering(&two, &manifests, &Settings::default(), &named());
     assert!(!super::super::may_begin(&found));
     let found = lines(&found);
     assert_eq!(
@@ -116,7 +138,7 @@ fn a_module_that_tidegate_would_remove_blocks_and_one_that_stays_does_not() {
     );
     assert!(found[1].ends_with("what is installed stays"), "{found:?}");
     // Without a Manifest, nothing is lost.
-    let found = rendering(&two, &manifests[1..], &Settings::default());
+    let found = rendering(&two, &manifests[1..], &Settings::default(), &named());
     assert!(super::super::may_begin(&found), "{found:?}");
 }
 
@@ -125,7 +147,7 @@ fn a_source_that_tidegate_does_not_read_blocks_unless_it_is_replaced() {
     let chart = manifest("keda", json!({"type": "helm-chart", "url": "https://charts.example.org"}));
     let mut none = landscape(&["keda"]);
     none.releases.clear();
-    let found = lines(&rendering(&none, std::slice::from_ref(&chart), &Settings::default()));
+    let found = lines(&rendering(&none, std::slice::from_ref(&chart), &Settings::default(), &named()));
     assert!(
         found.contains(
             &"Blocks: 1 Manifest has a source that Tidegate does not read: kcp-system/one-keda (source type `helm-chart` \
