@@ -41,7 +41,8 @@ use tidegate_process::{Exit, tell};
 /// `--as-git DIR` writes Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers as definitions, and names their
 /// GitSource in `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have
 /// added to the objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file,
-/// because its runtime decides on its modules. Modules in registries stay references.
+/// because its runtime decides on its modules. Modules in registries stay references. A module whose objects are in git
+/// is not exported, because the repository of its GitSource has it: it is named, and the exit code is 5.
 ///
 /// Reads no Secrets and contacts no runtimes.
 #[derive(clap::Args)]
@@ -95,7 +96,7 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
         };
         if let Err(error) = listed.await {
             // A file with only some of the Kymas would claim that there are no others.
-            tell!("error: {error:#}");
+            tell!("error: {}", control_plane::conclude(&error).0);
             return Ok(Exit::Incomplete);
         }
     }

@@ -243,11 +243,15 @@ async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
     assert_eq!((validated.status.code(), said.trim()), (Some(0), "0 errors, 0 warnings in 6 files"));
 
     let (text, errors, code) = run(&stage, &["adopt", "plan", &path]).await;
+    let unnamed = "blocks  Tidegate cannot render 2 installed modules from the registry ";
+    assert!(code == 1 && text.contains(unnamed) && text.contains("keda 1.0.0 in 1 runtime"), "{text}{errors}");
+    let registry = "--oci-registry-host=r.example.com/prod";
+    let (text, errors, code) = run(&stage, &["adopt", "plan", registry, &path]).await;
     assert_eq!(code, 0, "{text}{errors}");
     let equal = "to do   6 definitions in git say what the control plane has, and get the ownership label: ";
     assert!(text.contains(equal) && !text.contains("not in git"), "{text}");
     assert_eq!(writes(&stage, &marks), Vec::<String>::new(), "until here, nothing is written");
-    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &path]).await;
+    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", registry, &path]).await;
     assert!(code == 0 && text.contains("6 definitions marked"), "{text}{errors}");
 
     let marks = stage.marks();
@@ -276,7 +280,7 @@ async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_a_repository_is_refused_and_leaves_no_file() {
+async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
     let files = stage::files(1);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(1, &files).await;
@@ -299,17 +303,26 @@ async fn what_cannot_be_a_repository_is_refused_and_leaves_no_file() {
     assert_eq!((text.as_str(), code), ("", 2), "{errors}");
     assert!(errors.contains("is not empty: name a folder that does not exist"), "{errors}");
 
-    // A module in git is in another repository already.
-    let mut template = parsed(&stage.repository.read("modules/cache/1.0.0/module-template.yaml").expect("a file"));
-    template["spec"]["descriptor"] = json!({});
-    create(&stage.kcp, "kubectl-client-side-apply", &template).await;
+    // A module in git is in another repository already, and the rest is exported.
+    for path in ["modules/cache/1.0.0/module-template.yaml", "modules/cache/release.yaml"] {
+        let mut definition = parsed(&stage.repository.read(path).expect("a file"));
+        definition["metadata"]["labels"] = json!({label::SOURCE: "kcp-system.landscape"});
+        if definition["kind"] == "ModuleTemplate" {
+            definition["spec"]["descriptor"] = json!({});
+            definition["metadata"]["annotations"] = json!({annotation::MODULE_PATH: "modules/cache/1.0.0/objects"});
+        }
+        create(&stage.kcp, "tidegate", &definition).await;
+    }
+    create(&stage.kcp, "KEB", &object("Kyma", "other", json!({}), json!({"channel": "regular"}))).await;
     std::fs::remove_dir_all(&folder).expect("a folder");
     let (text, errors, code) = run(&stage, &export).await;
-    assert_eq!((text.as_str(), code), ("", 5), "{errors}");
+    assert!(text.starts_with("1 Kyma, 0 ModuleTemplates, 0 ModuleReleaseMetas, 0 Watchers are in "), "{text}");
+    assert_eq!(code, 5, "{text}{errors}");
     assert_eq!(
-        errors,
-        "error: cannot export ModuleTemplate kcp-system/cache-1.0.0: the objects of its module are in the repository of \
-         its GitSource; use a copy of that repository instead\n"
+        errors.lines().last().unwrap_or_default(),
+        "not exported: module kcp-system/cache (ModuleReleaseMeta kcp-system/cache, ModuleTemplate \
+         kcp-system/cache-1.0.0): its objects are in the repository of GitSource kcp-system/landscape, which stays \
+         their source of truth; copy its folder from there"
     );
-    assert!(!folder.exists(), "nothing is written");
+    assert_eq!(files_in(&folder).into_keys().collect::<Vec<_>>(), [".tidegate/source.yaml", "kymas/other.yaml"]);
 }

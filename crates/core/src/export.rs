@@ -6,8 +6,8 @@
 //! objects), and Tidegate (its ownership label, digests, requests). So the definition is a part of the object, and an
 //! apply of it changes nothing.
 //!
-//! Two things cannot be exported. An object that is being deleted would come back. The objects of a module in git are
-//! in the repository of its GitSource, which is the place to copy them from.
+//! Two things are not exported. An object that is being deleted would come back. The objects of a module in git are in
+//! the repository of its GitSource, which is the place to copy them from.
 
 use serde_json::{Map, Value};
 

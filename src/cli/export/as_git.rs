@@ -4,7 +4,7 @@
 //! only then moved there, so that a failure leaves the folder as it was.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use serde_json::{Value, json};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label},
     definition::Kind,
     export::{self, File, Refused},
     intake,
@@ -36,6 +36,19 @@ struct Landscape {
     counts: BTreeMap<Kind, usize>,
     /// What is left out, one sentence each.
     left_out: Vec<String>,
+    /// The modules whose objects are in git.
+    from_git: BTreeMap<Key, FromGit>,
+    /// The ModuleTemplates of these.
+    templates_from_git: BTreeSet<Key>,
+}
+
+/// A module whose objects are in the repository of a GitSource, which is where its definitions are as well.
+#[derive(Default)]
+struct FromGit {
+    /// Its definitions in the control plane.
+    definitions: BTreeSet<String>,
+    /// The GitSources that own them.
+    sources: BTreeSet<String>,
 }
 
 /// A folder that gets the files, or stays as it was.
@@ -58,7 +71,7 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
         Ok(landscape) => landscape,
         Err(error) => {
             // A repository with only some of the objects would claim that there are no others.
-            tell!("error: {error:#}");
+            tell!("error: {}", control_plane::conclude(&error).0);
             return Ok(Exit::Incomplete);
         }
     };
@@ -75,7 +88,8 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
         export::KINDS.into_iter().map(|kind| counted(count_of(kind), &kind.to_string())).collect();
     let shown = folder.display();
     say!("{} are in {shown}; check them with `tidegate validate {shown}`", counts.join(", "));
-    Ok(Exit::Ok)
+    landscape.from_git.iter().for_each(|(module, from_git)| tell!("not exported: {}", from_git.sentence(module)));
+    Ok(if landscape.from_git.is_empty() { Exit::Ok } else { Exit::Incomplete })
 }
 
 /// The file that names the GitSource. Its URL is in the control plane only.
@@ -86,7 +100,7 @@ fn source(namespaces: &[String]) -> String {
     }))
 }
 
-/// All definitions. Fails if a request fails, if a kind is not served, or if a module has its objects in git.
+/// All definitions. Fails if a request fails, or if a kind is not served.
 async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscape> {
     let mut landscape = Landscape::default();
     let mut lacks = Lacks::default();
@@ -117,12 +131,15 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
 // === impl Landscape ===
 
 impl Landscape {
-    /// Adds an object. Fails if its module is in git.
+    /// Adds an object, or why it is left out. Fails if another object has its path.
     fn add(&mut self, kind: Kind, folder: &str, object: Value) -> anyhow::Result<()> {
         let object = Object::new(object).context("the control plane returned an object without a name")?;
         let id = object.id();
         let what = intake::text(&(kind, Key::new(&id.namespace, &id.name)));
         match File::of(kind, &object) {
+            Ok(_) if kind == Kind::ModuleReleaseMeta && self.offers_from_git(&object) => {
+                self.add_from_git(&id.name, &what, &object);
+            }
             Ok(File { path, definition }) => {
                 if self.files.insert(format!("{folder}{path}"), definition).is_some() {
                     bail!("two objects would be in {folder}{path}, one of them is {what}");
@@ -131,10 +148,46 @@ impl Landscape {
             }
             Err(Refused::Terminating) => self.left_out.push(format!("{what} is left out: {}", Refused::Terminating)),
             Err(Refused::FromGit) => {
-                bail!("cannot export {what}: {}; use a copy of that repository instead", Refused::FromGit)
+                self.templates_from_git.insert(Key::new(&id.namespace, &id.name));
+                let module = object.value()["spec"]["moduleName"].as_str().filter(|module| !module.is_empty());
+                self.add_from_git(module.unwrap_or(&id.name), &what, &object);
             }
         }
         Ok(())
+    }
+
+    fn add_from_git(&mut self, module: &str, what: &str, object: &Object) {
+        let from_git = self.from_git.entry(Key::new(&object.id().namespace, module)).or_default();
+        from_git.definitions.insert(what.to_owned());
+        from_git.sources.extend(object.label(label::SOURCE).map(|source| source.replacen('.', "/", 1)));
+    }
+
+    /// Whether a ModuleReleaseMeta offers a version whose objects are in git. It is then declared there as well.
+    fn offers_from_git(&self, release: &Object) -> bool {
+        let (id, spec) = (release.id(), &release.value()["spec"]);
+        let channels = spec["channels"].as_array().into_iter().flatten();
+        let versions = channels.chain([&spec["mandatory"]]).filter_map(|offer| offer["version"].as_str());
+        let template = |version: &str| Key::new(&id.namespace, &format!("{}-{version}", id.name));
+        versions.map(template).any(|key| self.templates_from_git.contains(&key))
+    }
+}
+
+// === impl FromGit ===
+
+impl FromGit {
+    /// What is not exported, why, and what to do.
+    fn sentence(&self, module: &Key) -> String {
+        let definitions: Vec<&str> = self.definitions.iter().map(String::as_str).collect();
+        let sources: Vec<&str> = self.sources.iter().map(String::as_str).collect();
+        let source = match sources.as_slice() {
+            [] => "a GitSource that no longer owns it".to_owned(),
+            sources => format!("GitSource {}", sources.join(", ")),
+        };
+        format!(
+            "module {module} ({}): its objects are in the repository of {source}, which stays their source of truth; \
+             copy its folder from there",
+            definitions.join(", ")
+        )
     }
 }
 
