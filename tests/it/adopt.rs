@@ -2,6 +2,7 @@
 
 mod cut;
 mod held;
+mod kill;
 
 use kube::{
     Client,
@@ -47,6 +48,15 @@ async fn before() -> Stage {
 
 /// The same, with more Kymas, which have no runtime.
 async fn before_with(more: &[String]) -> Stage {
+    let files = files_before(more);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    apply_before(&stage, &files).await;
+    stage
+}
+
+/// The repository of such a stage.
+fn files_before(more: &[String]) -> Vec<(String, String)> {
     let mut files = stage::files(1);
     files.extend(more.iter().map(|name| (format!("kymas/{name}.yaml"), stage::kyma(name, &["cache"]))));
     for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("module-template.yaml")) {
@@ -56,8 +66,11 @@ async fn before_with(more: &[String]) -> Stage {
     let source =
         "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
     files.push((".tidegate/source.yaml".to_owned(), source.to_owned()));
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(1, &files).await;
+    files
+}
+
+/// Another client applies the definitions of the repository.
+async fn apply_before(stage: &Stage, files: &[(&str, String)]) {
     for (_, text) in files.iter().filter(|(path, _)| !path.contains("/objects/") && !path.starts_with(".tidegate")) {
         let definition: Value = serde_yaml::from_str(text).expect("YAML");
         let api = harness::api_of(&stage.kcp, &definition).await.expect("a kind that is served");
@@ -65,7 +78,6 @@ async fn before_with(more: &[String]) -> Stage {
         let by = PatchParams::apply(BEFORE).force();
         api.patch(name, &by, &Patch::Apply(&definition)).await.expect("an apply");
     }
-    stage
 }
 
 /// Applies an object as the client from before.
@@ -152,6 +164,14 @@ async fn outdate(stage: &Stage, name: &str) {
 
 async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     let stage = before().await;
+    let missing = "error: the control plane has no namespace nowhere: select another with -n\n";
+    for command in ["release", "from-flux", "from-argocd"] {
+        assert_eq!(run(&stage, &["adopt", command, "-n", "nowhere"]).await, (missing.to_owned(), 2), "{command}");
+    }
+    for command in [&["plan"] as &[&str], &["take"], &["take", "--finish"]] {
+        let (text, code) = adopt(&stage, &[command, &["-n", "nowhere"]].concat()).await;
+        assert!(code == 2 && text.ends_with(missing), "{command:?}: {code} {text}");
+    }
     let now = k8s_openapi::jiff::Timestamp::now();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -370,6 +390,19 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     for object in &all {
         assert_eq!(left_of_tidegate(object), Vec::<String>::new(), "{} {}", object["kind"], object["metadata"]["name"]);
     }
+    // Lifecycle Manager applies Manifests and what runtimes have, and no definitions.
+    let managers = async |client: &Client, kind: &str, namespace: &str, name: &str| {
+        tidegate_core::adopt::managers(&read(client, kind, namespace, name).await.expect("it is there"))
+    };
+    let of_manifest = objects(&stage.kcp, &DEFINED[1..2]).await;
+    assert!(
+        tidegate_core::adopt::managers(&of_manifest[0]).contains(&"lifecycle-manager".to_owned()),
+        "{of_manifest:?}"
+    );
+    let of_map = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
+    assert_eq!(of_map, ["declarative.kyma-project.io/applier"]);
+    let of_template = managers(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
+    assert_eq!(of_template, Vec::<String>::new(), "the next client claims its fields");
     let after = objects(&stage.skrs[0], &IN_RUNTIME).await;
     let named =
         |objects: &[Value]| -> Vec<Value> { objects.iter().map(|one| one["metadata"]["uid"].clone()).collect() };

@@ -64,8 +64,13 @@ struct Polls {
 
 /// Every object of every cluster, without what depends on the order and time of writes.
 async fn objects(copies: &Copies) -> BTreeMap<String, Value> {
+    objects_of(copies.clients()).await
+}
+
+/// The same of clusters with these names, clients, and numbers of objects.
+pub(super) async fn objects_of(clusters: impl IntoIterator<Item = (&str, Client, usize)>) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for (cluster, client, count) in copies.clients() {
+    for (cluster, client, count) in clusters {
         all.insert(format!("{cluster} objects"), count.into());
         for (version, kind, namespaces) in KINDS {
             for namespace in namespaces {

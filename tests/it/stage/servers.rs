@@ -106,6 +106,21 @@ impl Server {
         Server::Simulated(Box::new(Simulated { served, runs, spoiled, before }))
     }
 
+    #[track_caller]
+    fn as_simulated(&self) -> &Simulated {
+        let Server::Simulated(simulated) = self else { panic!("only a simulated server has a copy") };
+        simulated
+    }
+
+    /// A server with the objects that this one has, which is simulated.
+    #[track_caller]
+    pub(crate) fn copied(&self) -> sim::Server {
+        let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
+        let copied = self.as_simulated().served.server().restored(&options);
+        copied.keep_requests();
+        copied
+    }
+
     /// A control plane for tests that keep to a namespace: one of their own, or the real one that they share.
     pub(crate) async fn kcp() -> Server {
         match servers() {
@@ -299,17 +314,11 @@ impl Copies {
     /// Copies servers, all of which are simulated.
     #[track_caller]
     pub(crate) fn of<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Copies {
-        let copy = |server: &Server| {
-            let Server::Simulated(simulated) = server else { panic!("only a simulated server has a copy") };
-            let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
-            let copied = simulated.served.server().restored(&options);
-            copied.keep_requests();
-            Copy {
-                name: server.name().to_owned(),
-                authority: format!("127.0.0.1:{}", simulated.served.port()),
-                server: copied,
-                runs: watch::Sender::new(true),
-            }
+        let copy = |server: &Server| Copy {
+            name: server.name().to_owned(),
+            authority: format!("127.0.0.1:{}", server.as_simulated().served.port()),
+            server: server.copied(),
+            runs: watch::Sender::new(true),
         };
         Copies(servers.into_iter().map(copy).collect())
     }
