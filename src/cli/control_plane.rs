@@ -11,7 +11,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
-    core::{DynamicObject, NamespaceResourceScope, discovery::ApiResource},
+    core::{DynamicObject, GroupVersionKind, NamespaceResourceScope, discovery::ApiResource},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use super::status;
 use tidegate_cluster::{self as cluster, ClusterName, Limits, Unreachable};
 use tidegate_core::{
     api::{
-        GitSource, Kyma, Manifest, Watcher, names,
+        GitSource, Kyma, Manifest, Watcher, names, setup,
         shared::{Condition, ObjectMeta, State},
     },
     conditions, intake,
@@ -336,6 +336,31 @@ where
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),
+        }
+    }
+}
+
+/// The resources of kcp landscapes in a namespace. None if the control plane does not serve their kind, or if the user
+/// may not read them: most landscapes have none.
+pub(super) async fn setup(client: &Client, kind: setup::Kind, namespace: &str) -> anyhow::Result<Vec<DynamicObject>> {
+    let gvk = GroupVersionKind::gvk(setup::SETUP_GROUP, setup::SETUP_VERSION, kind.as_str());
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let mut params = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = match api.list(&params).await {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(Vec::new()),
+            Err(error) => {
+                let what = || format!("cannot list {} in namespace {namespace}", kind.plural());
+                return Err(sentence(error)).with_context(what);
+            }
+        };
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::{Api, Client, core::DynamicObject};
 use owo_colors::OwoColorize as _;
 
 use super::{
@@ -25,10 +25,14 @@ use super::{
 };
 use crate::stores::{self, definitions};
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names},
+    api::{
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names,
+        setup,
+    },
     intake, landscape,
     overview::{
-        self, Leader, ModuleLine, Overview, RolloutLine, RuntimeLine, SourceLine, SubjectState, UnreadableLine,
+        self, Leader, ModuleLine, Overview, RolloutLine, RuntimeLine, SetupLine, SourceLine, SubjectState,
+        UnreadableLine,
     },
     plan,
     words::{agreeing, counted},
@@ -132,8 +136,13 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// Reads the overview. Fails if the control plane does not answer.
 async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview> {
     let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut releases, mut lacks) = (Vec::new(), Lacks::default());
+    let (mut releases, mut resources, mut lacks) = (Vec::new(), Vec::new(), Lacks::default());
     for namespace in namespaces {
+        for kind in setup::Kind::ALL {
+            let found = control_plane::setup(client, kind, namespace).await?;
+            let line = |one: &DynamicObject| SetupLine::new(kind, &one.metadata, &one.data["status"]);
+            resources.extend(found.iter().filter_map(line));
+        }
         sources.extend(control_plane::list::<GitSource>(client, namespace, &mut lacks).await?);
         kymas.extend(control_plane::list::<Kyma>(client, namespace, &mut lacks).await?);
         watchers.extend(control_plane::list::<Watcher>(client, namespace, &mut lacks).await?);
@@ -147,6 +156,7 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     let Lacks { unreadable, not_served } = lacks;
     let overview =
         Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests).with_rollouts(&releases);
+    let overview = overview.with_setup(resources);
     let leases = leases(client, namespaces).await;
     let waits = overview.sources.iter().any(|source| source.standing == SubjectState::Waiting);
     let known = leases.as_deref().filter(|_| !sources.is_empty());
@@ -249,6 +259,12 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
             standing: watcher.standing,
             subject: format!("watcher {}", watcher.name),
             text: watcher.message.clone(),
+            below: Vec::new(),
+        }))
+        .chain(overview.setup.iter().map(|resource| Entry {
+            standing: resource.standing,
+            subject: format!("{} {}", resource.kind, resource.name),
+            text: resource.message.clone(),
             below: Vec::new(),
         }))
         .chain(overview.rollouts.iter().map(|rollout| Entry {
@@ -473,11 +489,13 @@ fn well(overview: &Overview) -> String {
     let modules = modules.filter(|module| is_well(module.standing)).count();
     let watchers = overview.watchers.iter().filter(|watcher| is_well(watcher.standing)).count();
     let all = overview.runtimes.iter().map(|one| one.modules.len() + one.mandatory.len()).sum();
+    let resources = overview.setup.iter().filter(|resource| is_well(resource.standing)).count();
     let counts = [
         (sources.len(), overview.sources.len(), "source"),
         (runtimes, overview.runtimes.len(), "runtime"),
         (modules, all, "module"),
         (watchers, overview.watchers.len(), "watcher"),
+        (resources, overview.setup.len(), "kcp resource"),
     ];
     // Of what there is none, none is healthy either.
     let there = counts.into_iter().filter(|(_, all, _)| 0 < *all);
@@ -539,6 +557,7 @@ impl Subject {
             no_leader,
             no_lease,
             not_served,
+            setup: _,
         } = overview;
         rollouts.retain(|rollout| self.kind == SubjectKind::Module && is_named(&rollout.name));
         sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
@@ -589,7 +608,9 @@ impl Subject {
             }
             SubjectKind::Source | SubjectKind::Watcher => false,
         });
-        let found = Overview { sources, runtimes, watchers, rollouts, unreadable, no_leader, no_lease, not_served };
+        let setup = Vec::new();
+        let found =
+            Overview { sources, runtimes, watchers, rollouts, setup, unreadable, no_leader, no_lease, not_served };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()
             && found.watchers.is_empty()

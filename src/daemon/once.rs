@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Context, Mode, Readiness};
-use tidegate_core::overview::{Overview, UnreadableLine};
+use tidegate_core::overview::{Overview, SetupLine, UnreadableLine};
 
 use crate::{
     observe::Observation,
@@ -97,10 +97,17 @@ fn overview(stores: &Stores) -> Overview {
         landscape.watchers.values().map(|watcher| &**watcher),
     )
     .with_mandatory(stores.manifests().iter().map(|manifest| &**manifest))
+    .with_setup(setup_lines(stores))
     .with_unreadable(stores.unreadable().iter().map(|found| UnreadableLine {
         kind: found.table.kind().to_owned(),
         name: found.object.key().to_string(),
         problem: found.object.problem.clone(),
         has_templates: found.object.names_templates,
     }))
+}
+
+fn setup_lines(stores: &Stores) -> Vec<SetupLine> {
+    let resources = stores.setup();
+    let line = |(kind, key)| SetupLine::new(kind, resources.metadata(kind, key)?, &resources.status(kind, key));
+    resources.ids().filter_map(line).collect()
 }

@@ -11,7 +11,10 @@ use tidegate_core::{
         setup::{Kind, LocalRef},
         shared::{Condition, ObjectMeta, Time},
     },
-    conditions::{self, Status},
+    conditions::{
+        self, Status,
+        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MOUNTS, OBJECTS, VALID},
+    },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
     name::Key,
@@ -25,20 +28,6 @@ use super::{
     state::{LiveObjects, ObjectName},
 };
 
-/// Whether the definition keeps all rules.
-const VALID: &str = "tidegate.dev/Valid";
-/// Whether all Certificates of the resource are ready.
-const CERTIFICATES: &str = "tidegate.dev/Certificates";
-/// Whether everything exists that its objects mount, contain or come after.
-const MOUNTS: &str = "tidegate.dev/Mounts";
-/// Whether all its objects are applied.
-const OBJECTS: &str = "tidegate.dev/Objects";
-/// Present while the resource is being deleted. Says what it waits for.
-const DELETION: &str = "tidegate.dev/Deletion";
-/// Whether its objects are in the cluster that it asks for.
-const CLUSTER: &str = "tidegate.dev/Cluster";
-/// Whether what the resource asks for inside kcp is there.
-const KCP: &str = "tidegate.dev/Kcp";
 const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
                          annotation `tidegate.dev/cluster`";
 /// Length of a message that the API server accepts, in bytes.

@@ -552,6 +552,16 @@ async fn what_a_user_must_do_is_in_the_status_and_the_rest_goes_on() {
     let found = landscape.until("Shard", "eu", "its root shard is missing", lost).await;
     assert!(condition(&found, "tidegate.dev/Valid").contains("RootShard kcp-system/lost"), "{found}");
     landscape.stage.rests().await;
+    let status = landscape.stage.command(&["status"]).await;
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert_eq!(status.status.code(), Some(1), "{text}");
+    for line in [
+        "RootShard kcp-system/main  Service main-kcp exists and is not managed by Tidegate: testbed manages it",
+        "Kubeconfig kcp-system/admin  spec.username: the user `kcp-front-proxy` is reserved",
+        "Shard kcp-system/eu  spec.rootShard",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     assert!(landscape.read("Deployment", "eu-shard-kcp").await.is_some());
     assert!(landscape.read("Secret", "eu-server").await.is_some());
     landscape.merge("Shard", "eu", None, json!({"spec": {"rootShard": {"ref": {"name": "main"}}}})).await;
@@ -567,6 +577,9 @@ async fn what_a_user_must_do_is_in_the_status_and_the_rest_goes_on() {
     let company = secret("company-ca", &[("tls.crt", &issuer::authority("company"))]);
     harness::apply(client, &company).await;
     landscape.until("Kubeconfig", "admin", "it is ready", |found| found["status"]["phase"] == "Ready").await;
+    landscape.stage.rests().await;
+    let text = String::from_utf8(landscape.stage.command(&["status"]).await.stdout).unwrap();
+    assert!(!text.contains("Problems") && text.contains(" kcp resource"), "{text}");
 }
 
 async fn without_the_option_kcp_landscapes_are_left_alone() {

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     adopt,
@@ -14,8 +15,9 @@ use crate::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, Watcher,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus},
         kyma::{KymaStatus, ModuleStatus},
-        names::label,
-        shared::{Condition, State, is_default},
+        names::{finalizer, label},
+        setup,
+        shared::{Condition, ObjectMeta, State, is_default},
     },
     conditions,
     intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
@@ -57,6 +59,9 @@ pub struct Overview {
     /// The modules whose rollout is suspended.
     #[serde(rename = "suspendedRollouts", skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<RolloutLine>,
+    /// The resources of kcp landscapes that Tidegate reconciles.
+    #[serde(rename = "kcpLandscapes", skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<SetupLine>,
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
@@ -167,6 +172,19 @@ pub struct WatcherLine {
     pub message: String,
 }
 
+/// A resource of a kcp landscape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SetupLine {
+    /// Its kind.
+    pub kind: &'static str,
+    /// `<namespace>/<name>`.
+    pub name: String,
+    /// Its state.
+    pub standing: SubjectState,
+    /// One sentence.
+    pub message: String,
+}
+
 /// An object that does not match its type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnreadableLine {
@@ -190,6 +208,37 @@ pub enum Leader {
     Absent(String),
     /// There is no Lease, and the sources are reconciled: by a daemon without leader election, which has none.
     NotKnown,
+}
+
+// === impl SetupLine ===
+
+impl SetupLine {
+    /// A resource with its status; `None` for one that Tidegate does not reconcile.
+    pub fn new(kind: setup::Kind, metadata: &ObjectMeta, status: &Value) -> Option<SetupLine> {
+        use conditions::setup::{CERTIFICATES, CLUSTER, DELETION, MOUNTS, OBJECTS, VALID};
+
+        if !metadata.finalizers.iter().flatten().any(|name| name == finalizer::SETUP) {
+            return None;
+        }
+        let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+        let first = |types: &[&str]| {
+            let fails = |type_: &&str| conditions::find(&all, type_).filter(|one| one.status == "False");
+            types.iter().find_map(fails).map(|one| one.message.clone())
+        };
+        // Those of upstream say that a reference leads nowhere, or that pods are not ready.
+        let (standing, message) = if metadata.deletion_timestamp.is_some() {
+            (SubjectState::Waiting, first(&[DELETION]).unwrap_or_else(|| "it is being deleted".to_owned()))
+        } else if let Some(problem) = first(&[VALID, OBJECTS, CLUSTER, "RootShard", "ReferenceValid"]) {
+            (SubjectState::Wrong, problem)
+        } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available"]) {
+            (SubjectState::Waiting, missing)
+        } else if all.is_empty() && kind != setup::Kind::CacheServer {
+            (SubjectState::Waiting, "not reconciled yet".to_owned())
+        } else {
+            (SubjectState::Well, "as desired".to_owned())
+        };
+        Some(SetupLine { kind: kind.as_str(), name: landscape::key(metadata).to_string(), standing, message })
+    }
 }
 
 // === impl UnreadableLine ===
@@ -217,6 +266,7 @@ impl Overview {
             no_leader: None,
             no_lease: false,
             rollouts: Vec::new(),
+            setup: Vec::new(),
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
         };
@@ -245,6 +295,14 @@ impl Overview {
     pub fn with_rollouts<'a>(mut self, releases: impl IntoIterator<Item = &'a ModuleReleaseMeta>) -> Overview {
         self.rollouts.extend(releases.into_iter().filter_map(rollout));
         self.rollouts.sort();
+        self
+    }
+
+    /// The same, with resources of kcp landscapes.
+    #[must_use]
+    pub fn with_setup(mut self, resources: impl IntoIterator<Item = SetupLine>) -> Overview {
+        self.setup.extend(resources);
+        self.setup.sort_by(|left, right| (left.kind, &left.name).cmp(&(right.kind, &right.name)));
         self
     }
 
@@ -301,6 +359,7 @@ impl Overview {
             || self.sources.iter().any(|source| wrong(source.standing))
             || self.runtimes.iter().filter(|runtime| runtime.standing != SubjectState::Stopped).any(is_bad)
             || self.watchers.iter().any(|watcher| wrong(watcher.standing))
+            || self.setup.iter().any(|resource| wrong(resource.standing))
     }
 
     /// Whether work is in progress.
@@ -309,6 +368,7 @@ impl Overview {
         self.sources.iter().any(|source| waiting(source.standing))
             || self.runtimes.iter().any(|runtime| waiting(runtime.standing))
             || self.watchers.iter().any(|watcher| waiting(watcher.standing))
+            || self.setup.iter().any(|resource| waiting(resource.standing))
     }
 
     /// The problems, one line each. Does not include what a user stopped intentionally.
@@ -332,6 +392,9 @@ impl Overview {
         }
         for watcher in self.watchers.iter().filter(|watcher| open(watcher.standing)) {
             lines.push(format!("watcher {}: {}", watcher.name, watcher.message));
+        }
+        for resource in self.setup.iter().filter(|resource| open(resource.standing)) {
+            lines.push(format!("{} {}: {}", resource.kind, resource.name, resource.message));
         }
         lines.extend(self.unreadable.iter().map(UnreadableLine::sentence));
         lines

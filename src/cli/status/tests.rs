@@ -77,6 +77,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
         not_served: BTreeSet::new(),
         no_leader: None,
         no_lease: false,
+        setup: Vec::new(),
         rollouts: Vec::new(),
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),

@@ -56,6 +56,36 @@ fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
 }
 
 #[test]
+fn a_resource_of_a_kcp_landscape_stands_as_the_first_condition_that_fails() {
+    let line = |kind: setup::Kind, metadata: Value, conditions: &[(&str, &str)]| {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status)| json!({"type": type_, "status": status, "reason": "R", "message": *type_, "lastTransitionTime": "2026-01-01T00:00:00Z"}))
+            .collect();
+        let mut all = json!({"namespace": "kcp-system", "name": "main", "finalizers": ["tidegate.dev/setup"]});
+        all.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        let metadata: ObjectMeta = serde_json::from_value(all).unwrap();
+        SetupLine::new(kind, &metadata, &json!({ "conditions": conditions })).map(|line| (line.standing, line.message))
+    };
+    let of_shard = |conditions: &[(&str, &str)]| line(setup::Kind::Shard, json!({}), conditions);
+    let said = |standing, message: &str| Some((standing, message.to_owned()));
+    let well = said(SubjectState::Well, "as desired");
+    assert_eq!(of_shard(&[("tidegate.dev/Valid", "True"), ("Available", "True")]), well);
+    assert_eq!(of_shard(&[("tidegate.dev/Kcp", "False"), ("Available", "True")]), well, "a user may do it by hand");
+    let problems = [("Available", "False"), ("tidegate.dev/Mounts", "False"), ("tidegate.dev/Objects", "False")];
+    assert_eq!(of_shard(&problems), said(SubjectState::Wrong, "tidegate.dev/Objects"));
+    assert_eq!(of_shard(&problems[..2]), said(SubjectState::Waiting, "tidegate.dev/Mounts"));
+    assert_eq!(of_shard(&[]), said(SubjectState::Waiting, "not reconciled yet"));
+    assert_eq!(line(setup::Kind::CacheServer, json!({}), &[]), well, "its status has no fields");
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    let leaves = [("tidegate.dev/Valid", "False"), ("tidegate.dev/Deletion", "False")];
+    let expected = said(SubjectState::Waiting, "tidegate.dev/Deletion");
+    assert_eq!(line(setup::Kind::Shard, deleted, &leaves), expected);
+    let others = line(setup::Kind::Shard, json!({"finalizers": ["operator.kcp.io/cleanup"]}), &[]);
+    assert_eq!(others, None, "another operator has it");
+}
+
+#[test]
 fn what_is_not_done_is_named_with_its_cause() {
     let sources = [
         source("good", false, json!({"observedGeneration": 2, "conditions": ready("True", "applied")})),
