@@ -1,5 +1,5 @@
-//! A control plane that accepts connections and never answers: every command that asks it ends in time, with one sentence
-//! and one exit code.
+//! A control plane that accepts connections and never answers: every command that asks it ends in time, with one
+//! sentence and one exit code.
 
 use std::{path::Path, time::Duration};
 

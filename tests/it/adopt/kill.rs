@@ -1,5 +1,5 @@
-//! The program itself, killed after each write of `adopt take` and `adopt release`, and started again: the landscape is as
-//! after a run that nothing cut off.
+//! The program itself, killed after each write of `adopt take` and `adopt release`, and started again: the landscape is
+//! as after a run that nothing cut off.
 //!
 //! The servers are copies of one landscape for each write. They let so many writes through and hold back whatever comes
 //! later, so that the process waits there for its end. [`cut`](super::cut) cuts the commands between two polls instead.
