@@ -243,7 +243,6 @@ impl Outcome {
 impl Landscape {
     /// What the control plane says. Fails if a request fails.
     async fn read(&self, cluster: &Cluster, declared: &Declared) -> anyhow::Result<Facts> {
-        read::check_namespaces(cluster, &declared.namespaces).await?;
         Facts::read(cluster, &declared.namespaces, &self.istio_namespace, &declared.definitions).await
     }
 
@@ -306,8 +305,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// All findings. Fails if the repository or the control plane cannot be read.
 async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<Vec<Finding>> {
     let PlanArguments { repository, landscape, no_runtimes, .. } = arguments;
-    let declared = declared(repository)?;
-    let cluster = connect(&landscape.access, network).await?;
+    let (cluster, declared) = begin(repository, landscape, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
     let asked = if *no_runtimes { BTreeSet::new() } else { facts.reachable() };
     let labelled = runtimes::labelled(&cluster, &asked, &adopt::kinds_left(&facts.manifests)).await;
@@ -323,8 +321,7 @@ async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<Ve
 /// Fails if the repository or the control plane cannot be read, or if a write is refused.
 pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Result<Result<Taken, Vec<Finding>>> {
     let TakeArguments { repository, landscape, yes, .. } = arguments;
-    let declared = declared(repository)?;
-    let cluster = connect(&landscape.access, network).await?;
+    let (cluster, declared) = begin(repository, landscape, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
     let findings = landscape.findings(&facts, &BTreeMap::new(), &declared)?;
     if !adopt::may_begin(&findings) {
@@ -380,6 +377,18 @@ pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow:
     }
     let cause = Cause::trigger("adopt release");
     release::run(&cluster, &cause, &namespaces, arguments.no_runtimes, arguments.yes).await.map(Ok)
+}
+
+/// The control plane, and the definitions of the repository. Fails if either cannot be read, or if a namespace does not
+/// exist: no definition would be valid there.
+async fn begin(
+    repository: &Repository,
+    landscape: &Landscape,
+    network: &Network,
+) -> anyhow::Result<(Cluster, Declared)> {
+    let cluster = connect(&landscape.access, network).await?;
+    read::check_namespaces(&cluster, repository.namespaces()).await?;
+    Ok((cluster, declared(repository)?))
 }
 
 /// The definitions of the repository. Fails if it cannot be read, or if nothing names its GitSource.
