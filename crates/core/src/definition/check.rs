@@ -145,6 +145,7 @@ impl Check<'_> {
         let problem = first.map(|first| (first.place.clone().unwrap_or_else(|| place.clone()), first.message.clone()));
         let meant = self::kind::meant(kind, &value).map(|name| Key::new(key.namespace(), &name));
         let meant = meant.filter(|meant| *meant != key);
+        let component = Candidate::component_of(kind, &value);
         let definition = match (&problem, Object::new(value)) {
             (None, Ok(object)) => Some(Arc::new(Definition {
                 kind,
@@ -157,7 +158,7 @@ impl Check<'_> {
             })),
             _ => None,
         };
-        Some(Candidate { kind, key, meant, place, problem, definition, module_path, needs_descriptor })
+        Some(Candidate { kind, key, meant, place, problem, definition, module_path, needs_descriptor, component })
     }
 
     /// Checks the rules, even of a definition that its schema rejects, to report all mistakes at

@@ -83,6 +83,16 @@ pub(super) struct Candidate {
     pub(super) module_path: Option<(String, Place)>,
     /// Whether a descriptor must be filled in.
     pub(super) needs_descriptor: bool,
+    /// `spec.ocmComponentName` of a ModuleReleaseMeta, whether or not the document is valid.
+    pub(super) component: Option<String>,
+}
+
+impl Candidate {
+    /// What a document says of [`Candidate::component`].
+    pub(super) fn component_of(kind: Kind, value: &Value) -> Option<String> {
+        let name = value.pointer("/spec/ocmComponentName").and_then(Value::as_str);
+        name.filter(|_| kind == Kind::ModuleReleaseMeta).map(str::to_owned)
+    }
 }
 
 impl Cache {

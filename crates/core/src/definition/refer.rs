@@ -331,9 +331,7 @@ impl<'a> Work<'a> {
             let field = |name: &str| spec.and_then(|spec| spec.get(name)).and_then(Value::as_str).unwrap_or_default();
             let (module, version) = (field("moduleName").to_owned(), field("version").to_owned());
             let release = (Kind::ModuleReleaseMeta, Key::new(definition.key.namespace(), &module));
-            let component = self.good.get(&release).and_then(|release| {
-                release.object.value().pointer("/spec/ocmComponentName").and_then(Value::as_str).map(str::to_owned)
-            });
+            let component = self.component(&release);
             // The naming scheme of Kyma's own modules.
             let component = component.unwrap_or_else(|| format!("kyma-project.io/module/{module}"));
             let descriptor =
@@ -344,6 +342,16 @@ impl<'a> Work<'a> {
             filled.digest = filled.object.digest();
         }
         Arc::new(filled)
+    }
+
+    /// The component that a ModuleReleaseMeta names. An invalid one that is held back counts as well, also under the name
+    /// that it is most likely meant to have: its mistake changes no ModuleTemplate.
+    fn component(&self, release: &(Kind, Key)) -> Option<String> {
+        let is_meant = |(id, candidate): &(&(Kind, Key), &&Candidate)| {
+            id.0 == release.0 && candidate.meant.as_ref() == Some(&release.1)
+        };
+        let meant = || self.declared.iter().find(is_meant).map(|(_, candidate)| *candidate);
+        self.declared.get(release).copied().or_else(meant)?.component.clone()
     }
 
     /// Whether definitions of a kind may be declared elsewhere. True if the GitSource forbids to

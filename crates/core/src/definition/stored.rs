@@ -262,6 +262,7 @@ impl<'a> Reader<'a> {
         let digest = Digest::from_bytes(self.take(32)?.try_into().ok()?);
         let fields = Arc::new(Positions::from_bytes(self.bytes()?)?);
         let object = self.object()?;
+        let component = Candidate::component_of(kind, object.value());
         let definition =
             Definition { kind, key: key.clone(), place: place.clone(), object, digest, module: None, fields };
         Some(Candidate {
@@ -273,6 +274,7 @@ impl<'a> Reader<'a> {
             definition: Some(Arc::new(definition)),
             module_path,
             needs_descriptor,
+            component,
         })
     }
 

@@ -111,6 +111,19 @@ fn the_descriptor_of_a_module_in_git_is_filled_in() {
 }
 
 #[test]
+fn a_release_that_is_held_back_changes_no_descriptor() {
+    let template = (Kind::ModuleTemplate, Key::new("kcp-system", "cache-1.0.0"));
+    for (before, after) in [("moduleName: cache", "moduleName: cash"), ("{name: cache,", "{name: cash,")] {
+        assert!(RELEASE.contains(before), "{RELEASE}");
+        let snapshot = with("modules/cache/release.yaml", &RELEASE.replacen(before, after, 1));
+        let definitions = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
+        assert_eq!(definitions.withheld[0].kind, Kind::ModuleReleaseMeta, "{after}");
+        let component = definitions.good[&template].object.value().pointer("/spec/descriptor/component/name");
+        assert_eq!(component.and_then(|name| name.as_str()), Some("example.com/module/cache"), "{after}");
+    }
+}
+
+#[test]
 fn a_broken_template_withholds_its_release_and_no_kyma() {
     let broken = TEMPLATE.replace("version: 1.0.0", "version: 1.0.0\n  mandatory: maybe");
     check(
