@@ -3,6 +3,7 @@
 mod brakes;
 mod deaf;
 mod equal;
+mod handover;
 mod headlines;
 mod kube;
 mod outage;

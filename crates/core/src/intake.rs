@@ -295,6 +295,9 @@ pub struct Decision {
     pub waiting: BTreeMap<Id, Wait>,
     /// Sources that take over an object: their pass applies it.
     pub awaken: BTreeSet<Key>,
+    /// Objects that the source no longer declares and that another one declares: they stay, and that source takes them
+    /// over.
+    pub heirs: BTreeMap<Id, Key>,
     /// All rejections and all reasons to wait.
     pub diagnostics: Diagnostics,
 }
@@ -456,6 +459,21 @@ pub fn needs(definition: &Definition, broken: &BTreeMap<Id, Place>) -> Vec<Id> {
     let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(serde_json::Value::as_str);
     let (namespace, module) = (definition.key.namespace(), definition.key.name());
     versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
+}
+
+/// What becomes of an object that a source no longer declares and `heir` declares: a sentence, and what a user may have
+/// to do.
+pub fn handed_over(id: &Id, heir: &Key) -> (String, String) {
+    let message = format!(
+        "{} is no longer declared, but is not deleted: GitSource {heir} declares it as well and takes it over",
+        text(id)
+    );
+    let hint = format!(
+        "if its definition in GitSource {heir} has other content, the object stays as it is until that definition is \
+         annotated with `{}: \"true\"`",
+        names::annotation::ADOPT
+    );
+    (message, hint)
 }
 
 /// The name of an object in diagnostics: `Kyma kcp-system/dev`.

@@ -39,11 +39,22 @@ pub(super) enum Claim {
     Refused(Refusal),
 }
 
+/// What happens to an object of another source once that no longer declares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// This source takes it over, because both say the same or its definition allows it.
+    Moves,
+    /// It waits, because the definition has other content.
+    Waits,
+    /// One or the other: it does not exist yet.
+    Unknown,
+}
+
 /// Why a valid definition is not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Another source owns the object.
-    OwnedBy { owner: Key, read: bool },
+    OwnedBy { owner: Key, read: bool, then: Then },
     /// The object exists without Tidegate's ownership label.
     Foreign { managers: Vec<String> },
     /// Its source no longer declares the object, but has applied other content. `None` if that source is gone.
@@ -69,7 +80,7 @@ fn is_by_argo(managers: &[String]) -> bool {
 pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> Claim {
     let Some(live) = situation.live.get(id) else {
         return match earlier_claimant(situation, id) {
-            Some(owner) => Claim::Refused(Refusal::OwnedBy { owner, read: true }),
+            Some(owner) => Claim::Refused(Refusal::OwnedBy { owner, read: true, then: Then::Unknown }),
             None => Claim::Apply(Why::Absent),
         };
     };
@@ -85,10 +96,10 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
             // The ownership label of a deleted GitSource no longer protects an object.
             None => moved(live, declared, None),
             Some(Other { key, declares: None, .. }) => {
-                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: false })
+                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: false, then: then(live, declared) })
             }
             Some(Other { key, declares: Some(ids), .. }) if ids.contains(id) => {
-                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: true })
+                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: true, then: then(live, declared) })
             }
             Some(Other { key, .. }) => moved(live, declared, Some(key)),
         },
@@ -109,11 +120,14 @@ fn ours(live: &Live, declared: &Declared) -> Claim {
 /// An object that its source no longer declares. With other content, the change of its owner would change runtimes
 /// although neither commit shows that.
 fn moved(live: &Live, declared: &Declared, owner: Option<&Key>) -> Claim {
-    if live.same_content || declared.adopt {
-        Claim::Apply(Why::Moved)
-    } else {
-        Claim::Refused(Refusal::OtherContent { owner: owner.cloned() })
+    match then(live, declared) {
+        Then::Moves => Claim::Apply(Why::Moved),
+        Then::Waits | Then::Unknown => Claim::Refused(Refusal::OtherContent { owner: owner.cloned() }),
     }
+}
+
+fn then(live: &Live, declared: &Declared) -> Then {
+    if live.same_content || declared.adopt { Then::Moves } else { Then::Waits }
 }
 
 fn unmarked(live: &Live, declared: &Declared) -> Claim {
@@ -236,28 +250,42 @@ pub(crate) fn resource(kind: Kind) -> &'static str {
     }
 }
 
+// === impl Then ===
+
+impl Then {
+    /// A clause for a user.
+    fn text(self) -> String {
+        let adopt = annotation::ADOPT;
+        match self {
+            Then::Moves => "this source takes it over without deleting it".to_owned(),
+            Then::Waits => format!(
+                "it stays as it is, because this definition has other content; to take it over with this content, \
+                 annotate the definition with `{adopt}: \"true\"`"
+            ),
+            Then::Unknown => format!(
+                "this source takes it over without deleting it; if this definition has other content, annotate it with \
+                 `{adopt}: \"true\"`"
+            ),
+        }
+    }
+}
+
 // === impl Refusal ===
 
 impl Refusal {
     pub(super) fn diagnostic(&self, id: &Id) -> Diagnostic {
         let object = text(id);
         match self {
-            Refusal::OwnedBy { owner, read: true } => Diagnostic::error(
+            Refusal::OwnedBy { owner, read: true, then } => Diagnostic::error(
                 code::OWNED_BY_SOURCE,
                 format!("{object} is also declared by GitSource {owner}, which owns it"),
             )
-            .hint(
-                "declare it in only one of the two; if the owner no longer declares it, this source takes it \
-                 over without deleting it",
-            ),
-            Refusal::OwnedBy { owner, read: false } => Diagnostic::error(
+            .hint(format!("declare it in only one of the two; if the owner no longer declares it, {}", then.text())),
+            Refusal::OwnedBy { owner, read: false, then } => Diagnostic::error(
                 code::OWNED_BY_SOURCE,
                 format!("{object} is owned by GitSource {owner}, which has not been read yet"),
             )
-            .hint(
-                "if that source is read and no longer declares the object, this source takes it over without \
-                 deleting it",
-            ),
+            .hint(format!("if that source is read and no longer declares the object, {}", then.text())),
             Refusal::Foreign { managers } => {
                 let managers = match managers.as_slice() {
                     [] => "unknown managers".to_owned(),

@@ -161,6 +161,7 @@ fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
         let heir = situation.others.values().find(|other| other.declares.as_ref().is_some_and(|ids| ids.contains(id)));
         if let Some(heir) = heir {
             decision.awaken.insert(heir.key.clone());
+            decision.heirs.insert(id.clone(), heir.key.clone());
         } else if live.deleting {
             decision.waiting.insert(id.clone(), Wait::Terminating);
         } else if live.keep {

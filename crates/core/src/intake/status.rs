@@ -848,6 +848,13 @@ fn all_withheld(pass: &Pass<'_>, decision: &Decision, matches: impl Fn(HeldFor) 
     all
 }
 
+/// The first definitions that a source declares and holds back, as its status says.
+pub fn held_back(source: &GitSource) -> Vec<Id> {
+    let entries = source.status.iter().flat_map(|status| &status.withheld);
+    let id = |entry: &WithheldEntry| Some((entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name)));
+    entries.filter_map(id).collect()
+}
+
 fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     let entry = |withheld: Withheld| WithheldEntry {
         kind: withheld.id.0.to_string(),

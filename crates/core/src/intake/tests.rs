@@ -52,6 +52,23 @@ fn the_first_owner_keeps_an_object_that_it_still_declares() {
 }
 
 #[test]
+fn a_source_says_what_happens_once_the_owner_no_longer_declares_an_object() {
+    let world = || World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]);
+    let hint = |world: World| decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
+    let moves = "this source takes it over without deleting it";
+    let waits = "it stays as it is, because this definition has other content; to take it over with this content, \
+                 annotate the definition with `tidegate.dev/adopt: \"true\"`";
+    for (world, expected) in [
+        (world(), waits),
+        (world().with("Kyma/a", |live| live.same_content = true), moves),
+        (world().adopts("Kyma/a"), moves),
+    ] {
+        let hint = hint(world);
+        assert!(hint.ends_with(&format!("no longer declares it, {expected}")), "{hint}");
+    }
+}
+
+#[test]
 fn an_object_moves_without_delete_once_its_owner_no_longer_declares_it() {
     let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
     let world = world.with("Kyma/a", |live| live.same_content = true);
@@ -143,7 +160,14 @@ fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
     let world = World::new().ours(["Watcher/w"]).declares(["Kyma/a"]).ours(["Kyma/a"]).other("other", ["Watcher/w"]);
     let decision = decide(&world.situation());
     assert!(decision.prune.is_empty() && decision.waiting.is_empty());
-    assert_eq!(Vec::from_iter(decision.awaken), [Key::new("kcp-system", "other")]);
+    let other = Key::new("kcp-system", "other");
+    assert_eq!(decision.heirs, [(id("Watcher/w"), other.clone())].into());
+    assert_eq!(Vec::from_iter(decision.awaken), [other.clone()]);
+    let (message, hint) = handed_over(&id("Watcher/w"), &other);
+    let expected = "Watcher kcp-system/w is no longer declared, but is not deleted: GitSource kcp-system/other declares \
+                    it as well and takes it over";
+    assert_eq!(message, expected);
+    assert!(hint.ends_with("is annotated with `tidegate.dev/adopt: \"true\"`"), "{hint}");
 }
 
 #[test]

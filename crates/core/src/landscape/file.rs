@@ -95,6 +95,10 @@ pub struct KnownSource {
     /// The revision of which something waits for a confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed: Option<String>,
+    /// The first definitions that it declares and holds back, as `Kind namespace/name`: another source or a user may have
+    /// their objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_back: Vec<String>,
 }
 
 /// Who declares a definition of the catalog.
@@ -296,6 +300,14 @@ impl LandscapeFile {
         self.sources.iter().find(|source| source.namespace == key.namespace() && source.name == key.name())
     }
 
+    /// Another source than `source` that declares an object, and holds its definition back.
+    pub fn heir(&self, id: &intake::Id, source: &SourceName) -> Option<SourceName> {
+        let text = intake::text(id);
+        let others = self.sources.iter().filter(|other| other.held_back.contains(&text));
+        let mut names = others.map(|other| SourceName::new(Key::new(&other.namespace, &other.name)));
+        names.find(|name| name != source)
+    }
+
     /// Adds the catalog. Of the metadata it keeps what modules depend on.
     #[must_use]
     pub fn with_catalog(mut self, templates: Vec<ModuleTemplate>, releases: Vec<ModuleReleaseMeta>) -> LandscapeFile {
@@ -456,6 +468,7 @@ impl KnownSource {
             namespace: key.namespace().to_owned(),
             name: key.name().to_owned(),
             unconfirmed: unconfirmed.and_then(|status| status.attempted_revision.clone()),
+            held_back: intake::status::held_back(source).iter().map(intake::text).collect(),
             ..KnownSource::from_spec(&source.spec)
         };
         let says_nothing =

@@ -143,6 +143,13 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
                 }
             }
         }
+        for (id, heir) in &decision.heirs {
+            let Some(definition) = gone.get(id) else { continue };
+            good.insert(id.clone(), Arc::clone(definition));
+            let (message, hint) = intake::handed_over(id, heir);
+            let place = Some(definition.place.clone());
+            held.push(Held { hint: Some(hint), place, ..Held::of_definition(id, Why::Kept, message) });
+        }
         for (id, of) in &decision.held {
             match from.good.get(id) {
                 Some(before) => good.insert(id.clone(), Arc::clone(before)),
@@ -228,16 +235,15 @@ fn decide(
         }
     }
     let mut others: BTreeMap<String, Other> = BTreeMap::new();
+    for id in gone.keys() {
+        if let Some(heir) = around.known.and_then(|known| known.heir(id, around.source)) {
+            declare(&mut others, &heir, id);
+        }
+    }
     for (id, owner) in claimed {
         let (source, managers) = match owner {
             Owner::Source(other) => {
-                let of = others.entry(other.label_value()).or_insert_with(|| Other {
-                    key: other.key().clone(),
-                    idle: false,
-                    declares: Some(Arc::default()),
-                    allow: Allow::default(),
-                });
-                Arc::make_mut(of.declares.get_or_insert_default()).insert((*id).clone());
+                declare(&mut others, other, id);
                 (Some(Arc::from(other.label_value())), None)
             }
             Owner::User => (None, Some(Arc::from([]))),
@@ -264,6 +270,17 @@ fn decide(
         errors: around.errors,
         moved: Moved::No,
     })
+}
+
+/// Notes that another source declares an object.
+fn declare(others: &mut BTreeMap<String, Other>, source: &SourceName, id: &Id) {
+    let of = others.entry(source.label_value()).or_insert_with(|| Other {
+        key: source.key().clone(),
+        idle: false,
+        declares: Some(Arc::default()),
+        allow: Allow::default(),
+    });
+    Arc::make_mut(of.declares.get_or_insert_default()).insert(id.clone());
 }
 
 /// A definition that is not applied, because another source or a user has its object, or one that it needs, or because

@@ -302,7 +302,8 @@ fn declared(definition: &Definition, source: &SourceName, broken: &BTreeMap<Id, 
     }
 }
 
-/// The other sources. Their definitions are unknown here, but objects with their ownership label belong to them.
+/// The other sources. Their definitions are unknown here, but objects with their ownership label belong to them, and
+/// their statuses name the first ones that they declare and that are held back.
 fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
     let others = others.filter(|(key, _)| key != source.key());
@@ -312,11 +313,12 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
         let other = Other {
             key,
             idle: of.spec.suspend || of.metadata.deletion_timestamp.is_some(),
-            declares: Some(Arc::new(marked.map(|(id, _)| id.clone()).collect())),
+            declares: Some(Arc::new(declares)),
             allow: Allow::default(),
         };
         (label, other)
     };
+        let declares = marked.map(|(id, _)| id.clone()).chain(intake::status::held_back(of)).collect();
     others.map(other).collect()
 }
 
@@ -476,6 +478,10 @@ fn goes(
     for (id, wait) in &decision.waiting {
         let Some(live) = world.objects.get(id) else { continue };
         let kept = |why: &str| format!("{} is no longer declared, but is not deleted: {why}", intake::text(id));
+    for (id, heir) in &decision.heirs {
+        let (message, hint) = intake::handed_over(id, heir);
+        outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
+    }
         let message = match wait {
             Wait::Unconfirmed(losses) => {
                 let mut found = goes_one(comparer, id, live, Effect::NeedsConfirmation);
