@@ -75,7 +75,7 @@ pub(crate) mod contacts;
 mod counterpart;
 mod decide;
 pub(crate) mod manifest;
-mod manifests;
+pub(crate) mod manifests;
 pub(crate) mod objects;
 mod outcome;
 mod progress;

@@ -21,7 +21,8 @@ use super::{
     world::{World, key, typed},
 };
 use crate::runtime::{
-    manifest::{definitions_in_use, module_in_use},
+    manifest::{definitions_in_use, is_skipped as is_paused, module_in_use},
+    manifests::{LiveManifests, is_replaceable},
     reporting,
 };
 use tidegate_cluster::{Cluster, Error, Kind};
@@ -125,7 +126,12 @@ struct RuntimeComparison<'a> {
     /// `None` for a runtime that is only being created and cannot be reached yet.
     cluster: Option<&'a Cluster>,
     manifests: BTreeMap<String, &'a Object>,
+    /// The Manifest of each module.
     names: Arc<Names>,
+    /// The Manifests that modules had under other names, because their components had.
+    former: BTreeMap<String, Vec<&'a Object>>,
+    /// The Manifest that takes over what one of another name has.
+    renamed: BTreeMap<Key, Key>,
     outcome: Outcome,
 }
 
@@ -189,22 +195,29 @@ pub(crate) async fn compare_runtime(
         None => None,
     };
     let in_runtime: Option<Kyma> = counterpart.as_ref().and_then(|object| typed(object.value()));
-    let manifests: BTreeMap<String, &Object> = baseline
-        .world
-        .manifests_of(key)
-        .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
-        .collect();
-    let recorded: Vec<Manifest> = manifests.values().filter_map(|manifest| typed(manifest.value())).collect();
+    let all: Vec<&Object> = baseline.world.manifests_of(key).collect();
+    let recorded: Vec<Manifest> = all.iter().filter_map(|manifest| typed(manifest.value())).collect();
     let plan = plan_of(baseline.planning(), kyma, &recorded, in_runtime.as_ref().map(|kyma| &kyma.spec));
-    let names = Arc::new(names(kyma, key, &manifests, &plan));
-    let mut comparison =
-        RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
+    let names = Arc::new(names(kyma, key, &all, &plan));
+    let (manifests, former) = by_module(&all, recorded, &plan);
+    let renamed = BTreeMap::new();
+    let mut comparison = RuntimeComparison {
+        baseline,
+        key,
+        kyma,
+        cluster,
+        manifests,
+        former,
+        renamed,
+        names,
+        outcome: Outcome::default(),
+    };
     if baseline.intent.gone.contains(key) {
         let plan = RuntimePlan { modules: Vec::new(), mandatory: Vec::new(), ..plan };
         let modules = comparison.modules(&plan).await?;
         comparison.compare(Vec::new(), &modules).await?;
         comparison.leave(counterpart.as_ref(), &plan).await?;
-        let modules = modules_of(&modules);
+        let modules = modules_of(&modules, &comparison.renamed);
         return Ok(RuntimeResult { outcome: comparison.outcome, modules, ..RuntimeResult::default() });
     }
     let installed = plan.deciding().into_iter().filter_map(|module| {
@@ -221,7 +234,7 @@ pub(crate) async fn compare_runtime(
     let objects = 1 + base.len() + of_modules.sum::<usize>();
     comparison.compare(base, &modules).await?;
     let in_runtime = in_runtime.map(|kyma| kyma.spec);
-    let (modules, outcome) = (modules_of(&modules), comparison.outcome);
+    let (modules, outcome) = (modules_of(&modules, &comparison.renamed), comparison.outcome);
     Ok(RuntimeResult { outcome, installed, modules, objects, in_runtime, ..RuntimeResult::default() })
 }
 
@@ -295,13 +308,15 @@ fn content(manifest: &Object) -> Option<ContentId> {
     Some(source.content(&manifest.spec.localized_images))
 }
 
-/// The module of each object that one wants or has recorded, and of its Manifest.
-fn modules_of(modules: &[Module]) -> BTreeMap<ObjectId, String> {
+/// The module of each object that one wants or has recorded, and of its Manifest. `renamed` has the Manifests of other
+/// names, and those that take over what they have.
+fn modules_of(modules: &[Module], renamed: &BTreeMap<Key, Key>) -> BTreeMap<ObjectId, String> {
     let of_one = |module: &Module| {
-        let manifest = Kind::namespaced::<Manifest>().id(&module.manifest);
+        let former = renamed.iter().filter(|(_, present)| **present == module.manifest).map(|(former, _)| former);
+        let manifests = former.chain([&module.manifest]).map(|key| Kind::namespaced::<Manifest>().id(key));
         let wanted = module.wishes.iter().flatten().map(|(wish, _)| wish.object.id());
         let resource = module.resource.iter().map(Object::id);
-        let ids = module.owned.ids().cloned().chain(wanted).chain(resource).chain([manifest]);
+        let ids = module.owned.ids().cloned().chain(wanted).chain(resource).chain(manifests);
         ids.map(|id| (id, module.name.clone())).collect::<Vec<_>>()
     };
     modules.iter().rev().flat_map(of_one).collect()
@@ -312,8 +327,30 @@ fn is_skipped(kyma: &Kyma) -> bool {
 }
 
 /// The names that only this runtime has.
-fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &RuntimePlan) -> Names {
-    let present = manifests.iter().map(|(module, manifest)| (manifest.name().to_owned(), module.clone()));
+/// The Manifest of each module, and those that it had under other names and takes over, as the daemon tells them apart.
+fn by_module<'a>(
+    all: &[&'a Object],
+    recorded: Vec<Manifest>,
+    plan: &RuntimePlan,
+) -> (BTreeMap<String, &'a Object>, BTreeMap<String, Vec<&'a Object>>) {
+    let recorded: Vec<Arc<Manifest>> = recorded.into_iter().map(Arc::new).collect();
+    let live = LiveManifests::new(&recorded, plan);
+    let object = |manifest: &Manifest| {
+        let key = landscape::key(&manifest.metadata);
+        all.iter().copied().find(|object| self::key(object) == key)
+    };
+    let manifests = live.iter().filter_map(|(module, manifest)| Some((module.to_owned(), object(manifest)?)));
+    let former = live.iter().map(|(module, _)| {
+        let others = live.others(module).filter(|other| is_replaceable(other));
+        (module.to_owned(), others.filter_map(|other| object(other)).collect())
+    });
+    (manifests.collect(), former.collect())
+}
+
+fn names(kyma: &Kyma, key: &Key, manifests: &[&Object], plan: &RuntimePlan) -> Names {
+    let present = manifests
+        .iter()
+        .filter_map(|manifest| Some((manifest.name().to_owned(), manifest.label(label::MODULE_NAME)?.to_owned())));
     let planned = plan.deciding().into_iter().filter_map(|module| {
         let installation = module.outcome.installed()?;
         Some((installation.manifest_name.clone(), module.name.clone()))
@@ -515,6 +552,9 @@ impl<'a> RuntimeComparison<'a> {
                 }
             }
         }
+            if let Some(live) = live {
+                self.take_over(&module.name, &key(live));
+            }
         for (module, live) in rest {
             modules.push(self.removed(&module, live));
         }
@@ -543,6 +583,19 @@ impl<'a> RuntimeComparison<'a> {
         };
         let manifest = key(&desired);
         let cause = self.moved(installation, live);
+        let former = live.filter(|live| key(live) != manifest && !is_deleting(live));
+        let (live, present) = match former.map(|former| (former, typed::<Manifest>(former.value()))) {
+            Some((former, Some(found))) if is_paused(&found) => {
+                self.keeps_name(&installation.module, former);
+                return Ok(None);
+            }
+            Some((former, Some(found))) if is_replaceable(&found) => {
+                self.former.entry(installation.module.clone()).or_default().push(former);
+                (Some(former), None)
+            }
+            Some(_) => (None, None),
+            None => (live, live),
+        };
         let place = cause.clone().or_else(|| self.edited(installation, live)).or(place);
         let wish = Wish {
             gvk: desired.gvk(),
@@ -551,8 +604,8 @@ impl<'a> RuntimeComparison<'a> {
             maker: Some(Template::Manifest.name()),
         };
         let comparer = self.kcp();
-        match live {
-            Some(live) if live.value().pointer("/metadata/deletionTimestamp").is_some() => {}
+        match present {
+            Some(live) if is_deleting(live) => {}
             Some(live) => match comparer.existing(&wish, live).await {
                 Ok(differs) => {
                     if differs.is_none() && Comparer::would_take_over(live) {
@@ -566,7 +619,8 @@ impl<'a> RuntimeComparison<'a> {
             },
             None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies)),
         }
-        let (owned, has_resource) = recorded(live);
+        let (own, of_former) = (recorded(live), self.take_over(&installation.module, &manifest));
+        let (owned, has_resource) = (own.0.union(&of_former.0), own.1 || of_former.1);
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
         let creates = installation.policy == CustomResourcePolicy::CreateAndDelete && !has_resource;
         let resource =
@@ -670,11 +724,43 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// A Manifest that is removed, with all objects of its inventory.
+    /// The Manifests that a module had under other names end, and this one takes over what they have. Returns that: the
+    /// inventory, and whether the default custom resource was created.
+    fn take_over(&mut self, module: &str, manifest: &Key) -> (Inventory, bool) {
+        let (mut owned, mut has_resource) = (Inventory::default(), false);
+        for former in self.former.remove(module).unwrap_or_default() {
+            if !is_deleting(former) {
+                self.outcome.found.push(self.kcp().found_gone(former, Effect::Applies));
+            }
+            self.renamed.insert(key(former), manifest.clone());
+            let of_former = recorded(Some(former));
+            owned = owned.union(&of_former.0);
+            has_resource |= of_former.1;
+        }
+        (owned, has_resource)
+    }
+
+    /// Reports that a paused Manifest keeps the name that it has from the former name of its component.
+    fn keeps_name(&mut self, module: &str, live: &Object) {
+        self.outcome.held.push(Held {
+            why: Why::Suspended,
+            module: String::new(),
+            runtimes: [self.key.clone()].into(),
+            message: format!(
+                "the label {} pauses Manifest {} of module {module}: nothing of the module changes",
+                label::SKIP_RECONCILIATION,
+                live.name()
+            ),
+            hint: Some("remove the label to continue".to_owned()),
+            place: None,
+        });
+    }
+
     fn removed(&mut self, module: &str, live: &Object) -> Module {
-        if live.value().pointer("/metadata/deletionTimestamp").is_none() {
+        if !is_deleting(live) {
             self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
         }
-        let (owned, _) = recorded(Some(live));
+        let owned = recorded(Some(live)).0.union(&self.take_over(module, &key(live)).0);
         let manifest: Option<Manifest> = typed(live.value());
         let ours =
             manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
@@ -852,6 +938,7 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// Reports that a module has an object of another owner.
+        let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
     fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
         let module = modules.iter().find(|module| module.manifest == *manifest);
         let is_of_sibling = module.is_some_and(|module| module.is_held_by_sibling(&wish.object.id(), modules));
@@ -912,7 +999,9 @@ impl<'a> RuntimeComparison<'a> {
         }
         let owner = owner?;
         let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;
-        self.baseline.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
+        let other = self.renamed.get(&other).cloned().unwrap_or(other);
+        let is_other = other != *manifest && self.baseline.world.manifests.contains_key(&other);
+        is_other.then(|| vec![format!("Manifest {}", other.name())])
     }
 
     /// The live objects without Tidegate's ownership label.
@@ -943,7 +1032,10 @@ impl<'a> RuntimeComparison<'a> {
             self.manifests.values().filter_map(|manifest| typed(manifest.value()).map(Arc::new)).collect();
         let mut found = Vec::with_capacity(modules.len());
         for module in modules {
-            let manifest = siblings.iter().find(|manifest| landscape::key(&manifest.metadata) == module.manifest);
+            let manifest = siblings.iter().find(|manifest| {
+                let key = landscape::key(&manifest.metadata);
+                key == module.manifest || self.renamed.get(&key) == Some(&module.manifest)
+            });
             found.push(match (self.cluster, manifest) {
                 (Some(cluster), Some(manifest)) if !module.is_released => {
                     module.in_use(cluster, manifest, &siblings, desired).await?
@@ -1126,6 +1218,10 @@ fn seen(object: &Object, marked: bool) -> Live<'_> {
         prune: prune_annotation(object.value()),
     }
 }
+fn is_deleting(object: &Object) -> bool {
+    object.value().pointer("/metadata/deletionTimestamp").is_some()
+}
+
 
 /// The owners of the desired objects.
 #[derive(Default)]

@@ -48,7 +48,7 @@ mod remove;
 mod state;
 
 pub(crate) use in_use::{definitions_in_use, module_in_use};
-pub(crate) use recorded::{is_asked_for, is_released, is_skipped, is_unmanaged};
+pub(crate) use recorded::{has_all_of, is_asked_for, is_released, is_skipped, is_unmanaged};
 pub(crate) use remove::{abandon, end, release_finalizers};
 pub(crate) use state::KnownManifest;
 
@@ -191,7 +191,8 @@ pub(crate) async fn inherit(
     successor: &Arc<Manifest>,
     former: &Manifest,
 ) -> Result<Arc<Manifest>, Error> {
-    enact::write_status_to(kcp, cause, successor, &decide::inherited_facts(former)).await
+    let facts = decide::inherited_facts(successor, former);
+    enact::write_status_to(kcp, cause, &decide::without_record(successor), &facts).await
 }
 
 /// The objects cannot be read, so the pass changes nothing in the runtime.

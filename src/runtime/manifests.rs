@@ -24,12 +24,13 @@ mod decide;
 mod enact;
 mod state;
 
+pub(crate) use decide::is_replaceable;
 pub(super) use decide::{WITHOUT_KYMA, leaving, orphan_check};
 pub(super) use enact::read;
+pub(crate) use state::LiveManifests;
 pub(super) use state::{Modules, module_of, selected_module_of};
 
 use decide::{Act, ModuleStep, Orphan, Rendered, UNREFERENCED};
-use state::LiveManifests;
 
 /// What the Manifests of a Kyma follow from.
 #[derive(Clone, Copy)]
@@ -52,7 +53,7 @@ pub(super) async fn reconcile(
     &Wanted { plan, leaving, left_unmanaged }: &Wanted<'_>,
     manifests: &[Arc<Manifest>],
 ) -> Result<Modules, Failed> {
-    let live = LiveManifests::new(manifests);
+    let live = LiveManifests::new(manifests, plan);
     let unreadable = pass.unreadable.modules();
     let owner = pass.kyma.metadata.uid.as_deref();
     let mut rendered = Rendered::new();
@@ -61,8 +62,15 @@ pub(super) async fn reconcile(
     }
     let decision = decide::decide((plan, left_unmanaged), &live, &rendered, &unreadable, pass.kyma);
     let mut modules = Modules::new(decision.problems);
-    for ModuleStep { name, role, act } in decision.steps {
-        modules.push(name, role, enact(pass, act).await?);
+    for ModuleStep { name, role, act, former, beside } in decision.steps {
+        let mut present = enact(pass, act).await?;
+        for former in &former {
+            if let Some(act) = present.as_ref().map(|present| decide::succeed(present, former)) {
+                present = enact(pass, act).await?;
+            }
+        }
+        modules.beside(beside);
+        modules.push(name, role, present);
     }
     for manifest in decision.unreferenced {
         modules.wait(unreferenced(pass, &manifest).await?);
@@ -170,6 +178,18 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             }
             Act::Inherit { successor, former } => {
                 Act::Keep(Some(manifest::inherit(kcp, cause, &successor, &former).await?))
+            }
+            Act::TakeOver { successor, former } => {
+                let successor = manifest::inherit(kcp, cause, &successor, &former).await?;
+                decide::after_take_over(successor, former)
+            }
+            Act::Retire { successor, former } => {
+                manifest::release_finalizers(kcp, cause, &former).await?;
+                decide::after_retire(successor, former)
+            }
+            Act::End { successor, former } => {
+                enact::delete(kcp, cause, &former).await?;
+                Act::Keep(Some(successor))
             }
             Act::Delete(live) => {
                 enact::delete(kcp, cause, &live).await.inspect_err(|error| report_undeleted(pass, &live, error))?;

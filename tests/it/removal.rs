@@ -2,6 +2,7 @@
 //! the removal of a runtime that is unreachable.
 
 mod limit;
+mod renamed;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

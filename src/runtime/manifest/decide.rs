@@ -16,6 +16,7 @@ use tidegate_cluster::{Error, Metadata, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
     changes::{Desired, Prune, Verdict},
+    conditions,
     health::{self, Health},
     inventory::Inventory,
     name::Key,
@@ -216,18 +217,33 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
     })
 }
 
-/// The first status of a Manifest that follows another one: it takes over the inventory.
-pub(super) fn inherited_facts(former: &Manifest) -> ManifestFacts {
+/// The status of a Manifest that takes over the inventory of another one, beside its own. A new one has none.
+pub(super) fn inherited_facts(successor: &Manifest, former: &Manifest) -> ManifestFacts {
+    let outcome = if successor.metadata.deletion_timestamp.is_some() {
+        ManifestOutcome::Deleting(status::WAITING_FOR_RESOURCES.to_owned())
+    } else {
+        ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned())
+    };
+    let is_created = recorded::is_resource_created(successor) || recorded::has_resource_to_give(former);
     ManifestFacts {
-        outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
-        synced: former.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
+        outcome,
+        synced: recorded::inventory(successor).union(&recorded::inventory(former)).to_synced(),
         applied: None,
-        module_resource: None,
+        module_resource: is_created.then_some(true),
         requested: None,
         waits_for: WaitFact::Unknown,
     }
 }
+    }
+}
 
+/// A Manifest without the record that all objects are applied: those that it takes over name another owner.
+pub(super) fn without_record(manifest: &Arc<Manifest>) -> Arc<Manifest> {
+    let mut without = Manifest::clone(manifest);
+    if let Some(status) = &mut without.status {
+        conditions::remove(&mut status.conditions, conditions::APPLIED);
+
+    Arc::new(without)
 /// Digest of everything that a Manifest wants in its runtime.
 pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
     // The manager is only checked, but a new manager must be checked.

@@ -161,7 +161,7 @@ pub(super) async fn find_conflicts(
     applied: &Applied,
     work: &Work,
 ) -> Result<(Conflicts, LiveObjects), Error> {
-    let exists = |key: &Key| target.context.stores.manifest(key).is_some();
+    let exists = |key: &Key| exists_elsewhere(target, manifest, key);
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let unrecorded = decide::unrecorded(manifest, applied, work);
     let siblings: Vec<&Arc<Manifest>> = ownership.siblings_with(&unrecorded).collect();
@@ -179,6 +179,12 @@ pub(super) async fn find_conflicts(
     ownership.settle_siblings(&mut conflicts, &mut found);
     conflicts.extend(ownership.held_by_others(found.clone()));
     Ok((conflicts, found))
+}
+
+/// Whether the control plane has a Manifest, of another module than `manifest`.
+pub(super) fn exists_elsewhere(target: &ApplyTarget<'_>, manifest: &Manifest, key: &Key) -> bool {
+    let other = target.context.stores.manifest(key);
+    other.is_some_and(|other| !ownership::is_of_same_module(manifest, &other))
 }
 
 /// Prunes what is no longer part of an installed module. A CustomResourceDefinition stays while users have custom
@@ -202,7 +208,7 @@ pub(super) async fn prune(
     manifest: &Manifest,
     prune: &[Prune],
 ) -> Result<PruneReport, Error> {
-    let exists = |key: &Key| target.context.stores.manifest(key).is_some();
+    let exists = |key: &Key| exists_elsewhere(target, manifest, key);
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let pull_secret = target.pull_secret();
     let is_ours = |metadata: &Metadata| {

@@ -44,7 +44,7 @@ pub(super) struct Ownership<'a> {
     pub(super) manifest: &'a Manifest,
     /// All Manifests of the runtime, in the order of modules. If two of them have one object, the first one owns it.
     pub(super) siblings: &'a [Arc<Manifest>],
-    /// Whether the control plane has a Manifest.
+    /// Whether the control plane has a Manifest, of another module.
     pub(super) exists: &'a (dyn Fn(&Key) -> bool + Sync),
 }
 
@@ -61,6 +61,17 @@ pub(super) fn refusal(module: &CompleteModule, pull_secret: Option<&str>) -> Opt
     let mut ids = module.objects().objects.iter().map(|object| &object.id);
     let id = ids.find(|id| is_of_platform(id, pull_secret))?;
     Some(format!("{id} must not be among a module's objects, because Tidegate keeps it in every runtime"))
+}
+
+/// Whether two Manifests are of one module of one Kyma. One of them takes over what the other one has, which the watch
+/// may still show.
+pub(super) fn is_of_same_module(one: &Manifest, other: &Manifest) -> bool {
+    let of = |manifest: &Manifest| {
+        let label = |name| landscape::label(&manifest.metadata, name).map(str::to_owned);
+        (manifest.metadata.namespace.clone(), label(label::KYMA_NAME), label(label::MODULE_NAME))
+    };
+    let of_one = of(one);
+    of_one.1.is_some() && of_one.2.is_some() && of_one == of(other)
 }
 
 // === impl Owner ===

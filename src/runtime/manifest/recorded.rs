@@ -72,6 +72,18 @@ pub(crate) fn is_released(manifest: &Manifest) -> bool {
     manifest.metadata.deletion_timestamp.is_some() && manifest.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
 }
 
+/// Whether a Manifest records everything that another one of its module does.
+pub(crate) fn has_all_of(manifest: &Manifest, other: &Manifest) -> bool {
+    let (own, others) = (inventory(manifest), inventory(other));
+    own.union(&others) == own && (is_resource_created(manifest) || !has_resource_to_give(other))
+}
+
+/// Whether the Manifest that takes over what this one has need not create the default custom resource. One that is
+/// being deleted may have deleted it.
+pub(super) fn has_resource_to_give(manifest: &Manifest) -> bool {
+    is_resource_created(manifest) && manifest.metadata.deletion_timestamp.is_none()
+}
+
 /// The default custom resource, if Tidegate creates it.
 pub(super) fn module_resource(manifest: &Manifest) -> Option<Object> {
     match manifest.spec.custom_resource_policy {

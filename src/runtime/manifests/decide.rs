@@ -11,6 +11,9 @@
 //!   has applied the Manifest. Any other is an orphan: it stays, and its status says so.
 //! * If the Kyma released the module before it dropped it, its objects stay, whether or not a pass has seen that.
 //! * A Manifest that cannot be read stays as it is.
+//! * If the component of a module gets another name, its Manifest does as well. The new one takes over the inventory
+//!   before the former one ends, so nothing in the runtime is deleted or created. While the former one is paused, it
+//!   keeps its name.
 //! * A mandatory module decides about its Manifest, whether or not the Kyma selects a module of the same name. If its
 //!   release gets channels, or the reverse, the Manifest gets other labels and its objects stay.
 
@@ -41,7 +44,7 @@ use super::state::{LiveManifests, Role};
 use crate::{
     metrics::requeue::{Reason, Requeue},
     runtime::{
-        manifest::{is_released, is_skipped, is_unmanaged},
+        manifest::{self, is_released, is_skipped, is_unmanaged},
         outcome::Failed,
     },
 };
@@ -88,6 +91,10 @@ pub(super) struct ModuleStep {
     pub(super) role: Role,
     /// What its Manifest needs.
     pub(super) act: Act,
+    /// The Manifests that it had under other names: it takes over what they have.
+    pub(super) former: Vec<Arc<Manifest>>,
+    /// Those of them that it leaves alone, and that are being deleted.
+    pub(super) beside: Vec<Arc<Manifest>>,
 }
 
 /// What a Manifest needs next.
@@ -109,6 +116,12 @@ pub(super) enum Act {
     /// Writes the inventory of the former Manifest into the status of a new one, before anything is written to the
     /// runtime.
     Inherit { successor: Arc<Manifest>, former: Arc<Manifest> },
+    /// The same for a former Manifest of another name, which still exists and ends then.
+    TakeOver { successor: Arc<Manifest>, former: Arc<Manifest> },
+    /// Drops our finalizers of a Manifest whose inventory another one has.
+    Retire { successor: Arc<Manifest>, former: Arc<Manifest> },
+    /// Deletes it then.
+    End { successor: Arc<Manifest>, former: Arc<Manifest> },
     /// Annotates it as unmanaged.
     Unmanage(Arc<Manifest>),
     /// Deletes it.
@@ -169,7 +182,7 @@ pub(super) fn decide(
         } else {
             Role::Selected(Planned::Refused { state: State::Error, message: message.clone(), hint: None })
         };
-        decision.steps.push(ModuleStep { name: name.to_owned(), role, act: Act::Keep(live.cloned()) });
+        decision.steps.push(ModuleStep::alone(name, role, Act::Keep(live.cloned())));
     }
     let is_readable = |module: &&ModulePlan| !unreadable.contains_key(module.name.as_str());
     for module in plan.deciding().into_iter().filter(is_readable) {
@@ -181,12 +194,12 @@ pub(super) fn decide(
             }
             Offer::Mandatory => Role::Mandatory { refused: refused(&module.outcome, problem) },
         };
-        decision.steps.push(ModuleStep { name: module.name.clone(), role, act });
+        decision.steps.push(ModuleStep::with_others(&module.name, role, act, live));
     }
     decision.steps.extend(plan.modules.iter().filter(|module| plan.has_mandatory(&module.name)).map(|module| {
         let channel = module.offer.channel().unwrap_or_default();
         let role = Role::Selected(planned(&module.outcome, channel));
-        ModuleStep { name: module.name.clone(), role, act: Act::Keep(None) }
+        ModuleStep::alone(&module.name, role, Act::Keep(None))
     }));
     let is_planned = |name: &str| {
         unreadable.contains_key(name)
@@ -196,17 +209,17 @@ pub(super) fn decide(
     let (unwanted, unreferenced): (Vec<_>, Vec<_>) =
         live.iter().filter(|(name, _)| !is_planned(name)).partition(|(name, live)| is_known(kyma, name, live));
     decision.unreferenced = unreferenced.into_iter().map(|(_, live)| Arc::clone(live)).collect();
-    decision.steps.extend(unwanted.into_iter().map(|(name, live)| {
-        let is_mandatory = plan::is_mandatory(&live.metadata);
+    decision.steps.extend(unwanted.into_iter().map(|(name, of_name)| {
+        let is_mandatory = plan::is_mandatory(&of_name.metadata);
         let role = if is_mandatory { Role::Mandatory { refused: None } } else { Role::Selected(Planned::Removing) };
         let act = match rendered.get(name) {
-            _ if !is_mandatory && left_unmanaged.contains(name) && live.metadata.deletion_timestamp.is_none() => {
-                unmanage(live)
+            _ if !is_mandatory && left_unmanaged.contains(name) && of_name.metadata.deletion_timestamp.is_none() => {
+                unmanage(of_name)
             }
-            Some(Ok(desired)) => upgrade(desired, live),
-            Some(Err(_)) | None => deletion(live),
+            Some(Ok(desired)) => upgrade(desired, of_name),
+            Some(Err(_)) | None => deletion(of_name),
         };
-        ModuleStep { name: name.to_owned(), role, act }
+        ModuleStep::with_others(name, role, act, live)
     }));
     decision
 }
@@ -226,9 +239,11 @@ fn act(
             (Some(Ok(desired)), Some(former)) => {
                 (Act::Release { desired: desired.clone(), live: Arc::clone(former) }, None)
             }
-            (Some(Ok(desired)), None) => match live.filter(|live| live.metadata.deletion_timestamp.is_some()) {
-                Some(live) => (upgrade(desired, live), None),
-                None => (install(desired, live), None),
+            (Some(Ok(desired)), None) => match live {
+                Some(live) if live.metadata.deletion_timestamp.is_some() => (upgrade(desired, live), None),
+                Some(live) if !has_name(live, desired) && is_skipped(live) => (Act::Keep(Some(Arc::clone(live))), None),
+                Some(live) if !has_name(live, desired) => (install(desired, None), None),
+                Some(_) | None => (install(desired, live), None),
             },
             (None, _) => (obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())), None),
         }
@@ -240,6 +255,28 @@ fn act(
         ModuleOutcome::Refuse(refusal) => (refuse(refusal, live), None),
         ModuleOutcome::Unmanage => (live.map_or(Act::Keep(None), unmanage), None),
     }
+}
+
+/// What a module does about a Manifest that it had under another name, once its present one is as it is to be; none if
+/// nothing is left to do. `present` is the present one.
+pub(super) fn succeed(present: &Arc<Manifest>, former: &Arc<Manifest>) -> Act {
+    let (successor, former) = (Arc::clone(present), Arc::clone(former));
+    if manifest::has_all_of(&successor, &former) {
+        Act::Retire { successor, former }
+    } else {
+        Act::TakeOver { successor, former }
+    }
+}
+
+/// Whether a Manifest ends once one of another name has taken over what it has. One that is paused stays as it is, one
+/// that is unmanaged ends by itself, and one that no Kyma owns belongs to others.
+pub(crate) fn is_replaceable(live: &Manifest) -> bool {
+    let mut owners = live.metadata.owner_references.iter().flatten();
+    !is_skipped(live) && !is_unmanaged(live) && owners.any(|owner| owner.kind == "Kyma")
+}
+
+fn has_name(live: &Manifest, desired: &Object) -> bool {
+    live.metadata.name.as_deref() == Some(desired.name())
 }
 
 /// What an applied Manifest counts. It has our finalizers from the beginning.
@@ -321,10 +358,12 @@ fn is_waiting_for_removal(live: &Manifest) -> bool {
     live.metadata.deletion_timestamp.is_some() && !is_released(live) && !is_unmanaged(live) && !is_skipped(live)
 }
 
-/// A new version for a Manifest that is being deleted. Its policy stays, because the removal depends on it; finalizers
-/// cannot be added; and a Manifest that is gone meanwhile must not be created.
+/// A new version for a Manifest that is being deleted. Its name stays, even if a new one would have another; its policy
+/// stays, because the removal depends on it; finalizers cannot be added; and a Manifest that is gone meanwhile must not
+/// be created.
 fn upgrade(desired: &Object, live: &Arc<Manifest>) -> Act {
     let mut value = desired.value().clone();
+    value["metadata"]["name"] = json!(live.metadata.name);
     value["spec"]["customResourcePolicy"] = json!(live.spec.custom_resource_policy);
     value["metadata"]["finalizers"] = json!(live.metadata.finalizers);
     value["metadata"]["uid"] = json!(live.metadata.uid);
@@ -446,6 +485,19 @@ pub(super) fn after_delete(live: &Manifest, now: Timestamp) -> Act {
     Act::Keep(Some(Arc::new(deleting)))
 }
 
+/// What follows once the successor of a Manifest of another name has its inventory.
+pub(super) fn after_take_over(successor: Arc<Manifest>, former: Arc<Manifest>) -> Act {
+    Act::Retire { successor, former }
+}
+
+/// What follows once a Manifest whose inventory another one has holds no finalizer of ours.
+pub(super) fn after_retire(successor: Arc<Manifest>, former: Arc<Manifest>) -> Act {
+    match former.metadata.deletion_timestamp {
+        None => Act::End { successor, former },
+        Some(_) => Act::Keep(Some(successor)),
+    }
+}
+
 fn planned_installation(installation: &Installation, channel: &str) -> Planned {
     Planned::Install {
         template: installation.template.clone(),
@@ -519,6 +571,25 @@ fn matches(desired: &Object, live: &Manifest) -> bool {
             .iter()
             .flatten()
             .all(|owner| live.metadata.owner_references.iter().flatten().any(|present| present.uid == owner.uid))
+}
+
+// === impl ModuleStep ===
+
+impl ModuleStep {
+    /// A step that concerns one Manifest at most.
+    fn alone(name: &str, role: Role, act: Act) -> ModuleStep {
+        ModuleStep { name: name.to_owned(), role, act, former: Vec::new(), beside: Vec::new() }
+    }
+
+    /// A step of a module that may have had Manifests under other names.
+    fn with_others(name: &str, role: Role, act: Act, live: &LiveManifests<'_>) -> ModuleStep {
+        let is_new = matches!(act, Act::Apply { live: None, .. });
+        let others = || live.get(name).filter(|_| is_new).into_iter().chain(live.others(name)).cloned();
+        let former = others().filter(|other| is_replaceable(other)).collect();
+        let ends = |other: &Arc<Manifest>| other.metadata.deletion_timestamp.is_some() && !is_replaceable(other);
+        let beside = others().filter(ends).collect();
+        ModuleStep { former, beside, ..ModuleStep::alone(name, role, act) }
+    }
 }
 
 #[cfg(test)]

@@ -8,15 +8,26 @@ use tidegate_core::{
         names::label,
         shared::{ObjectMeta, State},
     },
-    landscape, plan,
+    landscape,
+    plan::{self, RuntimePlan},
     status::{Failure, MandatoryFact, ModuleFact, Planned},
 };
 
 use crate::runtime::manifest::is_released;
 
 /// The Manifests of a Kyma by module, before the pass.
+///
+/// A module has one Manifest. It has several after its component got another name, because the name of a Manifest
+/// contains a hash of it: the one with the name of the plan, or else the newest, is its Manifest.
 #[derive(Debug)]
-pub(super) struct LiveManifests<'a>(BTreeMap<&'a str, &'a Arc<Manifest>>);
+pub(crate) struct LiveManifests<'a>(BTreeMap<&'a str, OfModule<'a>>);
+
+/// The Manifests of one module.
+#[derive(Debug)]
+struct OfModule<'a> {
+    manifest: &'a Arc<Manifest>,
+    others: Vec<&'a Arc<Manifest>>,
+}
 
 /// The modules of a runtime, after their Manifests were applied or deleted.
 #[derive(Debug)]
@@ -45,20 +56,44 @@ pub(in crate::runtime) enum Role {
 // === impl LiveManifests ===
 
 impl<'a> LiveManifests<'a> {
-    pub(super) fn new(manifests: &'a [Arc<Manifest>]) -> LiveManifests<'a> {
-        LiveManifests(
-            manifests.iter().filter_map(|manifest| Some((module_of(&manifest.metadata)?, manifest))).collect(),
-        )
+    pub(crate) fn new(manifests: &'a [Arc<Manifest>], plan: &RuntimePlan) -> LiveManifests<'a> {
+        let mut all: BTreeMap<&str, Vec<&Arc<Manifest>>> = BTreeMap::new();
+        for manifest in manifests {
+            if let Some(module) = module_of(&manifest.metadata) {
+                all.entry(module).or_default().push(manifest);
+            }
+        }
+        let planned: BTreeMap<&str, &str> = plan
+            .deciding()
+            .into_iter()
+            .filter_map(|module| Some((module.name.as_str(), module.outcome.installed()?.manifest_name.as_str())))
+            .collect();
+        let of_module = |(module, mut all): (&'a str, Vec<&'a Arc<Manifest>>)| {
+            all.sort_by_key(|manifest| {
+                let metadata = &manifest.metadata;
+                let is_planned = metadata.name.as_deref() == planned.get(module).copied();
+                let created = metadata.creation_timestamp.as_ref().map(|created| created.0);
+                (is_planned, metadata.deletion_timestamp.is_none(), created, metadata.name.as_deref())
+            });
+            let manifest = all.pop()?;
+            Some((module, OfModule { manifest, others: all }))
+        };
+        LiveManifests(all.into_iter().filter_map(of_module).collect())
     }
 
     /// The Manifest of a module.
-    pub(super) fn get(&self, module: &str) -> Option<&'a Arc<Manifest>> {
-        self.0.get(module).copied()
+    pub(crate) fn get(&self, module: &str) -> Option<&'a Arc<Manifest>> {
+        self.0.get(module).map(|of| of.manifest)
     }
 
-    /// All of them, by module.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a Arc<Manifest>)> {
-        self.0.iter().map(|(&module, &manifest)| (module, manifest))
+    /// The Manifests that a module had under other names.
+    pub(crate) fn others(&self, module: &str) -> impl Iterator<Item = &'a Arc<Manifest>> {
+        self.0.get(module).into_iter().flat_map(|of| of.others.iter().copied())
+    }
+
+    /// The Manifest of each module, by module.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a Arc<Manifest>)> {
+        self.0.iter().map(|(&module, of)| (module, of.manifest))
     }
 }
 
@@ -78,6 +113,12 @@ impl Modules {
     pub(super) fn push(&mut self, name: String, role: Role, present: Option<Arc<Manifest>>) {
         self.roles.push((name, role));
         self.present.extend(present);
+    }
+
+    /// Adds Manifests that a module had under other names, and that end by themselves. The one that it has comes after
+    /// them.
+    pub(super) fn beside(&mut self, others: Vec<Arc<Manifest>>) {
+        self.present.extend(others);
     }
 
     /// The facts about each module that the Kyma selects. `passed` are the Manifests after the passes over them. The

@@ -188,3 +188,18 @@ fn what_tidegate_keeps_in_every_runtime_belongs_to_no_module() {
         assert_eq!(is_of_platform(&id, pull_secret), expected, "{id}");
     }
 }
+
+#[test]
+fn manifests_of_one_module_of_one_kyma_are_told_from_others() {
+    let of = |name: &str, module: &str, kyma: &str| {
+        let mut manifest = manifest(name);
+        let labels = [(label::KYMA_NAME, kyma), (label::MODULE_NAME, module)];
+        manifest.metadata.labels = Some(labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into());
+        manifest
+    };
+    let one = of("eu-cache-1", "cache", "eu");
+    assert!(is_of_same_module(&one, &of("eu-cache-0", "cache", "eu")), "its component had another name");
+    assert!(!is_of_same_module(&one, &of("eu-mailer-1", "mailer", "eu")));
+    assert!(!is_of_same_module(&one, &of("us-cache-1", "cache", "us")));
+    assert!(!is_of_same_module(&manifest("eu-cache"), &manifest("eu-other")), "nothing says of which module they are");
+}

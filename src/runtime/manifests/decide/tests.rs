@@ -153,6 +153,9 @@ fn name(act: &Act) -> &'static str {
         Act::Release { .. } => "release",
         Act::Succeed { .. } => "succeed",
         Act::Inherit { .. } => "inherit",
+        Act::TakeOver { .. } => "take over",
+        Act::Retire { .. } => "retire",
+        Act::End { .. } => "end",
         Act::Unmanage(_) => "unmanage",
         Act::Delete(_) => "delete",
     }
@@ -186,7 +189,7 @@ fn each_module_needs_one_act() {
         (None, Some(&deleting()), "keep"),
     ] {
         let (plan, manifests) = (plan(outcome), live.cloned().into_iter().collect::<Vec<_>>());
-        let live = LiveManifests::new(&manifests);
+        let live = LiveManifests::new(&manifests, &plan);
         let desired = || Ok(Object::new(rendered()).unwrap());
         let rendered: Rendered = to_render(&plan, &live, &Unreadable::new(), None)
             .iter()
@@ -208,7 +211,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
         let decision =
-            decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+            decide((&plan, &none()), &LiveManifests::new(&manifests, &plan), &rendered, &Unreadable::new(), &kyma());
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -229,7 +232,7 @@ fn nothing_is_rendered_for_a_manifest_that_goes_first() {
         (vec![deleting()], 1),
         (vec![released], 0),
     ] {
-        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests), &Unreadable::new(), None).len(), expected);
+        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests, &plan), &Unreadable::new(), None).len(), expected);
     }
 }
 
@@ -263,7 +266,7 @@ fn a_mandatory_module_decides_about_its_manifest_and_no_status_lists_it() {
         (None, Some(mandatory()), "delete", None),
     ] {
         let (plan, manifests) = (mandatory_plan(outcome, None), live.into_iter().collect::<Vec<_>>());
-        let live = LiveManifests::new(&manifests);
+        let live = LiveManifests::new(&manifests, &plan);
         let rendered = to_render(&plan, &live, &Unreadable::new(), None);
         let rendered: Rendered =
             rendered.iter().map(|found| (found.module.clone(), Ok(Object::new(self::rendered()).unwrap()))).collect();
@@ -282,7 +285,8 @@ fn a_kyma_that_selects_a_mandatory_module_leaves_its_manifest_alone() {
     );
     let manifests = [live(|_| {})];
     let rendered: Rendered = [("cache".to_owned(), Ok(Object::new(rendered()).unwrap()))].into();
-    let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+    let decision =
+        decide((&plan, &none()), &LiveManifests::new(&manifests, &plan), &rendered, &Unreadable::new(), &kyma());
     let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
     assert_eq!(acts, ["keep", "absent"]);
     let expected = Planned::Refused { state: State::Warning, message: "no channel".to_owned(), hint: None };
@@ -296,7 +300,8 @@ fn a_mandatory_manifest_that_cannot_be_rendered_or_read_is_no_problem_of_the_kym
     let rendered: Rendered = [("cache".to_owned(), Err("broken".to_owned()))].into();
     let unreadable = Unreadable::from([("cache", "broken".to_owned())]);
     for unreadable in [Unreadable::new(), unreadable] {
-        let decision = decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &unreadable, &kyma());
+        let decision =
+            decide((&plan, &none()), &LiveManifests::new(&manifests, &plan), &rendered, &unreadable, &kyma());
         assert_eq!(decision.problems, Vec::<String>::new());
         assert_eq!(name(&decision.steps[0].act), "keep");
         let refused = Some((State::Error, "broken".to_owned()));
@@ -349,7 +354,7 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
         (deleting(), "keep"),
     ] {
         let manifests = [live];
-        let live = LiveManifests::new(&manifests);
+        let live = LiveManifests::new(&manifests, &plan);
         let rendered: Rendered = to_render(&plan, &live, &Unreadable::new(), Some("present"))
             .iter()
             .map(|found| (found.module.clone(), Ok(desired.clone())))
@@ -375,10 +380,10 @@ fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
 #[test]
 fn a_manifest_that_cannot_be_read_stays_as_it_is() {
     let manifests = [live(|live| live["spec"]["version"] = json!("0.9.0"))];
-    let live = LiveManifests::new(&manifests);
     let unreadable = Unreadable::from([("cache", "it cannot be read".to_owned())]);
     for outcome in [Some(ModuleOutcome::Install(installation())), None] {
         let plan = plan(outcome);
+        let live = LiveManifests::new(&manifests, &plan);
         assert!(to_render(&plan, &live, &unreadable, None).is_empty());
         let decision = decide((&plan, &none()), &live, &Rendered::new(), &unreadable, &kyma());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
@@ -405,7 +410,7 @@ fn e24_a_new_version_reaches_a_manifest_whose_removal_waits() {
         let manifests = [old(|_| {})];
         let plan = plan(outcome);
         let decision =
-            decide((&plan, &none()), &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), &kyma());
+            decide((&plan, &none()), &LiveManifests::new(&manifests, &plan), &rendered, &Unreadable::new(), &kyma());
         let Act::Upgrade { desired, live } = &decision.steps[0].act else { panic!("{:?}", decision.steps) };
         assert_eq!(desired.value()["spec"]["version"], "1.0.0");
         assert_eq!(desired.value()["spec"]["customResourcePolicy"], "Ignore", "the removal depends on it");
@@ -443,7 +448,7 @@ fn a_manifest_that_nothing_references_is_an_orphan() {
         let manifests = [Arc::clone(manifest)];
         let decision = decide(
             (&plan(None), &none()),
-            &LiveManifests::new(&manifests),
+            &LiveManifests::new(&manifests, &plan(None)),
             &Rendered::new(),
             &Unreadable::new(),
             &kyma,
@@ -480,8 +485,111 @@ fn a_module_that_was_released_before_it_was_dropped_leaves_its_objects() {
         (&none(), &ours, Act::Delete(Arc::clone(&ours))),
     ] {
         let manifests = [Arc::clone(live)];
-        let live = LiveManifests::new(&manifests);
+        let live = LiveManifests::new(&manifests, &plan(None));
         let decision = decide((&plan(None), left), &live, &Rendered::new(), &Unreadable::new(), &kyma());
         assert_eq!(decision.steps[0].act, expected);
     }
+}
+
+/// A Manifest of `cache` with the name that it had before its component was renamed.
+fn of_former_component(edit: impl FnOnce(&mut Value)) -> Arc<Manifest> {
+    live(|live| {
+        live["metadata"]["name"] = json!("eu-cache-0");
+        live["metadata"]["uid"] = json!("0");
+        live["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "eu", "uid": "present"}]);
+        edit(live);
+    })
+}
+
+#[test]
+fn a_manifest_whose_component_has_another_name_is_followed_by_one_of_the_new_name() {
+    let former = || of_former_component(|_| {});
+    let deleting = |live: &mut Value| live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let paused = of_former_component(|live| live["metadata"]["labels"][label::SKIP_RECONCILIATION] = json!("true"));
+    let left = of_former_component(|live| live["metadata"]["annotations"] = json!({annotation::IS_UNMANAGED: "true"}));
+    let left_and_deleted = of_former_component(|live| {
+        live["metadata"]["annotations"] = json!({annotation::IS_UNMANAGED: "true"});
+        deleting(live);
+    });
+    let of_others = of_former_component(|live| live["metadata"]["ownerReferences"] = json!([]));
+    let present = || live(|_| {});
+    let install = || Some(ModuleOutcome::Install(installation()));
+    for (outcome, manifests, expected, follows, beside) in [
+        (install(), vec![former()], "create", 1, 0),
+        // Killed before the former one was deleted, or by a program that left both.
+        (install(), vec![former(), present()], "keep", 1, 0),
+        (install(), vec![former(), live(|live| live["spec"]["version"] = json!("0.9.0"))], "apply", 1, 0),
+        (install(), vec![of_former_component(deleting), present()], "keep", 1, 0),
+        // Its removal goes on under its own name.
+        (install(), vec![of_former_component(deleting)], "keep", 0, 0),
+        (install(), vec![paused.clone()], "keep", 0, 0),
+        (install(), vec![paused.clone(), present()], "keep", 0, 0),
+        (install(), vec![left], "delete", 0, 0),
+        (install(), vec![left_and_deleted, present()], "keep", 0, 1),
+        (install(), vec![of_others.clone()], "create", 0, 0),
+        // A module that leaves has one inventory as well.
+        (None, vec![former(), present()], "delete", 1, 0),
+        (Some(ModuleOutcome::Unmanage), vec![former(), present()], "unmanage", 1, 0),
+        (Some(ModuleOutcome::Refuse(refusal(true))), vec![former(), present()], "keep", 1, 0),
+        (Some(ModuleOutcome::Refuse(refusal(true))), vec![former()], "keep", 0, 0),
+    ] {
+        let plan = plan(outcome);
+        let live = LiveManifests::new(&manifests, &plan);
+        let rendered: Rendered = to_render(&plan, &live, &Unreadable::new(), None)
+            .iter()
+            .map(|found| (found.module.clone(), Ok(Object::new(rendered()).unwrap())))
+            .collect();
+        let decision = decide((&plan, &none()), &live, &rendered, &Unreadable::new(), &kyma());
+        let [step] = decision.steps.as_slice() else { panic!("{decision:?}") };
+        let found = (name(&step.act), step.former.len(), step.beside.len());
+        assert_eq!(found, (expected, follows, beside), "{:?}: {manifests:?}", plan.modules);
+        assert!(step.former.iter().all(|former| former.metadata.name.as_deref() == Some("eu-cache-0")));
+    }
+}
+
+#[test]
+fn a_removal_that_waits_gets_a_new_version_under_its_own_name() {
+    let former = of_former_component(|live| {
+        live["spec"]["version"] = json!("0.9.0");
+        live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    let rendered: Rendered = [("cache".to_owned(), Ok(Object::new(rendered()).unwrap()))].into();
+    for outcome in [None, Some(ModuleOutcome::Install(installation()))] {
+        let (plan, manifests) = (plan(outcome), [Arc::clone(&former)]);
+        let live = LiveManifests::new(&manifests, &plan);
+        let decision = decide((&plan, &none()), &live, &rendered, &Unreadable::new(), &kyma());
+        let Act::Upgrade { desired, .. } = &decision.steps[0].act else { panic!("{:?}", decision.steps) };
+        assert_eq!((desired.name(), &desired.value()["metadata"]["uid"]), ("eu-cache-0", &json!("0")));
+    }
+}
+
+#[test]
+fn a_former_manifest_ends_once_all_that_it_records_is_taken_over() {
+    let with = |names: &[&str], is_created: bool| {
+        let synced: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"group": "", "version": "v1", "kind": "ConfigMap", "name": name, "namespace": "a"}))
+            .collect();
+        let created = json!([{"type": "ModuleCR", "status": "True", "reason": "ModuleCRInstalled",
+            "message": "created", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let conditions = if is_created { created } else { json!([]) };
+        let status = json!({"state": "Ready", "synced": synced, "conditions": conditions});
+        live(|live| live["status"] = status)
+    };
+    let new = || live(|_| {});
+    for (present, former, expected) in [
+        (new(), with(&["one"], true), "take over"),
+        (with(&["one"], true), with(&["one"], true), "retire"),
+        (with(&["one", "two"], true), with(&["one"], false), "retire"),
+        (with(&["one"], true), with(&["one", "two"], true), "take over"),
+        // The default custom resource would be created again.
+        (with(&["one"], false), with(&["one"], true), "take over"),
+        (new(), with(&[], false), "retire"),
+    ] {
+        assert_eq!(name(&succeed(&present, &former)), expected);
+    }
+    assert_eq!(name(&after_take_over(new(), with(&["one"], true))), "retire");
+    assert_eq!(name(&after_retire(new(), new())), "end");
+    assert_eq!(name(&after_retire(new(), deleting())), "keep", "others have finalizers");
 }
