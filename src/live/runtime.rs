@@ -42,7 +42,7 @@ use tidegate_core::{
     content::ContentId,
     counterpart::{self, Write},
     definition,
-    diagnostic::Place,
+    diagnostic::{Diagnostic, Place},
     intake::Loss,
     inventory::Inventory,
     landscape::{self, Landscape, SourceName},
@@ -56,6 +56,7 @@ use tidegate_core::{
     template::Template,
 };
 use tidegate_diff::{
+    clean::REFUSED,
     gather::Found,
     live::stripped,
     model::{Action, Effect, Held, NotKnown, Side, Why},
@@ -125,13 +126,13 @@ struct RuntimeComparison<'a> {
     kyma: &'a Kyma,
     /// `None` for a runtime that is only being created and cannot be reached yet.
     cluster: Option<&'a Cluster>,
-    manifests: BTreeMap<String, &'a Object>,
     /// The Manifest of each module.
-    names: Arc<Names>,
+    manifests: BTreeMap<String, &'a Object>,
     /// The Manifests that modules had under other names, because their components had.
     former: BTreeMap<String, Vec<&'a Object>>,
     /// The Manifest that takes over what one of another name has.
     renamed: BTreeMap<Key, Key>,
+    names: Arc<Names>,
     outcome: Outcome,
 }
 
@@ -326,7 +327,6 @@ fn is_skipped(kyma: &Kyma) -> bool {
     landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// The names that only this runtime has.
 /// The Manifest of each module, and those that it had under other names and takes over, as the daemon tells them apart.
 fn by_module<'a>(
     all: &[&'a Object],
@@ -347,6 +347,7 @@ fn by_module<'a>(
     (manifests.collect(), former.collect())
 }
 
+/// The names that only this runtime has.
 fn names(kyma: &Kyma, key: &Key, manifests: &[&Object], plan: &RuntimePlan) -> Names {
     let present = manifests
         .iter()
@@ -551,10 +552,10 @@ impl<'a> RuntimeComparison<'a> {
                     modules.extend(removed.map(|removed| Module { is_released: true, resource: None, ..removed }));
                 }
             }
-        }
             if let Some(live) = live {
                 self.take_over(&module.name, &key(live));
             }
+        }
         for (module, live) in rest {
             modules.push(self.removed(&module, live));
         }
@@ -582,7 +583,6 @@ impl<'a> RuntimeComparison<'a> {
             }
         };
         let manifest = key(&desired);
-        let cause = self.moved(installation, live);
         let former = live.filter(|live| key(live) != manifest && !is_deleting(live));
         let (live, present) = match former.map(|former| (former, typed::<Manifest>(former.value()))) {
             Some((former, Some(found))) if is_paused(&found) => {
@@ -596,6 +596,7 @@ impl<'a> RuntimeComparison<'a> {
             Some(_) => (None, None),
             None => (live, live),
         };
+        let cause = self.moved(installation, live);
         let place = cause.clone().or_else(|| self.edited(installation, live)).or(place);
         let wish = Wish {
             gvk: desired.gvk(),
@@ -723,7 +724,6 @@ impl<'a> RuntimeComparison<'a> {
         Some((complete, wishes))
     }
 
-    /// A Manifest that is removed, with all objects of its inventory.
     /// The Manifests that a module had under other names end, and this one takes over what they have. Returns that: the
     /// inventory, and whether the default custom resource was created.
     fn take_over(&mut self, module: &str, manifest: &Key) -> (Inventory, bool) {
@@ -756,6 +756,7 @@ impl<'a> RuntimeComparison<'a> {
         });
     }
 
+    /// A Manifest that is removed, with all objects of its inventory.
     fn removed(&mut self, module: &str, live: &Object) -> Module {
         if !is_deleting(live) {
             self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
@@ -884,6 +885,13 @@ impl<'a> RuntimeComparison<'a> {
         let id = wish.object.id();
         let why = format!(": namespace {} does not exist, and the module does not create it", id.namespace);
         let hint = "add the Namespace to the module, or create it in the runtime";
+        let text =
+            format!("skr/{} rejects the object: {id} not found: namespace {} does not exist", self.key, id.namespace);
+        let diagnostic = Diagnostic::error(REFUSED, self.baseline.shared.scrub(&text)).hint(hint);
+        self.outcome.diagnostics.push(match wish.places.last() {
+            Some(place) => diagnostic.at(place.clone()),
+            None => diagnostic,
+        });
         self.rejected(modules, wish, &why, Some(hint.to_owned()))
     }
 
@@ -930,6 +938,7 @@ impl<'a> RuntimeComparison<'a> {
         let id = object.id();
         // Another module that no longer contains the object deletes it first.
         let owner = object.annotation(annotation::OWNED_BY).and_then(|owner| owner.parse::<Key>().ok());
+        let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
             Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => Ownership::Moves(object),
@@ -938,7 +947,6 @@ impl<'a> RuntimeComparison<'a> {
     }
 
     /// Reports that a module has an object of another owner.
-        let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
     fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
         let module = modules.iter().find(|module| module.manifest == *manifest);
         let is_of_sibling = module.is_some_and(|module| module.is_held_by_sibling(&wish.object.id(), modules));
@@ -1210,6 +1218,10 @@ async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) ->
     Ok(differs.map(|differs| comparer.found(wish, &differs, effect)))
 }
 
+fn is_deleting(object: &Object) -> bool {
+    object.value().pointer("/metadata/deletionTimestamp").is_some()
+}
+
 /// Whether a live object can be pruned.
 fn seen(object: &Object, marked: bool) -> Live<'_> {
     Live {
@@ -1218,10 +1230,6 @@ fn seen(object: &Object, marked: bool) -> Live<'_> {
         prune: prune_annotation(object.value()),
     }
 }
-fn is_deleting(object: &Object) -> bool {
-    object.value().pointer("/metadata/deletionTimestamp").is_some()
-}
-
 
 /// The owners of the desired objects.
 #[derive(Default)]

@@ -27,7 +27,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::{CompleteModule, InjectError, Injection},
-    status::{self, ManifestOutcome, WaitFact},
+    status::{self, ManifestFacts, ManifestOutcome, WaitFact},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -337,6 +337,7 @@ impl ManifestPass<'_> {
         };
         let failed = enact::apply(target, &owner, &mut installed.applied, &sent, &found).await?;
         let failed = recreate::resolve(target, manifest, &owner, &mut installed.applied, failed).await?;
+        let never_created = decide::never_created(manifest, &work.owned, &failed, &found);
         let unwanted = decide::to_prune(&work, &conflicts, &failed);
         let pruned = enact::prune_unwanted(target, &recorded, unwanted).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
@@ -361,6 +362,7 @@ impl ManifestPass<'_> {
         let tried = decide::tried(&desired, manifest, target.manifests);
         let applied = installed.applied.is_complete().then_some(desired);
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied, waits_for);
+        let facts = ManifestFacts { not_created: Some(never_created), ..facts };
         known.status = StatusWrite::Begun;
         let manifest = enact::write_status(target, &recorded, &facts).await?;
         let (retry, again) = std::mem::take(&mut known.retry).after(judgement.class, tried, Instant::now());

@@ -7,7 +7,10 @@ use std::{
 };
 
 use tidegate_core::{
-    api::{Kyma, names::annotation},
+    api::{
+        Kyma, Manifest,
+        names::{annotation, label},
+    },
     conditions,
     content::ContentId,
     definition::{Definition, Definitions, Kind, ModuleObjects},
@@ -18,7 +21,9 @@ use tidegate_core::{
     },
     landscape::{self, Landscape, SourceName},
     name::Key,
+    object::ObjectId,
     revision::Oid,
+    status,
 };
 
 use super::{SourceContext, SourcePass, registry::Notices};
@@ -129,7 +134,16 @@ async fn of_template(
     }
     let new = new.and_then(|new| loaded.definitions.modules.get(&new));
     let leaving = former.0.get(&old).map(|old| removal::leaving(old, new.map(|new| &**new)));
-    removal::of_template(key, leaving.as_deref(), installed)
+    let has = |one: &Installed, id: &ObjectId| {
+        let manifests = pass.ctx.stores.manifests_of(&one.runtime);
+        let mut of_module = manifests.iter().filter(|found| has_module(found, &one.module)).peekable();
+        of_module.peek().is_none() || of_module.any(|found| status::has_had(found, id))
+    };
+    removal::of_template(key, leaving.as_deref(), installed, has)
+}
+
+fn has_module(manifest: &Manifest, module: &str) -> bool {
+    landscape::label(&manifest.metadata, label::MODULE_NAME) == Some(module)
 }
 
 /// Tells runtimes what a decision would remove from them and waits for a confirmation.

@@ -563,7 +563,7 @@ fn what_is_refused(stage: &Stage) {
     let path = "modules/mailer/2.4.0/objects/elsewhere.yaml";
     let there = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: nowhere}\n";
     write(stage, path, there);
-    let report = diff(stage, &[]).report(1);
+    let report = diff(stage, &[]).report(3);
     let held = self::held(&report, "refused");
     let expected = "the API server rejects ConfigMap nowhere/elsewhere: namespace nowhere does not exist, and the \
                     module does not create it; until this is resolved, Tidegate prunes nothing of the module";

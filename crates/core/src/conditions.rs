@@ -136,6 +136,11 @@ pub const MODULE_COUNT_REASON: &str = "Counted";
 pub const WAITS_FOR: &str = "tidegate.dev/WaitsFor";
 /// Reason of [`WAITS_FOR`].
 pub const WAITS_FOR_REASON: &str = "Waiting";
+/// Condition of a Manifest with the objects of its inventory that have never existed, because the API server refuses
+/// them: nothing leaves the runtime with them. Absent if there are none.
+pub const NOT_CREATED: &str = "tidegate.dev/NotCreated";
+/// Reason of [`NOT_CREATED`].
+pub const NOT_CREATED_REASON: &str = "Refused";
 /// Condition with the last handled value of the annotation that requests a reconcile.
 pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
 /// Reason of [`RECONCILE_REQUESTED`] if the requested pass failed. It is repeated until it succeeds.

@@ -4,7 +4,7 @@
 //! Sorted, without a clock: a time only changes together with its value. Texts and the reason
 //! `Ready` are Lifecycle Manager's, because tools compare them.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -17,8 +17,9 @@ use crate::{
         shared::{Condition, CustomResourcePolicy, LastOperation, State, Time},
     },
     conditions::{self, Status, kyma::Type},
+    inventory::Inventory,
     name::Key,
-    object::{Digest, Gvk},
+    object::{Digest, Gvk, ObjectId},
     plan::window::WAITING,
 };
 
@@ -704,6 +705,9 @@ pub struct ManifestFacts {
     pub requested: Option<String>,
     /// What the module waits for.
     pub waits_for: WaitFact,
+    /// The objects of the inventory that have never existed, because the API server refuses them. `None` if the pass has
+    /// not looked.
+    pub not_created: Option<Vec<ObjectId>>,
 }
 
 /// What a module waits for.
@@ -774,6 +778,15 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
             conditions::set(&mut all, type_, Status::True, reason, what, generation, &now);
         }
     }
+    if let Some(ids) = &facts.not_created {
+        let named: Vec<String> = ids.iter().take(NOT_CREATED_MAX).map(ObjectId::to_string).collect();
+        if named.is_empty() {
+            conditions::remove(&mut all, conditions::NOT_CREATED);
+        } else {
+            let (type_, reason) = (conditions::NOT_CREATED, conditions::NOT_CREATED_REASON);
+            conditions::set(&mut all, type_, Status::True, reason, &named.join(", "), generation, &now);
+        }
+    }
     let mut synced = facts.synced.clone();
     synced.sort();
     ManifestStatus {
@@ -782,6 +795,24 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now.0)),
         synced,
     }
+}
+
+/// Most objects that [`conditions::NOT_CREATED`] names. Of the others it is assumed that they exist, so their removal is
+/// asked for.
+const NOT_CREATED_MAX: usize = 50;
+
+/// Whether a runtime has had an object, according to the Manifest of a module that wants it. One without a status has
+/// lost it, so it may have every object.
+pub fn has_had(manifest: &Manifest, id: &ObjectId) -> bool {
+    let Some(status) = &manifest.status else { return true };
+    let is_recorded = Inventory::from_status(&status.synced).contains(id);
+    is_recorded && !not_created(manifest).contains(id.to_string().as_str())
+}
+
+/// The objects of the inventory that have never existed, as texts.
+pub fn not_created(manifest: &Manifest) -> BTreeSet<&str> {
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::message(conditions, conditions::NOT_CREATED).into_iter().flat_map(|all| all.split(", ")).collect()
 }
 
 /// The message of the condition that records what was applied for a Kyma.

@@ -200,6 +200,7 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
         module_resource: None,
         requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
         waits_for: WaitFact::Nothing,
+        not_created: None,
     }
 }
 
@@ -214,6 +215,7 @@ pub(super) fn blocked_facts(manifest: &Manifest, why: &str) -> Option<ManifestFa
         module_resource: None,
         requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
         waits_for: WaitFact::Nothing,
+        not_created: None,
     })
 }
 
@@ -232,8 +234,7 @@ pub(super) fn inherited_facts(successor: &Manifest, former: &Manifest) -> Manife
         module_resource: is_created.then_some(true),
         requested: None,
         waits_for: WaitFact::Unknown,
-    }
-}
+        not_created: None,
     }
 }
 
@@ -242,8 +243,10 @@ pub(super) fn without_record(manifest: &Arc<Manifest>) -> Arc<Manifest> {
     let mut without = Manifest::clone(manifest);
     if let Some(status) = &mut without.status {
         conditions::remove(&mut status.conditions, conditions::APPLIED);
-
+    }
     Arc::new(without)
+}
+
 /// Digest of everything that a Manifest wants in its runtime.
 pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
     // The manager is only checked, but a new manager must be checked.
@@ -365,6 +368,7 @@ pub(super) fn facts_before(
         module_resource: None,
         requested: None,
         waits_for: WaitFact::Unknown,
+        not_created: None,
     })
 }
 
@@ -588,11 +592,53 @@ pub(super) fn ending_facts(
 ) -> ManifestFacts {
     ManifestFacts {
         waits_for,
+        not_created: None,
         outcome,
         synced: recorded::inventory(recorded).without(&observed.pruned.gone).to_synced(),
         applied,
         module_resource: observed.resource.exists(),
         requested: recorded::requested(recorded),
+    }
+}
+
+/// The objects that were not applied and have never existed: the API server has refused each of them, in this pass and
+/// in those before. `before` is the Manifest and `owned` its inventory before the pass, `found` are live objects.
+pub(super) fn never_created(
+    before: &Manifest,
+    owned: &Inventory,
+    failed: &[Failed],
+    found: &LiveObjects,
+) -> Vec<ObjectId> {
+    let known = status::not_created(before);
+    let was_created = |id: &ObjectId| owned.contains(id) && !known.contains(id.to_string().as_str());
+    let never = failed.iter().filter(|failed| failed.error.as_ref().is_none_or(creates_nothing));
+    never.map(|failed| &failed.id).filter(|id| !was_created(id) && !found.contains_key(*id)).cloned().collect()
+}
+
+/// Whether an apply with this error has certainly not created an object.
+fn creates_nothing(error: &Error) -> bool {
+    match error {
+        Error::Invalid { .. }
+        | Error::UndeclaredField { .. }
+        | Error::NotFound { .. }
+        | Error::NotServed { .. }
+        | Error::NamespaceTerminating { .. }
+        | Error::Forbidden { .. }
+        | Error::NotEstablished { .. } => true,
+        Error::Exists { .. }
+        | Error::Conflict { .. }
+        | Error::Changed { .. }
+        | Error::Terminating { .. }
+        | Error::Unauthorized { .. }
+        | Error::TooManyRequests { .. }
+        | Error::Server { .. }
+        | Error::Unreachable { .. }
+        | Error::Answer { .. }
+        | Error::Expired { .. }
+        | Error::NotLeading
+        | Error::ReadOnly { .. }
+        | Error::Access { .. }
+        | Error::Client { .. } => false,
     }
 }
 
@@ -605,6 +651,7 @@ pub(super) fn keeping_facts(recorded: &Manifest, outcome: ManifestOutcome, appli
         module_resource: None,
         requested: recorded::requested(recorded),
         waits_for: WaitFact::Unknown,
+        not_created: None,
     }
 }
 
@@ -687,8 +734,13 @@ fn failures(failed: &[Failed], path: Option<&str>) -> String {
     };
     let place = path.map(|path| format!("below `{path}` in the repository"));
     let place = place.unwrap_or_else(|| "in the module".to_owned());
-    let next =
-        if first.error.as_ref().is_some_and(is_answer) { format!("; correct it {place}") } else { String::new() };
+    let next = match &first.error {
+        Some(error) if is_answer(error) => format!("; correct it {place}"),
+        Some(Error::NotFound { message, .. }) if message.contains("namespaces ") && !first.id.namespace.is_empty() => {
+            format!("; add Namespace {} {place}, or create it in the runtime", first.id.namespace)
+        }
+        Some(_) | None => String::new(),
+    };
     let others: Vec<String> = failed.iter().skip(1).take(OTHERS_MAX).map(|failed| failed.id.to_string()).collect();
     let count = failed.len().saturating_sub(1);
     let more = count.saturating_sub(OTHERS_MAX);

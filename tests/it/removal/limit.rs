@@ -18,7 +18,9 @@ scenarios! {
     custom_resources_that_belong_to_the_module_do_not_hold_its_removal,
     a_removal_that_waits_outlives_a_restart_and_a_commit_about_something_else,
     a_removal_that_waits_outlives_a_client_and_a_user_who_drop_the_module,
-    a_module_that_is_renamed_to_an_invalid_name_stays_in_the_runtime,
+    a_module_that_is_renamed_to_an_invalid_name_stays_in_the_runtime;
+    on real servers:
+    an_object_that_never_existed_leaves_without_a_confirmation,
 }
 
 const OF_SOURCE: (&str, &str) = (SOURCE, "GitSource");
@@ -274,6 +276,39 @@ async fn a_removal_that_waits_outlives_a_client_and_a_user_who_drop_the_module()
         stage.until_gone(skr, "ConfigMap", "kyma-system", "mailer-a").await;
         assert!(uid(&stage, "cache-a").await.is_some(), "{mode}");
     }
+}
+
+/// Its namespace does not exist, so the API server refuses it. The commit that drops it again takes nothing.
+async fn an_object_that_never_existed_leaves_without_a_confirmation() {
+    let stage = asking(&stage::kyma("one", &["cache", "mailer"]), &[], Extent::default()).await;
+    installed(&stage, "mailer-a").await;
+    stage.kyma_in("one", "Ready").await;
+    let path = "modules/mailer/2.0.0/objects/elsewhere.yaml";
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: nowhere}\n";
+    stage.repository.write(path, text).expect("a file");
+    let repository = stage.repository.path().to_str().expect("UTF-8");
+    let output = stage.command(&["diff", repository, "--live"]).await;
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{shown}");
+    assert!(shown.lines().next().is_some_and(|headline| headline.contains("1 object rejected")), "{shown}");
+    let offline = stage.command_offline(&["diff", repository]).await;
+    let shown = String::from_utf8_lossy(&offline.stdout).into_owned();
+    assert!(shown.contains("namespace nowhere in the runtime, which module mailer does not create"), "{shown}");
+    stage.repository.commit("an object without its namespace").expect("a commit");
+    let kyma = stage.kyma_in("one", "Error").await;
+    let said = kyma["status"].to_string();
+    let next =
+        "add Namespace nowhere below `modules/mailer/2.0.0/objects` in the repository, or create it in the runtime";
+    assert!(said.contains(next), "{said}");
+    stage.repository.remove(path).expect("removed");
+    assert_eq!(predicted(&stage).await, [""; 0]);
+    let commit = stage.repository.commit("it goes again").expect("a commit");
+    let is_ready = |source: &Value| {
+        source["status"]["attemptedRevision"].as_str().is_some_and(|revision| revision.ends_with(&commit))
+            && condition(source, "Ready").starts_with("\"True\"")
+    };
+    stage.until("nothing waits", &stage.kcp, "GitSource", "kcp-system", "landscape", is_ready).await;
+    stage.kyma_in("one", "Ready").await;
 }
 
 async fn a_module_that_is_renamed_to_an_invalid_name_stays_in_the_runtime() {

@@ -158,22 +158,27 @@ pub fn names_all<'a>(declared: &serde_json::Value, installed: impl IntoIterator<
 }
 
 /// What runtimes lose when a ModuleTemplate is applied over the live object, of the same version. `objects` are those
-/// of [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes.
+/// of [`leaving`], or `None` if they cannot be compared. `installed` are the modules of all runtimes, and `has` says
+/// whether one of them has had an object: one that the API server has always refused leaves no runtime.
 pub fn of_template<'a>(
     template: &Key,
     objects: Option<&[ObjectId]>,
     installed: impl IntoIterator<Item = &'a Installed>,
+    has: impl Fn(&Installed, &ObjectId) -> bool,
 ) -> Vec<Removal> {
-    if objects.is_some_and(<[ObjectId]>::is_empty) {
-        return Vec::new();
-    }
-    let mut removals: BTreeMap<(Key, String), BTreeSet<Key>> = BTreeMap::new();
+    let mut removals: BTreeMap<(Key, String), (BTreeSet<Key>, BTreeSet<ObjectId>)> = BTreeMap::new();
     for one in installed.into_iter().filter(|one| has_template(one, template) && one.standing != Standing::Leaving) {
-        removals.entry((module_key(one), one.version.clone())).or_default().insert(one.runtime.clone());
+        let lost: Vec<&ObjectId> = objects.into_iter().flatten().filter(|id| has(one, id)).collect();
+        if lost.is_empty() && objects.is_some() {
+            continue;
+        }
+        let of_module = removals.entry((module_key(one), one.version.clone())).or_default();
+        of_module.0.insert(one.runtime.clone());
+        of_module.1.extend(lost.into_iter().cloned());
     }
-    let removal = |((module, version), runtimes)| {
+    let removal = |((module, version), (runtimes, lost))| {
         let loss = match objects {
-            Some(objects) => Removed::Objects { version, objects: objects.to_vec() },
+            Some(_) => Removed::Objects { version, objects: Vec::from_iter(lost) },
             None => Removed::Unknown { version },
         };
         Removal { module, loss, runtimes }

@@ -191,6 +191,7 @@ fn what_a_manifest_said_of_an_earlier_specification_makes_no_module_ready() {
             module_resource: None,
             requested: None,
             waits_for: WaitFact::Unknown,
+            not_created: None,
         };
         let mut ready = Manifest::clone(&ready);
         ready.metadata.generation = Some(observed);
@@ -266,6 +267,7 @@ fn a_manifest_says_how_it_fares() {
         module_resource: Some(true),
         requested: Some("noon".to_owned()),
         waits_for: WaitFact::Unknown,
+        not_created: None,
     };
     let installed = "True Ready: installation is ready and resources can be used";
     let waits = "False Ready: installation is not ready";
@@ -361,6 +363,7 @@ fn what_a_module_waits_for_is_a_condition_of_its_manifest_and_a_hint_of_its_kyma
         module_resource: None,
         requested: None,
         waits_for,
+        not_created: None,
     };
     let what = "Deployment kyma-system/cache and 1 more: the image `a` of container main cannot be pulled";
     let mut waiting = Manifest::clone(&manifest("Processing"));

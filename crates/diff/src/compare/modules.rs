@@ -14,7 +14,11 @@ use super::{
     runtime::Half,
 };
 use tidegate_core::{
-    api::{Kyma, names::label, shared::CustomResourcePolicy},
+    api::{
+        Kyma,
+        names::{SKR_NAMESPACE, label},
+        shared::CustomResourcePolicy,
+    },
     changes::{self, Purpose, Verdict},
     content::ContentId,
     definition::Kind,
@@ -92,6 +96,12 @@ pub(super) struct Has {
     class: u32,
     is_declared: bool,
 }
+
+/// Namespaces that every runtime has.
+const NAMESPACES: [&str; 6] =
+    ["default", "istio-system", "kube-node-lease", "kube-public", "kube-system", SKR_NAMESPACE];
+/// An unknown value begins with this if it is a namespace.
+pub(super) const NAMESPACE: &str = "namespace";
 
 /// The differing objects of two contents.
 type Differing = Arc<Vec<(Option<SharedObject>, Option<SharedObject>)>>;
@@ -344,6 +354,7 @@ impl Work<'_, '_, '_> {
             places.extend(self.line(pair));
             let mut hit = self.one(Side::Runtime, objects, places, None);
             hit.context = self.context(&hit);
+            self.namespace(&hit);
             hits.push(hit);
         }
         let refused = hits.iter().find_map(|hit| hit.new.as_ref().filter(|_| hit.is_refused())).map(Object::id);
@@ -391,6 +402,27 @@ impl Work<'_, '_, '_> {
             self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
         }
         context
+    }
+
+    /// Whether the namespace of a new object exists is not known, unless its module had objects there before, or creates
+    /// it. If it does not, the API server refuses the object.
+    fn namespace(&mut self, hit: &Hit) {
+        let (None, Some(new), Some(has)) = (&hit.old, &hit.new, &self.bucket.new) else { return };
+        let id = new.id();
+        if id.namespace.is_empty() || NAMESPACES.contains(&&*id.namespace) {
+            return;
+        }
+        let before = self.bucket.old.as_ref().and_then(|has| self.comparison.old.module(has.content()));
+        let had =
+            before.iter().flat_map(|module| &module.objects().objects).any(|one| one.id.namespace == id.namespace);
+        let after = self.comparison.new.module(has.content());
+        let is_created =
+            |one: &SharedObject| (&*one.id.group, &*one.id.kind, &one.id.name) == ("", "Namespace", &id.namespace);
+        if !had && !after.iter().flat_map(|module| &module.objects().objects).any(is_created) {
+            let module = &has.installation.module;
+            let what = format!("{NAMESPACE} {} in the runtime, which module {module} does not create", id.namespace);
+            self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
+        }
     }
 
     fn clash(&self, old: &Option<SharedObject>, new: &Option<SharedObject>) -> Option<&Clash> {

@@ -370,7 +370,8 @@ fn taken(
                 };
                 let Some(old) = objects(from, before) else { continue };
                 let leaving = removal::leaving(&old, objects(to, after).as_deref());
-                removal::of_template(&id.1, Some(&leaving), installed)
+                // What the API server has refused is not known here.
+                removal::of_template(&id.1, Some(&leaving), installed, |_, _| true)
             }
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => continue,
         };

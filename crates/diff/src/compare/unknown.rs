@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Runtime, Seen};
+use super::{Comparison, Runtime, Seen, modules::NAMESPACE};
 use tidegate_core::{
     definition::Kind,
     name::Key,
@@ -36,7 +36,15 @@ pub(super) fn all(
     let elsewhere = |known: &mut BTreeMap<String, NotKnown>, what: &str, runtimes: &[Runtime]| {
         let first = runtimes.first().and_then(|first| comparison.keys.get(*first as usize));
         let target = first.map_or_else(|| "kcp".to_owned(), |key| format!("skr/{key}"));
-        add(known, what.to_owned(), (target, "Manifest".to_owned(), "spec.install".to_owned()), runtimes.len(), true);
+        // An object whose namespace does not exist is shown: it only does not come.
+        let may_hide = !what.starts_with(NAMESPACE);
+        add(
+            known,
+            what.to_owned(),
+            (target, "Manifest".to_owned(), "spec.install".to_owned()),
+            runtimes.len(),
+            may_hide,
+        );
     };
     for (what, runtimes) in &seen.unknown {
         elsewhere(&mut known, what, runtimes);

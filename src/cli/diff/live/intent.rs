@@ -33,11 +33,11 @@ use tidegate_core::{
     inventory::Inventory,
     landscape::{self, Landscape, SourceName},
     name::Key,
-    object::{Object, PathPart},
+    object::{Object, ObjectId, PathPart},
     plan::Components,
     revision::Oid,
     snapshot::Limits,
-    yaml,
+    status, yaml,
 };
 use tidegate_diff::{
     gather::Found,
@@ -252,7 +252,7 @@ fn removals(inputs: &Inputs, world: &World, decision: &Decision, installed: &[In
                     Some(old) => removal::leaving(&old, new.map(|new| &**new)),
                     None => removal::leaving_inventory(&inventory(world, &id.1), new.map(|new| &**new)),
                 };
-                removal::of_template(&id.1, Some(&leaving), installed)
+                removal::of_template(&id.1, Some(&leaving), installed, |one, object| has_had(world, one, object))
             }
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => return None,
         })
@@ -278,6 +278,14 @@ fn of_access(inputs: &Inputs, world: &World, decision: &Decision, installed: &[I
     let changed = Landscape::from_definitions(&mut Diagnostics::default(), &changed, &inputs.source);
     let objects = world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone()));
     removal::of_access(&landscape_of(&objects.collect()), &changed, installed, &inputs.wanted.settings)
+}
+
+/// Whether a runtime has had an object of a module, according to the Manifests of the module.
+fn has_had(world: &World, installed: &Installed, id: &ObjectId) -> bool {
+    let of_runtime = world.manifests_of(&installed.runtime);
+    let of_module = of_runtime.filter(|manifest| manifest.label(label::MODULE_NAME) == Some(&*installed.module));
+    let manifests: Vec<Manifest> = of_module.filter_map(|manifest| typed(manifest.value())).collect();
+    manifests.is_empty() || manifests.iter().any(|manifest| status::has_had(manifest, id))
 }
 
 /// Everything that runtimes have of a version of a module, according to their Manifests.
@@ -310,6 +318,7 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let other = |(key, of): (Key, &tidegate_core::api::GitSource)| {
         let label = SourceName::new(key.clone()).label_value();
         let marked = world.objects.iter().filter(|(_, object)| object.label(label::SOURCE) == Some(&label));
+        let declares = marked.map(|(id, _)| id.clone()).chain(intake::status::held_back(of)).collect();
         let other = Other {
             key,
             idle: of.spec.suspend || of.metadata.deletion_timestamp.is_some(),
@@ -318,7 +327,6 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
         };
         (label, other)
     };
-        let declares = marked.map(|(id, _)| id.clone()).chain(intake::status::held_back(of)).collect();
     others.map(other).collect()
 }
 
@@ -470,6 +478,10 @@ fn goes(
     outcome: &mut Outcome,
 ) -> BTreeMap<Id, Effect> {
     let mut gone = BTreeMap::new();
+    for (id, heir) in &decision.heirs {
+        let (message, hint) = intake::handed_over(id, heir);
+        outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
+    }
     for (id, _) in &decision.prune {
         let Some(live) = world.objects.get(id) else { continue };
         outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
@@ -478,10 +490,6 @@ fn goes(
     for (id, wait) in &decision.waiting {
         let Some(live) = world.objects.get(id) else { continue };
         let kept = |why: &str| format!("{} is no longer declared, but is not deleted: {why}", intake::text(id));
-    for (id, heir) in &decision.heirs {
-        let (message, hint) = intake::handed_over(id, heir);
-        outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
-    }
         let message = match wait {
             Wait::Unconfirmed(losses) => {
                 let mut found = goes_one(comparer, id, live, Effect::NeedsConfirmation);

@@ -109,6 +109,7 @@ fn ready_manifest(inventory: &[&ObjectId]) -> Manifest {
         module_resource: None,
         requested: None,
         waits_for: WaitFact::Nothing,
+        not_created: None,
     };
     Manifest { status: status_change(&before, &facts, NOW), ..before }
 }
@@ -637,4 +638,48 @@ fn a_failed_apply_is_tried_again_once_another_module_of_the_runtime_has_other_ob
     assert_eq!(tried(&[other("a")]), tried(&[Arc::new(own.clone()), other("a")]), "its own source is in `desired`");
     assert_ne!(tried(&[other("a")]), tried(&[other("b")]));
     assert_ne!(tried(&[other("a")]), tried(&[]));
+}
+
+#[test]
+fn what_the_api_server_has_always_refused_has_never_existed() {
+    let target = || Target::Object(id("ConfigMap", "a"));
+    let refused = || Some(Error::NotFound { target: target(), message: "namespaces \"nowhere\" not found".to_owned() });
+    let failed = |error| [Failed { id: id("ConfigMap", "a"), error, message: "it failed".to_owned() }];
+    let owned: Inventory = [(id("ConfigMap", "a"), Arc::from("v1"))].into_iter().collect();
+    let said = |ids: &str| {
+        manifest(|manifest| {
+            manifest["status"] = json!({"state": "Error", "conditions": [{"type": conditions::NOT_CREATED, "status":
+                "True", "reason": "Refused", "message": ids, "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        })
+    };
+    let new = || manifest(|_| {});
+    let never = |before: &Manifest, owned: &Inventory, error| {
+        never_created(before, owned, &failed(error), &LiveObjects::new()).len()
+    };
+    assert_eq!(never(&new(), &Inventory::default(), refused()), 1, "the first apply");
+    assert_eq!(never(&said("ConfigMap kyma-system/a"), &owned, refused()), 1, "one after it");
+    assert_eq!(never(&said("ConfigMap kyma-system/b"), &owned, refused()), 0, "it was created before");
+    assert_eq!(never(&new(), &Inventory::default(), None), 1, "it was not sent");
+    let unclear = Error::Expired { target: target() };
+    assert_eq!(never(&new(), &Inventory::default(), Some(unclear)), 0, "it may have been created");
+    let (before, after) = (said("ConfigMap kyma-system/a"), said("ConfigMap kyma-system/b"));
+    assert!(!status::has_had(&before, &id("ConfigMap", "a")), "it is in no inventory");
+    let with = |manifest: Manifest| {
+        let mut manifest = manifest;
+        manifest.status.as_mut().unwrap().synced = owned.to_synced();
+        manifest
+    };
+    assert!(!status::has_had(&with(before), &id("ConfigMap", "a")));
+    assert!(status::has_had(&with(after), &id("ConfigMap", "a")));
+    assert!(status::has_had(&new(), &id("ConfigMap", "a")), "its status is lost");
+}
+
+#[test]
+fn a_missing_namespace_is_named_with_what_to_do() {
+    let message = "namespaces \"kyma-system\" not found".to_owned();
+    let error = Error::NotFound { target: Target::Object(id("ConfigMap", "a")), message };
+    let failed = [Failed { id: id("ConfigMap", "a"), message: error.to_string(), error: Some(error) }];
+    let said = failures(&failed, Some("modules/cache"));
+    let expected = "; add Namespace kyma-system below `modules/cache` in the repository, or create it in the runtime";
+    assert!(said.ends_with(expected), "{said}");
 }

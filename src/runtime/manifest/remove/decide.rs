@@ -236,6 +236,7 @@ pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFa
         module_resource: None,
         requested: recorded::requested(manifest),
         waits_for: WaitFact::Unknown,
+        not_created: None,
     }
 }
 
@@ -256,6 +257,7 @@ pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
         module_resource: None,
         requested: None,
         waits_for: WaitFact::Nothing,
+        not_created: None,
     })
 }
 

@@ -135,11 +135,20 @@ fn objects_leave_the_runtimes_that_have_the_version() {
         other,
     ];
     let object = ObjectId::new("", "ConfigMap", "n", "b");
-    let found = of_template(&key("m-1.0.0"), Some(&[object]), &all);
+    let found = of_template(&key("m-1.0.0"), Some(&[object]), &all, |_, _| true);
     let runtimes: Vec<&Key> = found.iter().flat_map(|removal| &removal.runtimes).collect();
     assert_eq!(runtimes, [&key("a"), &key("b")]);
-    assert_eq!(of_template(&key("m-1.0.0"), Some(&[]), &all), []);
-    assert!(matches!(&of_template(&key("m-1.0.0"), None, &all)[..], [Removal { loss: Removed::Unknown { .. }, .. }]));
+    let (never, once) = (ObjectId::new("", "ConfigMap", "n", "never"), ObjectId::new("", "ConfigMap", "n", "once"));
+    let has = |one: &Installed, id: &ObjectId| one.runtime == key("a") && *id.name == *"once";
+    let found = of_template(&key("m-1.0.0"), Some(&[never.clone(), once.clone()]), &all, has);
+    let [Removal { loss: Removed::Objects { objects, .. }, runtimes, .. }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((objects, runtimes), (&vec![once], &[key("a")].into()), "what never existed leaves no runtime");
+    assert_eq!(of_template(&key("m-1.0.0"), Some(&[never]), &all, has), []);
+    assert_eq!(of_template(&key("m-1.0.0"), Some(&[]), &all, |_, _| true), []);
+    assert!(matches!(
+        &of_template(&key("m-1.0.0"), None, &all, |_, _| false)[..],
+        [Removal { loss: Removed::Unknown { .. }, .. }]
+    ));
 }
 
 /// A landscape in which Kymas `r0` and so on lose module `m`.
