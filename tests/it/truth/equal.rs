@@ -514,7 +514,11 @@ impl Prediction {
                 if index == 0 && !one["new"].is_null() {
                     prediction.objects.insert(key.clone(), one["new"].clone());
                 }
-                actions.insert(key, text("/action").to_owned());
+                // A Manifest with another name replaces the one of its module.
+                let is_replaced =
+                    |before: &String| key.contains(" Manifest of ") && [&**before, text("/action")].contains(&"create");
+                let action = if actions.get(&key).is_some_and(is_replaced) { "recreate" } else { text("/action") };
+                actions.insert(key, action.to_owned());
             }
         }
         prediction

@@ -32,6 +32,9 @@ struct Release {
     channels: BTreeMap<&'static str, &'static str>,
     /// The version that every runtime has. Then it has no channels.
     mandatory: Option<&'static str>,
+    /// Whether its component has another name.
+    is_renamed: bool,
+    is_invalid: bool,
 }
 
 /// A change of a repository.
@@ -125,18 +128,24 @@ pub(super) enum Change {
     Restrict,
     /// A mandatory module goes, which waits for a confirmation.
     DropMandatory,
+    /// The component of a mandatory module has another name, so its Manifests have other names.
+    Component,
+    /// A ModuleReleaseMeta is invalid: it is held, and so its component keeps its name.
+    BreakRelease,
+    /// It is valid again.
+    MendRelease,
 }
 
 use Change::{
-    Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, Bump, BumpMandatory, Channel, Clash, Downgrade,
-    Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, Move, NewModule, Paused, Recreate, Refuse,
-    RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveKyma,
-    RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap, Turn,
-    Unmanage,
+    Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, BreakRelease, Bump, BumpMandatory, Channel, Clash,
+    Component, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, MendRelease, Move, NewModule,
+    Paused, Recreate, Refuse, RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove,
+    RemoveFromBoth, RemoveKyma, RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend,
+    SuspendAndDrop, Swap, Turn, Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
-const SUBJECTS: [&[Change]; 9] = [
+const SUBJECTS: [&[Change]; 11] = [
     // Objects of module alpha 1.0.0, which Kyma one has.
     &[Edit, Add, Remove, RemoveProtected, RemoveNamespace, Refuse, Recreate, Clash, Adopt],
     // The channels of alpha.
@@ -155,6 +164,10 @@ const SUBJECTS: [&[Change]; 9] = [
     &[NewModule, DropModule, Replace],
     // The mandatory module.
     &[BumpMandatory, Turn, DropMandatory],
+    // Its component.
+    &[Component],
+    // The release of beta.
+    &[BreakRelease],
 ];
 
 /// Objects in KCP that a user has created before.
@@ -411,10 +424,12 @@ impl Release {
             Some(version) => format!("mandatory: {{version: {version}}}"),
             None => format!("channels: [{}]", channels.join(", ")),
         };
+        let component = if self.is_renamed { "other" } else { "module" };
+        let name = if self.is_invalid { "other" } else { module };
         format!(
             "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata:\n  name: {module}\n  \
-             namespace: kcp-system\n  annotations: {}\nspec:\n  moduleName: {module}\n  \
-             ocmComponentName: example.org/module/{module}\n  {offers}\n",
+             namespace: kcp-system\n  annotations: {}\nspec:\n  moduleName: {name}\n  \
+             ocmComponentName: example.org/{component}/{module}\n  {offers}\n",
             map(&self.annotations),
         )
     }
@@ -450,7 +465,9 @@ impl Change {
         let mut below = dice(seed);
         let mut commits = <[Vec<Change>; 3]>::default();
         // Pairs come one after the other.
-        for (first, second) in [(Break, Mend), (Foreign, AdoptForeign), (BumpMandatory, Turn)] {
+        for (first, second) in
+            [(Break, Mend), (Foreign, AdoptForeign), (BumpMandatory, Turn), (BreakRelease, MendRelease)]
+        {
             commits[0].push(first);
             commits[1].push(second);
         }
@@ -469,6 +486,7 @@ impl Change {
             AddVersion,
             RemoveFromBoth,
             Replace,
+            Component,
         ];
         any.into_iter().for_each(|change| commits[below(2)].push(change));
         let leaves = [Drop, Unmanage][below(2)];
@@ -600,6 +618,13 @@ impl Change {
                 repo.release("gamma", "3.1.0", "3.1.0");
                 repo.files.retain(|path, _| !path.starts_with("modules/gamma/3.0.0/"));
             }
+            Component => {
+                if let Some(must) = repo.releases.get_mut("must") {
+                    must.is_renamed = true;
+                }
+            }
+            BreakRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = true,
+            MendRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = false,
             BumpMandatory => repo.releases.get_mut("must").expect("a release").mandatory = Some("6.1.0"),
             Turn => repo.release("must", "6.1.0", "6.1.0"),
             DropMandatory => {
