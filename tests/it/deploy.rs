@@ -1,5 +1,7 @@
 //! What is deployed: the base is accepted by a real API server, and its rules are just what a tour needs.
 
+pub(crate) mod chart;
+
 use std::{collections::BTreeSet, fs, path::Path};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;

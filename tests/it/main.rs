@@ -2,11 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
-mod adopt;
 mod agent;
 mod agent_path;
 mod certificates;
-mod chart;
 mod cluster;
 mod confine;
 mod conformance;
@@ -48,6 +46,7 @@ mod simulation;
 mod source;
 mod stage;
 mod survive;
+mod take_over;
 mod telling;
 mod testbed;
 mod tidy;

@@ -12,7 +12,7 @@ use tidegate_testbed::Extent;
 
 use crate::{
     agent_path::world::OBJECTS,
-    chart, deploy,
+    deploy::{self, chart},
     harness::{self, SOON, api_of, apply, eventually, holds},
     stage::{self, QUIET, Stage, read, scenarios},
 };
