@@ -572,7 +572,7 @@ async fn lost(leadership: &Leadership) -> anyhow::Error {
     leadership.acquired().await;
     leadership.lost().await;
     match leadership.other_holder() {
-        Some(holder) => anyhow::anyhow!("lost leadership to {holder}"),
+        Some(holder) => anyhow::anyhow!("lost leadership to {}", holder.name),
         None => anyhow::anyhow!("lost leadership: could not renew the Lease in time"),
     }
 }

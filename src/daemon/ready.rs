@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
 use super::{Context, Leadership, outage::Repeated};
+use tidegate_cluster::lease::Holder;
 use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
     landscape,
@@ -78,7 +79,7 @@ impl Readiness {
         }
         if !self.leadership.is_leading() {
             lines.push(match self.leadership.other_holder() {
-                Some(holder) => format!("not leading: {holder} holds the Lease"),
+                Some(holder) => waiting(&holder, Instant::now()),
                 None => "not leading: this process has not taken the Lease yet".to_owned(),
             });
         } else if self.context.observation.is_none() && !self.context.inbox.is_open() {
@@ -149,4 +150,14 @@ impl Readiness {
         }
         Ok(lacking)
     }
+}
+
+/// Who leads, and how long this process may have to wait. A holder that has stopped may not have released the Lease:
+/// Lifecycle Manager does not.
+fn waiting(holder: &Holder, now: Instant) -> String {
+    let (name, silence, wait) = (&holder.name, holder.silence(now).as_secs(), holder.wait(now).as_secs());
+    format!(
+        "not leading: {name} holds the Lease, and has not renewed it for {silence} s; this process takes over when it \
+         is released, or in {wait} s if it is not renewed"
+    )
 }

@@ -502,9 +502,11 @@ async fn the_lease_goes_from_one_holder_to_the_next() {
     let (first, stop_first, first_task) = elector("tidegate_a");
     first.acquired().await;
     let (second, stop_second, second_task) = elector("tidegate_b");
-    eventually("the second knows the first", SOON, async || match second.other_holder().as_deref() {
-        Some("tidegate_a") => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("the second knows the first", SOON, async || {
+        match second.other_holder().map(|holder| holder.name).as_deref() {
+            Some("tidegate_a") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     holds("the first leads, and it alone", Duration::from_secs(3), async || {

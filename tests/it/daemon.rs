@@ -231,11 +231,20 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
     let mark = place.server.mark();
     let source = format!("--source={}", repository.path().display());
     let mut daemon = place.start("waits", &[&source]);
-    eventually("it names Lifecycle Manager", SOON, async || match daemon.ask("health", "/readyz").await? {
-        (503, body) if body.contains("not leading: klm-controller-manager-0_3f0e holds the Lease") => Ok(()),
-        (status, body) => Err(format!("{status} {body}\n{}", daemon.process.log_tail())),
-    })
-    .await;
+    let readiness =
+        eventually("it names Lifecycle Manager", SOON, async || match daemon.ask("health", "/readyz").await? {
+            (503, body) if body.contains("not leading: klm-controller-manager-0_3f0e holds the Lease") => Ok(body),
+            (status, body) => Err(format!("{status} {body}\n{}", daemon.process.log_tail())),
+        })
+        .await;
+    // Whoever waits knows for how long at most.
+    for expected in [", and has not renewed it for ", " s; this process takes over when it is released, or in 3"] {
+        assert!(readiness.contains(expected), "{expected}: {readiness}");
+    }
+    let log = std::fs::read_to_string(daemon.process.log()).unwrap();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("another process holds the lease")).collect();
+    let [line] = said.as_slice() else { panic!("it is said once: {log}") };
+    assert!(line.contains("klm-controller-manager-0_3f0e") && line.contains("3600"), "{line}");
     holds("nothing is written", Duration::from_secs(3), async || match place.writes_since(mark) {
         writes if writes.is_empty() => Ok(()),
         writes => Err(format!("{writes:?}")),

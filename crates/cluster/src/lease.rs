@@ -62,8 +62,31 @@ pub struct Elector {
     local_sources: watch::Receiver<Option<String>>,
     /// When the log last had that the Lease cannot be renewed.
     warned: Option<Instant>,
+    /// What the log last had of another holder.
+    said: Option<Said>,
 }
 
+/// Another process that holds the Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its identity.
+    pub name: String,
+    /// When this process first saw the Lease as it is: the holder has not renewed it since.
+    pub seen: Instant,
+    /// How long that may take until another process may take over, as the holder says.
+    pub duration: Duration,
+}
+
+/// What the log has of another holder: its name, and whether it still renews the Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    name: String,
+    is_silent: bool,
+}
+
+/// A holder that has not renewed the Lease for this many of our reads is silent: it may have stopped without releasing
+/// the Lease, as Lifecycle Manager does.
+const SILENT_READS: u32 = 5;
 /// The log repeats after this time that the Lease cannot be renewed.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
@@ -74,7 +97,7 @@ struct State {
     /// When the request for the last renewal was sent.
     renewed: Option<Instant>,
     /// The holder of the Lease, if it is another process.
-    other: Option<String>,
+    other: Option<Holder>,
 }
 
 /// The last state of the Lease, and when this process first saw it.
@@ -152,7 +175,7 @@ impl Leadership {
     }
 
     /// The holder of the Lease, if it is another process.
-    pub fn other_holder(&self) -> Option<String> {
+    pub fn other_holder(&self) -> Option<Holder> {
         self.state.read().other.clone()
     }
 
@@ -170,6 +193,20 @@ impl Leadership {
         if changes.wait_for(|leading| !*leading).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// How long it has not renewed the Lease, as far as this process has seen.
+    pub fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.seen)
+    }
+
+    /// How long until another process may take over, if it does not renew or release the Lease before.
+    pub fn wait(&self, now: Instant) -> Duration {
+        self.duration.saturating_sub(self.silence(now))
     }
 }
 
@@ -191,7 +228,8 @@ impl Elector {
         let state = Arc::default();
         let leadership = Leadership { state: Arc::clone(&state), changes: receiver };
         let (_, local_sources) = watch::channel(None);
-        let elector = Elector { cluster, options, state, changes, observed: None, local_sources, warned: None };
+        let elector =
+            Elector { cluster, options, state, changes, observed: None, local_sources, warned: None, said: None };
         (elector, leadership)
     }
 
@@ -256,15 +294,16 @@ impl Elector {
             }
         }
         let decision = self.decide(found.as_ref(), Instant::now());
-        let other = found.as_ref().and_then(|lease| lease.spec.holder_identity.clone());
         match decision {
             Move::Wait => {
+                let other = found.as_ref().and_then(|lease| self.holder(lease, Instant::now()));
+                self.say(other.as_ref(), Instant::now());
                 let mut state = self.state.write();
                 state.until = None;
                 state.other = other;
                 return Ok(());
             }
-            Move::Create | Move::Take | Move::Renew => {}
+            Move::Create | Move::Take | Move::Renew => self.said = None,
         }
         let body = self.body(found.as_ref(), &decision);
         let resource_version = self.put(found.is_some(), body).await?;
@@ -283,12 +322,47 @@ impl Elector {
             None | Some("") => Move::Take,
             Some(holder) if holder == self.options.identity => Move::Renew,
             Some(_) => {
-                // Use the holder's own duration, because it may differ from the configured one.
-                let duration =
-                    lease.spec.lease_duration_seconds.map_or(self.options.timing.duration, Duration::from_secs);
-                let since = self.observed.as_ref().map_or(now, |observed| observed.since);
-                if now.duration_since(since) > duration { Move::Take } else { Move::Wait }
+                let is_alive = |holder: &Holder| holder.silence(now) <= holder.duration;
+                if self.holder(lease, now).as_ref().is_none_or(is_alive) { Move::Wait } else { Move::Take }
             }
+        }
+    }
+
+    /// The holder of a Lease; `None` if it has none.
+    fn holder(&self, lease: &Lease, now: Instant) -> Option<Holder> {
+        let name = lease.spec.holder_identity.clone()?;
+        let seen = self.observed.as_ref().map_or(now, |observed| observed.since);
+        // Its own duration, because it may differ from the configured one.
+        let duration = lease.spec.lease_duration_seconds.map_or(self.options.timing.duration, Duration::from_secs);
+        Some(Holder { name, seen, duration })
+    }
+
+    /// Says who holds the Lease: once when the wait begins, and once when the holder no longer renews it.
+    fn say(&mut self, holder: Option<&Holder>, now: Instant) {
+        let Some(holder) = holder else { return };
+        let is_silent = self.options.timing.retry_period * SILENT_READS <= holder.silence(now);
+        let said = Some(Said { name: holder.name.clone(), is_silent });
+        if self.said == said {
+            return;
+        }
+        self.said = said;
+        let (unrenewed_seconds, wait_seconds) = (holder.silence(now).as_secs(), holder.wait(now).as_secs());
+        if is_silent {
+            tracing::warn!(
+                holder = holder.name,
+                unrenewed_seconds,
+                wait_seconds,
+                "the holder of the lease does not renew it; this process takes over after this wait"
+            );
+        } else {
+            let duration_seconds = holder.duration.as_secs();
+            tracing::info!(
+                holder = holder.name,
+                unrenewed_seconds,
+                duration_seconds,
+                "another process holds the lease; this process waits until it is released, or not renewed for its \
+                 duration"
+            );
         }
     }
 

@@ -98,3 +98,31 @@ fn what_the_leader_says_of_its_sources_is_an_annotation_that_the_next_one_replac
         assert_eq!(found, body(after), "{says:?}");
     }
 }
+
+#[tokio::test]
+async fn a_holder_is_named_once_while_it_renews_the_lease_and_once_when_it_does_not() {
+    let mut elector = elector();
+    let begin = Instant::now();
+    let after = |seconds: u64| begin + Duration::from_secs(seconds);
+    let holder = |name: &str, seen: Instant| Holder { name: name.to_owned(), seen, duration: DURATION };
+    let mut said = |name: &str, seen: u64, now: u64| {
+        let before = elector.said.clone();
+        elector.say(Some(&holder(name, after(seen))), after(now));
+        (elector.said != before).then(|| elector.said.clone().unwrap().is_silent)
+    };
+    let cases = [
+        (("klm_b", 0, 0), Some(false)),
+        (("klm_b", 9, 12), None),
+        (("klm_b", 9, 23), None),
+        (("klm_b", 9, 24), Some(true)),
+        (("klm_b", 9, 90), None),
+        (("klm_b", 93, 93), Some(false)),
+        (("klm_c", 93, 94), Some(false)),
+    ];
+    for (index, ((name, seen, now), expected)) in cases.into_iter().enumerate() {
+        assert_eq!(said(name, seen, now), expected, "{index}");
+    }
+    let holder = holder("klm_b", begin);
+    assert_eq!([holder.silence(after(60)), holder.wait(after(60))].map(|time| time.as_secs()), [60, 120]);
+    assert_eq!(holder.wait(after(200)), Duration::ZERO);
+}
