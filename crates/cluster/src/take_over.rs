@@ -31,6 +31,10 @@ const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager
 /// What `kubectl apply` notes on an object.
 const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 
+/// Fields that Lifecycle Manager's Go types always have, and that their CustomResourceDefinition sets to the same
+/// value: by kind, below `spec`. Without a claim on them, they stay. So they need no apply that gives the claims up.
+const DEFAULTED: [(&str, [&str; 2]); 1] = [("ModuleReleaseMeta", ["f:beta", "f:internal"])];
+
 /// Tidegate's field manager and the others whose fields it takes over when it applies an object of a kind: an apply
 /// removes those of their fields that it does not set.
 pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static str] {
@@ -83,6 +87,19 @@ fn merged(entries: &[Value]) -> Option<Merged> {
         entry
     });
     Some(Merged { entries: rest.collect(), claims: all, has_grown })
+}
+
+/// The claims on an object, without those of Lifecycle Manager on what the API server sets anyway.
+fn entries(object: &Value) -> Vec<Value> {
+    let all = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let mut all = all.cloned().unwrap_or_default();
+    let Some((_, fields)) = DEFAULTED.iter().find(|(kind, _)| object["kind"] == *kind) else { return all };
+    for entry in all.iter_mut().filter(|entry| entry["manager"].as_str().is_some_and(|name| FORMER.contains(&name))) {
+        if let Some(claims) = entry.pointer_mut("/fieldsV1/f:spec").and_then(Value::as_object_mut) {
+            claims.retain(|field, _| !fields.contains(&field.as_str()));
+        }
+    }
+    all
 }
 
 /// Claims without that on what `kubectl apply` noted.
@@ -138,7 +155,7 @@ impl Cluster {
     ) -> Result<Metadata, Error> {
         let object: Value = serde_json::from_slice(answer)
             .map_err(|error| self.misunderstood(kind, &Key::new(&id.namespace, &id.name), &position(&error)))?;
-        let Some(merged) = merged(entries(&object)) else { return self.metadata(kind, id, answer) };
+        let Some(merged) = merged(&entries(&object)) else { return self.metadata(kind, id, answer) };
         let metadata = self.write_claims(cause, kind, id, &object, &merged).await?;
         if merged.has_grown {
             return self.patch(cause, kind, id, None, Patch::Apply(OnConflict::Force), body).await;
@@ -162,7 +179,7 @@ impl Cluster {
     ) -> Result<Option<Metadata>, Error> {
         let Some(live) = self.get(kind, &Key::new(&id.namespace, &id.name)).await? else { return Ok(None) };
         let live = live.value();
-        let Some(merged) = merged(entries(live)) else { return Ok(None) };
+        let Some(merged) = merged(&entries(live)) else { return Ok(None) };
         let metadata = self.write_claims(cause, kind, id, live, &merged).await?;
         let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
         let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
@@ -177,7 +194,7 @@ impl Cluster {
     /// Fails if the API server refuses the write: another client may just have changed the object.
     pub async fn take_claims_of(&self, cause: &Cause, kind: &Kind, live: &Object) -> Result<Metadata, Error> {
         let (id, value) = (live.id(), live.value());
-        match merged(entries(value)) {
+        match merged(&entries(value)) {
             Some(merged) => self.write_claims(cause, kind, &id, value, &merged).await,
             None => self.metadata(kind, &id, value.to_string().as_bytes()),
         }
@@ -199,11 +216,6 @@ impl Cluster {
         ]);
         self.patch(cause, kind, id, None, Patch::Json, patch.to_string().into()).await
     }
-}
-
-/// The claims on an object.
-fn entries(object: &Value) -> &[Value] {
-    object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -265,5 +277,17 @@ mod tests {
         let taken =
             entry(FIELD_MANAGER, "Apply", &json!({"f:metadata": {"f:labels": labels, "f:annotations": {"f:old": {}}}}));
         assert_eq!(both(&[noted(&json!({"f:old": {}})), ours]), Some((vec![taken], true)));
+    }
+
+    #[test]
+    fn what_a_definition_defaults_needs_no_apply_that_gives_it_up() {
+        let release = |kind: &str| {
+            let spec = json!({"f:spec": {"f:beta": {}, "f:internal": {}, "f:moduleName": {}}});
+            json!({"kind": kind, "metadata": {"managedFields": [entry("catalog-sync", "Apply", &spec)]}})
+        };
+        let claims = |kind: &str| Value::Object(merged(&entries(&release(kind))).unwrap().claims);
+        assert_eq!(claims("ModuleReleaseMeta"), json!({"f:spec": {"f:moduleName": {}}}));
+        let all = json!({"f:spec": {"f:beta": {}, "f:internal": {}, "f:moduleName": {}}});
+        assert_eq!(claims("Thing"), all, "of another kind, they may have to go");
     }
 }

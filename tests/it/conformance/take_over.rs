@@ -513,17 +513,15 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
         assert!(!line.starts_with("skr-1 patch things."), "{line}");
     }
 
-    // Each object once, because only its managers change. Of a ModuleReleaseMeta, Lifecycle Manager claims fields that
-    // are false and that Tidegate does not apply: an apply gives them up.
+    // Each object once, because only its managers change.
     for object in old.keys().filter(|name| !name.starts_with("Kyma ")) {
         let name = object.rsplit(' ').next().unwrap();
-        let allowed = if object.starts_with("ModuleReleaseMeta ") { 2 } else { 1 };
         let of_kind = |line: &&String| match object.starts_with("Module") {
             true => line.contains(&object.split(' ').next().unwrap().to_lowercase()),
             false => true,
         };
         let count = written.iter().filter(of_kind).filter(|line| line.ends_with(&format!(" {name}"))).count();
-        assert!(count <= allowed, "{object} is written {count} times: {written:?}");
+        assert!(count <= 1, "{object} is written {count} times: {written:?}");
     }
 
     // In the control plane, the Manifests stay the same, and users see the same modules.
