@@ -12,18 +12,25 @@
 //! `route` says which registry has a component, `state` is what is known, `decide` what failures mean, and `enact`
 //! reads. This file only joins them.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use anyhow::Context as _;
 use futures::{StreamExt, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, Manifest},
-    component::{Component, ParseAddressError, Source},
+    component::{Component, ComponentName, ParseAddressError, Source},
     content::ContentId,
     landscape::Landscape,
     name::Key,
-    plan::{self, Answer, RuntimePlan, components},
+    plan::{self, Answer, RuntimePlan, components, components::NO_REGISTRY},
     render::CompleteModule,
 };
 use tidegate_oci::{DockerConfig, DockerConfigError, Layers, Registry, Settings, Traffic, Unpacker};
@@ -61,6 +68,8 @@ pub struct Components {
     state: Mutex<State>,
     /// Notified when there may be something to read.
     wake: Notify,
+    /// Whether the log has that modules have no registry.
+    has_warned: AtomicBool,
 }
 
 /// A registry that is configured.
@@ -125,7 +134,7 @@ impl Components {
             }
         };
         let state = Mutex::new(State::new(routes.clone()));
-        Ok(Components { registries, routes, layers, state, wake: Notify::new() })
+        Ok(Components { registries, routes, layers, state, wake: Notify::new(), has_warned: AtomicBool::new(false) })
     }
 
     /// The Secrets with credentials.
@@ -216,6 +225,21 @@ impl Components {
         self.wake.notify_one();
     }
 
+    /// Whether a registry is configured that may have a component.
+    pub(crate) fn has_registry(&self, name: &ComponentName) -> bool {
+        self.routes.of(name).is_some()
+    }
+
+    /// Says once that modules are not checked because no registry is configured for them. Each Kyma says it of its own.
+    pub(crate) fn warn_without_registry(&self, kyma: &Key, modules: &[String]) {
+        if !modules.is_empty() && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %kyma, modules = modules.join(", "), next = NO_REGISTRY,
+                "installed modules stay as they are and are not checked, because no registry is configured for them"
+            );
+        }
+    }
+
     /// The series of the registries.
     pub(crate) fn series(&self) -> Vec<RegistrySeries> {
         let state = self.state.lock();
@@ -289,7 +313,7 @@ impl Components {
     fn access(&self, job: &Job) -> Arc<Result<Registry, NoAccess>> {
         match self.routes.of(job.name()) {
             Some(RegistryIndex(index)) => Arc::clone(&self.registries[index].access.lock()),
-            None => Arc::new(Err(NoAccess(decide::NO_REGISTRY.to_owned()))),
+            None => Arc::new(Err(NoAccess(NO_REGISTRY.to_owned()))),
         }
     }
 

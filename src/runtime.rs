@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use serde::Deserialize as _;
 use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
+    adopt,
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
         kyma::KymaSpec,
@@ -85,6 +86,7 @@ mod requeue;
 mod shared_values;
 mod state;
 mod unreadable;
+mod without_registry;
 
 pub(crate) use state::KnownRuntimes;
 
@@ -527,6 +529,8 @@ impl RuntimePass<'_> {
             reporting::reconcile(self, &cluster, landscape, &passed, (live.as_ref(), left), &mut known.reporting)
                 .await?;
         let mode = plan::modules_from(self.kyma);
+        let without_registry = self.without_registry(&passed);
+        self.context.components.warn_without_registry(self.key, &without_registry);
         let facts = Facts {
             modules: modules.facts(&passed),
             mandatory: Some(modules.mandatory(&passed)),
@@ -544,6 +548,7 @@ impl RuntimePass<'_> {
             maintenance,
             rollout,
             removal: self.waiting_removal(),
+            without_registry: Some(without_registry),
             failure: modules
                 .failure()
                 .or_else(|| decide::unreadable_counterpart(&known.counterpart))
@@ -648,8 +653,10 @@ impl RuntimePass<'_> {
         known: &mut KnownRuntime,
     ) -> Result<PassedManifests, Error> {
         // What cannot be read stays as it is, in the runtime as well.
-        let (unreadable, manifests): (Vec<_>, Vec<_>) =
-            manifests.iter().cloned().partition(|manifest| self.unreadable.has_manifest(manifest));
+        let (unreadable, manifests): (Vec<_>, Vec<_>) = manifests
+            .iter()
+            .cloned()
+            .partition(|manifest| self.unreadable.has_manifest(manifest) || self.stays(manifest));
         let manifests = manifests.as_slice();
         let installed = &known.counterpart.installed();
         let (context, cause) = (self.context, self.cause);
@@ -694,6 +701,21 @@ impl RuntimePass<'_> {
             Some(error) => Err(error),
             None => Ok(PassedManifests { passed, again: again.into_iter().min(), is_waiting }),
         }
+    }
+
+    /// Whether a Manifest stays as it is, because no registry is configured for its objects.
+    fn stays(&self, manifest: &Manifest) -> bool {
+        let is_adopted = adopt::is_adopted(&self.kyma.metadata);
+        without_registry::stays(manifest, is_adopted, &|name| self.context.components.has_registry(name))
+    }
+
+    /// The modules whose Manifests stay as they are for this reason.
+    fn without_registry(&self, manifests: &[Arc<Manifest>]) -> Vec<String> {
+        let staying = manifests.iter().filter(|manifest| self.stays(manifest));
+        let mut modules: Vec<String> =
+            staying.filter_map(|manifest| manifests::module_of(&manifest.metadata).map(str::to_owned)).collect();
+        modules.sort();
+        modules
     }
 
     /// Counts why this pass is followed by another.

@@ -26,9 +26,6 @@ pub(super) struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NoAccess(pub(super) String);
 
-/// Why a component cannot be found, and its layer not be read, that no registry has.
-pub(super) const NO_REGISTRY: &str = "no OCI registry is configured for it: set --oci-registry-host or \
-                                      --oci-registry-cred-secret, or add it to `ociRegistries` in the configuration file";
 /// How often what only a change can resolve is tried again. The change may be one in the registry, which nothing
 /// reports.
 const RETRY_STALLED: Duration = Duration::from_secs(300);

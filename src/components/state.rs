@@ -13,7 +13,7 @@ use tidegate_core::{
     component::{BlobDigest, Component, ComponentName, Source},
     content::ContentId,
     name::Key,
-    plan::{Answer, Published},
+    plan::{Answer, Published, components::NO_REGISTRY},
 };
 use tidegate_process::retry;
 use tokio::time::Instant;
@@ -454,7 +454,7 @@ impl State {
         self.entries.entry(wanted).or_insert_with(|| Entry {
             waiting: BTreeMap::new(),
             found: None,
-            failure: (!has_registry).then(|| decide::NO_REGISTRY.to_owned()),
+            failure: (!has_registry).then(|| NO_REGISTRY.to_owned()),
             is_of_host: false,
             is_away: false,
             attempt: 0,

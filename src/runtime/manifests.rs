@@ -57,7 +57,9 @@ pub(super) async fn reconcile(
     let unreadable = pass.unreadable.modules();
     let owner = pass.kyma.metadata.uid.as_deref();
     let mut rendered = Rendered::new();
-    for installation in decide::to_render(plan, &live, &unreadable, owner).into_iter().chain(leaving) {
+    let is_left = |installation: &&Installation| decide::is_left(installation, &live, &|live| pass.stays(live));
+    let wanted = decide::to_render(plan, &live, &unreadable, owner).into_iter().filter(|one| !is_left(one));
+    for installation in wanted.chain(leaving) {
         rendered.insert(installation.module.clone(), render(pass, installation).await);
     }
     let decision = decide::decide((plan, left_unmanaged), &live, &rendered, &unreadable, pass.kyma);

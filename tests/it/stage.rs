@@ -11,14 +11,19 @@ mod servers;
 use std::{
     path::Path,
     process::Output,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use kube::{Api, Client, api::DynamicObject};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, WatchEvent, WatchParams},
+};
 use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
+use tidegate_core::api::Kyma;
 use tidegate_process::{ambient, telemetry};
 use tidegate_testbed::{Extent, Guarded, Record, Repository};
 use tokio::{
@@ -399,6 +404,45 @@ pub(crate) const USER: &str = "tidegate-test";
 pub(crate) const ADMINISTRATORS: Option<&str> = Some("system:masters");
 /// The daemon's log, in the folder of its stage.
 const LOG: &str = "daemon.log";
+
+/// The states of the Kymas in a cluster, each time that they were written.
+#[derive(Clone, Default)]
+pub(crate) struct States(Arc<Mutex<Vec<(String, String)>>>);
+
+impl States {
+    /// Follows the Kymas in all of these clusters from now on.
+    pub(crate) async fn follow(clients: impl IntoIterator<Item = &Client>) -> States {
+        let states = States::default();
+        for client in clients {
+            let api: Api<Kyma> = Api::all(client.clone());
+            let mut events = api.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+            let follower = states.clone();
+            tokio::spawn(async move {
+                loop {
+                    while let Ok(Some(event)) = events.try_next().await {
+                        let (WatchEvent::Added(kyma) | WatchEvent::Modified(kyma)) = event else { continue };
+                        let state = kyma.status.map(|status| status.state.to_string()).unwrap_or_default();
+                        let name = kyma.metadata.name.unwrap_or_default();
+                        follower.0.lock().expect("no panic holds it").push((name, state));
+                    }
+                    // The API server ends each watch after some minutes.
+                    let Ok(next) = api.watch(&WatchParams::default(), "0").await else { return };
+                    events = next.boxed();
+                }
+            });
+        }
+        states
+    }
+
+    /// Asserts that the Kymas were written at least so often, and were `Ready` each time.
+    #[track_caller]
+    pub(crate) fn were_ready(&self, writes_min: usize) {
+        let states = self.0.lock().expect("no panic holds it").clone();
+        let left: Vec<&(String, String)> = states.iter().filter(|(_, state)| state != "Ready").collect();
+        assert!(left.is_empty(), "a Kyma leaves Ready: {states:?}");
+        assert!(writes_min <= states.len(), "the watch sees them: {states:?}");
+    }
+}
 
 /// A kubeconfig Secret for a Kyma.
 pub(crate) fn access_secret(kyma: &str, skr: &Server) -> Value {

@@ -181,6 +181,11 @@ pub const SHARED_MANAGER_REASON: &str = "SameManager";
 pub const MAINTENANCE_WINDOW: &str = "tidegate.dev/MaintenanceWindow";
 /// Condition of a Kyma with new versions that it does not get yet, because they spread over the runtimes step by step.
 pub const ROLLOUT: &str = "tidegate.dev/Rollout";
+/// Condition of a Kyma with installed modules that stay as they are, because no OCI registry is configured for them.
+/// Not in the runtime, whose users cannot configure one. Absent if there are none.
+pub const REGISTRY: &str = "tidegate.dev/Registry";
+/// Reason of [`REGISTRY`].
+pub const REGISTRY_REASON: &str = "NotConfigured";
 /// Condition of a Kyma from whose runtime a commit would remove a module or objects: what, and the command that allows
 /// it. Absent if nothing waits.
 pub const REMOVAL: &str = "tidegate.dev/Removal";

@@ -20,7 +20,8 @@ use crate::{
     inventory::Inventory,
     name::Key,
     object::{Digest, Gvk, ObjectId},
-    plan::window::WAITING,
+    plan::{components::NO_REGISTRY, window::WAITING},
+    words::agreeing,
 };
 
 /// One module of a runtime after a pass.
@@ -238,6 +239,9 @@ pub struct Facts {
     pub rollout: RolloutFact,
     /// What a commit would remove and that waits for a confirmation.
     pub removal: RemovalFact,
+    /// The installed modules that stay as they are because no registry is configured for them, by name; `None` if the
+    /// pass did not get to them.
+    pub without_registry: Option<Vec<String>>,
     /// What blocks the whole runtime.
     pub failure: Option<Failure>,
     /// The Kyma is being deleted. Contains what the deletion waits for.
@@ -430,10 +434,26 @@ fn kyma_conditions(
             conditions::remove(&mut all, conditions::REMOVAL);
         }
     }
+    match facts.without_registry.as_deref() {
+        None => {}
+        Some([]) => {
+            conditions::remove(&mut all, conditions::REGISTRY);
+        }
+        Some(modules) => {
+            let (reason, message) = (conditions::REGISTRY_REASON, without_registry(modules));
+            conditions::set(&mut all, conditions::REGISTRY, Status::False, reason, &message, generation, now);
+        }
+    }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
     all
+}
+
+/// What stays as it is without a registry, and what to configure.
+fn without_registry(modules: &[String]) -> String {
+    let stay = agreeing(modules.len(), "module stays as it is and is", "modules stay as they are and are");
+    format!("{} installed {stay} not checked ({}): {NO_REGISTRY}", modules.len(), modules.join(", "))
 }
 
 /// What a user can do about modules that are not installed as requested, and what modules wait for.

@@ -203,13 +203,13 @@ fn a_component_that_no_registry_has_is_not_read() {
     let mut state = State::new(Routes::to(&[registry(Some("other.org"))]));
     let now = Instant::now();
     state.follow([(component("a"), BTreeSet::new())].into(), now);
-    let failed = Answer::Failed(decide::NO_REGISTRY.to_owned());
+    let failed = Answer::Failed(NO_REGISTRY.to_owned());
     assert_eq!(state.answers().get(&component("a")), Some(&failed));
     assert!(state.want(&kyma("one"), &component("b"), &Answer::Pending, now), "there is an answer at once");
     assert!(!state.want(&kyma("one"), &component("b"), &failed, now));
     assert!(state.renew(&kyma("one"), &component("b"), now, now), "nothing is asked");
     let told = state.layer(&kyma("one"), Trigger::Changed, &layer(), now);
-    assert_eq!(told, Unavailable::Failed { message: decide::NO_REGISTRY.to_owned(), is_away: false });
+    assert_eq!(told, Unavailable::Failed { message: NO_REGISTRY.to_owned(), is_away: false });
     assert_eq!(state.next(now), Next::Idle);
 }
 

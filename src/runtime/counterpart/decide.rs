@@ -139,7 +139,7 @@ fn timeless(status: &KymaStatus) -> KymaStatus {
 fn copy(status: &KymaStatus) -> KymaStatus {
     let mut shown = status.clone();
     shown.conditions.retain(|condition| {
-        ![conditions::APPLIED, conditions::WATCH_APPLIED, conditions::RECONCILE_REQUESTED]
+        ![conditions::APPLIED, conditions::WATCH_APPLIED, conditions::RECONCILE_REQUESTED, conditions::REGISTRY]
             .contains(&condition.type_.as_str())
     });
     for module in &mut shown.modules {

@@ -181,8 +181,7 @@ pub(super) fn pending_trigger(checks: bool) -> Trigger {
 /// this process will read their source, and `is_away` whether only their registry is away: that says nothing about what
 /// is installed.
 pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool, is_away: bool) -> Unavailable {
-    let is_as_desired = || recorded::digest(manifest).is_some_and(|digest| recorded::is_as_desired(manifest, digest));
-    if (!checks || is_away) && is_as_desired() {
+    if (!checks || is_away) && recorded::is_as_recorded(manifest) {
         Unavailable::Leave
     } else if is_expected {
         Unavailable::TryAgain(SOURCE_RETRY)

@@ -39,6 +39,11 @@ pub(super) fn is_as_desired(manifest: &Manifest, desired: &str) -> bool {
         && !is_asked_for(manifest)
 }
 
+/// Whether the status says that the Manifest is as Tidegate applied it last, whatever it desires now.
+pub(crate) fn is_as_recorded(manifest: &Manifest) -> bool {
+    digest(manifest).is_some_and(|digest| is_as_desired(manifest, digest))
+}
+
 /// The objects that the Manifest has in its runtime.
 pub(super) fn inventory(manifest: &Manifest) -> Inventory {
     Inventory::from_status(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default())

@@ -36,7 +36,7 @@ use tidegate_core::{
     landscape::{self, Landscape},
     name::Key,
     object::Object,
-    plan::{self, Installation, ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan, WaitFor},
+    plan::{self, InstallSource, Installation, ModuleOutcome, ModulePlan, Offer, Refusal, RuntimePlan, WaitFor},
     status::Planned,
 };
 
@@ -162,6 +162,18 @@ pub(super) fn to_render<'a>(
                 || live.is_some_and(|live| is_of_former_kyma(live, owner) || is_waiting_for_removal(live))
         })
         .collect()
+}
+
+/// Whether the live Manifest of an installation stays as it is, and has the same objects. `stays` is whether it stays if
+/// it does.
+pub(super) fn is_left(
+    installation: &Installation,
+    live: &LiveManifests<'_>,
+    stays: &dyn Fn(&Manifest) -> bool,
+) -> bool {
+    live.get(&installation.module).is_some_and(|live| {
+        InstallSource::try_from(&live.spec.install.source).as_ref() == Ok(&installation.source) && stays(live)
+    })
 }
 
 /// Decides what each Manifest needs. `left_unmanaged` are the modules that the Kyma released before it dropped them.

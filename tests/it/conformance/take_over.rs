@@ -22,7 +22,7 @@ use crate::{
         artifact::{Artifact, Schema, gzip, tar},
         server::Server,
     },
-    stage::{self, QUIET, Stage, read},
+    stage::{self, QUIET, Stage, States, read},
 };
 
 const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
@@ -366,9 +366,13 @@ async fn write_counterpart(stage: &Stage, status: &Value) {
 
 /// The landscape of Lifecycle Manager: control plane and runtime.
 async fn landscape(server: &Server) -> Stage {
-    let host = format!("--oci-registry-host={}", server.address());
+    landscape_with(server, &[&format!("--oci-registry-host={}", server.address())]).await
+}
+
+/// The same, for a daemon with these options.
+async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
     let files = [("README.md", "No definitions yet.\n".to_owned())];
-    let stage = Stage::real(1, Extent::Node, &files, &[&host]).await;
+    let stage = Stage::real(1, Extent::Node, &files, options).await;
     let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
     let mut templates = BTreeMap::new();
     for object in definitions() {
@@ -546,6 +550,66 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
         if written.is_empty() { Ok(()) } else { Err(format!("{written:?}")) }
     })
     .await;
+}
+
+/// Without a registry, the daemon leaves what is installed from one as it is, in KCP and in the runtime, and users see no
+/// error. The rest of the runtime is taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_without_a_registry_what_lifecycle_manager_installed_stays_ready() {
+    let server = Server::start(None, None).await;
+    let stage = landscape_with(&server, &[]).await;
+    let skr = &stage.skrs[0];
+    let names = ["keda", "warden"].map(|module| land::name_of("one", module));
+    let manifests = async || {
+        let mut all = Vec::new();
+        for name in &names {
+            all.push(read(&stage.kcp, "Manifest", "kcp-system", name).await.expect("it is there"));
+        }
+        all
+    };
+    let (before, manifests_before) = (objects(skr).await, manifests().await);
+    let states = States::follow([&stage.kcp, skr]).await;
+    stage.start();
+    let kyma = stage
+        .until("it says what to configure", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["conditions"].to_string().contains("tidegate.dev/Registry")
+        })
+        .await;
+    stage.rests().await;
+    states.were_ready(4);
+    let conditions = kyma["status"]["conditions"].as_array().unwrap();
+    let said = conditions.iter().find(|one| one["type"] == "tidegate.dev/Registry").unwrap();
+    assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("NotConfigured")));
+    let message = said["message"].as_str().unwrap();
+    let expected = "2 installed modules stay as they are and are not checked (keda, warden): no OCI registry is configured \
+                    for it: set --oci-registry-host or ";
+    assert!(message.starts_with(expected), "{message}");
+    assert_eq!(manifests().await, manifests_before, "nothing is written");
+    let after = objects(skr).await;
+    for name in ["ConfigMap keda-a", "ConfigMap warden-a", "Deployment keda-manager", "Thing default"] {
+        assert_eq!(after[name]["metadata"], before[name]["metadata"], "{name}");
+    }
+    assert_eq!(appliers(&after["ModuleTemplate mailer-1.0.0"]), ["tidegate"], "the rest is taken over");
+    let shown = &after["Kyma default"]["status"];
+    assert_eq!(shown["modules"], before["Kyma default"]["status"]["modules"]);
+    assert!(!shown["conditions"].to_string().contains("tidegate.dev/Registry"), "its users cannot configure one");
+    let log = std::fs::read_to_string(stage.log()).unwrap();
+    let warned = log.lines().filter(|line| line.contains("because no registry is configured for them")).count();
+    assert_eq!(warned, 1, "{log}");
+
+    // A module that is not installed yet needs its registry.
+    let selects = json!({"spec": {"modules": [{"name": "keda"}, {"name": "mailer"}]}});
+    land::merge(skr, KYMA, "kyma-system", "default", selects).await;
+    let is_wrong = |kyma: &Value| {
+        let modules = kyma["status"]["modules"].as_array().cloned().unwrap_or_default();
+        let state =
+            |name: &str| modules.iter().find(|module| module["name"] == name).map(|module| module["state"].clone());
+        (state("keda"), state("mailer")) == (Some(json!("Ready")), Some(json!("Error")))
+    };
+    let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: "now"}}});
+    land::merge(&stage.kcp, KYMA, "kcp-system", "one", annotate).await;
+    stage.until("the new module is an error", &stage.kcp, "Kyma", "kcp-system", "one", is_wrong).await;
+    assert_eq!(manifests().await, manifests_before);
 }
 
 /// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,

@@ -21,6 +21,10 @@ pub struct Components {
     otherwise: Answer,
 }
 
+/// Why a component cannot be found, and its layer not be read, that no registry has.
+pub const NO_REGISTRY: &str = "no OCI registry is configured for it: set --oci-registry-host or \
+                               --oci-registry-cred-secret, or add it to `ociRegistries` in the configuration file";
+
 /// What is known of one component.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {

@@ -423,6 +423,28 @@ fn the_modules_of_a_runtime_are_counted_for_its_column() {
     }
 }
 
+#[test]
+fn a_kyma_says_which_modules_stay_without_a_registry_and_is_ready() {
+    let facts = |modules: Option<&[&str]>| Facts {
+        without_registry: modules.map(|modules| modules.iter().map(|&name| name.to_owned()).collect()),
+        ..done(vec![install("Ready")])
+    };
+    let after = |before: &KymaStatus, modules: Option<&[&str]>| {
+        let status = kyma(&kyma_with(before.clone()), &facts(modules), at(1));
+        assert_eq!(status.state, State::Ready);
+        status
+    };
+    let said = |status: &KymaStatus| conditions::find(&status.conditions, conditions::REGISTRY).cloned();
+    let two = after(&KymaStatus::default(), Some(&["cache", "keda"]));
+    let message = format!("2 installed modules stay as they are and are not checked (cache, keda): {NO_REGISTRY}");
+    let condition = said(&two).unwrap();
+    assert_eq!((condition.status.as_str(), condition.message), ("False", message));
+    let one = said(&after(&two, Some(&["keda"]))).unwrap();
+    assert!(one.message.starts_with("1 installed module stays as it is and is not checked (keda): "), "{one:?}");
+    assert!(said(&after(&two, None)).is_some(), "the pass did not get to them");
+    assert_eq!(said(&after(&two, Some(&[]))), None);
+}
+
 /// Neither the count of modules nor the place of digests is a reason to write thousands of statuses at an upgrade.
 #[test]
 fn the_status_that_an_earlier_version_wrote_stays_until_something_else_changes() {
