@@ -36,6 +36,7 @@ use tidegate_core::{
     landscape::SourceName,
     name::Key,
     plan::Settings,
+    revision::Revision,
     words::counted,
 };
 use tidegate_process::{Exit, say, tell};
@@ -44,6 +45,7 @@ use self::{certificates::Certificates, finish::Finished, read::Facts, release::O
 use super::{
     control_plane::{self, Access},
     repository::Repository,
+    version,
 };
 
 /// Takes a landscape of Lifecycle Manager over, and gives it back.
@@ -183,8 +185,28 @@ enum Output {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
+    #[serde(flatten)]
+    head: Option<&'a Head>,
     ready: bool,
     findings: &'a [Finding],
+}
+
+/// What a plan is about: who signs it must know.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    /// Host and port of the control plane.
+    server: String,
+    /// The namespaces of the landscape.
+    namespaces: Vec<String>,
+    /// The GitSource.
+    source: String,
+    /// The revision of its repository.
+    revision: String,
+    /// When the control plane was read.
+    date: String,
+    /// The version of this program.
+    version: String,
 }
 
 /// What `take` wrote, or would write.
@@ -204,6 +226,33 @@ struct Declared {
     definitions: Definitions,
     source: SourceName,
     namespaces: Vec<String>,
+    revision: Revision,
+}
+
+// === impl Head ===
+
+impl Head {
+    fn of(cluster: &Cluster, declared: &Declared, now: Timestamp) -> Head {
+        Head {
+            server: cluster.server().to_owned(),
+            namespaces: declared.namespaces.clone(),
+            source: declared.source.to_string(),
+            revision: declared.revision.to_string(),
+            date: Timestamp::from_second(now.as_second()).unwrap_or(now).to_string(),
+            version: version::line(),
+        }
+    }
+
+    /// The lines above the findings.
+    fn lines(&self) -> [String; 4] {
+        let Head { server, namespaces, source, revision, date, version } = self;
+        [
+            format!("Take-over of the landscape in {}, control plane {server}", namespaces.join(", ")),
+            format!("by GitSource {source}, revision {revision}"),
+            format!("as of {date}"),
+            format!("by tidegate {version}"),
+        ]
+    }
 }
 
 // === impl Taken ===
@@ -264,7 +313,10 @@ impl Landscape {
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &self.registries));
-        findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
+        findings.extend(adopt::from_git(&after, &facts.manifests));
+        let (held, to_hold) = (facts.held(), facts.to_hold());
+        findings.extend(adopt::held(&held, &to_hold));
+        findings.extend(adopt::first_contact(&facts.reachable(), &held.into_iter().chain(to_hold).collect()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));
         findings.extend(adopt::access(&facts.access));
@@ -284,32 +336,33 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments, &network).await,
         Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments, &network).await,
         Command::Plan(arguments) => {
-            let findings = plan(&arguments, &network).await?;
-            report(&findings, arguments.output)
+            let (head, findings) = plan(&arguments, &network).await?;
+            report(Some(&head), &findings, arguments.output)
         }
         Command::Take(arguments) if arguments.finish => match finish(&arguments, &network).await? {
             Ok(finished) => Ok(finished.say(arguments.yes)),
-            Err(blocking) => report(&blocking, Output::Text),
+            Err(blocking) => report(None, &blocking, Output::Text),
         },
         Command::Take(arguments) => match take(&arguments, &network).await? {
             Ok(taken) => Ok(taken.say(arguments.yes)),
-            Err(blocking) => report(&blocking, Output::Text),
+            Err(blocking) => report(None, &blocking, Output::Text),
         },
         Command::Release(arguments) => match release(&arguments, &network).await? {
             Ok(outcome) => Ok(outcome.say(arguments.yes)),
-            Err(blocking) => report(&blocking, Output::Text),
+            Err(blocking) => report(None, &blocking, Output::Text),
         },
     }
 }
 
-/// All findings. Fails if the repository or the control plane cannot be read.
-async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<Vec<Finding>> {
+/// All findings, and what they are about. Fails if the repository or the control plane cannot be read.
+async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<(Head, Vec<Finding>)> {
     let PlanArguments { repository, landscape, no_runtimes, .. } = arguments;
     let (cluster, declared) = begin(repository, landscape, network).await?;
+    let head = Head::of(&cluster, &declared, Timestamp::now());
     let facts = landscape.read(&cluster, &declared).await?;
     let asked = if *no_runtimes { BTreeSet::new() } else { facts.reachable() };
     let labelled = runtimes::labelled(&cluster, &asked, &adopt::kinds_left(&facts.manifests)).await;
-    landscape.findings(&facts, &labelled, &declared)
+    Ok((head, landscape.findings(&facts, &labelled, &declared)?))
 }
 
 /// Takes a landscape over, or says what that would write. Returns the findings if one of them blocks.
@@ -407,15 +460,18 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
         bail!("the repository has errors: see `tidegate validate`");
     }
     let namespaces = loaded.options.namespaces.clone();
-    Ok(Declared { definitions, source: loaded.source, namespaces })
+    Ok(Declared { definitions, source: loaded.source, namespaces, revision: loaded.snapshot.revision })
 }
 
 /// Prints the findings. The exit code says whether one of them blocks.
-fn report(findings: &[Finding], output: Output) -> anyhow::Result<Exit> {
+fn report(head: Option<&Head>, findings: &[Finding], output: Output) -> anyhow::Result<Exit> {
     let is_ready = adopt::may_begin(findings);
     match output {
-        Output::Text => print(findings),
-        Output::Json => say!("{}", serde_json::to_string_pretty(&Report { ready: is_ready, findings })?),
+        Output::Text => {
+            head.into_iter().flat_map(Head::lines).for_each(|line| say!("{line}"));
+            print(findings);
+        }
+        Output::Json => say!("{}", serde_json::to_string_pretty(&Report { head, ready: is_ready, findings })?),
     }
     Ok(if is_ready { Exit::Ok } else { Exit::Changes })
 }

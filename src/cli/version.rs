@@ -29,11 +29,24 @@ struct Version {
     date: Option<&'static str>,
 }
 
+/// This program in one line, with its commit if the build was told.
+pub(super) fn line() -> String {
+    let Version { version, commit, .. } = this();
+    match commit {
+        Some(commit) => format!("{version} (commit {commit})"),
+        None => version.to_owned(),
+    }
+}
+
+/// What the build was told, see `deploy/Dockerfile`: a build that looked for it itself would compile everything again
+/// after each commit.
+fn this() -> Version {
+    Version::new(option_env!("TIDEGATE_COMMIT"), option_env!("TIDEGATE_COMMIT_DATE"))
+}
+
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
-    // What the build was told, see `deploy/Dockerfile`: a build that looked for it itself would compile everything
-    // again after each commit.
-    let version = Version::new(option_env!("TIDEGATE_COMMIT"), option_env!("TIDEGATE_COMMIT_DATE"));
+    let version = this();
     match arguments.output {
         Output::Text => say!("{}", version.text()),
         Output::Json => say!("{}", serde_json::to_string(&version)?),

@@ -13,7 +13,7 @@ mod manifests;
 
 pub mod hand_over;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -27,14 +27,14 @@ use crate::{
     landscape::{self, SourceName},
     name::Key,
     plan::{self, ModulesFrom},
-    words::{agreeing, counted, few},
+    words::{self, agreeing, counted, few},
     yaml,
 };
 
 pub use certificates::{Certificate, certificates};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{orphans, rendering};
+pub use manifests::{from_git, orphans, rendering};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -148,6 +148,9 @@ pub enum Access {
     /// Tidegate refuses the Secret, with the reason.
     Refused(String),
 }
+
+/// How many objects of a kind a finding names that git does not declare. A user must know them: no file shows them.
+const UNDECLARED_MAX: usize = 10;
 
 // === impl Finding ===
 
@@ -307,7 +310,7 @@ pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
 }
 
 /// How definitions in git stand, by kind and key, and which objects in the control plane git does not declare.
-pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<String, usize>) -> Vec<Finding> {
+pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<Kind, Vec<Key>>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |level: Level, of: fn(&Standing) -> bool, (one, several): (&str, &str), next: Option<&str>| {
         let names: Vec<String> =
@@ -346,11 +349,13 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<String, u
             Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
         });
     }
-    for (kind, count) in undeclared.iter().filter(|(_, count)| **count > 0) {
+    for (kind, keys) in undeclared.iter().filter(|(_, keys)| !keys.is_empty()) {
+        let names: Vec<String> = keys.iter().map(Key::to_string).collect();
         let message = format!(
-            "{} of kind {kind} in the control plane {}",
-            counted(*count, "object"),
-            agreeing(*count, "is not in git, and stays", "are not in git, and stay")
+            "{} of kind {kind} in the control plane {}: {}",
+            counted(names.len(), "object"),
+            agreeing(names.len(), "is not in git, and stays", "are not in git, and stay"),
+            words::first(&names, UNDECLARED_MAX)
         );
         findings.push(Finding::new(Level::Note, Topic::Definitions, message));
     }
@@ -459,6 +464,32 @@ pub fn held(before: &[Key], next: &[Key]) -> Vec<Finding> {
         findings.push(finding(Level::Note, message));
     }
     findings
+}
+
+/// What Tidegate writes to runtimes when it first reaches them. `held` are those that are, or will be, as Lifecycle
+/// Manager left them; `all` are those that it can reach.
+pub fn first_contact(all: &BTreeSet<Key>, held: &BTreeSet<Key>) -> Vec<Finding> {
+    let names = |keys: &[&Key]| few(&keys.iter().map(|key| key.to_string()).collect::<Vec<_>>());
+    let (staying, changing): (Vec<&Key>, Vec<&Key>) = all.iter().partition(|key| held.contains(*key));
+    let classes = [
+        (
+            staying,
+            "only the field managers of objects change, one write each, and the status of the Kyma",
+            "`tidegate run --observe --once` names each object, and `tidegate diff --live` what waits for `take --finish`",
+        ),
+        (
+            changing,
+            "Tidegate applies the CustomResourceDefinitions, the catalog and the modules, and replaces the agent in \
+             place: Deployment, Services, NetworkPolicies, PriorityClass and webhook configuration; its pods restart",
+            "`tidegate run --observe --once` names each object and field",
+        ),
+    ];
+    let finding = |(keys, what, next): (Vec<&Key>, &str, &str)| {
+        let runtimes = counted(keys.len(), "runtime");
+        let message = format!("at the first contact with {runtimes}, {what}: {}", names(&keys));
+        (!keys.is_empty()).then(|| Finding::new(Level::Note, Topic::Runtimes, message).next(next))
+    };
+    classes.into_iter().filter_map(finding).collect()
 }
 
 /// Whether nothing blocks the take-over.

@@ -15,8 +15,13 @@ pub fn agreeing<'a>(count: usize, one: &'a str, several: &'a str) -> &'a str {
 
 /// `a, b, c and 2 more`.
 pub fn few<S: AsRef<str>>(names: &[S]) -> String {
-    let first = names.iter().take(NAMED_MAX).map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
+    first(names, NAMED_MAX)
+}
+
+/// The same, with this number of names.
+pub fn first<S: AsRef<str>>(names: &[S], most: usize) -> String {
+    let first = names.iter().take(most).map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    match names.len().saturating_sub(most) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
@@ -37,5 +42,6 @@ mod tests {
         assert_eq!(few(&["a", "b", "c"]), "a, b, c");
         assert_eq!(few(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
         assert_eq!(few::<&str>(&[]), "");
+        assert_eq!(first(&["a", "b", "c", "d", "e"], 4), "a, b, c, d and 1 more");
     }
 }

@@ -37,8 +37,8 @@ use super::{
 pub(super) struct Facts {
     /// Who holds the Lease.
     pub(super) holder: Option<Holder>,
-    /// How many objects of each kind git does not declare.
-    pub(super) undeclared: BTreeMap<String, usize>,
+    /// The objects of each kind that git does not declare.
+    pub(super) undeclared: BTreeMap<definition::Kind, Vec<Key>>,
     /// How each Kyma's runtime is reached.
     pub(super) access: BTreeMap<Key, Access>,
     /// How many objects of a kind each field manager wrote.
@@ -82,7 +82,8 @@ impl Facts {
         declared: &Definitions,
     ) -> anyhow::Result<Facts> {
         let holder = holder(cluster).await.context("cannot read the Lease")?;
-        let (mut live, mut managers, mut undeclared) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut live, mut managers) = (BTreeMap::new(), BTreeMap::new());
+        let mut undeclared: BTreeMap<definition::Kind, Vec<Key>> = BTreeMap::new();
         let mut kymas = Vec::new();
         for kind in [
             definition::Kind::Kyma,
@@ -98,7 +99,7 @@ impl Facts {
                 }
                 let id = (kind, key);
                 if !declared.good.contains_key(&id) {
-                    *undeclared.entry(kind.to_string()).or_default() += 1;
+                    undeclared.entry(kind).or_default().push(id.1.clone());
                 }
                 live.insert(id, object);
             }

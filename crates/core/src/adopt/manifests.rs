@@ -7,7 +7,11 @@ use std::{
 
 use super::{Finding, Level, Topic};
 use crate::{
-    api::{Kyma, Manifest, names::label, shared::State},
+    api::{
+        Kyma, Manifest,
+        names::{annotation, label},
+        shared::State,
+    },
     landscape::{self, Landscape},
     name::Key,
     plan::{
@@ -137,6 +141,28 @@ fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &[Strin
         "{NAME_REGISTRY}; for a daemon with `--oci-registry-host={registry}`, add `--oci-registry-host={registry}` here"
     );
     Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
+}
+
+/// The modules whose objects are in git, and which Lifecycle Manager therefore cannot read: their way back.
+pub fn from_git(landscape: &Landscape, manifests: &[Manifest]) -> Vec<Finding> {
+    let is_from_git = |manifest: &&Manifest| {
+        matches!(InstallSource::try_from(&manifest.spec.install.source), Ok(InstallSource::Git { .. }))
+    };
+    let installed = manifests.iter().filter(is_from_git).map(module_of);
+    let templates = landscape
+        .templates
+        .values()
+        .filter(|template| landscape::annotation(&template.metadata, annotation::MODULE_PATH).is_some());
+    let offered = templates.filter_map(|template| template.spec.module_name.as_deref());
+    let names: BTreeSet<&str> = installed.chain(offered).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    let what = agreed(names.len(), "module", "has its objects in git, and has", "have their objects in git, and have");
+    let message = format!("{what} no way back to Lifecycle Manager, which reads registries only: {}", few(&names));
+    let next = "push these modules to an OCI registry before `tidegate adopt release`";
+    vec![Finding::new(Level::Note, Topic::Rendering, message).next(next)]
 }
 
 /// `2 Manifests have`.

@@ -93,7 +93,10 @@ fn only_what_a_user_must_decide_blocks() {
         (id("c"), Standing::Absent),
         (id("d"), Standing::Differs("spec.channel".to_owned())),
     ];
-    let found = definitions(&standings, &BTreeMap::from([("Kyma".to_owned(), 2), ("Watcher".to_owned(), 0)]));
+    let keys = |count: usize| (1..=count).map(|index| Key::new("kcp-system", &format!("k{index:02}"))).collect();
+    let undeclared =
+        BTreeMap::from([(Kind::Kyma, keys(2)), (Kind::Watcher, keys(0)), (Kind::ModuleTemplate, keys(12))]);
+    let found = definitions(&standings, &undeclared);
     assert_eq!(
         lines(&found),
         [
@@ -102,7 +105,10 @@ fn only_what_a_user_must_decide_blocks() {
             "Note: 1 definition in git is not in the control plane, and is created: Kyma kcp-system/c",
             "Blocks: Kyma kcp-system/d differs from git in `spec.channel`; commit what the control plane has; if git is \
              right, annotate the definition with `tidegate.dev/adopt: \"true\"`",
-            "Note: 2 objects of kind Kyma in the control plane are not in git, and stay",
+            "Note: 12 objects of kind ModuleTemplate in the control plane are not in git, and stay: kcp-system/k01, \
+             kcp-system/k02, kcp-system/k03, kcp-system/k04, kcp-system/k05, kcp-system/k06, kcp-system/k07, \
+             kcp-system/k08, kcp-system/k09, kcp-system/k10 and 2 more",
+            "Note: 2 objects of kind Kyma in the control plane are not in git, and stay: kcp-system/k01, kcp-system/k02",
         ]
     );
     assert!(!may_begin(&found));
@@ -210,6 +216,25 @@ fn what_lifecycle_manager_reconciled_last_is_held_once() {
         ]
     );
     assert_eq!(super::held(&[], &[]), []);
+}
+
+#[test]
+fn what_changes_at_the_first_contact_depends_on_who_reconciled_the_runtime() {
+    let keys = |names: &[&str]| names.iter().map(|name| Key::new("kcp-system", name)).collect::<BTreeSet<Key>>();
+    let found = lines(&first_contact(&keys(&["a", "b", "c"]), &keys(&["a", "c", "unreachable"])));
+    assert_eq!(
+        found,
+        [
+            "Note: at the first contact with 2 runtimes, only the field managers of objects change, one write each, and \
+             the status of the Kyma: kcp-system/a, kcp-system/c; `tidegate run --observe --once` names each object, and \
+             `tidegate diff --live` what waits for `take --finish`",
+            "Note: at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog and \
+             the modules, and replaces the agent in place: Deployment, Services, NetworkPolicies, PriorityClass and \
+             webhook configuration; its pods restart: kcp-system/b; `tidegate run --observe --once` names each object \
+             and field",
+        ]
+    );
+    assert_eq!(first_contact(&keys(&[]), &keys(&["a"])), []);
 }
 
 #[test]

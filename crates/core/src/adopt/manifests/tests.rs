@@ -184,3 +184,27 @@ fn a_manifest_without_a_kyma_is_reported_and_stays() {
     let other = BTreeSet::from([Key::new("other", "one")]);
     assert_eq!(orphans(&manifests[..1], &other)[0].level, Level::Note);
 }
+
+#[test]
+fn modules_with_objects_in_git_have_no_way_back() {
+    let in_git = json!({
+        "type": "git", "source": "kcp-system/landscape", "path": "modules/a/objects", "tree": "a".repeat(40),
+    });
+    let found = |landscape: &Landscape, manifests: &[Manifest]| lines(&from_git(landscape, manifests));
+    let said = |names: &str, (count, have, their): (&str, &str, &str)| {
+        format!(
+            "Note: {count} {have} {their} objects in git, and {have} no way back to Lifecycle Manager, which reads \
+             registries only: {names}; push these modules to an OCI registry before `tidegate adopt release`"
+        )
+    };
+    let mut offered = landscape(&["a", "b", "c"]);
+    assert_eq!(found(&offered, &[manifest("a", in_registry("a"))]), [""; 0]);
+    assert_eq!(found(&offered, &[manifest("a", in_git.clone())]), [said("a", ("1 module", "has", "its"))]);
+    for name in ["a-1.0.0", "b-1.0.0"] {
+        let template = offered.templates.get_mut(&Key::new("kcp-system", name)).unwrap();
+        let annotations = &mut Arc::make_mut(template).metadata.annotations;
+        annotations.get_or_insert_default().insert(annotation::MODULE_PATH.to_owned(), "modules".to_owned());
+    }
+    let both = [said("a, b", ("2 modules", "have", "their"))];
+    assert_eq!(found(&offered, &[manifest("a", in_git), manifest("c", in_registry("c"))]), both);
+}
