@@ -125,9 +125,9 @@ pub struct TakeArguments {
 /// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first.
 ///
 /// Gives the fields of objects in the control plane and in runtimes back to the field managers of Lifecycle Manager,
-/// and removes labels, annotations and conditions that only Tidegate understands. Changes nothing else, and deletes
-/// nothing. Stop the daemon and delete its GitSources before. Without `--yes`, it says what it would do. It can be cut
-/// off anywhere and started again.
+/// and removes labels, annotations and conditions that only Tidegate understands: it lists them. Changes nothing else,
+/// and deletes nothing. Stop the daemon and delete its GitSources before. Without `--yes`, it says what it would do. It
+/// can be cut off anywhere and started again.
 #[derive(clap::Args)]
 pub struct ReleaseArguments {
     #[command(flatten)]
@@ -138,6 +138,9 @@ pub struct ReleaseArguments {
     /// Skip the runtimes, for example because they cannot be reached [default: off]
     #[arg(long)]
     no_runtimes: bool,
+    /// Give the certificates of runtimes and the Secret of the gateway in this namespace back
+    #[arg(long, value_name = "NAME", default_value = "istio-system")]
+    istio_namespace: String,
     /// Write what is to be written [default: off; only say what it is]
     #[arg(long)]
     yes: bool,
@@ -282,6 +285,11 @@ impl Outcome {
         };
         let (changed, unchanged) = (counted(self.changed, "object"), self.unchanged);
         say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate{next}");
+        let lines = self.understood();
+        if !lines.is_empty() {
+            say!("what only Tidegate understands {verb}removed:", verb = if is_written { "was " } else { verb });
+            lines.iter().for_each(|line| say!("  {line}"));
+        }
         self.remarks.iter().for_each(|remark| tell!("warning: {remark}"));
         if self.is_complete { Exit::Ok } else { Exit::Incomplete }
     }
@@ -429,7 +437,9 @@ pub async fn release(arguments: &ReleaseArguments, network: &Network) -> anyhow:
         return Ok(Err(blocking));
     }
     let cause = Cause::trigger("adopt release");
-    release::run(&cluster, &cause, &namespaces, arguments.no_runtimes, arguments.yes).await.map(Ok)
+    let ReleaseArguments { istio_namespace: istio, no_runtimes, .. } = arguments;
+    let place = release::Place { namespaces: &namespaces, istio, no_runtimes: *no_runtimes };
+    release::run(&cluster, &cause, &place, arguments.yes).await.map(Ok)
 }
 
 /// The control plane, and the definitions of the repository. Fails if either cannot be read, or if a namespace does not

@@ -17,6 +17,7 @@ use crate::{
 
 scenarios!(
     a_landscape_is_taken_over_as_planned_and_given_back,
+    a_manifest_whose_module_moves_into_git_keeps_nothing_of_its_former_source,
     flux_hands_definitions_over_step_by_step_and_none_is_lost,
     argo_cd_hands_definitions_over_step_by_step_and_none_is_lost,
     what_a_user_must_decide_stands_in_the_way_of_a_take_over,
@@ -110,10 +111,9 @@ fn left_of_tidegate(object: &Value) -> Vec<String> {
 }
 
 /// The objects of some kinds in a cluster.
-async fn objects(client: &Client, kinds: &[(&str, &str)]) -> Vec<Value> {
+async fn objects(client: &Client, kinds: &[(&str, &str, &str)]) -> Vec<Value> {
     let mut all = Vec::new();
-    for (version, kind) in kinds {
-        let namespace = if *kind == "ConfigMap" || kind.starts_with("Module") { "kyma-system" } else { "kcp-system" };
+    for (version, kind, namespace) in kinds {
         let shape = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "any", "namespace": namespace}});
         let Ok(api) = harness::api_of(client, &shape).await else { continue };
         for object in api.list(&ListParams::default()).await.expect("a list") {
@@ -123,17 +123,142 @@ async fn objects(client: &Client, kinds: &[(&str, &str)]) -> Vec<Value> {
     all
 }
 
-const DEFINED: [(&str, &str); 3] = [
-    ("operator.kyma-project.io/v1beta2", "Kyma"),
-    ("operator.kyma-project.io/v1beta2", "Manifest"),
-    ("operator.kyma-project.io/v1beta2", "Watcher"),
+/// Version, kind and namespace of what the control plane has.
+const DEFINED: [(&str, &str, &str); 8] = [
+    ("operator.kyma-project.io/v1beta2", "Kyma", "kcp-system"),
+    ("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kcp-system"),
+    ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta", "kcp-system"),
+    ("operator.kyma-project.io/v1beta2", "Manifest", "kcp-system"),
+    ("operator.kyma-project.io/v1beta2", "Watcher", "kcp-system"),
+    ("networking.istio.io/v1beta1", "VirtualService", "kcp-system"),
+    ("cert-manager.io/v1", "Certificate", "istio-system"),
+    ("v1", "Secret", "istio-system"),
 ];
-const IN_RUNTIME: [(&str, &str); 4] = [
-    ("v1", "ConfigMap"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("operator.kyma-project.io/v1beta2", "ModuleTemplate"),
-    ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta"),
+/// The same of a runtime.
+const IN_RUNTIME: [(&str, &str, &str); 6] = [
+    ("v1", "Namespace", ""),
+    ("v1", "ConfigMap", "kyma-system"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole", ""),
+    ("operator.kyma-project.io/v1beta2", "Kyma", "kyma-system"),
+    ("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kyma-system"),
+    ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta", "kyma-system"),
 ];
+/// The field managers of Lifecycle Manager.
+const FORMER: [&str; 5] = [
+    "declarative.kyma-project.io/applier",
+    "lifecycle-manager",
+    "operator.kyma-project.io/lifecycle-manager",
+    "catalog-sync",
+    "kyma-sync-context",
+];
+
+/// What Tidegate applies in the control plane beside definitions and Manifests: the certificate of a runtime, the route
+/// of a Watcher, and the Secret of the gateway.
+async fn surround_with_ours(stage: &Stage) {
+    let crd = definition_of("cert-manager.io", "v1", "Certificate", "certificates");
+    harness::install_crds(&stage.kcp, &[crd]).await;
+    apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
+    let certificate = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {
+            "name": "one-webhook-tls", "namespace": "istio-system",
+            "annotations": {"tidegate.dev/kyma": "kcp-system/one"},
+        },
+        "spec": {"commonName": "one", "dnsNames": ["one.example.org", ""], "secretName": "one-webhook-tls"},
+    });
+    let route = json!({
+        "apiVersion": "networking.istio.io/v1beta1", "kind": "VirtualService",
+        "metadata": {"name": "kyma", "namespace": "kcp-system", "annotations": {"tidegate.dev/path": "kyma.yaml"}},
+        "spec": {"hosts": ["listener.kcp.example.org"]},
+    });
+    for object in [certificate, route] {
+        let api = harness::api_of(&stage.kcp, &object).await.expect("a kind that is served");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        api.patch(name, &PatchParams::apply("tidegate"), &Patch::Apply(&object)).await.expect("an apply");
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"tls.crt": "YQ=="},
+        "metadata": {
+            "name": "klm-istio-gateway", "namespace": "istio-system",
+            "annotations": {"caAddedToBundleAt": "2026-01-01T00:00:00Z"},
+        },
+    });
+    let api = harness::api_of(&stage.kcp, &secret).await.expect("a kind that is served");
+    let by = kube::api::PostParams { field_manager: Some("tidegate".to_owned()), ..Default::default() };
+    api.create(&by, &serde_json::from_value(secret).expect("an object")).await.expect("a new object");
+}
+
+/// The part of an object that claims are on.
+fn claimed(value: &Value, claims: &Value) -> Value {
+    let of_item = |items: &[Value], name: &str| -> Option<usize> {
+        let (kind, text) = name.split_once(':')?;
+        let key: Value = serde_json::from_str(text).ok()?;
+        let is_of = |item: &Value| match kind {
+            "v" => *item == key,
+            _ => key.as_object().is_some_and(|keys| keys.iter().all(|(field, value)| item.get(field) == Some(value))),
+        };
+        items.iter().position(is_of)
+    };
+    let claims: Vec<(&String, &Value)> =
+        claims.as_object().into_iter().flatten().filter(|(name, _)| *name != ".").collect();
+    match value {
+        _ if claims.is_empty() => value.clone(),
+        Value::Object(map) => {
+            let field = |(name, below): &(&String, &Value)| {
+                let name = name.strip_prefix("f:")?;
+                Some((name.to_owned(), claimed(map.get(name)?, below)))
+            };
+            Value::Object(claims.iter().filter_map(field).collect())
+        }
+        Value::Array(items) => {
+            let mut found: Vec<(usize, Value)> = claims
+                .iter()
+                .filter_map(|(name, below)| {
+                    let index = of_item(items, name)?;
+                    let mut part = claimed(&items[index], below);
+                    if let (Some(("k", keys)), Some(part)) = (name.split_once(':'), part.as_object_mut()) {
+                        let keys: serde_json::Map<String, Value> = serde_json::from_str(keys).expect("keys");
+                        part.extend(keys);
+                    }
+                    Some((index, part))
+                })
+                .collect();
+            found.sort_by_key(|(index, _)| *index);
+            Value::Array(found.into_iter().map(|(_, part)| part).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Applies what each field manager of Lifecycle Manager claims on objects, as Lifecycle Manager does at its first pass:
+/// no object changes. Returns the managers that claim something.
+async fn apply_again(client: &Client, objects: &[Value]) -> std::collections::BTreeSet<String> {
+    let mut managers = std::collections::BTreeSet::new();
+    for object in objects {
+        let api = harness::api_of(client, object).await.expect("a kind that is served");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+            let manager = entry["manager"].as_str().unwrap_or_default();
+            if !FORMER.contains(&manager) || entry["operation"] != "Apply" || entry["subresource"] == "status" {
+                continue;
+            }
+            let mut body = claimed(object, &entry["fieldsV1"]);
+            body["apiVersion"] = object["apiVersion"].clone();
+            body["kind"] = object["kind"].clone();
+            body["metadata"]["name"] = name.into();
+            let by = PatchParams::apply(manager).force();
+            let after = api.patch(name, &by, &Patch::Apply(&body)).await.expect("an apply");
+            assert_eq!(
+                after.metadata.resource_version.as_deref(),
+                object["metadata"]["resourceVersion"].as_str(),
+                "{} {name} changes by {manager}: {body:#}",
+                object["kind"]
+            );
+            managers.insert(manager.to_owned());
+        }
+    }
+    managers
+}
 
 /// Deletes the GitSource, then stops the daemon, and its Lease ends.
 async fn retire(stage: &Stage) {
@@ -338,6 +463,9 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let stage = before().await;
     let name = "kymas.operator.kyma-project.io";
     outdate(&stage, name).await;
+    let mut watcher: Value = serde_yaml::from_str(stage::WATCHER).expect("YAML");
+    watcher["metadata"]["name"] = "of-a-user".into();
+    apply(&stage.kcp, &watcher).await;
 
     let (text, code) = adopt(&stage, &["plan"]).await;
     assert_eq!(code, 0, "{text}");
@@ -348,9 +476,25 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         "ready   no controller holds the Lease",
         "ready   Tidegate accepts the access Secret of 1 runtime",
         "note    Kyma: KEB 1",
+        "note    2 modules have their objects in git, and have no way back to Lifecycle Manager, which reads registries \
+         only: cache, mailer\n        push these modules to an OCI registry before `tidegate adopt release`",
+        "note    1 object of kind Watcher in the control plane is not in git, and stays: kcp-system/of-a-user\n",
+        "note    at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog and",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
+    // Who signs it knows what it is about.
+    let head: Vec<&str> = text.lines().take(5).collect();
+    let server = kubeconfig_server(&stage);
+    assert_eq!(head[0], format!("Take-over of the landscape in kcp-system, control plane {server}"));
+    assert_eq!(head[1], "by GitSource kcp-system/landscape, revision worktree");
+    let date = head[2].strip_prefix("as of ").expect("a date").parse::<k8s_openapi::jiff::Timestamp>();
+    assert!(date.is_ok() && head[4].is_empty(), "{head:?}");
+    assert_eq!(head[3], format!("by tidegate {}", env!("CARGO_PKG_VERSION")));
+    let (text, _) = adopt(&stage, &["plan", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!([&report["server"], &report["revision"]], [&json!(server), &json!("worktree")]);
+
     let (text, _) = adopt(&stage, &["take"]).await;
     assert!(text.contains("1 object would be stored again, 6 definitions would be marked"), "{text}");
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
@@ -377,11 +521,23 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     assert!(text.contains("stop the daemon of Tidegate first"), "{text}");
     retire(&stage).await;
 
+    surround_with_ours(&stage).await;
     let before = objects(&stage.skrs[0], &IN_RUNTIME).await;
+    let spec = read(&stage.kcp, "Certificate", "istio-system", "one-webhook-tls").await.expect("it is there");
     let (text, code) = run(&stage, &["adopt", "release"]).await;
     assert!(code == 0 && text.contains("objects would be given back"), "{code} {text}");
+    for line in [
+        "what only Tidegate understands would be removed:\n",
+        "  annotation tidegate.dev/kyma: 1 of kind Certificate (istio-system/one-webhook-tls)\n",
+        "  label tidegate.dev/source: 1 of kind Kyma (kcp-system/one); 2 of kind ModuleReleaseMeta (",
+        "of kind Manifest (kcp-system/one-cache-",
+        "in runtime kcp-system/one)",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
+    assert!(text.contains("what only Tidegate understands was removed:\n"), "{text}");
     assert!(
         text.contains("2 Manifests have objects from git, and Lifecycle Manager cannot read them until "),
         "{text}"
@@ -404,6 +560,14 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let of_template = managers(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
     assert_eq!(of_template, [BEFORE], "the client from before keeps its claims, and no manager gets Tidegate's");
     let after = objects(&stage.skrs[0], &IN_RUNTIME).await;
+    let issued = read(&stage.kcp, "Certificate", "istio-system", "one-webhook-tls").await.expect("it is there");
+    assert_eq!(issued["spec"], spec["spec"], "no issuer issues it again");
+    let managers = apply_again(&stage.kcp, &objects(&stage.kcp, &DEFINED).await).await;
+    let of_kcp = ["lifecycle-manager", "operator.kyma-project.io/lifecycle-manager"].map(str::to_owned);
+    assert_eq!(managers, of_kcp.into());
+    let managers = apply_again(&stage.skrs[0], &after).await;
+    let of_runtime = ["catalog-sync", "declarative.kyma-project.io/applier", "kyma-sync-context"].map(str::to_owned);
+    assert_eq!(managers, of_runtime.into());
     let named =
         |objects: &[Value]| -> Vec<Value> { objects.iter().map(|one| one["metadata"]["uid"].clone()).collect() };
     assert_eq!(named(&before), named(&after), "nothing is deleted or created");
@@ -423,6 +587,99 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         if found["data"] == json!({"new": "one"}) { Ok(()) } else { Err(found["data"].to_string()) }
     })
     .await;
+}
+
+/// Has Lifecycle Manager apply the only Manifest of module `cache` with its objects in a registry. Returns the source
+/// that the Manifest has then.
+async fn apply_in_registry(stage: &Stage) -> Value {
+    let live = manifest_of_cache(stage).await;
+    let entries = live["metadata"]["managedFields"].as_array().expect("its managers");
+    let of_manager = |entry: &&Value| entry["manager"] == "lifecycle-manager" && entry["subresource"].is_null();
+    let claims = entries.iter().find(of_manager).unwrap_or_else(|| panic!("it has been given back: {live:#}"));
+    let mut body = claimed(&live, &claims["fieldsV1"]);
+    for field in ["apiVersion", "kind"] {
+        body[field] = live[field].clone();
+    }
+    body["metadata"]["name"] = live["metadata"]["name"].clone();
+    body["spec"]["install"]["source"] = in_registry();
+    let api = harness::api_of(&stage.kcp, &live).await.expect("a kind that is served");
+    let name = live["metadata"]["name"].as_str().expect("a name");
+    let by = PatchParams::apply("lifecycle-manager").force();
+    let applied = api.patch(name, &by, &Patch::Apply(&body)).await.expect("an apply");
+    applied.data["spec"]["install"]["source"].clone()
+}
+
+fn in_registry() -> Value {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    json!({"type": "oci-dir", "repo": "r.example.com/prod", "name": "example.org/module", "ref": digest})
+}
+
+async fn manifest_of_cache(stage: &Stage) -> Value {
+    let all = objects(&stage.kcp, &[("operator.kyma-project.io/v1beta2", "Manifest", "kcp-system")]).await;
+    let is_of_cache =
+        |manifest: &&Value| manifest["metadata"]["labels"]["operator.kyma-project.io/module-name"] == "cache";
+    all.iter().find(is_of_cache).expect("its Manifest").clone()
+}
+
+async fn a_manifest_whose_module_moves_into_git_keeps_nothing_of_its_former_source() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let templates = objects(&stage.kcp, &[("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kcp-system")]).await;
+    let mut source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    retire(&stage).await;
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(apply_in_registry(&stage).await, in_registry(), "nothing of git is left");
+
+    // Only the modules are from git, which Lifecycle Manager does not know.
+    for template in &templates {
+        let path = json!({"tidegate.dev/module-path": template["metadata"]["annotations"]["tidegate.dev/module-path"]});
+        merge(&stage.kcp, template, json!({"metadata": {"annotations": path}})).await;
+    }
+    let named =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+    stage.commit(".tidegate/source.yaml", named);
+    let (text, code) = adopt(&stage, &["take", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    source["metadata"] = json!({"name": "landscape", "namespace": "kcp-system"});
+    source.as_object_mut().expect("an object").remove("status");
+    harness::apply(&stage.kcp, &source).await;
+    stage.start();
+    let from_git = eventually("its objects are from git", SOON * 2, async || {
+        let source = manifest_of_cache(&stage).await["spec"]["install"]["source"].clone();
+        if source["type"] == "git" { Ok(source) } else { Err(source.to_string()) }
+    })
+    .await;
+    let fields: Vec<&String> = from_git.as_object().expect("a mapping").keys().collect();
+    assert_eq!(fields, ["path", "source", "tree", "type"], "{from_git}");
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+
+    // A second pass over everything.
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    stage.rests().await;
+    tokio::time::sleep(stage::QUIET).await;
+    let is_read = |line: &String| {
+        [" get ", " list ", " watch ", " leases", " events", " selfsubject"].iter().any(|other| line.contains(other))
+    };
+    let written: Vec<String> = stage.requests_since(&marks).into_iter().filter(|line| !is_read(line)).collect();
+    assert_eq!(written, Vec::<String>::new());
+
+    // Once more, as after a push of the module to a registry.
+    retire(&stage).await;
+    let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(apply_in_registry(&stage).await, in_registry(), "Lifecycle Manager can read it");
+}
+
+/// Host and port of the control plane, as the kubeconfig of the stage has them.
+fn kubeconfig_server(stage: &Stage) -> String {
+    let text = std::fs::read_to_string(stage.kubeconfig()).expect("a kubeconfig");
+    let kubeconfig: Value = serde_yaml::from_str(&text).expect("YAML");
+    let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().expect("a server");
+    server.trim_start_matches("https://").trim_end_matches('/').to_owned()
 }
 
 const KUSTOMIZATIONS: &str = r#"

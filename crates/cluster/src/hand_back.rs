@@ -38,6 +38,8 @@ pub struct Return {
     conditions: Option<Value>,
     /// The JSON patch of the object, if its claims or its metadata change.
     patch: Option<Value>,
+    /// What goes that only Tidegate understands, such as `label tidegate.dev/source`.
+    marks: Vec<String>,
 }
 
 /// The prefix of labels, annotations and conditions that only Tidegate understands.
@@ -79,8 +81,9 @@ impl Heirs {
 impl Return {
     /// What must be written to give back a live object; `None` if it has nothing of Tidegate.
     pub fn of(object: &Value, heirs: Heirs) -> Option<Return> {
-        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let is_own = |condition: &&Value| condition["type"].as_str().is_some_and(|type_| type_.starts_with(OWN));
+        let marks = marks(object);
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let conditions = conditions
             .filter(|all| all.iter().any(|one| is_own(&one)))
             .map(|all| Value::Array(all.iter().filter(|condition| !is_own(condition)).cloned().collect()));
@@ -89,13 +92,30 @@ impl Return {
         let inherited = inherited(entries, heirs);
         let mut operations = removals(object);
         if operations.is_empty() && inherited == entries {
-            return conditions.map(|conditions| Return { conditions: Some(conditions), patch: None });
+            return conditions.map(|conditions| Return { conditions: Some(conditions), patch: None, marks });
         }
         // An empty list would be filled in by the API server; one empty entry clears it.
         let inherited = if inherited.is_empty() { vec![json!({})] } else { inherited };
         operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": inherited}));
-        Some(Return { conditions, patch: Some(Value::Array(operations)) })
+        Some(Return { conditions, patch: Some(Value::Array(operations)), marks })
     }
+
+    /// What goes that only Tidegate understands: its labels, annotations and conditions, each with its kind.
+    pub fn marks(&self) -> &[String] {
+        &self.marks
+    }
+}
+
+/// The labels, annotations and conditions that only Tidegate understands, such as `label tidegate.dev/source`.
+fn marks(object: &Value) -> Vec<String> {
+    let named = |what: &'static str, name: &str| name.starts_with(OWN).then(|| format!("{what} {name}"));
+    let of_metadata = [("label", "labels"), ("annotation", "annotations")].into_iter().flat_map(|(what, field)| {
+        let all = object["metadata"][field].as_object().into_iter().flatten();
+        all.filter_map(move |(name, _)| named(what, name))
+    });
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let of_status = conditions.filter_map(|condition| named("condition", condition["type"].as_str()?));
+    of_metadata.chain(of_status).collect()
 }
 
 /// The operations that remove Tidegate's labels and annotations.
@@ -235,6 +255,8 @@ mod tests {
         let object = manifest();
         let found = Return::of(&object, Heirs::in_kcp("Manifest")).unwrap();
         assert_eq!(found.conditions, Some(json!([{"type": "Resources"}])));
+        let marks = ["label tidegate.dev/source", "annotation tidegate.dev/a~b", "condition tidegate.dev/Applied"];
+        assert_eq!(found.marks(), marks);
         let entries = json!([
             entry("lifecycle-manager", "Apply", None, &json!({"f:spec": {"f:b": {}, "f:a": {}}})),
             entry("kubectl", "Update", None, &json!({"f:spec": {"f:c": {}}})),

@@ -4,17 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Cause, Cluster, Error, Heirs, Return};
+use tidegate_cluster::{Cause, Cluster, Error, Heirs, Kind, Return};
 use tidegate_core::{
     adopt::{self, Finding, Level},
-    api::{KYMA_GROUP, KYMA_VERSION, manifest::SyncedObject, names::label},
+    api::{
+        KYMA_GROUP, KYMA_VERSION,
+        manifest::SyncedObject,
+        names::{GATEWAY_SECRET, label},
+    },
     name::Key,
     object::{Gvk, Object},
+    plan::certificate::Backend,
     words::{agreeing, counted, few},
 };
 
 use super::{read, runtimes};
+use crate::gateway::pki::object;
 
 /// What was given back.
 #[derive(Default)]
@@ -23,6 +30,8 @@ pub struct Outcome {
     pub changed: usize,
     /// Objects that had nothing of it.
     pub unchanged: usize,
+    /// What only Tidegate understands, such as `label tidegate.dev/source`: the objects that had it, by kind.
+    pub marks: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     /// What the user must know, one sentence each.
     pub remarks: Vec<String>,
     /// Whether everything could be read and written.
@@ -35,6 +44,25 @@ struct Pass<'a> {
     writes: bool,
 }
 
+/// Where a landscape has what is given back.
+pub(super) struct Place<'a> {
+    /// The namespaces of its Kymas.
+    pub(super) namespaces: &'a [String],
+    /// The namespace of its certificates and of the Secret of its gateway.
+    pub(super) istio: &'a str,
+    /// Whether the runtimes are skipped.
+    pub(super) no_runtimes: bool,
+}
+
+/// The kinds of a landscape in the control plane.
+const IN_KCP: [(&str, &str, &str); 6] = [
+    (KYMA_GROUP, KYMA_VERSION, "Kyma"),
+    (KYMA_GROUP, KYMA_VERSION, "ModuleTemplate"),
+    (KYMA_GROUP, KYMA_VERSION, "ModuleReleaseMeta"),
+    (KYMA_GROUP, KYMA_VERSION, "Watcher"),
+    ("networking.istio.io", "v1beta1", "VirtualService"),
+    (KYMA_GROUP, KYMA_VERSION, "Manifest"),
+];
 /// How often an object is read again that changed meanwhile.
 const TRIES: usize = 3;
 /// Kinds of which every runtime has objects, whatever its modules are.
@@ -79,8 +107,7 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,
-    namespaces: &[String],
-    no_runtimes: bool,
+    &Place { namespaces, istio, no_runtimes }: &Place<'_>,
     writes: bool,
 ) -> anyhow::Result<Outcome> {
     let pass = Pass { cause, writes };
@@ -112,7 +139,7 @@ pub(super) async fn run(
         let found: Vec<_> = passes.collect().await;
         for (result, key) in found {
             match result {
-                Ok(of_runtime) => outcome.add(&of_runtime),
+                Ok(of_runtime) => outcome.add(of_runtime),
                 Err(error) => {
                     outcome.is_complete = false;
                     outcome.remarks.push(format!("runtime {key} is not given back: {error:#}; run the command again"));
@@ -120,11 +147,19 @@ pub(super) async fn run(
             }
         }
     }
-    for kind in ["Kyma", "ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Manifest"] {
-        for object in read::list(kcp, kind, namespaces).await? {
-            let heirs = |object: &Value| Heirs::in_kcp(object["kind"].as_str().unwrap_or_default());
-            outcome.note(pass.give_back(kcp, &object, heirs).await?);
+    let istio = [istio.to_owned()];
+    let certificates = [Backend::CertManager, Backend::Gardener].into_iter().filter_map(object::kind);
+    let of_issuers = certificates.map(|(gvk, _)| (gvk, &istio[..]));
+    let of_landscape = IN_KCP.iter().map(|(group, version, kind)| (Gvk::new(group, version, kind), namespaces));
+    for (gvk, namespaces) in of_issuers.chain(of_landscape) {
+        for object in read::list_of(kcp, &gvk, namespaces).await? {
+            outcome.note(&object, "", pass.give_back(kcp, &object, in_kcp).await?);
         }
+    }
+    // Only this Secret: by what Tidegate notes on the others, it recognizes the CA and the certificates that it issued.
+    let gateway = Key::new(&istio[0], GATEWAY_SECRET);
+    if let Some(secret) = kcp.get(&Kind::namespaced::<Secret>(), &gateway).await? {
+        outcome.note(&secret, "", pass.give_back(kcp, &secret, in_kcp).await?);
     }
     if !from_git.is_empty() {
         outcome.remarks.push(format!(
@@ -138,6 +173,10 @@ pub(super) async fn run(
     Ok(outcome)
 }
 
+fn in_kcp(object: &Value) -> Heirs {
+    Heirs::in_kcp(object["kind"].as_str().unwrap_or_default())
+}
+
 /// Gives a runtime back.
 async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk>) -> anyhow::Result<Outcome> {
     let cluster = runtimes::connect(kcp, kyma).await?;
@@ -149,7 +188,8 @@ async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk
         let selector = runtimes::selector();
         // The API server selects by labels, and Tidegate's own objects have them as well.
         for object in cluster.list(&kind, None, Some(&selector)).await? {
-            outcome.note(pass.give_back(&cluster, &object, Heirs::in_runtime).await?);
+            let returned = pass.give_back(&cluster, &object, Heirs::in_runtime).await?;
+            outcome.note(&object, &format!(" in runtime {kyma}"), returned);
         }
     }
     Ok(outcome)
@@ -158,32 +198,32 @@ async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk
 // === impl Pass ===
 
 impl Pass<'_> {
-    /// Gives an object back. Returns whether it had something of Tidegate.
+    /// Gives an object back. Returns what it had of Tidegate; `None` if it had nothing.
     async fn give_back(
         &self,
         cluster: &Cluster,
         object: &Object,
         heirs: impl Fn(&Value) -> Heirs,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<Return>> {
         let id = object.id();
         let what = || format!("cannot give {id} back");
         let mut value = object.value().clone();
         for _ in 0..TRIES {
-            let Some(return_) = Return::of(&value, heirs(&value)) else { return Ok(false) };
+            let Some(return_) = Return::of(&value, heirs(&value)) else { return Ok(None) };
             if !self.writes {
-                return Ok(true);
+                return Ok(Some(return_));
             }
             let kind = cluster.kind(&object.gvk()).await?.with_context(what)?;
             match cluster.give_back(self.cause, &kind, &id, &value, &return_).await {
-                Ok(()) => return Ok(true),
-                Err(Error::NotFound { .. }) => return Ok(false),
+                Ok(()) => return Ok(Some(return_)),
+                Err(Error::NotFound { .. }) => return Ok(None),
                 // A controller has just written it.
                 Err(Error::Changed { .. }) => {}
                 Err(error) => return Err(error).with_context(what),
             }
             match cluster.get(&kind, &read::key_of(object)).await? {
                 Some(next) => value = next.into_value(),
-                None => return Ok(false),
+                None => return Ok(None),
             }
         }
         anyhow::bail!("cannot give {id} back, because another client keeps changing it")
@@ -193,12 +233,88 @@ impl Pass<'_> {
 // === impl Outcome ===
 
 impl Outcome {
-    fn note(&mut self, is_changed: bool) {
-        if is_changed { self.changed += 1 } else { self.unchanged += 1 }
+    /// Notes an object. `place` follows its name.
+    fn note(&mut self, object: &Object, place: &str, returned: Option<Return>) {
+        let Some(returned) = returned else {
+            self.unchanged += 1;
+            return;
+        };
+        self.changed += 1;
+        let (id, name) = (object.id(), format!("{}{place}", read::key_of(object)));
+        for mark in returned.marks() {
+            let of_mark = self.marks.entry(mark.clone()).or_default();
+            of_mark.entry(id.kind.to_string()).or_default().push(name.clone());
+        }
     }
 
-    fn add(&mut self, other: &Outcome) {
+    fn add(&mut self, other: Outcome) {
         self.changed += other.changed;
         self.unchanged += other.unchanged;
+        for (mark, kinds) in other.marks {
+            let of_mark = self.marks.entry(mark).or_default();
+            for (kind, names) in kinds {
+                of_mark.entry(kind).or_default().extend(names);
+            }
+        }
+    }
+
+    /// What only Tidegate understands, one line for each mark: how many objects of each kind had it, and the first.
+    pub(super) fn understood(&self) -> Vec<String> {
+        let of_mark = |(mark, kinds): (&String, &BTreeMap<String, Vec<String>>)| {
+            let kinds: Vec<String> = kinds.iter().map(|(kind, names)| of_kind(kind, names)).collect();
+            format!("{mark}: {}", kinds.join("; "))
+        };
+        self.marks.iter().map(of_mark).collect()
+    }
+}
+
+/// `3 of kind Kyma (a, b, c)`, in the order of their names.
+fn of_kind(kind: &str, names: &[String]) -> String {
+    let mut names = names.to_vec();
+    names.sort();
+    format!("{} of kind {kind} ({})", names.len(), few(&names))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_only_tidegate_understands_is_listed_by_kind_with_the_first_names() {
+        let kyma = |name: &str, metadata: Value, status: Value| {
+            let mut object = json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": {"name": name, "namespace": "kcp-system"}, "status": status,
+            });
+            object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+            Object::new(object).unwrap()
+        };
+        let labels = json!({"labels": {"tidegate.dev/source": "a"}});
+        let conditions = json!({"conditions": [{"type": "tidegate.dev/Watch"}, {"type": "Modules"}]});
+        let objects = [
+            kyma("d", labels.clone(), json!({})),
+            kyma("a", labels.clone(), conditions),
+            kyma("b", labels.clone(), json!({})),
+            kyma("c", labels, json!({})),
+            kyma("e", json!({}), json!({})),
+        ];
+        let mut outcome = Outcome::default();
+        for object in &objects {
+            outcome.note(object, "", Return::of(object.value(), in_kcp(object.value())));
+        }
+        let mut of_runtime = Outcome::default();
+        let copy = kyma("default", json!({}), json!({"conditions": [{"type": "tidegate.dev/Watch"}]}));
+        of_runtime.note(&copy, " in runtime kcp-system/a", Return::of(copy.value(), Heirs::in_runtime(copy.value())));
+        outcome.add(of_runtime);
+        assert_eq!((outcome.changed, outcome.unchanged), (5, 1));
+        assert_eq!(
+            outcome.understood(),
+            [
+                "condition tidegate.dev/Watch: 2 of kind Kyma (kcp-system/a, kcp-system/default in runtime kcp-system/a)",
+                "label tidegate.dev/source: 4 of kind Kyma (kcp-system/a, kcp-system/b, kcp-system/c and 1 more)",
+            ]
+        );
     }
 }
