@@ -145,12 +145,13 @@ async fn killed(command: impl Future<Output = ()>, polls: usize) -> bool {
 }
 
 /// Kills a command at 50 points from its first write to its last, each time on a copy of the landscape, and starts it
-/// again. `command` runs it until it has succeeded.
-async fn check<C: Future<Output = ()>>(stage: &Stage, command: impl Fn(Network) -> C) {
+/// again. `command` runs it until it has succeeded, and `order` checks the order of all writes.
+async fn check<C: Future<Output = ()>>(stage: &Stage, command: impl Fn(Network) -> C, order: impl Fn(&[String])) {
     let uncut = Copies::of(stage.landscape.servers());
     let before = objects(&uncut).await;
     let polls = whole(&uncut, command(uncut.network())).await;
     let (expected, allowed) = (objects(&uncut).await, counted(uncut.writes()));
+    order(&uncut.writes());
     assert!(expected != before && allowed.len() > POINTS / 2, "there is much to write: {allowed:?}");
     assert_eq!(before.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "no object comes or goes");
     // With the first write on its way, and before the end.
@@ -167,6 +168,7 @@ async fn check<C: Future<Output = ()>>(stage: &Stage, command: impl Fn(Network) 
         }
         let written = copies.writes().len();
         command(copies.network()).await;
+        order(&copies.writes());
         let found = objects(&copies).await;
         for (name, object) in &expected {
             assert_eq!(found.get(name), Some(object), "{name}, killed at poll {at}, after {written} writes");
@@ -191,7 +193,7 @@ async fn a_take_over_may_be_killed_anywhere() {
         outdate(&stage, &format!("{kind}.operator.kyma-project.io")).await;
     }
     let (kubeconfig, repository) = (stage.kubeconfig(), stage.repository.path().to_owned());
-    check(&stage, |network| {
+    let take = |network: Network| {
         let arguments = ["take", "--yes", "--kubeconfig"].map(std::ffi::OsString::from).into_iter();
         let arguments = arguments.chain([kubeconfig.clone().into(), repository.clone().into()]);
         let Take { arguments } = Take::parse_from(arguments);
@@ -201,8 +203,20 @@ async fn a_take_over_may_be_killed_anywhere() {
                 Err(findings) => panic!("{findings:#?}"),
             }
         }
-    })
-    .await;
+    };
+    let kinds = [("kymas", 61), ("moduletemplates", 3), ("modulereleasemetas", 2)];
+    check(&stage, take, |writes| kinds.iter().for_each(|(kind, objects)| stored_before(writes, kind, *objects))).await;
+}
+
+/// An outdated version leaves a CustomResourceDefinition after each object of its kind was stored again.
+fn stored_before(writes: &[String], kind: &str, objects: usize) {
+    let status = format!("/customresourcedefinitions/{kind}.operator.kyma-project.io/status");
+    let ended = writes.iter().position(|write| write.ends_with(&status));
+    let ended = ended.unwrap_or_else(|| panic!("{kind}: its version leaves: {writes:?}"));
+    let of_kind = format!("/namespaces/kcp-system/{kind}/");
+    let stored: std::collections::BTreeSet<&String> =
+        writes[..ended].iter().filter(|write| write.contains(&of_kind) && write.contains(" patch ")).collect();
+    assert_eq!(stored.len(), objects, "{kind}: before the version leaves, {stored:?} of {writes:?}");
 }
 
 async fn finishing_may_be_killed_anywhere() {
@@ -219,7 +233,7 @@ async fn finishing_may_be_killed_anywhere() {
         kymas.patch(name, &PatchParams::default(), &adopted).await.expect("a patch");
     }
     let (kubeconfig, repository) = (stage.kubeconfig(), stage.repository.path().to_owned());
-    check(&stage, |network| {
+    let command = |network: Network| {
         let arguments = ["take", "--finish", "--yes", "--kubeconfig"].map(std::ffi::OsString::from).into_iter();
         let arguments = arguments.chain([kubeconfig.clone().into(), repository.clone().into()]);
         let Take { arguments } = Take::parse_from(arguments);
@@ -229,15 +243,15 @@ async fn finishing_may_be_killed_anywhere() {
                 Err(findings) => panic!("{findings:#?}"),
             }
         }
-    })
-    .await;
+    };
+    check(&stage, command, |_| {}).await;
 }
 
 async fn giving_back_may_be_killed_anywhere() {
     let stage = stage::ready(2).await;
     retire(&stage).await;
     let kubeconfig = stage.kubeconfig();
-    check(&stage, |network| {
+    let command = |network: Network| {
         let arguments = ["release", "--yes", "--kubeconfig"].map(std::ffi::OsString::from).into_iter();
         let Release { arguments } = Release::parse_from(arguments.chain([kubeconfig.clone().into()]));
         async move {
@@ -246,6 +260,6 @@ async fn giving_back_may_be_killed_anywhere() {
                 Err(findings) => panic!("{findings:#?}"),
             }
         }
-    })
-    .await;
+    };
+    check(&stage, command, |_| {}).await;
 }
