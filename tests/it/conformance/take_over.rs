@@ -481,6 +481,7 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     let manifests = [kcp("Manifest", &names[0]).await, kcp("Manifest", &names[1]).await];
     let kyma = kcp("Kyma", "one").await;
 
+    let states = States::follow([&stage.kcp, skr]).await;
     let marks = stage.marks();
     stage.start();
     let former = [APPLIER, MANAGER, "catalog-sync"];
@@ -495,6 +496,7 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     .await;
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
+    states.were_ready(4);
 
     let after = objects(skr).await;
     let (old, new) = (content(&before), content(&after));
@@ -507,7 +509,7 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     for name in of_modules.iter().chain(&of_all) {
         assert_eq!(appliers(&after[*name]), ["tidegate"], "{name}");
     }
-    let written = writes(&stage, &marks);
+    let (written, written_to_kcp) = (writes(&stage, &marks), writes_to_kcp(&stage, &marks));
     let of_status = "skr-1 patch kymas.operator.kyma-project.io/status default";
     // What reports changes is Tidegate's own: W76, W77, W81.
     for line in written.iter().filter(|line| !line.ends_with(" skr-webhook")) {
@@ -531,6 +533,9 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     // In the control plane, the Manifests stay the same, and users see the same modules.
     for (name, manifest) in names.iter().zip(&manifests) {
         let found = kcp("Manifest", name).await;
+        assert_eq!(appliers(&found), ["tidegate"], "{name}");
+        let write = format!("kcp patch manifests.operator.kyma-project.io {name}");
+        assert_eq!(written_to_kcp.iter().filter(|line| **line == write).count(), 1, "{written_to_kcp:?}");
         assert_eq!(found["metadata"]["uid"], manifest["metadata"]["uid"]);
         assert_eq!(found["spec"], manifest["spec"]);
         assert_eq!(found["metadata"]["finalizers"], manifest["metadata"]["finalizers"]);

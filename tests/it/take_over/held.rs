@@ -14,14 +14,15 @@ use super::{adopt, retire, run};
 use crate::{
     agent_path::world::{self, AGENT, OBJECTS, gateway, webhooks},
     harness::{self, SOON, eventually},
-    stage::{QUIET, Stage, read, scenarios},
+    stage::{self, QUIET, Stage, States, read, scenarios},
 };
 
 scenarios! {
     what_lifecycle_manager_left_stays_until_the_take_over_is_finished,
     a_renewed_certificate_replaces_the_agent_of_lifecycle_manager,
     runtimes_are_finished_one_by_one,
-    what_nothing_in_a_runtime_names_is_reported_and_stays;
+    what_nothing_in_a_runtime_names_is_reported_and_stays,
+    a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of_our_own;
     on real servers:
     the_agent_of_lifecycle_manager_stays_on_real_servers
 }
@@ -143,6 +144,16 @@ async fn leave_agent(skr: &Client) {
     .await;
 }
 
+/// Lets the daemon install everything.
+async fn installed(stage: &Stage) {
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    stage.start();
+    for name in stage::KYMAS.iter().take(stage.skrs.len()) {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+}
+
 /// A landscape of Lifecycle Manager with its agent in each runtime, and a repository that declares it. No process holds
 /// the Lease.
 ///
@@ -154,12 +165,7 @@ async fn landscape(skrs: usize, arguments: &[&str]) -> Stage {
     let more = [(".tidegate/source.yaml", source.to_owned()), ("watchers/kyma.yaml", watcher)];
     let arguments = [&AGENT[..], arguments].concat();
     let stage = world::stage(skrs, Extent::Node, &more, &arguments).await;
-    harness::apply(&stage.kcp, &gateway(443)).await;
-    stage.start();
-    for name in crate::stage::KYMAS.iter().take(skrs) {
-        stage.kyma_in(name, "Ready").await;
-    }
-    stage.rests().await;
+    installed(&stage).await;
     let template = read(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await.expect("it is there");
     let mut source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
     retire(&stage).await;
@@ -246,10 +252,13 @@ async fn taken(stage: &Stage, runtimes: &str) {
     let (text, code) = adopt(stage, &["plan"]).await;
     let to_do = format!("to do   {runtimes} ");
     assert!(code == 0 && text.contains(&to_do) && text.contains("until `tidegate adopt take --finish`"), "{text}");
+    let states = States::follow(stage.skrs.iter().chain([&stage.kcp])).await;
+    // Both the command and the daemon reach runtimes with their access Secrets.
+    let marks = stage.marks();
     let (text, code) = adopt(stage, &["take", "--yes"]).await;
     assert!(code == 0 && text.contains(&format!("{runtimes} held; start the daemon")), "{text}");
+    assert_eq!(writes(stage, &marks), Vec::<String>::new());
 
-    let marks = stage.marks();
     stage.start();
     for name in crate::stage::KYMAS.iter().take(stage.skrs.len()) {
         stage.kyma_in(name, "Ready").await;
@@ -263,6 +272,8 @@ async fn taken(stage: &Stage, runtimes: &str) {
         }
         assert!(after.keys().eq(before.keys()), "{:?}", after.keys());
     }
+    // In the control plane: as it was, annotated, and the status of Tidegate. In the runtime: as it was, and its status.
+    states.were_ready(5 * stage.skrs.len());
     let written = writes(stage, &marks);
     assert!(written.iter().any(|write| write.contains(" deployments.apps skr-webhook")), "{written:?}");
     assert_eq!(repeated(&written), Vec::<String>::new());
@@ -447,6 +458,46 @@ async fn what_nothing_in_a_runtime_names_is_reported_and_stays() {
     }
 }
 
+/// What a new version of the module writes to runtime and control plane, but for statuses: those of an agent that is
+/// probed say more.
+async fn bumped(stage: &Stage) -> Vec<String> {
+    let marks = stage.marks();
+    let mut files = stage::module("cache", "1.1.0", "two");
+    files.push(("modules/cache/1.1.0/objects/crd.yaml".to_owned(), stage::THING_CRD.to_owned()));
+    for (path, text) in &files {
+        stage.repository.write(path, text).expect("a file");
+    }
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0")]));
+    let has_version = |kyma: &Value| {
+        let module = &kyma["status"]["modules"][0];
+        (&module["version"], &module["state"]) == (&json!("1.1.0"), &json!("Ready"))
+    };
+    stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", "one", has_version).await;
+    stage.rests().await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
+    assert_eq!(map["data"]["text"], "two");
+    let is_other = |line: &String| {
+        ["/status ", " events", " leases", " get ", " list ", " watch ", " selfsubject"]
+            .iter()
+            .any(|other| line.contains(other))
+    };
+    let mut written: Vec<String> = stage.requests_since(&marks).into_iter().filter(|line| !is_other(line)).collect();
+    written.sort();
+    written
+}
+
+async fn a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of_our_own() {
+    let stage = landscape(1, &[]).await;
+    taken(&stage, "1 runtime").await;
+    let after_take_over = bumped(&stage).await;
+    let watcher = world::watcher("kyma", "kyma", "spec").to_string();
+    let ours = world::stage(1, Extent::Node, &[("watchers/kyma.yaml", watcher)], &AGENT).await;
+    installed(&ours).await;
+    let of_our_own = bumped(&ours).await;
+    assert_eq!(after_take_over, of_our_own);
+    assert!(of_our_own.iter().any(|write| write == "skr-1 patch configmaps cache-a"), "{of_our_own:?}");
+}
+
 async fn a_renewed_certificate_replaces_the_agent_of_lifecycle_manager() {
     let stage = landscape(1, &[]).await;
     let skr = &stage.skrs[0];
@@ -496,6 +547,14 @@ async fn runtimes_are_finished_one_by_one() {
     for (kind, namespace, name) in OBJECTS {
         let object = read(&stage.skrs[0], kind, namespace, name).await.expect("it is there");
         assert_eq!(super::left_of_tidegate(&object), Vec::<String>::new(), "{kind} {name}");
+    }
+    // What the daemon applied for the Watcher, and the Secret that it wrote for the gateway.
+    for (kind, namespace, name) in
+        [("VirtualService", "kcp-system", "kyma"), ("Secret", "istio-system", "klm-istio-gateway")]
+    {
+        let object = read(&stage.kcp, kind, namespace, name).await.expect("it is there");
+        assert_eq!(super::left_of_tidegate(&object), Vec::<String>::new(), "{kind} {name}");
+        assert!(!object["metadata"]["managedFields"].to_string().contains("tidegate"), "{object:#}");
     }
 }
 
