@@ -167,7 +167,7 @@ pub(crate) async fn until_granted(client: &Client, user: &str, rules: &BTreeSet<
 }
 
 /// Whether a user may do what a rule says.
-async fn is_granted(client: &Client, user: &str, rule: &Rule) -> bool {
+pub(crate) async fn is_granted(client: &Client, user: &str, rule: &Rule) -> bool {
     let (resource, subresource) = rule.resource.split_once('/').unwrap_or((&rule.resource, ""));
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let attributes = json!({

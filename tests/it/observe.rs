@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::{
     Client,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, Pool, Propagation, access};
@@ -21,6 +21,7 @@ use crate::{
 
 scenarios! {
     an_observer_of_two_hundred_runtimes_only_reads_and_seldom,
+    an_observer_of_two_hundred_small_runtimes_only_reads_and_seldom,
     what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon_then_writes,
     a_runtime_that_cannot_be_compared_is_named_and_all_others_are_compared,
     without_a_source_the_custom_resources_in_the_control_plane_are_compared,
@@ -128,24 +129,67 @@ async fn merge(client: &Client, kind: (&str, &str), namespace: &str, name: &str,
     api.patch(name, &by, &Patch::Merge(patch)).await.expect("a patch");
 }
 
-/// What a manager does all the time: statuses whose times move, and objects that it applies again.
-async fn work(stage: &Stage, round: usize) {
+/// What a manager does all the time: it renews its Lease, it writes statuses of Kymas and Manifests whose times move,
+/// and it applies an object of `module` in each of these runtimes again, with a label that changes each time.
+async fn work(stage: &Stage, round: usize, module: &str) {
+    let at = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(i64::try_from(round).unwrap());
+    let by = PatchParams { field_manager: Some(OTHER.to_owned()), ..PatchParams::default() };
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
+        "spec": {"holderIdentity": "klm-1_x", "leaseDurationSeconds": 180, "renewTime": format!("{at:.6}")},
+    });
+    let leases = harness::api_of(&stage.kcp, &lease).await.unwrap();
+    let applies = PatchParams::apply(OTHER).force();
+    leases.patch("893110f7.kyma-project.io", &applies, &Patch::Apply(&lease)).await.unwrap();
+    let status = |kind: &str| {
+        let last = json!({"operation": format!("{kind} is ready"), "lastUpdateTime": at.to_string()});
+        Patch::Merge(json!({"status": {"lastOperation": last}}))
+    };
+    let sample = |kind: &str| {
+        json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind,
+            "metadata": {"name": "any", "namespace": "kcp-system"},
+        })
+    };
+    let kymas = harness::api_of(&stage.kcp, &sample("Kyma")).await.unwrap();
+    let manifests = harness::api_of(&stage.kcp, &sample("Manifest")).await.unwrap();
     for index in 0..10 {
-        let name = name((round * 10 + index) % stage.skrs.len());
-        let at = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(i64::try_from(round).unwrap());
-        let status =
-            json!({"status": {"lastOperation": {"operation": "kyma is ready", "lastUpdateTime": at.to_string()}}});
-        let kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name, "namespace": "kcp-system"}});
-        let api = harness::api_of(&stage.kcp, &kyma).await.unwrap();
-        let by = PatchParams { field_manager: Some(OTHER.to_owned()), ..PatchParams::default() };
-        api.patch_status(&name, &by, &Patch::Merge(status)).await.unwrap();
+        let index = (round * 10 + index) % stage.skrs.len();
+        let name = name(index);
+        kymas.patch_status(&name, &by, &status("kyma")).await.unwrap();
+        let own = ListParams::default().labels(&format!("operator.kyma-project.io/kyma-name={name}"));
+        for manifest in manifests.list(&own).await.unwrap() {
+            let name = manifest.metadata.name.unwrap();
+            manifests.patch_status(&name, &by, &status("manifest")).await.unwrap();
+        }
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": format!("{module}-b"), "namespace": "kyma-system", "labels": {"round": round.to_string()},
+            },
+            "data": {"text": "same"},
+        });
+        let maps = harness::api_of(&stage.skrs[index], &map).await.unwrap();
+        maps.patch(&format!("{module}-b"), &applies, &Patch::Apply(&map)).await.unwrap();
     }
 }
 
 async fn an_observer_of_two_hundred_runtimes_only_reads_and_seldom() {
+    reads_seldom(large_module(30), "large", 8).await;
+}
+
+/// A runtime with few objects is compared less often: the budget is for each object.
+async fn an_observer_of_two_hundred_small_runtimes_only_reads_and_seldom() {
+    let mut files = stage::module("mailer", "2.0.0", "mail");
+    files.push(("modules/mailer/release.yaml".to_owned(), stage::release("mailer", &[("regular", "2.0.0")])));
+    reads_seldom(files, "mailer", 30).await;
+}
+
+/// Observes two hundred runtimes with this module for so many hours, while Lifecycle Manager works.
+async fn reads_seldom(files: Vec<(String, String)>, module: &str, hours: u64) {
     const RUNTIMES: usize = 200;
-    const HOURS: u64 = 8;
-    let stage = installed(RUNTIMES, large_module(30), &["large"]).await;
+    let stage = installed(RUNTIMES, files, &[module]).await;
     // As users have it. The stage's ten seconds are for tests that commit.
     merge(
         &stage.kcp,
@@ -162,8 +206,8 @@ async fn an_observer_of_two_hundred_runtimes_only_reads_and_seldom() {
     assert_eq!(report["summary"]["improvements"], 0, "another process of Tidegate installed it");
 
     let steady = stage.marks();
-    for round in 0..usize::try_from(HOURS).unwrap() * 12 {
-        work(&stage, round).await;
+    for round in 0..usize::try_from(hours).unwrap() * 12 {
+        work(&stage, round, module).await;
         tokio::time::sleep(Duration::from_secs(300)).await;
     }
     let report = observed(&stage, "all are compared", compared(RUNTIMES as u64)).await;
@@ -171,7 +215,7 @@ async fn an_observer_of_two_hundred_runtimes_only_reads_and_seldom() {
     let reads = requests(&stage, &steady);
     let objects: u64 = report["runtimes"].as_array().unwrap().iter().map(|one| one["objects"].as_u64().unwrap()).sum();
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
-    let hourly = reads.len() as f64 / (objects * HOURS) as f64;
+    let hourly = reads.len() as f64 / (objects * hours) as f64;
     let to_runtimes = reads.iter().filter(|(server, _)| server != stage.landscape.kcp.name()).count();
     assert!(hourly <= 0.1, "{hourly} reads for each of {objects} objects and hour");
     assert!(RUNTIMES < to_runtimes, "each runtime was compared again: {to_runtimes}");
@@ -329,6 +373,13 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     let rules = deploy::rules(&overlay, "tidegate");
     assert!(!rules.is_empty() && rules.iter().all(deploy::Rule::only_reads), "{rules:#?}");
     deploy::until_granted(&stage.kcp, ACCOUNT, &rules).await;
+    // Whatever the daemon may write, the observer may not.
+    let of_daemon = deploy::rules(&deploy::objects("base"), "tidegate");
+    let writing: Vec<_> = of_daemon.iter().filter(|rule| !rule.only_reads()).collect();
+    assert!(20 < writing.len(), "{writing:#?}");
+    for rule in writing {
+        assert!(!deploy::is_granted(&stage.kcp, ACCOUNT, rule).await, "{rule:?}");
+    }
     let access = stage.landscape.kcp.real().kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();
     let marks = stage.marks();
     stage.start_as_with(&access, &["--observe"]);
