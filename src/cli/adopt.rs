@@ -246,14 +246,15 @@ impl Head {
         }
     }
 
-    /// The lines above the findings.
-    fn lines(&self) -> [String; 4] {
+    /// The lines above the findings, the last of which is empty.
+    fn lines(&self) -> [String; 5] {
         let Head { server, namespaces, source, revision, date, version } = self;
         [
             format!("Take-over of the landscape in {}, control plane {server}", namespaces.join(", ")),
             format!("by GitSource {source}, revision {revision}"),
             format!("as of {date}"),
             format!("by tidegate {version}"),
+            String::new(),
         ]
     }
 }
