@@ -131,8 +131,8 @@ fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &[Strin
     let all: Vec<String> =
         modules.iter().map(|(module, count)| format!("{module} in {}", counted(*count, "runtime"))).collect();
     let message = format!(
-        "Tidegate cannot render {} from the registry {registry} without an option that names it, and reports {} as \
-         failed: {}",
+        "Tidegate cannot render {} from the registry {registry} without an option that names it, and leaves {} \
+         unchecked: {}",
         counted(modules.len(), "installed module"),
         agreeing(modules.len(), "it", "them"),
         few(&all)

@@ -91,7 +91,7 @@ fn modules_in_a_registry_block_unless_the_daemon_reads_one() {
     let found = rendering(&landscape(&["keda", "mailer"]), &manifests, &Settings::default(), &[]);
     assert!(!super::super::may_begin(&found));
     let expected = "Blocks: Tidegate cannot render 2 installed modules from the registry r.example.com/prod without an \
-                    option that names it, and reports them as failed: keda 1.0.0 in 1 runtime, mailer 1.0.0 in 1 \
+                    option that names it, and leaves them unchecked: keda 1.0.0 in 1 runtime, mailer 1.0.0 in 1 \
                     runtime; name each registry that the daemon will read; for a daemon with \
                     `--oci-registry-host=r.example.com/prod`, add `--oci-registry-host=r.example.com/prod` here";
     assert_eq!(lines(&found), [expected]);
