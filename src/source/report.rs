@@ -182,7 +182,9 @@ impl SourcePass<'_> {
             (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default(), confirm_by),
             (None, None) => return,
         };
-        known.said.news(causes).iter().for_each(|cause| cause.warn(self.key));
+        let commit = decided.and_then(|(loaded, _)| loaded.revision.commit());
+        let confirm = confirm_by.command(self.key, &commit.map_or_else(|| "worktree".to_owned(), |id| id.to_string()));
+        known.said.news(causes).iter().for_each(|cause| cause.warn(self.key, &confirm));
     }
 
     /// Publishes Events about what this pass changed. A GitSource from the command line has none.
@@ -222,7 +224,14 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
             "PruneUnconfirmed" | "PruneLimit" | "PruneUnreadable" | "PruneWaits" => reason::PRUNE_WAITS,
             _ => reason::WITHHELD,
         };
-        notes.push(warning(word, "Apply", &applied.message));
+        // An Event may be cut, and the command is what a user needs of it.
+        let ready = condition(after, status::READY).map(|ready| ready.message.as_str()).unwrap_or_default();
+        let command = ready.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(command, _)| command);
+        let text = match command {
+            Some(command) => format!("to confirm, run `{command}`: {}", applied.message),
+            None => applied.message.clone(),
+        };
+        notes.push(warning(word, "Apply", &text));
     }
     let is_suspended = |status: &GitSourceStatus| {
         condition(status, status::READY).is_some_and(|ready| ready.reason == status::SUSPENDED)

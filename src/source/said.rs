@@ -80,15 +80,16 @@ impl Said {
 // === impl Cause ===
 
 impl Cause {
-    /// Writes it into the log.
-    pub(super) fn warn(&self, source: &Key) {
+    /// Writes it into the log. `confirm` is the command that confirms what waits.
+    pub(super) fn warn(&self, source: &Key, confirm: &str) {
         match self {
             Cause::Error { path, line, message, held_back } => {
                 tracing::warn!(%source, path, line, problem = message, held_back, "the revision has an error");
             }
             Cause::Waits { because, reason, object, count } => {
+                let confirm = reason.contains("confirm").then_some(confirm);
                 tracing::warn!(
-                    %source, because, reason, object, count,
+                    %source, because, reason, object, count, confirm,
                     "objects that git no longer has are not pruned"
                 );
             }
@@ -96,7 +97,10 @@ impl Cause {
                 tracing::warn!(%source, path, line, message, "kcp landscapes are not reconciled yet");
             }
             Cause::Removal { path, line, runtimes, message } => {
-                tracing::warn!(%source, path, line, runtimes, removal = message, "a removal waits for a confirmation");
+                tracing::warn!(
+                    %source, path, line, runtimes, removal = message, confirm,
+                    "a removal waits for a confirmation"
+                );
             }
         }
     }

@@ -67,6 +67,23 @@ fn an_event_reports_each_new_applied_revision_once_nothing_of_it_waits() {
     assert_eq!(texts(&notes(Some(&a), &a, None)), [""; 0]);
 }
 
+/// An Event has at most 1,024 bytes.
+#[test]
+fn an_event_about_what_waits_begins_with_the_command() {
+    let command = "kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune=abc --overwrite";
+    let runtimes = "kcp-system/runtime-with-a-long-name, ".repeat(100);
+    let after = status(
+        &[
+            ("Ready", "False", "RemovalUnconfirmed", format!("`{command}` confirms 2 removals in runtimes")),
+            ("Applied", "False", "RemovalUnconfirmed", format!("2 removals in runtimes: {runtimes}")),
+        ],
+        None,
+    );
+    let found = texts(&notes(None, &after, None));
+    let expected = format!("Warning RemovalWaits Apply: to confirm, run `{command}`: 2 removals in runtimes: ");
+    assert!(found.iter().any(|note| note.starts_with(&expected)), "{found:?}");
+}
+
 #[test]
 fn events_about_drift_are_limited() {
     let kyma = |number: usize| (Kind::Kyma, Key::new("kcp-system", &format!("k{number}")));

@@ -252,7 +252,14 @@ async fn a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_i
     arrived(&stage, "changed").await;
     kymas(&stage, |said| said.contains("removes module mailer from 2 runtimes") && said.contains(&command)).await;
     eventually("an Event says so", SOON, async || match events(&stage.kcp, "RemovalWaits").await {
-        found if found.iter().any(|note| note.contains("module mailer")) => Ok(()),
+        found
+            if found.iter().any(|note| {
+                note.starts_with("to confirm, run `kubectl annotate gitsource -n kcp-system landscape ")
+                    && note.contains("module mailer")
+            }) =>
+        {
+            Ok(())
+        }
         found => Err(format!("{found:?}")),
     })
     .await;
@@ -260,6 +267,7 @@ async fn a_module_that_leaves_more_kymas_than_the_limit_stays_until_the_commit_i
     let warned: Vec<&str> = log.lines().filter(|line| line.contains("a removal waits for a confirmation")).collect();
     assert_eq!(warned.len(), 1, "{warned:?}");
     assert!(warned[0].contains("WARN") && warned[0].contains("kymas/one.yaml"), "{warned:?}");
+    assert!(warned[0].contains("tidegate.dev/confirm-prune="), "the command: {warned:?}");
 
     stage.rests().await;
     stage.kill().await;
