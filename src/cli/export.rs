@@ -70,10 +70,12 @@ pub(super) struct Arguments {
 /// Labels of a Kyma that are always written, independent of selectors.
 const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILIATION, label::SOURCE];
 
-/// Runs the command. Fails if the kubeconfig cannot be used, or if the file or folder cannot be written.
+/// Runs the command. Fails if the kubeconfig cannot be used, if a namespace does not exist, or if the file or folder
+/// cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
+    control_plane::check_namespaces(&client, &namespaces).await?;
     match (&arguments.landscape, &arguments.as_git) {
         (Some(file), _) => landscape(&client, &namespaces, &arguments.labels, file).await,
         (None, Some(folder)) => as_git::run(&client, &namespaces, folder).await,

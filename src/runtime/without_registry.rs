@@ -1,5 +1,5 @@
-//! Manifests whose objects are in a registry that is not configured. What they have installed stays as it is, in KCP and
-//! in the runtime, and nothing of it is checked. Pure.
+//! Manifests whose objects are in a registry that is not configured. What they have installed stays as it is, in KCP
+//! and in the runtime, and nothing of it is checked. Pure.
 //!
 //! So a process that is started without its registries, as at the beginning of a take-over, takes no module from
 //! `Ready` to `Error`. A module that is not installed yet is refused elsewhere.

@@ -179,6 +179,9 @@ async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
          `tidegate validate {exported}`\n"
     );
     assert_eq!((text, errors), (said, String::new()));
+    let nowhere = stage.repository.path().with_file_name("nowhere");
+    let (_, errors, code) = run(&stage, &["export", "--as-git", &nowhere.to_string_lossy(), "-n", "nowhere"]).await;
+    assert!(code == 2 && errors.contains("has no namespace nowhere") && !nowhere.exists(), "{code} {errors}");
     let found = files_in(&folder);
     assert_eq!(
         found.keys().map(String::as_str).collect::<Vec<_>>(),

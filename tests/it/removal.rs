@@ -630,6 +630,8 @@ async fn a_version_goes_with_the_last_runtime_that_has_it_before_the_next_interv
     let of_version = files.iter().map(|(path, _)| *path).filter(|path| path.starts_with(folder));
     of_version.for_each(|path| stage.repository.remove(path).expect("a file"));
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    // Nothing else fetches before the next interval.
+    asked_for(&stage, "gitsource", "landscape").await;
     stage.until_gone(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
     let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await.list(&Default::default()).await;
     let former =

@@ -424,23 +424,6 @@ pub mod manifest {
     }
 }
 
-/// Conditions of resources of kcp landscapes. One that is false names what is missing.
-pub mod setup {
-    /// Whether the definition keeps all rules.
-    pub const VALID: &str = "tidegate.dev/Valid";
-    /// Whether all Certificates of the resource are ready.
-    pub const CERTIFICATES: &str = "tidegate.dev/Certificates";
-    /// Whether everything exists that its objects mount, contain or come after.
-    pub const MOUNTS: &str = "tidegate.dev/Mounts";
-    /// Whether all its objects are applied.
-    pub const OBJECTS: &str = "tidegate.dev/Objects";
-    /// Present while the resource is being deleted. Says what it waits for.
-    pub const DELETION: &str = "tidegate.dev/Deletion";
-    /// Whether its objects are in the cluster that it asks for.
-    pub const CLUSTER: &str = "tidegate.dev/Cluster";
-    /// Whether what the resource asks for inside kcp is there.
-    pub const KCP: &str = "tidegate.dev/Kcp";
-}
-
+pub mod setup;
 #[cfg(test)]
 mod tests;

@@ -488,6 +488,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     // The state of the Kyma says nothing about its mandatory modules, nor about whether its agent still reports
     // changes.
     let watch = watch_problem(&status.conditions).map(|problem| (SubjectState::Wrong, problem));
+    let installing = is_under_way(status.state).then(|| not_watched(&status.conditions)).flatten();
+    let watch = watch.or_else(|| installing.map(|why| (SubjectState::Waiting, why)));
     let besides = mandatory_problem(&status.conditions).into_iter().chain(watch);
     let (standing, message) = besides.fold((standing, message), with_problem);
     let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
@@ -498,7 +500,7 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let rollout = conditions::find(&status.conditions, conditions::ROLLOUT);
     let rollout = rollout.map(|condition| condition.message.clone());
     let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
-    let removal = conditions::message(&status.conditions, conditions::REMOVAL).map(str::to_owned);
+    let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
     let (state, mandatory) = (status.state, Vec::new());
     let adopted = adopt::is_adopted(&kyma.metadata);
     RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }
@@ -529,6 +531,16 @@ fn mandatory_problem(conditions: &[Condition]) -> Option<(SubjectState, String)>
 fn watch_problem(conditions: &[Condition]) -> Option<String> {
     let found = condition(conditions, conditions::WATCH)?;
     conditions::watch::BROKEN.contains(&found.reason.as_str()).then(|| format!("{}: {}", found.reason, found.message))
+}
+
+/// Why the agent of a runtime is not installed, which is then what its Kyma waits for.
+fn not_watched(conditions: &[Condition]) -> Option<String> {
+    let found = conditions::find(conditions, conditions::WATCH).filter(|condition| condition.status == "False")?;
+    Some(format!("{}: {}", found.reason, found.message))
+}
+
+fn is_under_way(state: State) -> bool {
+    of_state(state) == SubjectState::Waiting && state != State::Unknown
 }
 
 /// A mandatory module, as its Manifest shows it.

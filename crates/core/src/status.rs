@@ -725,8 +725,8 @@ pub struct ManifestFacts {
     pub requested: Option<String>,
     /// What the module waits for.
     pub waits_for: WaitFact,
-    /// The objects of the inventory that have never existed, because the API server refuses them. `None` if the pass has
-    /// not looked.
+    /// The objects of the inventory that have never existed, because the API server refuses them. `None` if the pass
+    /// has not looked.
     pub not_created: Option<Vec<ObjectId>>,
 }
 
@@ -817,8 +817,8 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     }
 }
 
-/// Most objects that [`conditions::NOT_CREATED`] names. Of the others it is assumed that they exist, so their removal is
-/// asked for.
+/// Most objects that [`conditions::NOT_CREATED`] names. Of the others it is assumed that they exist, so their removal
+/// is asked for.
 const NOT_CREATED_MAX: usize = 50;
 
 /// Whether a runtime has had an object, according to the Manifest of a module that wants it. One without a status has

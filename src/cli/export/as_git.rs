@@ -87,7 +87,11 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
     let counts: Vec<String> =
         export::KINDS.into_iter().map(|kind| counted(count_of(kind), &kind.to_string())).collect();
     let shown = folder.display();
-    say!("{} are in {shown}; check them with `tidegate validate {shown}`", counts.join(", "));
+    let check = match landscape.from_git.is_empty() {
+        true => format!("check them with `tidegate validate {shown}`"),
+        false => format!("add the folders of the modules below, then check it with `tidegate validate {shown}`"),
+    };
+    say!("{} are in {shown}; {check}", counts.join(", "));
     landscape.from_git.iter().for_each(|(module, from_git)| tell!("not exported: {}", from_git.sentence(module)));
     Ok(if landscape.from_git.is_empty() { Exit::Ok } else { Exit::Incomplete })
 }

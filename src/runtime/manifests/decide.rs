@@ -164,8 +164,8 @@ pub(super) fn to_render<'a>(
         .collect()
 }
 
-/// Whether the live Manifest of an installation stays as it is, and has the same objects. `stays` is whether it stays if
-/// it does.
+/// Whether the live Manifest of an installation stays as it is, and has the same objects. `stays` is whether it stays
+/// if it does.
 pub(super) fn is_left(
     installation: &Installation,
     live: &LiveManifests<'_>,

@@ -557,8 +557,8 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     .await;
 }
 
-/// Without a registry, the daemon leaves what is installed from one as it is, in KCP and in the runtime, and users see no
-/// error. The rest of the runtime is taken over.
+/// Without a registry, the daemon leaves what is installed from one as it is, in KCP and in the runtime, and users see
+/// no error. The rest of the runtime is taken over.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_101_without_a_registry_what_lifecycle_manager_installed_stays_ready() {
     let server = Server::start(None, None).await;

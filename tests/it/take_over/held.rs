@@ -272,7 +272,8 @@ async fn taken(stage: &Stage, runtimes: &str) {
         }
         assert!(after.keys().eq(before.keys()), "{:?}", after.keys());
     }
-    // In the control plane: as it was, annotated, and the status of Tidegate. In the runtime: as it was, and its status.
+    // In the control plane: as it was, annotated, and the status of Tidegate. In the runtime: as it was, and its
+    // status.
     states.were_ready(5 * stage.skrs.len());
     let written = writes(stage, &marks);
     assert!(written.iter().any(|write| write.contains(" deployments.apps skr-webhook")), "{written:?}");

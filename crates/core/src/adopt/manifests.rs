@@ -125,7 +125,10 @@ pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Setti
 fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &[String]) -> Finding {
     if !named.is_empty() {
         let message = format!("installed modules are in the registry {registry}");
-        let next = format!("start the daemon with `--oci-registry-host={registry}`");
+        // A Manifest has no scheme, and an option needs one for plain HTTP.
+        let as_named = named.iter().find(|one| one.strip_prefix("http://").is_some_and(|host| host == registry));
+        let option = as_named.map_or(registry, String::as_str);
+        let next = format!("start the daemon with `--oci-registry-host={option}`");
         return Finding::new(Level::Note, Topic::Rendering, message).next(next);
     }
     let all: Vec<String> =

@@ -344,8 +344,8 @@ impl<'a> Work<'a> {
         Arc::new(filled)
     }
 
-    /// The component that a ModuleReleaseMeta names. An invalid one that is held back counts as well, also under the name
-    /// that it is most likely meant to have: its mistake changes no ModuleTemplate.
+    /// The component that a ModuleReleaseMeta names. An invalid one that is held back counts as well, also under the
+    /// name that it is most likely meant to have: its mistake changes no ModuleTemplate.
     fn component(&self, release: &(Kind, Key)) -> Option<String> {
         let is_meant = |(id, candidate): &(&(Kind, Key), &&Candidate)| {
             id.0 == release.0 && candidate.meant.as_ref() == Some(&release.1)

@@ -651,11 +651,25 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision, confirm
         for removal in decision.removals.iter().take(ENTRIES_MAX) {
             let _ = write!(message, " {removal};");
         }
-        if 0 < unconfirmed + limited {
-            let _ = write!(message, " {} {};", number(unconfirmed + limited, "object"), decision.moved.gone());
+        let besides = unconfirmed + limited;
+        if 0 < besides {
+            let waits = |wait: &Wait| matches!(wait, Wait::Unconfirmed(_) | Wait::Limit { .. });
+            let ids = decision.waiting.iter().filter(|(_, wait)| waits(wait)).map(|(id, _)| text(id));
+            let named: Vec<String> = ids.take(ENTRIES_MAX).collect();
+            let more = match besides.saturating_sub(named.len()) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let (objects, gone) = (number(besides, "object"), decision.moved.gone());
+            let _ = write!(message, " {objects} {gone}: {}{more};", named.join(", "));
         }
         let _ = write!(message, " to remove all of it, {instruction}{given}");
-        let does = format!("confirms {} in runtimes{brief}", number(decision.removals.len(), "removal"));
+        let prunes = match besides {
+            0 => String::new(),
+            besides => format!(" and prunes {}", number(besides, "object")),
+        };
+        let removals = number(decision.removals.len(), "removal");
+        let does = format!("confirms {removals} in runtimes{prunes}{brief}");
         return Some(Verdict::no("RemovalUnconfirmed", message).stalled().resolved_by(&command, does));
     }
     if 0 < unconfirmed {

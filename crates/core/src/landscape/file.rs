@@ -95,8 +95,8 @@ pub struct KnownSource {
     /// The revision of which something waits for a confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed: Option<String>,
-    /// The first definitions that it declares and holds back, as `Kind namespace/name`: another source or a user may have
-    /// their objects.
+    /// The first definitions that it declares and holds back, as `Kind namespace/name`: another source or a user may
+    /// have their objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_back: Vec<String>,
 }

@@ -56,6 +56,24 @@ fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
 }
 
 #[test]
+fn a_runtime_says_what_would_be_removed_and_why_its_agent_is_not_installed() {
+    let condition = |type_: &str, reason: &str, message: &str| json!({"type": type_, "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let line = |state: &str, conditions: Value| {
+        let status = json!({"state": state, "lastOperation": {"operation": "the operation"}, "conditions": conditions});
+        runtime(&kyma("one", json!({}), status))
+    };
+    let ready = line("Ready", json!([condition(conditions::REMOVAL, "Unconfirmed", "module cache waits")]));
+    assert_eq!((ready.standing, ready.removal.as_deref()), (SubjectState::Well, Some("module cache waits")));
+    let no_agent = condition(conditions::WATCH, "NoCertificate", "no agent is installed: there is no CA");
+    let installing = line("Processing", json!([no_agent]));
+    let expected = "the operation; NoCertificate: no agent is installed: there is no CA";
+    assert_eq!((installing.standing, installing.message.as_str()), (SubjectState::Waiting, expected));
+    let expected = (SubjectState::Well, "the operation");
+    let ready = line("Ready", json!([no_agent]));
+    assert_eq!((ready.standing, ready.message.as_str()), expected, "it needs none");
+}
+
+#[test]
 fn a_resource_of_a_kcp_landscape_stands_as_the_first_condition_that_fails() {
     let line = |kind: setup::Kind, metadata: Value, conditions: &[(&str, &str)]| {
         let conditions: Vec<Value> = conditions

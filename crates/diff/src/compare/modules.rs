@@ -404,8 +404,8 @@ impl Work<'_, '_, '_> {
         context
     }
 
-    /// Whether the namespace of a new object exists is not known, unless its module had objects there before, or creates
-    /// it. If it does not, the API server refuses the object.
+    /// Whether the namespace of a new object exists is not known, unless its module had objects there before, or
+    /// creates it. If it does not, the API server refuses the object.
     fn namespace(&mut self, hit: &Hit) {
         let (None, Some(new), Some(has)) = (&hit.old, &hit.new, &self.bucket.new) else { return };
         let id = new.id();
