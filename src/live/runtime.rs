@@ -349,14 +349,21 @@ fn by_module<'a>(
 
 /// The names that only this runtime has.
 fn names(kyma: &Kyma, key: &Key, manifests: &[&Object], plan: &RuntimePlan) -> Names {
-    let present = manifests
-        .iter()
-        .filter_map(|manifest| Some((manifest.name().to_owned(), manifest.label(label::MODULE_NAME)?.to_owned())));
-    let planned = plan.deciding().into_iter().filter_map(|module| {
-        let installation = module.outcome.installed()?;
-        Some((installation.manifest_name.clone(), module.name.clone()))
+    let planned: BTreeMap<String, String> = plan
+        .deciding()
+        .into_iter()
+        .filter_map(|module| {
+            let installation = module.outcome.installed()?;
+            Some((installation.manifest_name.clone(), module.name.clone()))
+        })
+        .collect();
+    let present = manifests.iter().filter_map(|manifest| {
+        let (name, module) = (manifest.name().to_owned(), manifest.label(label::MODULE_NAME)?.to_owned());
+        // Objects name their Manifest, so one of another name is a change of them.
+        let is_former = !planned.contains_key(&name) && planned.values().any(|planned| *planned == module);
+        Some((name, if is_former { format!("{module} before") } else { module }))
     });
-    let manifests: BTreeMap<String, String> = present.chain(planned).collect();
+    let manifests: BTreeMap<String, String> = present.chain(planned.clone()).collect();
     let own = [
         (key.name().to_owned(), "Kyma".to_owned()),
         (kyma.metadata.uid.clone().unwrap_or_default(), "uid of Kyma".to_owned()),

@@ -176,18 +176,22 @@ async fn work(stage: &Stage, round: usize, module: &str) {
 }
 
 async fn an_observer_of_two_hundred_runtimes_only_reads_and_seldom() {
-    reads_seldom(large_module(30), "large", 8).await;
+    let (all, _) = reads_seldom(large_module(30), "large", 8).await;
+    assert!(all <= 0.1, "{all} reads for each object and hour");
 }
 
-/// A runtime with few objects is compared less often: the budget is for each object.
+/// A runtime with few objects is compared less often: the budget is for each object. The watches of the control plane
+/// cost the same in any landscape, which is more than the budget of one with so few objects.
 async fn an_observer_of_two_hundred_small_runtimes_only_reads_and_seldom() {
     let mut files = stage::module("mailer", "2.0.0", "mail");
     files.push(("modules/mailer/release.yaml".to_owned(), stage::release("mailer", &[("regular", "2.0.0")])));
-    reads_seldom(files, "mailer", 30).await;
+    let (_, to_runtimes) = reads_seldom(files, "mailer", 30).await;
+    assert!(to_runtimes <= 0.1, "{to_runtimes} reads for each object and hour");
 }
 
-/// Observes two hundred runtimes with this module for so many hours, while Lifecycle Manager works.
-async fn reads_seldom(files: Vec<(String, String)>, module: &str, hours: u64) {
+/// Observes two hundred runtimes with this module for so many hours, while Lifecycle Manager works. Returns the reads
+/// for each object and hour: all of them, and those of runtimes.
+async fn reads_seldom(files: Vec<(String, String)>, module: &str, hours: u64) -> (f64, f64) {
     const RUNTIMES: usize = 200;
     let stage = installed(RUNTIMES, files, &[module]).await;
     // As users have it. The stage's ten seconds are for tests that commit.
@@ -214,11 +218,11 @@ async fn reads_seldom(files: Vec<(String, String)>, module: &str, hours: u64) {
     assert_only_reads(&requests(&stage, &begin));
     let reads = requests(&stage, &steady);
     let objects: u64 = report["runtimes"].as_array().unwrap().iter().map(|one| one["objects"].as_u64().unwrap()).sum();
-    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
-    let hourly = reads.len() as f64 / (objects * hours) as f64;
     let to_runtimes = reads.iter().filter(|(server, _)| server != stage.landscape.kcp.name()).count();
-    assert!(hourly <= 0.1, "{hourly} reads for each of {objects} objects and hour");
     assert!(RUNTIMES < to_runtimes, "each runtime was compared again: {to_runtimes}");
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let hourly = |reads: usize| reads as f64 / (objects * hours) as f64;
+    (hourly(reads.len()), hourly(to_runtimes))
 }
 
 async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon_then_writes() {

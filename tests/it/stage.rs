@@ -434,12 +434,16 @@ impl States {
         states
     }
 
-    /// Asserts that the Kymas were written at least so often, and were `Ready` each time.
+    /// Asserts that the Kymas were written at least so often, that each was `Ready`, and that none left that state.
     #[track_caller]
     pub(crate) fn were_ready(&self, writes_min: usize) {
         let states = self.0.lock().expect("no panic holds it").clone();
-        let left: Vec<&(String, String)> = states.iter().filter(|(_, state)| state != "Ready").collect();
-        assert!(left.is_empty(), "a Kyma leaves Ready: {states:?}");
+        let mut last: std::collections::BTreeMap<&str, &str> = std::collections::BTreeMap::new();
+        for (name, state) in &states {
+            let before = last.insert(name, state);
+            assert!(before != Some("Ready") || state == "Ready", "Kyma {name} leaves Ready: {states:?}");
+        }
+        assert!(last.values().all(|state| *state == "Ready"), "{states:?}");
         assert!(writes_min <= states.len(), "the watch sees them: {states:?}");
     }
 }
@@ -475,6 +479,7 @@ pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &st
         "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
         "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
         "VirtualService" | "Gateway" => "networking.istio.io/v1beta1",
+        "Certificate" => "cert-manager.io/v1",
         "Thing" => "example.org/v1",
         "Deployment" | "StatefulSet" => "apps/v1",
         "NetworkPolicy" => "networking.k8s.io/v1",

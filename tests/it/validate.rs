@@ -685,11 +685,6 @@ fn what_is_outside_of_the_paths_is_not_opened() {
         let file = folder.root.path().join(format!(".tidegate/{name}.yaml"));
         let (text, exit) = folder.run(&["--source-file", file.to_str().unwrap()]);
         assert_eq!(exit, if name == "none" { 2 } else { 0 }, "{name}: {text}");
-        let own = fs::read_to_string(&file).unwrap();
-        folder = folder.file(".tidegate/source.yaml", own);
-        let (text, exit) = folder.run(&[]);
-        assert_eq!(exit, if name == "none" { 2 } else { 0 }, "{name}, as the repository's own source: {text}");
-        fs::remove_file(folder.root.path().join(".tidegate/source.yaml")).unwrap();
     }
 }
 

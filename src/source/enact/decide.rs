@@ -1,8 +1,8 @@
 //! Which requests apply and prune the objects of a source, and what the answers mean. Pure: nothing is read or sent.
 //!
 //! The decisions, in the order in which a pass asks for them: [`suspended`], [`wanted`], [`unseen`] and [`appeared`],
-//! [`plan`], [`retriable`], [`lacking_namespace`] and [`with_retried`], [`applied`]; then [`may_prune`], [`prune_step`] and what
-//! a [`PrunedObject`] says.
+//! [`plan`], [`retriable`], [`lacking_namespace`] and [`with_retried`], [`applied`]; then [`may_prune`], [`prune_step`]
+//! and what a [`PrunedObject`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -274,7 +274,7 @@ async fn taken(stage: &Stage, runtimes: &str) {
     }
     // In the control plane: as it was, annotated, and the status of Tidegate. In the runtime: as it was, and its
     // status.
-    states.were_ready(5 * stage.skrs.len());
+    states.were_ready(4 * stage.skrs.len());
     let written = writes(stage, &marks);
     assert!(written.iter().any(|write| write.contains(" deployments.apps skr-webhook")), "{written:?}");
     assert_eq!(repeated(&written), Vec::<String>::new());
@@ -490,11 +490,14 @@ async fn bumped(stage: &Stage) -> Vec<String> {
 async fn a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of_our_own() {
     let stage = landscape(1, &[]).await;
     taken(&stage, "1 runtime").await;
-    let after_take_over = bumped(&stage).await;
+    let mut after_take_over = bumped(&stage).await;
+    // The claims of the former managers go with the first change of a Manifest, in a request of their own.
+    after_take_over.dedup();
     let watcher = world::watcher("kyma", "kyma", "spec").to_string();
     let ours = world::stage(1, Extent::Node, &[("watchers/kyma.yaml", watcher)], &AGENT).await;
     installed(&ours).await;
-    let of_our_own = bumped(&ours).await;
+    let mut of_our_own = bumped(&ours).await;
+    of_our_own.dedup();
     assert_eq!(after_take_over, of_our_own);
     assert!(of_our_own.iter().any(|write| write == "skr-1 patch configmaps cache-a"), "{of_our_own:?}");
 }

@@ -27,7 +27,8 @@ use crate::{
 
 scenarios! {
     generated_changes_do_what_was_predicted,
-    a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes;
+    a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes,
+    a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted_live;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -61,7 +62,7 @@ const KYMA: &str = "operator.kyma-project.io/v1beta2";
 /// Seeds of generated changes, unless the environment names others. Together they make every change.
 const SEEDS: [u64; 9] = [0, 3, 7, 154, 170, 339, 420, 436, 2251];
 /// Seeds that make what the script does not make.
-const SEEDS_BESIDE_SCRIPT: [u64; 3] = [1604, 4117, 5210];
+const SEEDS_BESIDE_SCRIPT: [u64; 4] = [873, 1604, 3977, 4117];
 /// A daemon that has sent nothing for this long has nothing to do.
 const QUIET: Duration = Duration::from_millis(1_200);
 
@@ -126,6 +127,13 @@ async fn a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_wh
     assert!(there(&trial).await.is_some());
     trial.change(&[Change::Resume], "it resumes").await;
     assert!(there(&trial).await.is_none());
+}
+
+async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted_live() {
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    trial.change(&[Change::BreakRelease], "a release is invalid").await;
+    trial.change(&[Change::MendRelease], "it is mended").await;
+    trial.change(&[Change::Component], "a component has another name").await;
 }
 
 /// A script of changes, in commits that follow each other, so that each action is done at least once.
@@ -194,7 +202,9 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let mut is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        // Nor which Manifest the objects name that are there, nor that the control plane still has what git held back.
+        is_unknown |= changes.contains(&Change::Component) || changes.contains(&Change::MendRelease);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

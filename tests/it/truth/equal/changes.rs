@@ -145,7 +145,7 @@ use Change::{
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
-const SUBJECTS: [&[Change]; 11] = [
+const SUBJECTS: [&[Change]; 10] = [
     // Objects of module alpha 1.0.0, which Kyma one has.
     &[Edit, Add, Remove, RemoveProtected, RemoveNamespace, Refuse, Recreate, Clash, Adopt],
     // The channels of alpha.
@@ -164,8 +164,6 @@ const SUBJECTS: [&[Change]; 11] = [
     &[NewModule, DropModule, Replace],
     // The mandatory module.
     &[BumpMandatory, Turn, DropMandatory],
-    // Its component.
-    &[Component],
     // The release of beta.
     &[BreakRelease],
 ];
@@ -465,9 +463,7 @@ impl Change {
         let mut below = dice(seed);
         let mut commits = <[Vec<Change>; 3]>::default();
         // Pairs come one after the other.
-        for (first, second) in
-            [(Break, Mend), (Foreign, AdoptForeign), (BumpMandatory, Turn), (BreakRelease, MendRelease)]
-        {
+        for (first, second) in [(Break, Mend), (Foreign, AdoptForeign), (BumpMandatory, Turn)] {
             commits[0].push(first);
             commits[1].push(second);
         }
@@ -486,7 +482,6 @@ impl Change {
             AddVersion,
             RemoveFromBoth,
             Replace,
-            Component,
         ];
         any.into_iter().for_each(|change| commits[below(2)].push(change));
         let leaves = [Drop, Unmanage][below(2)];
