@@ -469,7 +469,7 @@ pub fn held(before: &[Key], next: &[Key]) -> Vec<Finding> {
 /// What Tidegate writes to runtimes when it first reaches them. `held` are those that are, or will be, as Lifecycle
 /// Manager left them; `all` are those that it can reach.
 pub fn first_contact(all: &BTreeSet<Key>, held: &BTreeSet<Key>) -> Vec<Finding> {
-    let names = |keys: &[&Key]| few(&keys.iter().map(|key| key.to_string()).collect::<Vec<_>>());
+    let names = |keys: &[&Key]| few(&keys.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (staying, changing): (Vec<&Key>, Vec<&Key>) = all.iter().partition(|key| held.contains(*key));
     let classes = [
         (

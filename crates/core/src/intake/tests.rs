@@ -162,7 +162,7 @@ fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
     assert!(decision.prune.is_empty() && decision.waiting.is_empty());
     let other = Key::new("kcp-system", "other");
     assert_eq!(decision.heirs, [(id("Watcher/w"), other.clone())].into());
-    assert_eq!(Vec::from_iter(decision.awaken), [other.clone()]);
+    assert_eq!(decision.awaken, [other.clone()].into());
     let (message, hint) = handed_over(&id("Watcher/w"), &other);
     let expected = "Watcher kcp-system/w is no longer declared, but is not deleted: GitSource kcp-system/other declares \
                     it as well and takes it over";
