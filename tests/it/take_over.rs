@@ -117,7 +117,10 @@ async fn objects(client: &Client, kinds: &[(&str, &str, &str)]) -> Vec<Value> {
         let shape = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "any", "namespace": namespace}});
         let Ok(api) = harness::api_of(client, &shape).await else { continue };
         for object in api.list(&ListParams::default()).await.expect("a list") {
-            all.push(serde_json::to_value(object).expect("JSON"));
+            let mut object = serde_json::to_value(object).expect("JSON");
+            // The items of a list do not say what they are.
+            (object["apiVersion"], object["kind"]) = (json!(version), json!(kind));
+            all.push(object);
         }
     }
     all

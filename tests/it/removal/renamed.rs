@@ -132,7 +132,7 @@ async fn a_component_of_another_name_takes_nothing_from_the_runtime() {
     assert_eq!(deletes(&stage, mark), [""; 0]);
     let config = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is there");
     let owner = format!("kcp-system/{}", name(&present));
-    assert_eq!(config["metadata"]["annotations"]["operator.kyma-project.io/owned-by"], owner);
+    assert_eq!(config["metadata"]["annotations"]["deprecated-operator.kyma-project.io/owned-by"], owner);
     goes_whole(&stage).await;
 }
 
