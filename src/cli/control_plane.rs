@@ -525,7 +525,7 @@ impl Found {
             Kind::Kyma => self
                 .get::<Kyma>(client)
                 .await?
-                .filter(|kyma| is_skipped(&kyma.metadata))
+                .filter(|kyma| landscape::is_skipped(&kyma.metadata))
                 .map(|kyma| landscape::suspension(&kyma.metadata, Switch::Label).unwrap_or_else(unnamed)),
             Kind::Manifest | Kind::Watcher => None,
         })
@@ -648,15 +648,10 @@ impl Answer {
                 _ => Verdict::Open,
             },
             message: format!("{state}: {cause}").trim_matches([':', ' ']).to_owned(),
-            is_skipped: is_skipped(metadata),
+            is_skipped: landscape::is_skipped(metadata),
             kyma: None,
         }
     }
-}
-
-fn is_skipped(metadata: &ObjectMeta) -> bool {
-    let skip = landscape::label(metadata, names::label::SKIP_RECONCILIATION);
-    skip.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 fn is_bad(state: State) -> bool {

@@ -92,7 +92,7 @@ enum SubjectKind {
 
 /// Most diagnostics shown per source, so that the output fits on a screen.
 const DIAGNOSTICS_MAX: usize = 5;
-/// What is said if no Lease shows whether a daemon runs.
+/// The line of `tidegate status` if there is no Lease.
 const NO_LEASE: &str =
     "There is no Lease, as of a daemon with --leader-elect=false, so it is not known whether one runs";
 /// Most lines shown per section.
@@ -218,7 +218,7 @@ fn exit(overview: &Overview) -> Exit {
     }
 }
 
-/// One entry of a section: who it is about, what is said, and the lines below.
+/// One entry of a section: its object, the sentence about it, and the lines below.
 struct Entry {
     standing: SubjectState,
     /// `runtime kcp-system/dev`; empty if the text names it.

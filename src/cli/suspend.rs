@@ -174,7 +174,7 @@ fn unchanged(step: &Step, suspension: Option<&str>) -> Option<String> {
     }
 }
 
-/// What is said of something that cannot be resumed, because it already works.
+/// The answer of `tidegate resume` about an object that is not suspended.
 const NOT_SUSPENDED: &str = "not suspended; nothing changed";
 
 /// Pauses the rollout of a module, or continues it and accepts the present failures. Fails if the module has no

@@ -237,7 +237,7 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
             (status, body) => Err(format!("{status} {body}\n{}", daemon.process.log_tail())),
         })
         .await;
-    // Whoever waits knows for how long at most.
+    // `/readyz` says how long the process waits at most.
     for expected in [", and has not renewed it for ", " s; this process takes over when it is released, or in 3"] {
         assert!(readiness.contains(expected), "{expected}: {readiness}");
     }

@@ -545,8 +545,8 @@ async fn deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back
     stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
 }
 
-/// The way back that the message names, for a Kyma that git does not declare.
-async fn a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime() {
+/// Two runtimes at rest: git declares the Kyma of the first one, a broker has created that of the second.
+async fn with_kyma_of_a_broker() -> Stage {
     let files = stage::files(1);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(2, &files).await;
@@ -558,6 +558,12 @@ async fn a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_i
         stage.kyma_in(name, "Ready").await;
     }
     stage.rests().await;
+    stage
+}
+
+/// The way back that the message names, for a Kyma that git does not declare.
+async fn a_saved_kyma_is_created_again_after_its_definition_without_a_write_to_its_runtime() {
+    let stage = with_kyma_of_a_broker().await;
     let marks = stage.marks();
     delete_crd(&stage, "kymas.operator.kyma-project.io").await;
     until_held(&stage, "to keep everything, save the kymas that git does not declare, remove the finalizers").await;
@@ -591,30 +597,14 @@ async fn objects_of_modules(stage: &Stage) -> Vec<Option<String>> {
     versions
 }
 
-/// What `docs/disaster-recovery.md` saves of a control plane, and where it is.
-const SAVED: [(&str, &str, &str); 4] = [
-    ("v1", "Secret", ""),
-    (KYMA, "Kyma", "kymas.operator.kyma-project.io"),
-    (KYMA, "Manifest", "manifests.operator.kyma-project.io"),
-    (SOURCE, "GitSource", "gitsources.tidegate.dev"),
-];
+/// The kinds that `docs/disaster-recovery.md` saves of a control plane.
+const SAVED: [(&str, &str); 4] = [("v1", "Secret"), (KYMA, "Kyma"), (KYMA, "Manifest"), (SOURCE, "GitSource")];
 
 /// The steps of the section "Lost control plane", on the same server, from which everything is deleted first.
 async fn a_lost_control_plane_is_built_anew_from_what_was_saved_without_a_write_to_a_module() {
-    let files = stage::files(1);
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(2, &files).await;
-    // A broker's.
-    let kyma = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "two", "namespace": "kcp-system"},
-        "spec": {"channel": "regular", "modules": [{"name": "mailer"}]}});
-    harness::apply(&stage.kcp, &kyma).await;
-    stage.start();
-    for name in stage::KYMAS {
-        stage.kyma_in(name, "Ready").await;
-    }
-    stage.rests().await;
+    let stage = with_kyma_of_a_broker().await;
     let mut saved = Vec::new();
-    for (version, kind, _) in SAVED {
+    for (version, kind) in SAVED {
         let objects = api(&stage.kcp, version, kind, "kcp-system").await;
         saved.extend(objects.list(&Default::default()).await.expect("a list").items.into_iter().map(|mut object| {
             object.types = Some(kube::core::TypeMeta { api_version: version.to_owned(), kind: kind.to_owned() });
@@ -624,7 +614,7 @@ async fn a_lost_control_plane_is_built_anew_from_what_was_saved_without_a_write_
     let installed = objects_of_modules(&stage).await;
     stage.kill().await;
     stage.forget();
-    for (version, kind, _) in SAVED {
+    for (version, kind) in SAVED {
         if version != "v1" {
             let objects = api(&stage.kcp, version, kind, "kcp-system").await;
             for object in objects.list(&Default::default()).await.expect("a list").items {

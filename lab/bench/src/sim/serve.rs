@@ -247,7 +247,7 @@ fn identity(file: &mut File) -> io::Result<String> {
 pub(super) async fn start(runtimes: usize, ready_after: Duration) -> anyhow::Result<Vec<Server>> {
     let mut fleet = Vec::with_capacity(runtimes);
     for index in 1..=runtimes {
-        // Each has a seed of its own: clusters are told apart by the UIDs of their namespaces.
+        // A seed for each server: the UIDs of its namespaces identify a cluster.
         let options = sim::Options { readiness: Readiness::After(ready_after), ..sim::Options::default() };
         fleet.push(Server::simulated(&fleet::kyma_name(index), &options).await?);
     }
