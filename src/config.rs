@@ -277,7 +277,8 @@ pub struct Options {
     #[arg(long, value_name = "SETTINGS", env = "GODEBUG", hide_env_values = true)]
     pub skr_webhook_godebug: Option<String>,
     /// Choose who issues certificates. `auto`: the issuer already in use; otherwise cert-manager or Gardener, whichever
-    /// is installed (cert-manager first); otherwise `builtin`
+    /// is installed (cert-manager first); otherwise `builtin`. For kcp landscapes, `builtin` is the built-in CA, and
+    /// anything else cert-manager
     #[arg(long, value_name = "ISSUER", visible_alias = "cert-management", default_value = "auto")]
     #[serde(alias = "certManagement")]
     pub pki: Pki,

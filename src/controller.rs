@@ -23,7 +23,7 @@ use tidegate_core::{
     definition,
     landscape::{self, SourceName},
     name::Key,
-    plan::{Settings, reporting::Agent},
+    plan::{Settings, certificate::Backend, reporting::Agent},
     template::Library,
 };
 use tidegate_process::{lock::RwLock, retry::Class};
@@ -41,7 +41,7 @@ use crate::{
     release::ReleaseContext,
     renderer::{CurrentTemplates, Renderer},
     runtime::{self, RuntimeContext, RuntimeSettings, contacts::Contacts},
-    setup::{SetupContext, SetupMemory},
+    setup::{Issuance, SetupContext, SetupMemory},
     source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
     watcher::{self, WatcherContext, inbox::Inbox},
@@ -227,6 +227,10 @@ impl Context {
             templates: self.templates(),
             events: &self.events,
             memory: &self.setup_memory,
+            issuance: match self.certificates.rules.backend {
+                Some(Backend::Builtin) => Issuance::Builtin,
+                Some(Backend::CertManager | Backend::Gardener) | None => Issuance::CertManager,
+            },
         }
     }
 

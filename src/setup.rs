@@ -12,6 +12,7 @@
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
 //! digests of values, never the values themselves.
 
+mod builtin;
 mod content;
 mod decide;
 mod enact;
@@ -38,7 +39,7 @@ use tidegate_core::{
     conditions,
     landscape::{self, setup::Resources},
     name::Key,
-    object::Object,
+    object::{Digest, Object},
     plan::setup::{self as plan, Content, Known as KnownOfCluster, Plan, Problem, Replicas, setup_mark},
     render::{self, live},
     template::Templates,
@@ -48,7 +49,7 @@ use tidegate_process::{ambient, retry::Class};
 use self::{
     decide::{Act, Next, Outcome},
     object::ObjectKind,
-    state::{Desired, Keys, Known, Observed, Verified},
+    state::{Desired, Keys, Known, Observed, Origin, Verified},
     status::Facts,
 };
 use crate::{
@@ -62,7 +63,7 @@ use crate::{
     stores::{Stores, Table},
 };
 
-pub use state::SetupMemory;
+pub use state::{Issuance, SetupMemory};
 pub(crate) use state::{LiveObjects, ObjectName};
 
 /// The parts of the daemon that passes over resources of kcp landscapes use.
@@ -80,11 +81,17 @@ pub struct SetupContext<'a> {
     pub events: &'a Recorder,
     /// What this process remembers of the objects.
     pub memory: &'a SetupMemory,
+    /// Who issues certificates.
+    pub issuance: Issuance,
 }
 
 /// How long until an object is read again that others own or that the API server rejected. Nothing reports that it
 /// changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
+
+/// Limits of the time until a renewal is looked for.
+const RENEWAL_SOONEST: Duration = Duration::from_secs(1);
+const RENEWAL_LATEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Moves the objects of a resource a step towards their desired state.
 ///
@@ -174,6 +181,7 @@ impl SetupPass<'_> {
             outcomes: &outcomes,
             failures: &failures,
             live: &known.live,
+            issuance: context.issuance,
             leaving: None,
         };
         self.report(&facts).await?;
@@ -181,8 +189,10 @@ impl SetupPass<'_> {
             Outcome::Refused(_) => true,
             Outcome::Well | Outcome::Waits(_) | Outcome::Unusable(_) | Outcome::Leaves | Outcome::Stays => false,
         };
-        let is_refused = outcomes.iter().any(is_refused);
-        Ok(if is_refused { Finish::After(REFUSED_RETRY, Trigger::Resync) } else { Finish::Done })
+        if outcomes.iter().any(is_refused) {
+            return Ok(Finish::After(REFUSED_RETRY, Trigger::Resync));
+        }
+        Ok(renewal(&known).map_or(Finish::Done, |after| Finish::After(after, Trigger::Retry)))
     }
 
     /// A pass over a resource that is being deleted.
@@ -217,6 +227,7 @@ impl SetupPass<'_> {
             outcomes: &outcomes,
             failures: &[],
             live: &known.live,
+            issuance: context.issuance,
             leaving: Some(&leaving),
         };
         self.report(&facts).await?;
@@ -268,6 +279,8 @@ impl SetupPass<'_> {
             wanted: BTreeSet::new(),
             is_complete: false,
             may_adopt: false,
+            issuance: self.context.issuance,
+            now: ambient::now(),
         }
     }
 
@@ -282,8 +295,8 @@ impl SetupPass<'_> {
         let live = context.stores.setup_objects(namespace, &mark, &needs);
         context.memory.shown(namespace, live.keys());
         self.learn_all(inputs.iter(), &live, observed).await?;
-        let (owned, keys) = (plan.clone(), observed.keys.clone());
-        let render = move |templates: &Templates| desired(templates, &owned, &keys);
+        let (owned, keys, issuance) = (plan.clone(), observed.keys.clone(), context.issuance);
+        let render = move |templates: &Templates| desired(templates, &owned, &keys, issuance);
         let (desired, failures) = context.templates.for_object(metadata, render).await;
         let known = Known {
             namespace: namespace.to_owned(),
@@ -294,6 +307,8 @@ impl SetupPass<'_> {
             wanted,
             is_complete: failures.is_empty(),
             may_adopt: landscape::annotation(metadata, annotation::ADOPT) == Some("true"),
+            issuance: context.issuance,
+            now: ambient::now(),
         };
         Ok((known, failures))
     }
@@ -446,7 +461,12 @@ fn names(plan: &Plan) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>, BTreeSet<O
 
 /// The rendered objects of a plan in the order of apply, and one sentence for each template that failed. `keys` are the
 /// digests of the values that they mount and contain.
-fn desired(templates: &Templates, plan: &Plan, keys: &BTreeMap<ObjectName, Keys>) -> (Vec<Desired>, Vec<String>) {
+fn desired(
+    templates: &Templates,
+    plan: &Plan,
+    keys: &BTreeMap<ObjectName, Keys>,
+    issuance: Issuance,
+) -> (Vec<Desired>, Vec<String>) {
     let namespace = plan.key.namespace();
     let digest = |gates: &[plan::Gate]| decide::digest_of_keys(gates, keys).map(|digest| digest.to_string());
     let mut inputs: BTreeMap<String, String> = BTreeMap::new();
@@ -462,6 +482,13 @@ fn desired(templates: &Templates, plan: &Plan, keys: &BTreeMap<ObjectName, Keys>
     let (mut all, mut failures) = (Vec::new(), Vec::new());
     for (_, rendered) in render::setup(templates, plan, &|name| inputs.get(name).cloned().unwrap_or_default()) {
         match rendered {
+            Ok(object) if issuance == Issuance::Builtin && &*object.gvk().kind == "Issuer" => {}
+            Ok(object) if issuance == Issuance::Builtin && &*object.gvk().kind == "Certificate" => {
+                match issued(plan, &object, digest(&plan.gates("Certificate", object.name()))) {
+                    Ok(desired) => all.push(desired),
+                    Err(sentence) => failures.push(sentence),
+                }
+            }
             Ok(object) => all.extend(finished(plan, object)),
             Err(error) => failures.push(error.to_string()),
         }
@@ -469,21 +496,44 @@ fn desired(templates: &Templates, plan: &Plan, keys: &BTreeMap<ObjectName, Keys>
     (all, failures)
 }
 
+/// How long until the first certificate of the built-in CA has to be renewed; `None` if there is none.
+fn renewal(known: &Known) -> Option<Duration> {
+    let renewals = known.desired.iter().filter(|desired| matches!(desired.origin, Origin::Issued(_)));
+    let first = renewals.filter_map(|desired| known.live.get(&desired.name)?.renew_at()).min()?;
+    let after = Duration::try_from(first.duration_since(known.now)).unwrap_or_default();
+    Some(after.clamp(RENEWAL_SOONEST, RENEWAL_LATEST))
+}
+
+/// The Secret of a rendered Certificate, which the built-in CA issues. `ca` is the digest of the CA's Secret. Fails
+/// with one sentence if the CA cannot issue what it asks for.
+fn issued(plan: &Plan, certificate: &Object, ca: Option<String>) -> Result<Desired, String> {
+    let name = certificate.name();
+    let gates = plan.gates("Certificate", name);
+    let authority = decide::inputs(&gates).next().map(|(_, secret)| secret);
+    let is_root = plan.certificates.iter().any(|found| found.name == name && found.is_root);
+    let request = builtin::read(certificate, authority, is_root)?;
+    let mut object = request.secret(certificate);
+    let digest = Digest::of_bytes(format!("{}{}", certificate.digest(), ca.unwrap_or_default()).as_bytes());
+    object.set_annotation(annotation::DIGEST, &digest.to_string());
+    let (name, origin) = ((ObjectKind::Secret, name.to_owned()), Origin::Issued(Box::new(request)));
+    Ok(Desired { name, object, digest, gates, origin, replicas: None })
+}
+
 /// A rendered object with what the decision needs to know of it.
 fn finished(plan: &Plan, mut object: Object) -> Option<Desired> {
     let kind = ObjectKind::named(&object.gvk().kind)?;
     let name = object.name().to_owned();
     let content = plan.secrets.iter().find(|secret| kind == ObjectKind::Secret && secret.name == name);
-    let content = content.map(|secret| secret.content.clone()).filter(|content| match content {
-        Content::Files(_) => false,
-        Content::Bundle(_) | Content::Credentials(_) => true,
-    });
+    let origin = match content.map(|secret| &secret.content) {
+        Some(content @ (Content::Bundle(_) | Content::Credentials(_))) => Origin::Composed(content.clone()),
+        Some(Content::Files(_)) | None => Origin::Rendered,
+    };
     let deployment = plan.deployments.iter().find(|found| kind == ObjectKind::Deployment && found.name == name);
     let replicas = deployment.map(|found| found.replicas).filter(|replicas| leaves_replicas(*replicas, &mut object));
     let digest = object.digest();
     object.set_annotation(annotation::DIGEST, &digest.to_string());
     let gates = plan.gates(kind.as_str(), &name);
-    Some(Desired { name: (kind, name), object, digest, gates, content, replicas })
+    Some(Desired { name: (kind, name), object, digest, gates, origin, replicas })
 }
 
 /// Whether the number of pods is not part of the object; removes it then. A template may write another number.

@@ -16,6 +16,7 @@ pub mod object;
 mod pem;
 mod root;
 
+pub(crate) use root::read_key;
 pub use root::{Issue, Leaf, Root};
 
 /// Why a certificate or key could not be read or created.
@@ -85,6 +86,11 @@ pub(crate) fn write_bundle(bundle: &Bundle) -> String {
 /// Certificates as PEM.
 pub(crate) fn write_certificates<'a>(certificates: impl IntoIterator<Item = &'a Authority>) -> String {
     certificates.into_iter().map(|authority| pem::certificate(&authority.der)).collect()
+}
+
+/// A block of PEM with this label.
+pub(crate) fn write_block(label: &str, der: &[u8]) -> String {
+    pem::block(label, der)
 }
 
 /// Whether a certificate is signed with its own key.

@@ -4,7 +4,8 @@
 //! * A Certificate waits for the Secret of the CA that signs it, a Secret for the certificates that it contains. A
 //!   Deployment waits for every Certificate of its resource, then for every key that it mounts. Other objects wait for
 //!   nothing.
-//! * What was applied and has not changed since is not read and not written.
+//! * What was applied and has not changed since is not read and not written, but for a certificate of the built-in CA
+//!   that is due for renewal.
 //! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
@@ -22,7 +23,7 @@ use tidegate_core::{
 use super::{
     content,
     object::{LiveObject, ObjectKind, ObjectState},
-    state::{Desired, Keys, Known, LiveObjects, ObjectName, Observed, Verified},
+    state::{Desired, Issuance, Keys, Known, LiveObjects, ObjectName, Observed, Origin, Verified},
 };
 
 /// The next step of a pass.
@@ -141,7 +142,7 @@ fn leave(live: &LiveObjects, observed: &Observed, name: &ObjectName, object: &Ar
 /// What became of a desired object, or what to do next with it.
 fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outcome, Act> {
     let live = known.live.get(&desired.name);
-    let waits = waits(&desired.gates, live.is_some(), &known.live, &observed.keys);
+    let waits = waits(known.issuance, &desired.gates, live.is_some(), &known.live, &observed.keys);
     if !waits.is_empty() {
         return Ok(Outcome::Waits(waits));
     }
@@ -151,9 +152,13 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     let step = step(&desired.digest, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark);
     match step {
         Step::Await => return Ok(Outcome::Leaves),
-        Step::Keep if !is_too_large(desired, live.map(|live| &**live)) => return Ok(Outcome::Well),
+        Step::Keep if !is_due(known, desired, live) && !is_too_large(desired, live.map(|live| &**live)) => {
+            return Ok(Outcome::Well);
+        }
         Step::Keep | Step::Read | Step::Apply => {}
     }
+    // The key and the certificate that exist may stay.
+    let step = if matches!(desired.origin, Origin::Issued(_)) { Step::Read } else { step };
     let found = match (step, observed.found.get(&desired.name)) {
         (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
         (_, found) => found,
@@ -163,7 +168,10 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     {
         return Ok(Outcome::Refused(refusal));
     }
-    let object = match complete(desired, live.map(|live| &**live), found, observed) {
+    if let Some(rival) = rival(known, desired) {
+        return Ok(Outcome::Refused(rival));
+    }
+    let object = match complete(known, desired, live.map(|live| &**live), found, observed) {
         Ok(Ok(object)) => object,
         Ok(Err(sentence)) => return Ok(Outcome::Unusable(sentence)),
         Err(missing) => return Err(Act::Learn(missing)),
@@ -220,20 +228,37 @@ fn managers(found: &Object) -> String {
 /// The object as it is sent: with the value of a Secret that is made of others, and with the number of pods. Fails
 /// with the name of a Secret that has to be read first.
 fn complete(
+    known: &Known,
     desired: &Desired,
     live: Option<&LiveObject>,
     found: Option<&Option<Object>>,
     observed: &Observed,
 ) -> Result<Result<Object, String>, ObjectName> {
     let mut object = desired.object.clone();
-    if let Some(content) = &desired.content {
-        let mut sources = content::sources(content).into_iter().map(|name| (ObjectKind::Secret, name.to_owned()));
-        if let Some(unread) = sources.find(|name| !observed.values.contains_key(name)) {
-            return Err(unread);
+    let secret = |name: &str| (ObjectKind::Secret, name.to_owned());
+    match &desired.origin {
+        Origin::Rendered => {}
+        Origin::Composed(content) => {
+            let mut sources = content::sources(content).into_iter().map(secret);
+            if let Some(unread) = sources.find(|name| !observed.values.contains_key(name)) {
+                return Err(unread);
+            }
+            match content::value(content, &|name| observed.values.get(&secret(name))) {
+                Ok(value) => content::set(&mut object, value),
+                Err(sentence) => return Ok(Err(sentence)),
+            }
         }
-        match content::value(content, &|name| observed.values.get(&(ObjectKind::Secret, name.to_owned()))) {
-            Ok(value) => content::set(&mut object, value),
-            Err(sentence) => return Ok(Err(sentence)),
+        Origin::Issued(request) => {
+            let ca = request.ca.as_deref().map(secret);
+            if let Some(unread) = ca.as_ref().filter(|name| !observed.values.contains_key(*name)) {
+                return Err(unread.clone());
+            }
+            let ca = ca.and_then(|name| observed.values.get(&name));
+            let own = found.and_then(Option::as_ref).map(content::values);
+            match request.issue(ca, own.as_ref(), known.now) {
+                Ok(issued) => issued.write(&mut object),
+                Err(sentence) => return Ok(Err(format!("Secret {}: {sentence}", desired.name.1))),
+            }
         }
     }
     if let Some(replicas) = desired.replicas {
@@ -243,6 +268,25 @@ fn complete(
         object.map_mut()["spec"]["replicas"] = number_of_pods(replicas, live).into();
     }
     Ok(Ok(object))
+}
+
+/// Whether a certificate of the built-in CA has to be renewed.
+fn is_due(known: &Known, desired: &Desired, live: Option<&Arc<LiveObject>>) -> bool {
+    let renew_at = live.and_then(|live| live.renew_at());
+    matches!(desired.origin, Origin::Issued(_)) && renew_at.is_some_and(|renew_at| renew_at <= known.now)
+}
+
+/// Why a Secret is not issued although nothing is missing: cert-manager would write it as well.
+fn rival(known: &Known, desired: &Desired) -> Option<String> {
+    let name = &desired.name.1;
+    let is_rival = matches!(desired.origin, Origin::Issued(_))
+        && known.live.contains_key(&(ObjectKind::Certificate, name.clone()));
+    is_rival.then(|| {
+        format!(
+            "Certificate {name} exists, so cert-manager writes Secret {name}: delete the Certificate and keep the \
+             Secret, or run with --pki=cert-manager"
+        )
+    })
 }
 
 /// The number of pods to send. A number that Tidegate does not decide stays as it is: an apply without it would make it
@@ -265,8 +309,14 @@ fn is_too_large(desired: &Desired, live: Option<&LiveObject>) -> bool {
 
 /// What an object waits for. `live` has the objects of its namespace, `keys` those whose content is known. Once it
 /// exists, it does not wait for other Deployments.
-pub(super) fn waits(gates: &[Gate], exists: bool, live: &LiveObjects, keys: &BTreeMap<ObjectName, Keys>) -> Waits {
-    let certificates: Vec<String> = gates.iter().filter_map(|gate| certificate(gate, live)).collect();
+pub(super) fn waits(
+    issuance: Issuance,
+    gates: &[Gate],
+    exists: bool,
+    live: &LiveObjects,
+    keys: &BTreeMap<ObjectName, Keys>,
+) -> Waits {
+    let certificates: Vec<String> = gates.iter().filter_map(|gate| certificate(issuance, gate, live)).collect();
     if !certificates.is_empty() {
         return Waits { certificates, ..Waits::default() };
     }
@@ -274,17 +324,22 @@ pub(super) fn waits(gates: &[Gate], exists: bool, live: &LiveObjects, keys: &BTr
     Waits { certificates, keys: gates.iter().flat_map(|gate| missing_keys(gate, keys)).collect(), deployments }
 }
 
-fn certificate(gate: &Gate, live: &LiveObjects) -> Option<String> {
+fn certificate(issuance: Issuance, gate: &Gate, live: &LiveObjects) -> Option<String> {
     let Gate::Certificate(name) = gate else { return None };
-    not_ready(name, live)
+    not_ready(issuance, name, live)
 }
 
-/// Why a Certificate is not ready: one sentence; `None` if it is.
-pub(super) fn not_ready(name: &str, live: &LiveObjects) -> Option<String> {
+/// Why a certificate is not ready: one sentence; `None` if it is.
+pub(super) fn not_ready(issuance: Issuance, name: &str, live: &LiveObjects) -> Option<String> {
+    if issuance == Issuance::Builtin {
+        let is_issued =
+            live.get(&(ObjectKind::Secret, name.to_owned())).is_some_and(|found| found.renew_at().is_some());
+        return (!is_issued).then(|| format!("the certificate in Secret {name} is not issued yet"));
+    }
     match live.get(&(ObjectKind::Certificate, name.to_owned())).map(|found| &found.state) {
         Some(ObjectState::Certificate(Ok(()))) => None,
         Some(ObjectState::Certificate(Err(why))) => Some(format!("Certificate {name} is not ready: {why}")),
-        Some(ObjectState::Plain | ObjectState::Deployment(_)) | None => {
+        Some(ObjectState::Plain | ObjectState::Deployment(_) | ObjectState::Issued(_)) | None => {
             Some(format!("Certificate {name} does not exist yet"))
         }
     }
@@ -296,7 +351,9 @@ fn deployment(gate: &Gate, live: &LiveObjects) -> Option<String> {
         Some(ObjectState::Deployment(pods)) if *is_up && !pods.are_up() => {
             Some(format!("the pods of Deployment {name} are not ready"))
         }
-        Some(ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_)) => None,
+        Some(
+            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) | ObjectState::Issued(_),
+        ) => None,
         None => Some(format!("Deployment {name} does not exist yet")),
     }
 }

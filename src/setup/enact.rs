@@ -89,9 +89,10 @@ pub(super) async fn apply(
     let kind = name.0.kind();
     match kcp.apply(cause, &kind, &object.id(), Bytes::from(object.value().to_string()), on_conflict).await {
         Ok(metadata) => Ok(Ok(name.0.version_of(&metadata))),
-        Err(Error::NotServed { gvk }) => {
-            Ok(Err(format!("the control plane does not serve {}: install cert-manager", gvk.kind)))
-        }
+        Err(Error::NotServed { gvk }) => Ok(Err(format!(
+            "the control plane does not serve {}: install cert-manager, or run with --pki=builtin",
+            gvk.kind
+        ))),
         Err(
             error @ (Error::Invalid { .. }
             | Error::UndeclaredField { .. }

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use tidegate_cluster::{Kind, Metadata};
 use tidegate_core::{
     api::names::{annotation, label},
     object::{Digest, Gvk, Object},
+    plan::certificate::Backend,
 };
 
 /// The kinds of objects of kcp landscapes, in the order of apply.
@@ -64,6 +65,8 @@ pub enum ObjectState {
     Certificate(Result<(), Arc<str>>),
     /// A Deployment.
     Deployment(Pods),
+    /// A Secret whose certificate Tidegate issued. Contains when it is renewed.
+    Issued(Timestamp),
 }
 
 /// The pods of a Deployment.
@@ -185,7 +188,16 @@ impl ObjectKind {
 impl LiveObject {
     /// An object whose status does not matter.
     pub fn from_metadata(kind: ObjectKind, found: PartialObjectMeta<DynamicObject>) -> LiveObject {
-        LiveObject::new(kind, found.metadata, ObjectState::Plain)
+        let annotation = |name: &str| found.metadata.annotations.as_ref()?.get(name);
+        let is_issued = annotation(annotation::PKI).is_some_and(|pki| pki == Backend::Builtin.name());
+        let state = match kind {
+            ObjectKind::Secret if is_issued => {
+                let renew_at = annotation(annotation::RENEW_AT).and_then(|text| text.parse().ok());
+                ObjectState::Issued(renew_at.unwrap_or(Timestamp::MIN))
+            }
+            _ => ObjectState::Plain,
+        };
+        LiveObject::new(kind, found.metadata, state)
     }
 
     /// An object with its status.
@@ -207,7 +219,15 @@ impl LiveObject {
     pub(super) fn replicas(&self) -> Option<i32> {
         match self.state {
             ObjectState::Deployment(pods) => Some(pods.wanted),
-            ObjectState::Plain | ObjectState::Certificate(_) => None,
+            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Issued(_) => None,
+        }
+    }
+
+    /// When the certificate of a Secret has to be renewed, if Tidegate issued it.
+    pub(super) fn renew_at(&self) -> Option<Timestamp> {
+        match self.state {
+            ObjectState::Issued(renew_at) => Some(renew_at),
+            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) => None,
         }
     }
 

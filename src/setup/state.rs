@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
+use k8s_openapi::jiff::Timestamp;
 use tidegate_core::{
     landscape::setup::Resources,
     name::Key,
@@ -14,7 +15,10 @@ use tidegate_core::{
 };
 use tidegate_process::lock::Mutex;
 
-use super::object::{LiveObject, ObjectKind};
+use super::{
+    builtin::Request,
+    object::{LiveObject, ObjectKind},
+};
 
 /// An object of a namespace.
 pub(crate) type ObjectName = (ObjectKind, String);
@@ -80,10 +84,30 @@ pub(super) struct Desired {
     pub(super) digest: Digest,
     /// What it waits for.
     pub(super) gates: Vec<Gate>,
-    /// The content of a Secret that is made of others.
-    pub(super) content: Option<Content>,
+    /// Where the values of a Secret come from.
+    pub(super) origin: Origin,
     /// The number of pods, if it is not part of the object.
     pub(super) replicas: Option<Replicas>,
+}
+
+/// Where the values of an object come from.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// They are part of the object, or another program writes them.
+    Rendered,
+    /// Other Secrets contain them.
+    Composed(Content),
+    /// The built-in CA issues them.
+    Issued(Box<Request>),
+}
+
+/// Who issues the certificates of kcp landscapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Issuance {
+    /// cert-manager.
+    CertManager,
+    /// Tidegate, see [`super::builtin`].
+    Builtin,
 }
 
 /// The data at the start of a pass: from watches, the templates and earlier passes.
@@ -105,6 +129,10 @@ pub(super) struct Known {
     pub(super) is_complete: bool,
     /// Whether an annotation of the resource allows to take over objects without the label.
     pub(super) may_adopt: bool,
+    /// Who issues certificates.
+    pub(super) issuance: Issuance,
+    /// When the pass began.
+    pub(super) now: Timestamp,
 }
 
 /// The results of a pass so far.

@@ -25,7 +25,7 @@ use tidegate_core::{
 use super::{
     decide::{self, Outcome},
     object::{ObjectKind, ObjectState},
-    state::{LiveObjects, ObjectName},
+    state::{Issuance, LiveObjects, ObjectName},
 };
 
 const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
@@ -48,6 +48,8 @@ pub(super) struct Facts<'a> {
     /// Templates that failed: one sentence each.
     pub(super) failures: &'a [String],
     pub(super) live: &'a LiveObjects,
+    /// Who issues certificates.
+    pub(super) issuance: Issuance,
     /// What its deletion waits for, if it is being deleted.
     pub(super) leaving: Option<&'a str>,
 }
@@ -175,7 +177,8 @@ impl Facts<'_> {
         if self.leaving.is_some() {
             return;
         }
-        let not_ready = plan.certificates.iter().filter_map(|found| decide::not_ready(&found.name, self.live));
+        let not_ready =
+            plan.certificates.iter().filter_map(|found| decide::not_ready(self.issuance, &found.name, self.live));
         let not_ready: Vec<String> = not_ready.collect();
         let well = ("Ready", "all certificates are ready");
         conditions.judge(CERTIFICATES, &not_ready, "CertificateNotReady", well);
@@ -237,9 +240,9 @@ impl Facts<'_> {
             Some(ObjectState::Deployment(pods)) if pods.are_up() => {
                 (true, "ReplicasUp", format!("{name} is fully up and running."))
             }
-            Some(ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_)) => {
-                (false, "ReplicasUnavailable", format!("{name} is not fully up and running."))
-            }
+            Some(
+                ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) | ObjectState::Issued(_),
+            ) => (false, "ReplicasUnavailable", format!("{name} is not fully up and running.")),
             None => (false, "DeploymentUnavailable", format!("{name} does not exist.")),
         }
     }

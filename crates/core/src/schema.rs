@@ -26,11 +26,12 @@ use serde_json::{Map, Value};
 use self::node::{Node, Others, Type};
 pub(crate) use self::{
     check::{cut, type_name},
-    format::{duration_nanoseconds, is_base64, is_date_time},
+    format::{is_base64, is_date_time},
     suggest::{distance, nearest},
 };
 pub use self::{
     defaults::{of_spec, remove_defaults},
+    format::duration_nanoseconds,
     rule::{INAPPLICABLE, escape},
 };
 use crate::{budget::Budget, object::PathPart};

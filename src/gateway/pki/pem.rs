@@ -40,9 +40,14 @@ pub(super) fn labelled(text: &[u8]) -> Result<(String, Vec<u8>), Error> {
 
 /// A certificate as a block.
 pub(super) fn certificate(der: &[u8]) -> String {
+    block("CERTIFICATE", der)
+}
+
+/// A block with this label.
+pub(super) fn block(label: &str, der: &[u8]) -> String {
     const LINE: usize = 64;
     let encoded = STANDARD.encode(der);
-    let mut text = format!("{BEGIN}CERTIFICATE{DASHES}\n");
+    let mut text = format!("{BEGIN}{label}{DASHES}\n");
     let mut rest = encoded.as_str();
     while !rest.is_empty() {
         let (line, more) = rest.split_at(LINE.min(rest.len()));
@@ -51,7 +56,7 @@ pub(super) fn certificate(der: &[u8]) -> String {
         rest = more;
     }
     text.push_str(END);
-    text.push_str("CERTIFICATE");
+    text.push_str(label);
     text.push_str(DASHES);
     text.push('\n');
     text

@@ -126,8 +126,9 @@ fn params(common_name: &str, validity: Validity) -> CertificateParams {
     params
 }
 
-/// Reads a key in any of the three formats that cert-manager writes.
-fn read_key(text: &[u8]) -> Result<KeyPair, Error> {
+/// Reads a key in any of the three formats that cert-manager writes. Fails if it is none that this program can sign
+/// with.
+pub(crate) fn read_key(text: &[u8]) -> Result<KeyPair, Error> {
     const EC: [u8; 9] = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
     const P256: [u8; 10] = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
     const P384: [u8; 7] = [0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];

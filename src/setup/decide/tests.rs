@@ -1,3 +1,4 @@
+use k8s_openapi::jiff::{Timestamp, ToSpan as _};
 use serde_json::json;
 
 use super::*;
@@ -75,7 +76,7 @@ fn a_deployment_names_the_certificates_that_are_not_ready_and_then_the_keys_that
         "Certificate eu-server does not exist yet",
         "Certificate eu-client is not ready: issuer main-client-ca not found",
     ];
-    let found = waits(&gates, false, &objects, &BTreeMap::new());
+    let found = waits(Issuance::CertManager, &gates, false, &objects, &BTreeMap::new());
     assert_eq!((found.certificates, found.keys), (expected.map(str::to_owned).to_vec(), vec![]));
 
     for name in ["eu-server", "eu-client"] {
@@ -86,7 +87,7 @@ fn a_deployment_names_the_certificates_that_are_not_ready_and_then_the_keys_that
         keys(ObjectKind::Secret, "etcd", &[("ca.crt", "b")]),
     ]);
     let expected = ["Secret eu-server has no key `tls.key`", "ConfigMap audit does not exist"];
-    let waiting = waits(&gates, false, &objects, &found);
+    let waiting = waits(Issuance::CertManager, &gates, false, &objects, &found);
     assert_eq!((waiting.certificates, waiting.keys), (vec![], expected.map(str::to_owned).to_vec()));
     assert_eq!(digest_of_keys(&gates, &found), None);
 }
@@ -99,13 +100,14 @@ fn only_the_creation_of_a_deployment_waits_for_another_one() {
         let object = LiveObject { state: ObjectState::Deployment(pods), ..live(Some("rootshard.main"), "1") };
         LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
     };
-    let found = |exists, live: &LiveObjects| waits(&gates, exists, live, &BTreeMap::new()).deployments;
+    let found =
+        |exists, live: &LiveObjects| waits(Issuance::CertManager, &gates, exists, live, &BTreeMap::new()).deployments;
     assert_eq!(found(false, &LiveObjects::new()), ["Deployment main-kcp does not exist yet"]);
     assert_eq!(found(false, &pods(1)), ["the pods of Deployment main-kcp are not ready"]);
     assert_eq!(found(false, &pods(2)), [""; 0]);
     assert_eq!(found(true, &pods(0)), [""; 0], "a change must reach a shard while the root shard is down");
     let exists = [Gate::Deployment { name: "main-kcp".to_owned(), is_up: false }];
-    assert!(waits(&exists, false, &pods(0), &BTreeMap::new()).is_empty());
+    assert!(waits(Issuance::CertManager, &exists, false, &pods(0), &BTreeMap::new()).is_empty());
 }
 
 /// d25: only a mounted value restarts a pod, not a label or a key beside it.
@@ -182,6 +184,8 @@ fn known(desired: Vec<Desired>) -> Known {
         desired,
         is_complete: true,
         may_adopt: false,
+        issuance: Issuance::CertManager,
+        now: Timestamp::from_second(1_800_000_000).expect("a time"),
     }
 }
 
@@ -189,7 +193,7 @@ fn desired(object: Value, replicas: Option<Replicas>) -> Desired {
     let object = Object::new(object).expect("an object");
     let kind = ObjectKind::named(&object.gvk().kind).expect("a known kind");
     let name = (kind, object.name().to_owned());
-    Desired { name, digest: object.digest(), object, gates: Vec::new(), content: None, replicas }
+    Desired { name, digest: object.digest(), object, gates: Vec::new(), origin: Origin::Rendered, replicas }
 }
 
 /// Row 55: a number that the definition does not have is 2 at first. Afterwards, Tidegate leaves it alone.
@@ -264,7 +268,7 @@ fn a_bundle_of_what_is_no_certificate_is_not_written() {
     let object = json!({"apiVersion": "v1", "kind": "Secret", "data": {"tls.crt": ""},
         "metadata": {"name": "eu-merged-client-ca", "namespace": "kcp-system"}});
     let mut bundle = desired(object, None);
-    bundle.content = Some(Content::Bundle(vec![Trust::whole("company")]));
+    bundle.origin = Origin::Composed(Content::Bundle(vec![Trust::whole("company")]));
     let (acts, outcomes) = play(&known(vec![bundle]), &mut Observed::default(), None);
     assert_eq!(acts, ["read eu-merged-client-ca", "learn company"]);
     let expected = "Secret company, key `tls.crt`: block 1 is not PEM; it must contain certificates in PEM only";
@@ -356,4 +360,58 @@ fn d24_an_output_with_another_name_takes_the_place_of_the_former_one() {
     known.live.insert((ObjectKind::Secret, "of-others".to_owned()), Arc::new(live(None, "1")));
     let (acts, _) = play(&known, &mut Observed::default(), None);
     assert_eq!(acts, ["read new", "apply new Report null", "delete Secret old"]);
+}
+
+/// The Secret of a self-signed CA, as the built-in CA is asked for it.
+fn issued() -> Desired {
+    let certificate = json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {"name": "eu-ca", "namespace": "kcp-system"},
+        "spec": {"secretName": "eu-ca", "secretTemplate": {"labels": {"tidegate.dev/setup": MARK}}, "isCA": true,
+            "commonName": "eu-ca", "duration": "24h", "privateKey": {"rotationPolicy": "Never"},
+            "issuerRef": {"name": "any", "kind": "ClusterIssuer"}}});
+    let certificate = Object::new(certificate).expect("an object");
+    let request = crate::setup::builtin::read(&certificate, None, true).expect("it can be issued");
+    let (name, object) = ((ObjectKind::Secret, "eu-ca".to_owned()), request.secret(&certificate));
+    let (digest, origin) = (object.digest(), Origin::Issued(Box::new(request)));
+    Desired { name, digest, object, gates: Vec::new(), origin, replicas: None }
+}
+
+#[test]
+fn the_built_in_ca_writes_a_secret_once_and_again_when_it_is_due() {
+    let mut known = known(vec![issued()]);
+    known.issuance = Issuance::Builtin;
+    let mut observed = Observed::default();
+    let (acts, outcomes) = play(&known, &mut observed, None);
+    assert_eq!(acts, ["read eu-ca", "apply eu-ca Report null"]);
+    assert_eq!(outcomes[0].1, Outcome::Well);
+    assert!(not_ready(known.issuance, "eu-ca", &known.live).is_some_and(|why| why.contains("is not issued yet")));
+
+    let name = known.desired[0].name.clone();
+    let with = |known: &mut Known, renew_at: Timestamp| {
+        let object = LiveObject { state: ObjectState::Issued(renew_at), ..live(Some(MARK), "1") };
+        known.live.insert(name.clone(), Arc::new(object));
+        let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+        known.verified.insert(name.clone(), as_applied);
+    };
+    let (soon, before) = (known.now + 1.hour(), known.now - 1.second());
+    with(&mut known, soon);
+    assert_eq!(not_ready(known.issuance, "eu-ca", &known.live), None);
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, [""; 0]);
+    with(&mut known, before);
+    let (acts, _) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["read eu-ca", "apply eu-ca Report null"]);
+}
+
+#[test]
+fn a_secret_that_cert_manager_writes_as_well_is_not_issued() {
+    let mut known = known(vec![issued()]);
+    known.issuance = Issuance::Builtin;
+    let certificate = (ObjectKind::Certificate, "eu-ca".to_owned());
+    known.live.insert(certificate.clone(), Arc::new(live(Some(MARK), "1")));
+    known.wanted.insert(certificate);
+    let (acts, outcomes) = play(&known, &mut Observed::default(), None);
+    assert_eq!(acts, ["read eu-ca"]);
+    let Outcome::Refused(sentence) = &outcomes[0].1 else { panic!("{outcomes:?}") };
+    assert!(sentence.contains("Certificate eu-ca exists") && sentence.contains("--pki=cert-manager"), "{sentence}");
 }

@@ -46,6 +46,7 @@ fn of(resources: &Resources, live: &LiveObjects, outcomes: &[(ObjectName, Outcom
         outcomes,
         failures: &[],
         live,
+        issuance: Issuance::CertManager,
         leaving,
     };
     status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a RootShard has one")
@@ -127,6 +128,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             outcomes,
             failures: &[],
             live: &LiveObjects::new(),
+            issuance: Issuance::CertManager,
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Kubeconfig has one");
@@ -162,6 +164,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             outcomes: &[],
             failures: &[],
             live: &live,
+            issuance: Issuance::CertManager,
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Shard has one")["phase"].clone()

@@ -64,6 +64,8 @@ pub mod annotation {
     pub const ISSUED_AT: &str = "tidegate.dev/issued-at";
     /// When the certificate that we issued expires.
     pub const NOT_AFTER: &str = "tidegate.dev/not-after";
+    /// When we renew the certificate that we issued.
+    pub const RENEW_AT: &str = "tidegate.dev/renew-at";
     /// Digest of the names of the certificate and of its CA.
     pub const ISSUED_FOR: &str = "tidegate.dev/issued-for";
     /// `builtin` on the Secret of a CA that we created.

@@ -203,7 +203,7 @@ fn percent_escapes_are_whole(text: &str) -> bool {
 }
 
 /// Go's `time.ParseDuration`, in nanoseconds: `1h30m`, `-1.5s`, `0`.
-pub(crate) fn duration_nanoseconds(text: &str) -> Option<i64> {
+pub fn duration_nanoseconds(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),

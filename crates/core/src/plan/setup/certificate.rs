@@ -34,6 +34,9 @@ pub struct Certificate {
     pub annotations: Labels,
     /// Whether it is a CA.
     pub is_ca: bool,
+    /// Whether it is the root CA of its resource, which an issuer of the user signs.
+    #[serde(skip)]
+    pub is_root: bool,
     /// Common name; empty for none.
     pub common_name: String,
     /// The subject.
@@ -243,6 +246,7 @@ impl Of<'_> {
         certificate.private_key.rotation_policy = "Never".to_owned();
         if let Some(issuer) = issuer {
             certificate.issuer = issuer.clone();
+            certificate.is_root = true;
         }
         self.change(certificate, template)
     }
@@ -285,6 +289,7 @@ impl Of<'_> {
             labels: self.labels.clone(),
             annotations: Labels::new(),
             is_ca: false,
+            is_root: false,
             common_name: String::new(),
             subject: Subject::default(),
             dns_names: Vec::new(),
