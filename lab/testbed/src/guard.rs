@@ -179,11 +179,17 @@ impl Folder {
     ///
     /// Fails if the folder cannot be created.
     pub fn temporary(prefix: &str) -> Result<Folder, Error> {
-        let made = tempfile::Builder::new()
-            .prefix(prefix)
-            .tempdir()
-            .map_err(Error::file("make a folder in", std::env::temp_dir()))?;
-        Folder::owned(made.keep())
+        Folder::temporary_in(&std::env::temp_dir(), prefix)
+    }
+
+    /// As [`Folder::temporary`], in another folder.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be created.
+    pub fn temporary_in(place: &Path, prefix: &str) -> Result<Folder, Error> {
+        let made = tempfile::Builder::new().prefix(prefix).tempdir_in(place);
+        Folder::owned(made.map_err(Error::file("make a folder in", place))?.keep())
     }
 
     /// Takes ownership of an existing folder.
