@@ -247,7 +247,10 @@ impl Stage {
         let mut line = command_line(&folder, &world)?;
         match given {
             Some(_) => line.extend([format!("--resync={}s", RESYNC.as_secs())]),
-            None => line.extend(doors.arguments()),
+            None => {
+                line.extend(doors.arguments());
+                line.extend(["--kcp-landscapes", "--pki=builtin"].map(str::to_owned));
+            }
         }
         line.push(format!("--oci-registry-host={}", registry.address()));
         line.push(format!("--maintenance-policy={}", policy.display()));

@@ -3,6 +3,7 @@
 //! Every claim is checked on the servers with the administrator's clients. The daemon's own words are only used if its
 //! status is the claim. A step builds on those before it, so the first failure ends the tour.
 
+mod kcp;
 mod observe;
 mod steps;
 
@@ -57,6 +58,8 @@ pub(super) enum Step {
     Registry,
     /// An upgrade waits for a maintenance window.
     Window,
+    /// A kcp landscape in git, with the built-in CA.
+    KcpLandscape,
     /// The removal of a Kyma waits for a confirmation.
     RemovalWaits,
 }
@@ -82,7 +85,7 @@ pub(super) struct Tour<'a> {
 
 impl Step {
     /// All, in their order.
-    pub(super) const ALL: [Step; 13] = [
+    pub(super) const ALL: [Step; 14] = [
         Step::FirstSync,
         Step::Idle,
         Step::Heard,
@@ -95,6 +98,7 @@ impl Step {
         Step::ModuleRemoved,
         Step::Registry,
         Step::Window,
+        Step::KcpLandscape,
         Step::RemovalWaits,
     ];
 
@@ -113,6 +117,7 @@ impl Step {
             Step::ModuleRemoved => "a module is removed",
             Step::Registry => "a module from an OCI registry",
             Step::Window => "an upgrade waits for its window",
+            Step::KcpLandscape => "a kcp landscape in git",
             Step::RemovalWaits => "a removal waits",
         }
     }
@@ -153,6 +158,7 @@ impl Tour<'_> {
     fn left_out(&self, step: Step) -> Option<&'static str> {
         match (step, self.is_counted()) {
             (Step::Idle, false) => Some("requests to these clusters are not counted"),
+            (Step::KcpLandscape, false) => Some("the pods of kcp need an etcd, which these clusters may not have"),
             (_, _) => None,
         }
     }
@@ -176,6 +182,7 @@ impl Tour<'_> {
             Step::ModuleRemoved => self.module_removed().await,
             Step::Registry => self.registered().await,
             Step::Window => self.in_window().await,
+            Step::KcpLandscape => self.kcp_landscape().await,
             Step::RemovalWaits => self.removal_waits().await,
         }
     }

@@ -98,6 +98,10 @@ impl World {
     pub(super) async fn prepare(&self, kymas: &[String]) -> anyhow::Result<()> {
         let mut crds = api::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         crds.extend(self.istio.iter().cloned());
+        if self.own.is_some() {
+            let of_kcp = api::setup::Kind::ALL.iter().map(|kind| serde_json::to_value(kind.crd()));
+            crds.extend(of_kcp.collect::<Result<Vec<_>, _>>()?);
+        }
         testbed::install_crds(&self.kcp_client, &crds).await?;
         for namespace in [names::KCP_NAMESPACE, ISTIO_NAMESPACE] {
             self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;

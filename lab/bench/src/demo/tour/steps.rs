@@ -414,6 +414,6 @@ fn with_scanner(version: &str) -> [(&str, &str); 3] {
 }
 
 /// The first digits of a commit's id.
-fn short(commit: &str) -> &str {
+pub(super) fn short(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
 }
