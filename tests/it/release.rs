@@ -260,6 +260,70 @@ async fn actionlint_finds_nothing_in_the_workflows() {
     assert!(!lint(&read(".github/workflows/release.yml").replace("needs: version", "needs: nothing")).status.success());
 }
 
+/// A change is upgraded to from the release before it: the job has the tags, and its script builds both programs.
+#[test]
+fn the_workflow_upgrades_from_the_release_before() {
+    let workflow = deploy::documents(&read(".github/workflows/ci.yml")).remove(0);
+    let steps = workflow["jobs"]["upgrade"]["steps"].as_array().expect("steps");
+    assert!(steps.iter().any(|step| step["with"]["fetch-depth"] == 0), "the tags are there: {steps:?}");
+    assert!(steps.iter().any(|step| step["run"] == ".ci/upgrade"), "{steps:?}");
+
+    // The script in a repository with one release, with a `cargo` that only notes how it is called.
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |below: &str| folder.path().join(below);
+    let repository = tidegate_testbed::Repository::init(&at("checkout")).expect("a repository");
+    let script = read(".ci/upgrade");
+    repository.write(".ci/upgrade", &script).expect("a file");
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).current_dir(at("checkout")).output().expect("git runs");
+        succeeds(&output);
+        String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+    };
+    let upgrade = |args: &[&str]| -> Vec<String> {
+        let calls = at("calls");
+        fs::write(&calls, "").expect("a file");
+        let note = |name: &str| format!("echo \"{name} $(git log -1 --format=%s) $*\" >>{}", calls.display());
+        let cargo = format!(
+            "#!/bin/sh\n{}\nmkdir -p \"$CARGO_TARGET_DIR/debug\"\ncat >\"$CARGO_TARGET_DIR/debug/tidegate\" \
+             <<'END'\n#!/bin/sh\n{}\nEND\nchmod +x \"$CARGO_TARGET_DIR/debug/tidegate\"\n",
+            note("cargo"),
+            note("tidegate"),
+        );
+        fs::create_dir_all(at("programs")).expect("a folder");
+        fs::write(at("programs/cargo"), cargo).expect("a file");
+        succeeds(&Command::new("chmod").arg("+x").arg(at("programs/cargo")).output().expect("it runs"));
+        let path = format!("{}:{}", at("programs").display(), std::env::var("PATH").expect("a path"));
+        let mut command = Command::new("bash");
+        command.arg(at("checkout/.ci/upgrade")).args(args).env("PATH", path);
+        let output = command.env("CARGO_TARGET_DIR", at("target")).output().expect("it runs");
+        succeeds(&output);
+        assert_eq!(git(&["worktree", "list"]).lines().count(), 1, "it leaves nothing behind");
+        fs::read_to_string(&calls).expect("a file").lines().map(str::to_owned).collect()
+    };
+    repository.commit("one").expect("a commit");
+    repository.write("a", "1").expect("a file");
+    repository.commit("two").expect("a commit");
+    repository.write("a", "2").expect("a file");
+    repository.commit("three").expect("a commit");
+    let old = at("target/before/debug/tidegate");
+    let expected = |before: &str| -> Vec<String> {
+        let sim = |servers: &str| {
+            format!(
+                "tidegate three sim upgrade --old {} --control-plane {servers} --runtime-servers {servers} --runtimes 4",
+                old.display()
+            )
+        };
+        let build = |of: &str| format!("cargo {of} build --quiet --locked");
+        vec![build(before), build("three"), sim("simulated"), sim("real")]
+    };
+    assert_eq!(upgrade(&[]), expected("two"), "without a release, from the commit before");
+    git(&["tag", "v0.1.0", "HEAD~2"]);
+    assert_eq!(upgrade(&[]), expected("one"), "from the release before");
+    git(&["tag", "v0.2.0", "HEAD"]);
+    assert_eq!(upgrade(&[]), expected("one"), "a release is upgraded to from the one before it");
+    assert_eq!(upgrade(&["HEAD~1"]), expected("two"));
+}
+
 #[test]
 fn actions_are_pinned_by_commit_and_jobs_have_no_more_rights_than_named() {
     let pinned = Regex::new(r"^[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$").unwrap();
