@@ -415,10 +415,14 @@ async fn everything_that_is_deployed_is_accepted() {
     }
 }
 
-/// The overlay and the patch of `docs/take-over.md`, as a user makes them from the page.
-#[test]
-fn the_take_over_page_leads_events_to_the_daemon_and_brings_nothing_that_exists() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/take-over.md")).unwrap();
+/// `docs/take-over.md`.
+pub(crate) fn take_over_page() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/take-over.md")).unwrap()
+}
+
+/// The objects of the overlay of the page, as a user makes it.
+pub(crate) fn take_over_overlay() -> Vec<Value> {
+    let page = take_over_page();
     assert!(page.contains("cp -r deploy/overlays/istio-cert-manager deploy/overlays/take-over"));
     let removed = page.lines().find_map(|line| line.trim().strip_prefix("* remove ")).expect("what is removed");
     let removed: Vec<&str> = removed.split('`').skip(1).step_by(2).collect();
@@ -436,10 +440,19 @@ fn the_take_over_page_leads_events_to_the_daemon_and_brings_nothing_that_exists(
         text = text.replace(&line, "");
     }
     fs::write(&file, text).unwrap();
+    render(&overlay)
+}
+
+/// The overlay and the patch of `docs/take-over.md`, as a user makes them from the page.
+#[test]
+fn the_take_over_page_leads_events_to_the_daemon_and_brings_nothing_that_exists() {
+    let page = take_over_page();
     let names = |all: &[Value]| -> BTreeSet<String> {
         all.iter().map(|one| format!("{} {}", one["kind"], one["metadata"]["name"])).collect()
     };
-    let (copied, whole) = (render(&overlay), objects("overlays/istio-cert-manager"));
+    let (copied, whole) = (take_over_overlay(), objects("overlays/istio-cert-manager"));
+    let policy = |one: &&Value| one["kind"] == "AuthorizationPolicy";
+    assert_eq!(copied.iter().filter(policy).count(), 1, "only the gateway may send events");
     let gone: Vec<String> = names(&whole).difference(&names(&copied)).cloned().collect();
     // What Lifecycle Manager has under the same names, and no more.
     assert!(gone.iter().any(|name| name.contains("klm-watcher")), "{gone:?}");

@@ -117,6 +117,7 @@ const CASES: &[Case] = &[
     ("serviceMonitor.labels", &["serviceMonitor.enabled=true"], r#"{"release":"main"}"#, r#""release":"main""#),
     // Without an expected text, something goes.
     ("events.createCa", &[r#"events.mode="istio""#], "false", ""),
+    ("events.createRoute", &[r#"events.mode="istio""#], "false", ""),
     ("podDisruptionBudget.enabled", &[], "false", ""),
 ];
 
@@ -217,6 +218,48 @@ async fn the_chart_renders_the_objects_of_each_kustomization() {
     let rendered = render(helm, CHART, "kcp-system", &set(&["serviceMonitor.enabled=true"])).expect("it renders");
     let wanted = deploy::documents(&read("deploy/monitoring/service-monitor.yaml")).remove(0);
     assert!(rendered.contains(&wanted), "{wanted}");
+}
+
+/// The values of `docs/take-over.md` render the objects of the overlay of that page, with the arguments and the agent
+/// of Lifecycle Manager.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_take_over_page_with_helm_brings_the_objects_of_its_overlay() {
+    let page = deploy::take_over_page();
+    let values = page.split("```yaml\n").find(|part| part.trim_start().starts_with("events:")).expect("values");
+    let values = values.split("```").next().expect("a block");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("values.yaml");
+    fs::write(&file, values).expect("a file");
+    assert!(page.contains("helm install tidegate deploy/chart -n kcp-system -f values.yaml\n"));
+    let args = ["--values".to_owned(), file.display().to_string()];
+    let rendered = render(harness::helm().await, CHART, "kcp-system", &args).expect("it renders");
+    let mut rendered = by_id(rendered.into_iter().map(without_keep).collect());
+    let image = &deploy::documents(&read("deploy/base/kustomization.yaml"))[0]["images"][0];
+    let image = format!("{}:{}", image["newName"].as_str().expect("a name"), image["newTag"].as_str().expect("a tag"));
+    let mut wanted = by_id(deploy::take_over_overlay());
+    assert_eq!(Vec::from_iter(rendered.keys()), Vec::from_iter(wanted.keys()));
+    let mut arguments = Vec::new();
+    for objects in [&mut rendered, &mut wanted] {
+        let deployment = objects.values_mut().find(|one| one["kind"] == "Deployment").expect("the daemon");
+        let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+        container["image"] = json!(image);
+        let all: Vec<String> = serde_json::from_value(container["args"].take()).expect("texts");
+        arguments.push(all.into_iter().collect::<BTreeSet<String>>());
+    }
+    assert_eq!(rendered, wanted);
+    let of_helm: Vec<&String> = arguments[0].difference(&arguments[1]).collect();
+    let registry = "europe-docker.pkg.dev/kyma-project/prod";
+    assert_eq!(
+        of_helm,
+        [
+            &format!("--oci-registry-host={registry}"),
+            "--skr-watcher-image-name=runtime-watcher",
+            &format!("--skr-watcher-image-registry={registry}"),
+            "--skr-watcher-image-tag=2.1.12",
+        ]
+    );
+    let of_overlay = arguments[1].difference(&arguments[0]);
+    assert!(of_overlay.clone().all(|one| one.starts_with("--skr-watcher-image-")), "{arguments:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
