@@ -262,6 +262,53 @@ async fn the_take_over_page_with_helm_brings_the_objects_of_its_overlay() {
     assert!(of_overlay.clone().all(|one| one.starts_with("--skr-watcher-image-")), "{arguments:?}");
 }
 
+/// The README of the chart repeats numbers of the page with the measurements, and the values follow from them.
+#[test]
+fn the_resources_of_the_chart_follow_from_the_measured_numbers() {
+    let (page, readme) = (read("docs/performance.md"), read(&format!("{CHART}/README.md")));
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };
+    let number = |text: &str| text.split(' ').next().expect("a number").parse::<f64>().expect("a number");
+    let mut peaks = Vec::new();
+    for runtimes in ["200", "1,000"] {
+        let (_, measured) = page.split_once(&format!("### {runtimes} runtimes\n")).expect("a section");
+        let rows = measured.lines().skip_while(|line| !line.starts_with("| first rollout"));
+        let rows: Vec<Vec<String>> = rows.take_while(|line| line.starts_with('|')).map(cells).collect();
+        let titles = cells(measured.lines().find(|line| line.starts_with("| phase")).expect("titles"));
+        let column = |name: &str| titles.iter().position(|title| title == name).expect("a column");
+        let of = |phase: &str, name: &str| -> f64 {
+            let row = rows.iter().find(|row| row[1] == phase).expect("a phase");
+            number(&row[column(name)])
+        };
+        let peak = rows.iter().map(|row| number(&row[column("peak MiB")])).fold(0.0, f64::max);
+        let row = readme.lines().find(|line| line.starts_with(&format!("| {runtimes} |"))).expect("a row");
+        let row = cells(row);
+        assert_eq!(number(&row[2]), peak, "{runtimes}");
+        assert_eq!(number(&row[3]), of("daemon restart", "peak MiB"), "{runtimes}");
+        assert!((number(&row[4]) - of("first rollout", "CPU s")).abs() < 0.5, "{runtimes}");
+        peaks.push((number(&runtimes.replace(',', "")), peak));
+    }
+    // The estimate, and the limits that follow from it.
+    let slope = (peaks[1].1 - peaks[0].1) / (peaks[1].0 - peaks[0].0);
+    let needed = |runtimes: f64| (runtimes - peaks[1].0).mul_add(slope, peaks[1].1);
+    let (gib, mib) = (1024.0, 1.0);
+    assert!((slope * 1000.0 / gib - 0.4).abs() < 0.05, "1,000 more runtimes need 0.4 GiB more: {slope}");
+    for sentence in [
+        "1,000 more runtimes need 0.4 GiB more",
+        "default limit of 1 GiB has room for 2,000 runtimes",
+        "For 5,000, set `resources.limits.memory` to\n`2560Mi`",
+    ] {
+        assert!(readme.contains(sentence), "{sentence}");
+    }
+    assert!(needed(2000.0) < gib && needed(5000.0) < 2560.0 * mib);
+    let values = documented();
+    let value = |path: &str| values.iter().find(|value| value.path == path).expect("a value");
+    assert_eq!(value("resources.limits.memory").default, "1Gi");
+    assert!(value("resources.limits.memory").meaning.contains(&format!("1,000 runtimes need {} MiB", peaks[1].1)));
+    // What an idle daemon needs after a restart, with room for what the first rollout of a small landscape takes.
+    assert_eq!(value("resources.requests.memory").default, "128Mi");
+    assert!(needed(0.0) < 128.0, "{}", needed(0.0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observer_gets_no_right_to_write() {
     let helm = harness::helm().await;
