@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     #[arg(short, long, default_value = names::KCP_NAMESPACE)]
     namespace: String,
     /// Wait for the result: exit with 0 if the object is as desired, with 5 and the cause if not. A GitSource is as
-    /// desired if none of the Kymas that it declares has an error [default: off]
+    /// desired if none of the Kymas that it declares has an error or is in progress [default: off]
     #[arg(long)]
     wait: bool,
     /// Wait at most this long with `--wait`; then the exit code is 5
@@ -88,7 +88,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             let mut result = outcome(&value, &answer, of_kyma.as_ref());
             let mut pause = POLL;
             if let (Outcome::Done(_), Kind::GitSource) = (&result, found.kind) {
-                result = errors.judge(result, in_error(&kymas(&client, &found).await?), Instant::now());
+                result = errors.judge(result, &kymas(&client, &found).await?, Instant::now());
                 pause = POLL_RUNTIMES;
             }
             match result {
@@ -139,12 +139,23 @@ async fn kymas(client: &Client, source: &Found) -> anyhow::Result<Vec<Kyma>> {
 
 /// How many of the runtimes have an error, which is the first, and its cause; `None` if none has.
 fn in_error(kymas: &[Kyma]) -> Option<String> {
+    those(kymas, SubjectState::Wrong, ("has an error", "have an error"))
+}
+
+/// The same for runtimes that do not have all yet, for example of a Kyma that was just created.
+fn in_progress(kymas: &[Kyma]) -> Option<String> {
+    // What leaves is no longer declared.
+    let declared: Vec<Kyma> = kymas.iter().filter(|kyma| kyma.metadata.deletion_timestamp.is_none()).cloned().collect();
+    those(&declared, SubjectState::Waiting, ("is in progress", "are in progress"))
+}
+
+fn those(kymas: &[Kyma], standing: SubjectState, (one, several): (&str, &str)) -> Option<String> {
     let runtimes = Overview::from_objects([], kymas, []).runtimes;
-    let wrong: Vec<&RuntimeLine> = runtimes.iter().filter(|one| one.standing == SubjectState::Wrong).collect();
-    let first = wrong.first()?;
-    let (has, all) = (agreeing(wrong.len(), "has", "have"), counted(kymas.len(), "runtime"));
-    let names = few(&wrong.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
-    Some(format!("{} of its {all} {has} an error: {names}; {}: {}", wrong.len(), first.name, first.message))
+    let found: Vec<&RuntimeLine> = runtimes.iter().filter(|one| one.standing == standing).collect();
+    let first = found.first()?;
+    let (said, all) = (agreeing(found.len(), one, several), counted(kymas.len(), "runtime"));
+    let names = few(&found.iter().map(|one| one.name.as_str()).collect::<Vec<&str>>());
+    Some(format!("{} of its {all} {said}: {names}; {}: {}", found.len(), first.name, first.message))
 }
 
 /// The Kyma of a Manifest; none for other objects.
@@ -183,10 +194,13 @@ fn outcome(value: &str, answer: &Answer, kyma: Option<&Answer>) -> Outcome {
 // === impl Errors ===
 
 impl Errors {
-    /// The result of a source that is as desired, with the errors of its runtimes. They are the result only once they
-    /// stay the same for a while: the runtimes may not have what the source has just applied.
-    fn judge(&mut self, done: Outcome, errors: Option<String>, now: Instant) -> Outcome {
-        let Some(errors) = errors else { return done };
+    /// The result of a source that is as desired, with its runtimes. Their errors are the result only once they stay
+    /// the same for a while: the runtimes may not have what the source has just applied.
+    fn judge(&mut self, done: Outcome, kymas: &[Kyma], now: Instant) -> Outcome {
+        let Some(errors) = in_error(kymas) else {
+            self.0 = None;
+            return in_progress(kymas).map_or(done, Outcome::Open);
+        };
         match &self.0 {
             Some((known, since)) if *known == errors && SETTLED <= now.duration_since(*since) => {
                 Outcome::Failed(errors)
@@ -202,6 +216,8 @@ impl Errors {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::api::shared::Time;
+
     use super::*;
 
     const VALUE: &str = "2026-05-01T12:00:00Z";
@@ -268,15 +284,35 @@ mod tests {
     fn errors_of_runtimes_are_the_result_once_they_stay() {
         let mut errors = Errors::default();
         let (start, done) = (Instant::now(), || Outcome::Done("applied".to_owned()));
-        let mut judge = |said: Option<&str>, seconds: u64| {
-            errors.judge(done(), said.map(str::to_owned), start + Duration::from_secs(seconds))
+        let wrong = |count: usize| -> Vec<Kyma> {
+            (0..3)
+                .map(|one| kyma(&format!("k{one}"), if one < count { "Error" } else { "Ready" }, "no image"))
+                .collect()
         };
-        let open = |text: &str| Outcome::Open(text.to_owned());
-        assert_eq!(judge(Some("2 of 3"), 0), open("2 of 3"));
-        assert_eq!(judge(Some("2 of 3"), 9), open("2 of 3"));
-        assert_eq!(judge(Some("1 of 3"), 10), open("1 of 3"), "one of them is well by now");
-        assert_eq!(judge(Some("1 of 3"), 19), open("1 of 3"));
-        assert_eq!(judge(Some("1 of 3"), 20), Outcome::Failed("1 of 3".to_owned()));
-        assert_eq!(judge(None, 21), done());
+        let mut judge =
+            |count: usize, seconds: u64| errors.judge(done(), &wrong(count), start + Duration::from_secs(seconds));
+        let (two, one) = (in_error(&wrong(2)).unwrap(), in_error(&wrong(1)).unwrap());
+        assert_eq!(judge(2, 0), Outcome::Open(two.clone()));
+        assert_eq!(judge(2, 9), Outcome::Open(two));
+        assert_eq!(judge(1, 10), Outcome::Open(one.clone()), "one of them is well by now");
+        assert_eq!(judge(1, 19), Outcome::Open(one.clone()));
+        assert_eq!(judge(1, 20), Outcome::Failed(one));
+        assert_eq!(judge(0, 21), done());
+    }
+
+    #[test]
+    fn a_source_waits_for_a_runtime_that_was_just_created() {
+        let done = || Outcome::Done("applied".to_owned());
+        let judge = |kymas: &[Kyma]| Errors::default().judge(done(), kymas, Instant::now());
+        let ready = kyma("a", "Ready", "kyma is ready");
+        let new = Kyma { status: None, ..kyma("b", "Ready", "") };
+        let waits = "1 of its 2 runtimes is in progress: kcp-system/b; kcp-system/b: not reconciled yet";
+        assert_eq!(judge(&[ready.clone(), new.clone()]), Outcome::Open(waits.to_owned()));
+        let installing = kyma("b", "Processing", "waiting for module cache");
+        let waits = "1 of its 2 runtimes is in progress: kcp-system/b; kcp-system/b: waiting for module cache";
+        assert_eq!(judge(&[ready.clone(), installing]), Outcome::Open(waits.to_owned()));
+        let mut leaving = new;
+        leaving.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(judge(&[ready, leaving]), done());
     }
 }

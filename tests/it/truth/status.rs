@@ -10,13 +10,14 @@ use tokio::{
 
 use crate::{
     harness::apply,
-    stage::{self, Stage, access_secret, flow, scenarios},
+    stage::{self, Stage, access_secret, flow, read, scenarios},
 };
 
 scenarios! {
     the_exit_code_of_status_says_whether_something_is_wrong,
     status_that_watches_prints_again_when_something_changes,
     a_source_is_reconciled_with_success_only_if_its_runtimes_have_no_errors,
+    a_source_is_reconciled_once_the_runtime_of_a_new_kyma_has_its_modules,
 }
 
 /// The output of `tidegate status`, its errors and its exit code.
@@ -106,4 +107,22 @@ async fn a_source_is_reconciled_with_success_only_if_its_runtimes_have_no_errors
     let expected = "GitSource kcp-system/landscape: not as desired: 1 of its 2 runtimes has an error: kcp-system/two; \
                     kcp-system/two: ";
     assert!(code == Some(5) && text.starts_with(expected) && text.contains("access-two"), "{code:?} {text}");
+}
+
+async fn a_source_is_reconciled_once_the_runtime_of_a_new_kyma_has_its_modules() {
+    let files = stage::files(1);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    stage.commit("kymas/two.yaml", &stage::kyma("two", &["cache", "mailer"]));
+    let output = stage.command(&["reconcile", "gitsource/landscape", "--wait", "--timeout=120s"]).await;
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "two").await.expect("it is applied");
+    assert_eq!(kyma["status"]["state"], "Ready", "{kyma:#}");
+    for map in ["cache-a", "mailer-a"] {
+        assert!(read(&stage.skrs[1], "ConfigMap", "kyma-system", map).await.is_some(), "{map} is installed");
+    }
 }
