@@ -27,9 +27,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     print_config: bool,
     /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed. With `--observe`, compare everything once and print the table, without a port that no option names. Exit
-    /// code 0: no difference but decided improvements; 1: differences; 5: not everything could be compared [default:
-    /// off]
+    /// listed, or the control plane cannot be reached. With `--observe`, compare everything once and print the table,
+    /// without a port that no option names. Exit code 0: no difference but decided improvements; 1: differences; 5: not
+    /// everything could be compared [default: off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`
@@ -120,6 +120,12 @@ fn conclude(report: &Report) -> Exit {
     if let Some(observed) = &report.observed {
         // A closed pipe is no failure of the comparison.
         let _ = io::stdout().lock().write_all(observed.text.as_bytes());
+    }
+    if let Some(why) = &report.unanswered {
+        tell!("error: {why}");
+        return Exit::Incomplete;
+    }
+    if let Some(observed) = &report.observed {
         return match (report.not_done.is_empty(), observed.differs) {
             (false, _) => Exit::Incomplete,
             (true, true) => Exit::Changes,

@@ -17,6 +17,8 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
+    /// Why the control plane was not reached. Then nothing is known.
+    pub unanswered: Option<String>,
     /// What a process has found that only observes; `None` if the daemon reconciles.
     pub observed: Option<Observed>,
 }
@@ -30,6 +32,8 @@ pub struct Observed {
     pub differs: bool,
 }
 
+/// Pause between two looks at whether the control plane has answered.
+const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 /// How long the queue must be idle until all work is done. The watches report a pass's own writes within milliseconds.
 const QUIET: Duration = Duration::from_millis(750);
 
@@ -37,7 +41,10 @@ const QUIET: Duration = Duration::from_millis(750);
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     context.observation.iter().for_each(Observation::be_brief);
-    let in_time = tokio::time::timeout(timeout, done(context, readiness)).await.is_ok();
+    let (in_time, unanswered) = tokio::select! {
+        in_time = tokio::time::timeout(timeout, done(context, readiness)) => (in_time.is_ok(), None),
+        why = unanswered(readiness) => (true, Some(why)),
+    };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
     let mut not_done = match &report {
@@ -54,7 +61,18 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         not_done.push(format!("timed out after {} s", timeout.as_secs()));
     }
     let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
-    Report { invalid: overview.has_invalid_definitions(), not_done, observed }
+    Report { invalid: overview.has_invalid_definitions(), not_done, observed, unanswered }
+}
+
+/// Returns once the first question to the control plane has failed, because that cannot be reached. As every command, a
+/// single pass does not wait for it.
+async fn unanswered(readiness: &Readiness) -> String {
+    loop {
+        if let Some(why) = readiness.unanswered() {
+            return why;
+        }
+        tokio::time::sleep(ANSWER_PAUSE).await;
+    }
 }
 
 async fn done(context: &Context, readiness: &Readiness) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
 use super::{Context, Leadership, outage::Repeated};
-use tidegate_cluster::lease::Holder;
+use tidegate_cluster::{Error, lease::Holder};
 use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
     landscape,
@@ -33,7 +33,11 @@ pub(super) struct Readiness {
 
 /// Whether the control plane serves the required kinds.
 enum Kinds {
-    /// Not known yet, or the control plane does not answer.
+    /// It has not answered yet.
+    Unasked,
+    /// It cannot be reached. Contains the error.
+    Unreachable(String),
+    /// It answers with an error.
     Unknown(String),
     /// The control plane lacks these kinds.
     Lacking(Vec<String>),
@@ -43,7 +47,7 @@ enum Kinds {
 
 impl Readiness {
     pub(super) fn new(context: Arc<Context>, leadership: Leadership, paused: bool) -> Readiness {
-        let kinds = Mutex::new(Kinds::Unknown("the control plane has not answered yet".to_owned()));
+        let kinds = Mutex::new(Kinds::Unasked);
         Readiness { context, leadership, paused, kinds, said: Mutex::default(), reconciled: Mutex::default() }
     }
 
@@ -66,7 +70,8 @@ impl Readiness {
             lines.push(format!("the control plane at {server} cannot be reached since {seconds} s: {}", outage.cause));
         }
         match &*self.kinds.lock() {
-            Kinds::Unknown(why) => lines.push(why.clone()),
+            Kinds::Unasked => lines.push("the control plane has not answered yet".to_owned()),
+            Kinds::Unreachable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(format!(
                 "the control plane does not serve {}: apply what `tidegate crds` prints",
                 kinds.join(", ")
@@ -96,6 +101,14 @@ impl Readiness {
         lines
     }
 
+    /// Why the control plane was not reached, if it has never answered and was asked.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        match &*self.kinds.lock() {
+            Kinds::Unreachable(why) => Some(why.clone()),
+            Kinds::Unasked | Kinds::Unknown(_) | Kinds::Lacking(_) | Kinds::Served => None,
+        }
+    }
+
     /// Records a finished pass.
     pub(super) fn reconciled(&self, subject: &Subject) {
         match subject {
@@ -122,12 +135,19 @@ impl Readiness {
                 Kinds::Lacking(lacking)
             }
             Err(error) => {
-                let (error, now) = (chain(&error), Instant::now());
+                let is_unreachable = error.is_unreachable();
+                let error = match &error {
+                    Error::Unreachable { cause, .. } => {
+                        format!("the control plane at {} cannot be reached: {cause}", self.context.kcp.server())
+                    }
+                    other => chain(other),
+                };
+                let now = Instant::now();
                 // Until work begins, this is the only line about an outage.
                 if self.said.lock().admits("", now) {
                     tracing::warn!(error, "the control plane does not answer");
                 }
-                Kinds::Unknown(error)
+                if is_unreachable { Kinds::Unreachable(error) } else { Kinds::Unknown(error) }
             }
         };
         let served = matches!(kinds, Kinds::Served);
@@ -135,7 +155,7 @@ impl Readiness {
         served
     }
 
-    async fn lacking(&self) -> Result<Vec<String>, tidegate_cluster::Error> {
+    async fn lacking(&self) -> Result<Vec<String>, Error> {
         let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
         let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
         // A control plane of Lifecycle Manager can be observed with the sources of the command line.

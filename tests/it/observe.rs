@@ -489,6 +489,8 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(text.contains("runtimes: none\n") && !text.contains("not compared: 0"), "{text}");
     assert!(text.contains("\nNot compared:\n") && text.contains("cannot be reached"), "{text}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.lines().any(|line| line.starts_with("error: the control plane at ")), "{errors}");
 }
 
 /// The guard is in the client: whatever a pass tries, nothing but reads leaves, neither to the control plane nor to a

@@ -90,6 +90,17 @@ async fn every_command_ends_in_time_with_one_sentence_that_names_the_server() {
         assert!(is_right, "{arguments:?}: {text}");
     }
     assert!(!Path::new(&new).exists(), "nothing is exported");
+
+    // A single pass, which logs as well.
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    for mode in [&["--once"] as &[&str], &["--observe", "--once"]] {
+        let words =
+            [&["run", "--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--hooks-address=off"], mode]
+                .concat();
+        let arguments = words.into_iter().map(str::to_owned).chain(["--state".to_owned(), state.clone()]);
+        let (text, code) = said(&arguments.chain(options.clone()).collect::<Vec<_>>()).await;
+        assert!(code == 5 && text.lines().any(|line| line == format!("error: {sentence}")), "{mode:?}: {code} {text}");
+    }
     silent.abort();
 
     // The same form if the connection is refused.
