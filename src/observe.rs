@@ -22,7 +22,8 @@
 //! certificates, the data of Secrets that come from the control plane, and the answers of admission webhooks.
 //!
 //! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known,
-//! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
+//! `unreached` is which runtimes cannot be compared, `show` is what users see, and `expected` joins the landscape as it
+//! would be. `source`, `route` and `runtime` are
 //! the passes.
 
 use std::{
@@ -52,9 +53,11 @@ mod runtime;
 pub(crate) mod show;
 mod source;
 pub(crate) mod state;
+mod unreached;
 
 use expected::Expected;
 use state::Seen;
+use unreached::Unreached;
 
 /// What a process that observes knows.
 pub struct Observation {
@@ -68,6 +71,8 @@ pub struct Observation {
     expected: Mutex<Option<Arc<Expected>>>,
     /// What the log has of parts of runtimes that are not compared.
     said: Mutex<BTreeSet<String>>,
+    /// What it has of runtimes that cannot be reached.
+    unreached: Mutex<Unreached>,
 }
 
 /// Sentences that the log has of what is not compared. `/observed` has all.
@@ -85,6 +90,7 @@ impl Observation {
             seen: Mutex::default(),
             expected: Mutex::default(),
             said: Mutex::default(),
+            unreached: Mutex::default(),
         }
     }
 

@@ -50,23 +50,39 @@ pub(super) async fn compare(context: &Context, observation: &Observation, key: &
     // A Kyma that git would create has no runtime yet: the source's differences show it.
     let Some(live) = context.stores.kyma(key) else {
         observation.seen.lock().runtimes.remove(key);
+        reached(observation, key);
         context.components.forget(key);
         return Ok(Finish::Gone);
     };
     let kyma = expected.as_declared(&live);
     if let Some(why) = skipped(&kyma, expected.intent.gone.contains(key)) {
         observation.set_standing(key, Standing::Skipped(why));
+        reached(observation, key);
         return Ok(Finish::Done);
     }
     controller::templates_read(&context.stores, &context.sources, &kyma.metadata)?;
     let runtime = Runtime { context, observation, expected: &expected, key, kyma: &kyma };
     match runtime.run().await {
-        Ok(finish) => Ok(finish),
+        Ok(finish) => {
+            reached(observation, key);
+            Ok(finish)
+        }
         Err(error) => {
             observation.set_standing(key, Standing::Unreachable(error.to_string()));
-            tracing::debug!(reason = error.reason(), %error, "a runtime is not compared");
+            let reason = error.reason();
+            match observation.unreached.lock().add(key, reason) {
+                Some(runtimes) => tracing::warn!(runtime = %key, reason, %error, runtimes, "a runtime is not compared"),
+                None => tracing::debug!(runtime = %key, reason, %error, "a runtime is not compared"),
+            }
             Ok(Finish::FailedFor(error.class(), RETRY))
         }
+    }
+}
+
+/// Notes that a runtime can be reached, or need not be.
+fn reached(observation: &Observation, key: &Key) {
+    for reason in observation.unreached.lock().remove(key) {
+        tracing::info!(runtime = %key, reason, "all runtimes of this cause are compared again, or gone");
     }
 }
 
