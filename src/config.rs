@@ -55,10 +55,12 @@ pub struct Options {
     #[arg(long = "namespace", value_name = "NAME", default_value = names::KCP_NAMESPACE)]
     pub namespaces: Vec<String>,
     /// Read definitions from this git repository, for example `../landscape` or
-    /// `https://github.com/example/landscape#main`; repeat the option for more [default: none]
+    /// `https://github.com/example/landscape#main`; repeat the option for more. Its `.tidegate/source.yaml` names the
+    /// source if the repository is on this machine, otherwise its folder does [default: none]
     #[arg(long = "source", value_name = "PATH-or-URL")]
     pub sources: Vec<String>,
-    /// Read GitSources from this YAML file, for this process only; repeat the option for more [default: none]
+    /// Read GitSources from this YAML file, for this process only; repeat the option for more. A repository's own
+    /// `.tidegate/source.yaml` is one as well, without `spec.url` [default: none]
     #[arg(long = "source-file", value_name = "FILE")]
     pub source_files: Vec<PathBuf>,
     /// Confirm what this commit of a source of `--source` or `--source-file` removes, for this start; a GitSource in

@@ -536,7 +536,9 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     let version = crd.spec.versions.first().and_then(|version| version.schema.as_ref());
     let props = version.and_then(|schema| schema.open_api_v3_schema.as_ref());
     let schema = Schema::compile(props.context("GitSource has no schema")?).context("GitSource's schema")?;
-    let value = node.to_json();
+    let mut value = node.to_json();
+    // The file of a repository, `.tidegate/source.yaml`, names none, and a command has its own.
+    intake::with_url(&mut value, intake::SOME_URL);
     if let Some(violation) = schema.check(&value).first() {
         let (line, column) = node.key_position(&violation.path);
         bail!("{shown}:{line}:{column}: {}", intake::field_problem(violation, &value));

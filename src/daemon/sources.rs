@@ -1,4 +1,8 @@
 //! The git sources of the command line: repositories by path or URL, and GitSources in files.
+//!
+//! A repository on this machine names its source itself, in `.tidegate/source.yaml`; otherwise the source has the name
+//! of its folder. That file may be given as a file with a GitSource as well: the repository is then the one that
+//! contains it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +13,10 @@ use tidegate_core::{
         git_source::{GitRef, GitSourceSpec},
         names::annotation,
     },
-    intake, name,
+    intake::{self, SourceFile},
+    landscape, name,
     schema::Schema,
+    snapshot::{Filter, Limits, OWN_FOLDER},
     yaml,
 };
 use tidegate_git as git;
@@ -34,6 +40,10 @@ pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
             .iter_mut()
             .for_each(|source| source.metadata.annotations.get_or_insert_default().extend([confirmation.clone()]));
     }
+    for source in &sources {
+        let key = landscape::key(&source.metadata);
+        tracing::info!(source = %key, "a source of the command line");
+    }
     for (position, source) in sources.iter().enumerate() {
         let same = |other: &&GitSource| other.metadata.name == source.metadata.name;
         anyhow::ensure!(
@@ -55,26 +65,44 @@ fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
     // The error does not repeat the URL, which may contain a password.
     let url: git::Url = place.parse().context("invalid repository URL")?;
     anyhow::ensure!(url.is_encrypted(), "http:// is not encrypted; use https:// or ssh://");
-    let (url, paths, branch, base) = match url.path() {
-        None => (place.to_owned(), Vec::new(), branch, place.to_owned()),
-        Some(path) => {
-            let place = git::locate(path).context("cannot find the repository")?;
-            anyhow::ensure!(place.is_repository, "{} is not in a git repository", path.display());
-            let branch = branch.or_else(|| checked_out(&place.root));
-            let paths: Vec<String> = Some(place.below.clone()).filter(|below| !below.is_empty()).into_iter().collect();
-            let base = if place.below.is_empty() { place.root.display().to_string() } else { place.below };
-            (place.root.display().to_string(), paths, branch, base)
-        }
+    let of_branch = |branch: String| GitRef { branch: Some(branch), ..GitRef::default() };
+    let Some(path) = url.path() else {
+        let reference = branch.map(of_branch);
+        let spec = GitSourceSpec { url: place.to_owned(), reference, ..GitSourceSpec::default() };
+        return Ok(source(&name_of(place), namespace, spec));
     };
+    let place = git::locate(path).context("cannot find the repository")?;
+    anyhow::ensure!(place.is_repository, "{} is not in a git repository", path.display());
+    let own = own_file(&place.root, branch.as_deref())?;
+    let (name, own_namespace, own) = own.map(|own| (own.name, own.namespace, own.spec)).unwrap_or_default();
+    let base = if place.below.is_empty() { place.root.display().to_string() } else { place.below.clone() };
+    let paths = Some(place.below).filter(|below| !below.is_empty()).map(|below| vec![below]);
+    let reference = branch.map(of_branch).or(own.reference.clone());
     let spec = GitSourceSpec {
-        url,
-        reference: branch.map(|branch| GitRef { branch: Some(branch), ..GitRef::default() }),
-        paths,
-        ..GitSourceSpec::default()
+        url: place.root.display().to_string(),
+        reference: reference.or_else(|| checked_out(&place.root).map(of_branch)),
+        paths: paths.unwrap_or_else(|| own.paths.clone()),
+        ..own
     };
-    let mut source = GitSource::new(&name_of(&base), spec);
+    Ok(source(&name.unwrap_or_else(|| name_of(&base)), own_namespace.as_deref().unwrap_or(namespace), spec))
+}
+
+fn source(name: &str, namespace: &str, spec: GitSourceSpec) -> GitSource {
+    let mut source = GitSource::new(name, spec);
     source.metadata.namespace = Some(namespace.to_owned());
-    Ok(source)
+    source
+}
+
+/// What a repository says of its GitSource: the daemon refuses a revision that says otherwise. `None` if it says
+/// nothing, or has no commit yet. Fails with the first problem of the file.
+fn own_file(root: &Path, branch: Option<&str>) -> anyhow::Result<Option<SourceFile>> {
+    let nothing_else = Filter::default().within_folder("", &[], &["*".to_owned()]);
+    let revision = branch.unwrap_or("HEAD");
+    match git::resolve_after(root, revision, None, &nothing_else, Limits::default()) {
+        Ok(snapshot) => SourceFile::read(&snapshot).map_err(|problem| anyhow::anyhow!("{problem}")),
+        // A fetch says it, and tries again.
+        Err(_) => Ok(None),
+    }
 }
 
 /// The branch of a repository's `HEAD`.
@@ -103,13 +131,27 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
     let schema = schema()?;
     let mut sources = Vec::new();
     for document in documents {
-        let value = document.to_json();
+        let mut value = document.to_json();
         if value.is_null() {
             continue;
         }
         anyhow::ensure!(
             value["apiVersion"] == "tidegate.dev/v1alpha1" && value["kind"] == "GitSource",
             "{file}:{}: only GitSources of tidegate.dev/v1alpha1 are allowed in this file",
+            document.line
+        );
+        let around = repository_around(path);
+        if let Some(root) = &around
+            && intake::with_url(&mut value, &root.display().to_string())
+            && let Some(branch) = checked_out(root)
+            && value["spec"]["ref"].is_null()
+        {
+            value["spec"]["ref"] = serde_json::json!({ "branch": branch });
+        }
+        anyhow::ensure!(
+            !intake::with_url(&mut value, intake::SOME_URL),
+            "{file}:{}: the GitSource names no repository: add `spec.url`, or use `--source` with the folder of the \
+             repository, which reads its `.tidegate/source.yaml`",
             document.line
         );
         if let Some(violation) = schema.check(&value).into_iter().next() {
@@ -127,6 +169,14 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
     }
     anyhow::ensure!(!sources.is_empty(), "{file} contains no GitSource");
     Ok(sources)
+}
+
+/// The repository whose own file this is, `.tidegate/source.yaml`; `None` for other files.
+fn repository_around(file: &Path) -> Option<PathBuf> {
+    let canonical = file.canonicalize().ok()?;
+    let folder = canonical.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))?;
+    let place = git::locate(folder).ok()?;
+    (place.is_repository && place.below == OWN_FOLDER).then_some(place.root)
 }
 
 fn schema() -> anyhow::Result<Schema> {

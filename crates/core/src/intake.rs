@@ -37,7 +37,7 @@ pub use self::{
     ownership::OtherTool,
     prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
-    source_file::SourceFile,
+    source_file::{SOME_URL, SourceFile, with_url},
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
 };
 use crate::{

@@ -47,6 +47,60 @@ fn a_path_follows_what_is_checked_out_and_may_be_a_folder_of_the_repository() {
 }
 
 #[test]
+fn a_repository_names_its_source_and_its_file_is_one_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("Checkout");
+    fs::create_dir_all(&root).unwrap();
+    let repository = tidegate_testbed::Repository::init(&root).unwrap();
+    let shown = root.display().to_string();
+    let canonical = root.canonicalize().unwrap().display().to_string();
+    // Nothing is committed yet, and then no file names it.
+    assert_eq!(named(&shown, "kcp-system").unwrap().metadata.name.as_deref(), Some("checkout"));
+    repository.write("kyma.yaml", "").unwrap();
+    repository.commit("no file names it").unwrap();
+    assert_eq!(named(&shown, "kcp-system").unwrap().metadata.name.as_deref(), Some("checkout"));
+
+    let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: team}\n";
+    repository.write(".tidegate/source.yaml", own).unwrap();
+    repository.commit("as `export --as-git` writes it").unwrap();
+    let source = named(&shown, "kcp-system").unwrap();
+    assert_eq!(landscape::key(&source.metadata).to_string(), "team/landscape");
+    assert_eq!((&source.spec.url, &source.spec.paths), (&canonical, &Vec::new()));
+    let branch = source.spec.reference.clone().unwrap().branch;
+    assert!(branch.is_some());
+    let file = root.join(".tidegate/source.yaml");
+    let found = in_file(&file, "kcp-system").unwrap();
+    assert_eq!(landscape::key(&found[0].metadata).to_string(), "team/landscape");
+    assert_eq!((&found[0].spec.url, found[0].spec.reference.clone().unwrap().branch), (&canonical, branch));
+
+    // The revision must agree with the source in all that it sets.
+    repository.write(".tidegate/source.yaml", &format!("{own}spec: {{paths: [modules], prune: false}}\n")).unwrap();
+    repository.commit("with settings").unwrap();
+    let source = named(&shown, "kcp-system").unwrap();
+    assert_eq!(source.spec.paths, ["modules"]);
+    let snapshot = git::resolve_after(&root, "HEAD", None, &Filter::default(), Limits::default()).unwrap();
+    let own_file = SourceFile::read(&snapshot).unwrap().expect("a file");
+    assert_eq!(own_file.differences("landscape", "team", &source.spec), []);
+
+    repository.write(".tidegate/source.yaml", &own.replace("GitSource", "Kyma")).unwrap();
+    repository.commit("broken").unwrap();
+    let refused = format!("{:#}", named(&shown, "kcp-system").unwrap_err());
+    assert!(refused.contains("must contain exactly one GitSource"), "{refused}");
+}
+
+#[test]
+fn a_file_elsewhere_must_name_a_repository() {
+    let source = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape}\n";
+    for text in [source.to_owned(), format!("{source}spec: {{paths: [modules]}}\n")] {
+        assert_eq!(
+            error(&text),
+            "DIR/sources.yaml:1: the GitSource names no repository: add `spec.url`, or use `--source` with the folder of \
+             the repository, which reads its `.tidegate/source.yaml`"
+        );
+    }
+}
+
+#[test]
 fn an_error_says_what_is_wrong_and_repeats_no_password() {
     let refused = named("ftp://user:secret@host/repo", "kcp-system").unwrap_err();
     let text = format!("{refused:#}");

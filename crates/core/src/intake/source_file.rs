@@ -45,7 +45,7 @@ const NAME: &str = "source.yaml";
 /// Fields that belong to the control plane.
 const NOT_HERE: [&str; 4] = ["url", "suspend", "bearerTokenFile", "verify"];
 /// Stands for the URL, which the schema requires.
-const SOME_URL: &str = "https://repository.invalid/";
+pub const SOME_URL: &str = "https://repository.invalid/";
 /// Maximum length of a value in a message.
 const VALUE_LEN_MAX: usize = 200;
 
@@ -145,6 +145,19 @@ impl SourceFile {
             .hint("correct one of the two: `tidegate validate` and `tidegate diff` use this file")
             .at(Place::at(&self.path, line, column))
     }
+}
+
+/// Gives a GitSource that names no repository this URL, as the file in a repository does not. Returns whether it lacked
+/// one.
+pub fn with_url(source: &mut Value, url: &str) -> bool {
+    if source["spec"].is_null() && source.is_object() {
+        source["spec"] = Value::Object(Map::new());
+    }
+    let lacks = source["spec"].is_object() && source["spec"]["url"].is_null();
+    if lacks {
+        source["spec"]["url"] = url.into();
+    }
+    lacks
 }
 
 fn shortened(text: &str) -> String {
@@ -256,12 +269,7 @@ fn parse(path: &Arc<str>, file: &File, is_applied: bool) -> Result<SourceFile, D
     }
     let named = |field: &str| value["metadata"][field].as_str().map(str::to_owned);
     let (name, namespace) = (named("name"), named("namespace"));
-    if value["spec"].is_null() {
-        value["spec"] = Value::Object(Map::new());
-    }
-    if value["spec"].is_object() && value["spec"]["url"].is_null() {
-        value["spec"]["url"] = SOME_URL.into();
-    }
+    with_url(&mut value, SOME_URL);
     // The API server checks metadata once the object has a name.
     if value["metadata"].is_null() {
         value["metadata"] = Value::Object(Map::new());
