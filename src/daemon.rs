@@ -20,7 +20,7 @@ mod sources;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,9 @@ use self::{
     observe::Observer,
     ready::Readiness,
 };
-use tidegate_cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease};
+use tidegate_cluster::{
+    Cluster, ClusterName, Leadership, Limits, Network, Pool, kubeconfig_problem, lease, read_kubeconfig,
+};
 use tidegate_core::{
     api::names,
     diagnostic::{Diagnostics, Severity},
@@ -351,10 +353,12 @@ impl Daemon {
 async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
     match path {
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path)
+            let kubeconfig = read_kubeconfig(path)
+                .map_err(anyhow::Error::msg)
                 .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
                 .await
+                .map_err(|error| anyhow::Error::msg(kubeconfig_problem(&error)))
                 .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
         }
         // The text of this error already contains its causes.

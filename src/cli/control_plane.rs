@@ -10,14 +10,14 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
     client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::KubeConfigOptions,
     core::{DynamicObject, GroupVersionKind, NamespaceResourceScope, discovery::ApiResource},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::status;
-use tidegate_cluster::{self as cluster, ClusterName, Limits, Unreachable};
+use tidegate_cluster::{self as cluster, ClusterName, Limits, Unreachable, kubeconfig_problem, read_kubeconfig};
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, Watcher, names, setup,
@@ -180,17 +180,15 @@ impl Access {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(path) => {
-                // The text of this error already contains its cause.
-                let kubeconfig = Kubeconfig::read_from(path)
-                    .map_err(|error| anyhow::anyhow!("{error}"))
+                let kubeconfig = read_kubeconfig(path)
+                    .map_err(anyhow::Error::msg)
                     .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
                 kube::Config::from_custom_kubeconfig(kubeconfig, &options).await
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        // The text of this error already contains its cause.
         let mut config = config
-            .map_err(|error| anyhow::anyhow!("{error}"))
+            .map_err(|error| anyhow::Error::msg(kubeconfig_problem(&error)))
             .context("cannot use the kubeconfig: use another with --kubeconfig")?;
         if self.user.is_some() {
             config.auth_info.impersonate.clone_from(&self.user);

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
+use tidegate_cluster::read_kubeconfig;
 use tidegate_process::tls;
 
 /// The configuration of the control plane in a kubeconfig. Sends no request.
 pub(crate) async fn config_of(path: &Path) -> anyhow::Result<kube::Config> {
     tls::install();
-    // The error already contains its cause.
-    let kubeconfig = Kubeconfig::read_from(path)
-        .map_err(|error| anyhow::anyhow!("{error}"))
+    let kubeconfig = read_kubeconfig(path)
+        .map_err(anyhow::Error::msg)
         .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     config.context("cannot use the kubeconfig; name another with --kubeconfig")

@@ -12,6 +12,7 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
+use tidegate_cluster::read_kubeconfig;
 
 /// How a cluster of the user is reached.
 pub(super) struct Given {
@@ -27,7 +28,7 @@ impl Given {
     /// The current context of a file. Fails if it has none, or if its credentials cannot be handed on.
     pub(super) fn read(path: &Path) -> anyhow::Result<Given> {
         let what = || format!("cannot use the kubeconfig {}", path.display());
-        let read = Kubeconfig::read_from(path).map_err(|error| anyhow::anyhow!("{error}")).with_context(what)?;
+        let read = read_kubeconfig(path).map_err(anyhow::Error::msg).with_context(what)?;
         Given::of(&read).with_context(what)
     }
 
