@@ -115,7 +115,7 @@ pub struct TakeArguments {
     #[arg(long)]
     finish: bool,
     /// Limit `--finish` to this number of runtimes, in the order of their names [default: all]
-    #[arg(long, value_name = "NUMBER", requires = "finish")]
+    #[arg(long, value_name = "NUMBER", value_parser = number_of_runtimes)]
     limit: Option<NonZeroUsize>,
     /// Write what is to be written [default: off; only say what it is]
     #[arg(long)]
@@ -352,6 +352,10 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Ok(finished) => Ok(finished.say(arguments.yes)),
             Err(blocking) => report(None, &blocking, Output::Text),
         },
+        Command::Take(arguments) if arguments.limit.is_some() => bail!(
+            "--limit counts the runtimes of --finish: add --finish, or omit --limit, because `adopt take` alone writes \
+             to no runtime"
+        ),
         Command::Take(arguments) => match take(&arguments, &network).await? {
             Ok(taken) => Ok(taken.say(arguments.yes)),
             Err(blocking) => report(None, &blocking, Output::Text),
@@ -361,6 +365,11 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Err(blocking) => report(None, &blocking, Output::Text),
         },
     }
+}
+
+/// A value of `--limit`. Fails if it is no number, or 0.
+fn number_of_runtimes(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "use a number of runtimes, at least 1, or omit the option to finish all".to_owned())
 }
 
 /// All findings, and what they are about. Fails if the repository or the control plane cannot be read.
@@ -459,10 +468,8 @@ async fn begin(
 fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     let mut loaded = repository.load()?;
     loaded.widen();
-    if loaded.is_source_assumed {
-        bail!(
-            "no file names the GitSource of the repository: name it in `.tidegate/source.yaml`, or use --source-file"
-        );
+    if let Some((problem, next)) = loaded.assumption(None) {
+        bail!("{problem}: {next}");
     }
     let mut diagnostics = Diagnostics::default();
     let mut cache = definition::Cache::default();

@@ -357,7 +357,13 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     let (text, code) = adopt(&stage, &["take", "--finish"]).await;
     assert!(code == 0 && text.contains("1 runtime would be finished: kcp-system/one; add --yes"), "{text}");
     let (text, code) = adopt(&stage, &["take", "--finish", "--limit", "0"]).await;
-    assert!(code == 2 && text.contains("invalid value '0' for '--limit <NUMBER>'"), "{code} {text}");
+    let refused = "error: invalid value '0' for '--limit <NUMBER>': use a number of runtimes, at least 1, or omit the \
+                   option to finish all\n";
+    assert!(code == 2 && text.starts_with(refused), "{code} {text}");
+    let (text, code) = adopt(&stage, &["take", "--limit", "1"]).await;
+    let refused = "error: --limit counts the runtimes of --finish: add --finish, or omit --limit, because `adopt take` \
+                   alone writes to no runtime\n";
+    assert_eq!((text.as_str(), code), (refused, 2));
     assert_eq!(held_in_diff(&stage).await, (json!([["adopted", ["kcp-system/one"]]]), json!([])));
     assert!(is_held(&stage, "one").await, "nothing was written");
     let marks = stage.marks();
