@@ -31,6 +31,7 @@ use serde::Serialize;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Network};
 use tidegate_core::{
     adopt::{self, Answer, Finding, Level, hand_over::Program},
+    api::Kyma,
     definition::{self, Definitions},
     diagnostic::Diagnostics,
     landscape::SourceName,
@@ -331,6 +332,8 @@ impl Landscape {
         findings.extend(adopt::access(&facts.access));
         findings.extend(adopt::webhooks(&facts.webhooks));
         findings.extend(adopt::watchers(&facts.services));
+        let kymas: Vec<Kyma> = facts.live_kymas().collect();
+        findings.extend(adopt::identities(*issuer, &kymas));
         findings.extend(adopt::certificates(*issuer, runtimes, Timestamp::now()));
         findings.extend(adopt::field_managers(&facts.managers));
         findings.sort_by_key(|finding| (finding.level, finding.topic));

@@ -31,7 +31,7 @@ use crate::{
     yaml,
 };
 
-pub use certificates::{Certificate, certificates};
+pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
 pub use manifests::{from_git, orphans, rendering};

@@ -148,7 +148,7 @@ impl Facts {
     }
 
     /// The Kymas in the control plane. One that cannot be read is reported elsewhere.
-    fn live_kymas(&self) -> impl Iterator<Item = Kyma> {
+    pub(super) fn live_kymas(&self) -> impl Iterator<Item = Kyma> {
         let kymas = self.live.iter().filter(|((kind, _), _)| *kind == definition::Kind::Kyma);
         kymas.filter_map(|(_, kyma)| serde_json::from_value(kyma.value().clone()).ok())
     }

@@ -6,7 +6,14 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Finding, Level, Topic};
 use crate::{
+    api::{
+        Kyma,
+        names::{annotation, label},
+    },
+    conditions::{self, kyma::Type},
+    landscape,
     name::Key,
+    plan::certificate::{Rules, certificate},
     words::{agreeing, counted, few},
 };
 
@@ -30,6 +37,8 @@ pub enum Certificate {
 /// A certificate that ends within so many days should have been renewed: Lifecycle Manager's certificates are renewed
 /// 30 days before their end.
 const SOON_DAYS: i64 = 14;
+/// How many Kymas have a sentence of their own.
+const SENTENCES: usize = 10;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// The certificates of runtimes, by Kyma. `issuer` is the software that issues them; `None` if the control plane serves
@@ -96,9 +105,135 @@ pub fn certificates(issuer: Option<&str>, runtimes: &BTreeMap<Key, Certificate>,
     findings
 }
 
+/// Kymas that lack what the certificate of their agent says: the runtime id, by which its events are assigned, and the
+/// domain. Lifecycle Manager does without the id. The daemon sets such a Kyma to Error.
+///
+/// Where Lifecycle Manager has installed an agent, this blocks: the control plane has an `issuer` of certificates, and
+/// the status of the Kyma says so. Elsewhere it is a note: the daemon may have none.
+pub fn identities<'a>(issuer: Option<&str>, kymas: impl IntoIterator<Item = &'a Kyma>) -> Vec<Finding> {
+    let (mut with_agent, mut without, mut complete) = (Vec::new(), Vec::new(), 0);
+    for kyma in kymas {
+        if kyma.metadata.deletion_timestamp.is_some() || landscape::is_skipped(&kyma.metadata) {
+            continue;
+        }
+        match certificate(kyma, &Rules::default()) {
+            Ok(_) => complete += 1,
+            Err(refused) => {
+                let of = if issuer.is_some() && has_agent(kyma) { &mut with_agent } else { &mut without };
+                of.push((landscape::key(&kyma.metadata), refused));
+            }
+        }
+    }
+    let finding = |level: Level, message: String| Finding::new(level, Topic::Certificates, message);
+    let next = "without it, the daemon cannot issue the certificate of the agent, and sets the Kyma to Error";
+    let named = with_agent.iter().take(SENTENCES);
+    let named = named.map(|(key, why)| finding(Level::Blocks, format!("Kyma {key}: {why}")).next(next));
+    let mut findings: Vec<Finding> = named.collect();
+    if let Some(more) = with_agent.len().checked_sub(SENTENCES).filter(|more| 0 < *more) {
+        let lacks = agreeing(more, "lacks", "lack");
+        let message = format!(
+            "{} more {lacks} the label `{}` or the annotation `{}`",
+            counted(more, "Kyma"),
+            label::RUNTIME_ID,
+            annotation::SKR_DOMAIN
+        );
+        findings.push(finding(Level::Blocks, message).next("set them, and run this command again"));
+    }
+    if !without.is_empty() {
+        let names: Vec<String> = without.iter().map(|(key, _)| key.to_string()).collect();
+        let lacks = agreeing(names.len(), "lacks", "lack");
+        let message = format!(
+            "{} {lacks} the label `{}` or the annotation `{}`: {}",
+            counted(names.len(), "Kyma"),
+            label::RUNTIME_ID,
+            annotation::SKR_DOMAIN,
+            few(&names)
+        );
+        let next = "set them before the daemon installs an agent, which needs a certificate with both";
+        findings.push(finding(Level::Note, message).next(next));
+    }
+    if findings.is_empty() && 0 < complete {
+        let has = agreeing(complete, "has", "have");
+        let message =
+            format!("{} {has} the runtime id and the domain that certificates need", counted(complete, "Kyma"));
+        findings.push(finding(Level::Ready, message));
+    }
+    findings
+}
+
+/// Whether the status says that what reports changes is installed.
+fn has_agent(kyma: &Kyma) -> bool {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::find(conditions, Type::SkrWebhook.as_str()).is_some()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::{super::tests::lines, *};
+
+    #[test]
+    fn a_kyma_without_what_its_certificate_needs_blocks_where_there_is_an_agent() {
+        let kyma = |name: &str, labels: Value, annotations: Value, conditions: &[&str]| -> Kyma {
+            let condition = |kind: &&str| {
+                json!({
+                    "type": kind, "status": "True", "reason": "Ready", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            };
+            let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": name, "namespace": "kcp-system", "labels": labels, "annotations": annotations,
+                },
+                "spec": {"channel": "regular"}, "status": {"state": "Ready", "conditions": conditions},
+            }))
+            .unwrap()
+        };
+        let (id, domain) = (json!({"kyma-project.io/runtime-id": "r"}), json!({"skr-domain": "d"}));
+        let agent: &[&str] = &["Modules", "SKRWebhook"];
+        let good = kyma("a", id.clone(), domain.clone(), agent);
+        let nameless = |name: &str, conditions: &[&str]| kyma(name, json!({}), domain.clone(), conditions);
+        let consequence =
+            "; without it, the daemon cannot issue the certificate of the agent, and sets the Kyma to Error";
+        let no_id = "the label `kyma-project.io/runtime-id`, which identifies its events, is missing: set it to the id of \
+                     the runtime";
+        let identities = |kymas: &[&Kyma]| super::identities(Some("cert-manager"), kymas.iter().copied());
+        assert_eq!(identities(&[]), []);
+        assert_eq!(
+            lines(&identities(&[&good])),
+            ["Ready: 1 Kyma has the runtime id and the domain that certificates need"]
+        );
+        assert_eq!(
+            lines(&identities(&[&good, &nameless("b", agent), &kyma("c", id.clone(), json!({}), agent)])),
+            [
+                format!("Blocks: Kyma kcp-system/b: {no_id}{consequence}"),
+                format!(
+                    "Blocks: Kyma kcp-system/c: the annotation `skr-domain` is missing: set it to the domain of the \
+                     runtime{consequence}"
+                ),
+            ]
+        );
+        assert_eq!(
+            lines(&identities(&[&good, &nameless("b", &["Modules"])])),
+            [
+                "Note: 1 Kyma lacks the label `kyma-project.io/runtime-id` or the annotation `skr-domain`: kcp-system/b; set \
+              them before the daemon installs an agent, which needs a certificate with both"
+            ]
+        );
+        let many: Vec<Kyma> = (0..12).map(|number| nameless(&format!("k{number:02}"), agent)).collect();
+        let said = lines(&identities(&many.iter().collect::<Vec<&Kyma>>()));
+        assert_eq!(said.len(), 11);
+        assert_eq!(
+            said[10],
+            "Blocks: 2 Kymas more lack the label `kyma-project.io/runtime-id` or the annotation `skr-domain`; set them, \
+             and run this command again"
+        );
+        assert_eq!(super::identities(None, &many)[0].level, Level::Note, "there is no agent without a certificate");
+        let skipped = json!({"operator.kyma-project.io/skip-reconciliation": "true"});
+        assert_eq!(identities(&[&kyma("d", skipped, domain.clone(), agent)]), [], "the daemon leaves it alone");
+    }
 
     fn now() -> Timestamp {
         "2026-01-01T00:00:00Z".parse().unwrap()
