@@ -1,8 +1,8 @@
 //! `tidegate adopt`: takes a landscape of Lifecycle Manager over, and gives it back.
 //!
 //! `plan` says what stands in the way, and changes nothing. `take` does what the daemon does not do by itself: it lets
-//! the API server store no outdated version, it marks definitions that git and the control plane have alike, and it has
-//! runtimes stay as Lifecycle Manager left them until `take --finish`.
+//! the API server store no outdated version, it marks definitions that git and the control plane have alike, it becomes
+//! the field manager of Manifests, and it has runtimes stay as Lifecycle Manager left them until `take --finish`.
 //! `release` undoes what Tidegate left, so that Lifecycle Manager goes on without conflicts. Each step looks before it
 //! writes, so each command can be cut off anywhere and started again: tests cut each off at 50 points.
 //!
@@ -103,9 +103,10 @@ struct PlanArguments {
 /// Takes over what the daemon does not take over by itself. Exit code 0: done; 1: something must be done first.
 ///
 /// Writes objects again that the API server may store in an outdated version, and gives the ownership label to
-/// definitions that are alike in git and in the control plane. Annotates each Kyma that Lifecycle Manager has
-/// reconciled: the agent in its runtime stays as it is until `--finish`. Writes nothing to runtimes. Without `--yes`,
-/// it says what it would do. It can be cut off anywhere and started again.
+/// definitions that are alike in git and in the control plane. Becomes the field manager of the Manifests that
+/// Lifecycle Manager applied. Annotates each Kyma that Lifecycle Manager has reconciled: the agent in its runtime
+/// stays as it is until `--finish`. Writes nothing to runtimes. Without `--yes`, it says what it would do. It can
+/// be cut off anywhere and started again.
 #[derive(clap::Args)]
 pub struct TakeArguments {
     #[command(flatten)]
@@ -219,6 +220,8 @@ pub struct Taken {
     pub stored: usize,
     /// How many definitions got the ownership label.
     pub marked: usize,
+    /// How many Manifests got Tidegate's field manager.
+    pub claimed: usize,
     /// How many runtimes stay as Lifecycle Manager left them.
     pub held: usize,
     /// The GitSource.
@@ -270,8 +273,12 @@ impl Taken {
             false => ("would be ", "; add --yes to do it"),
         };
         let (stored, marked) = (counted(self.stored, "object"), counted(self.marked, "definition"));
-        let held = counted(self.held, "runtime");
-        say!("{stored} {verb}stored again, {marked} {verb}marked for {}, {held} {verb}held{next}", self.source);
+        let (claimed, held) = (counted(self.claimed, "Manifest"), counted(self.held, "runtime"));
+        say!(
+            "{stored} {verb}stored again, {marked} {verb}marked for {}, {claimed} {verb}taken over, {held} \
+             {verb}held{next}",
+            self.source
+        );
         Exit::Ok
     }
 }
@@ -327,6 +334,7 @@ impl Landscape {
         let (held, to_hold) = (facts.held(), facts.to_hold());
         findings.extend(adopt::held(&held, &to_hold));
         findings.extend(adopt::first_contact(&facts.reachable(), &held.into_iter().chain(to_hold).collect()));
+        findings.extend(adopt::claims(&facts.to_claim().into_iter().map(read::key_of).collect::<Vec<_>>()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));
         findings.extend(adopt::access(&facts.access));
@@ -403,16 +411,18 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     }
     let Declared { definitions, source, .. } = declared;
     let cause = Cause::trigger("adopt take");
-    let to_hold = facts.to_hold();
+    let (to_hold, to_claim) = (facts.to_hold(), facts.to_claim());
     let (stored, marked) = if *yes {
         // First, so that no daemon meets a runtime that is marked later.
         write::hold(&cluster, &cause, &to_hold).await?;
+        // Before they are stored again, which would change the version that was read. This stores them as well.
+        write::claim(&cluster, &cause, &to_claim).await?;
         let stored = write::store_again(&cluster, &cause, &facts).await?;
         (stored, write::mark(&cluster, &cause, &facts, &definitions, &source).await?)
     } else {
         (facts.outdated(), facts.equal(&definitions, &source).len())
     };
-    Ok(Ok(Taken { stored, marked, held: to_hold.len(), source }))
+    Ok(Ok(Taken { stored, marked, claimed: to_claim.len(), held: to_hold.len(), source }))
 }
 
 /// Ends the adoption of runtimes, or says which. Returns the finding that blocks it.

@@ -53,6 +53,11 @@ pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     metadata.managers.iter().any(is_former)
 }
 
+/// Whether Lifecycle Manager claims fields of an object that it applied, beside its status.
+pub fn is_claimed(object: &Object) -> bool {
+    merged(&entries(object.value())).is_some()
+}
+
 /// What becomes of the claims on an object.
 #[derive(Debug, PartialEq)]
 struct Merged {

@@ -34,7 +34,7 @@ use crate::{
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{from_git, orphans, rendering};
+pub use manifests::{claims, from_git, is_referenced, orphans, rendering};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

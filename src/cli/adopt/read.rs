@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tidegate_cluster::{Cluster, Error, Kind, access};
+use tidegate_cluster::{Cluster, Error, Kind, access, is_claimed};
 use tidegate_core::{
     adopt::{self, Access, Behind, Holder, Standing, StoredVersions, Webhook},
     api::{
@@ -45,6 +45,8 @@ pub(super) struct Facts {
     pub(super) managers: BTreeMap<(String, String), usize>,
     /// The Manifests.
     pub(super) manifests: Vec<Manifest>,
+    /// Those that Lifecycle Manager applied, with their places among them.
+    claimed: Vec<(usize, Object)>,
     /// The webhooks for custom resources of Lifecycle Manager, each with the program that answers.
     pub(super) webhooks: Vec<(Webhook, Behind)>,
     /// The Services of Watchers: how many name each, and the program behind it.
@@ -104,11 +106,14 @@ impl Facts {
                 live.insert(id, object);
             }
         }
-        let mut manifests = Vec::new();
+        let (mut manifests, mut claimed) = (Vec::new(), Vec::new());
         for object in list(cluster, "Manifest", namespaces).await? {
             count(&mut managers, &object);
             let what = || format!("cannot read {}", object.id());
             manifests.push(serde_json::from_value(object.value().clone()).with_context(what)?);
+            if is_claimed(&object) {
+                claimed.push((manifests.len() - 1, object));
+            }
         }
         let known: BTreeSet<Key> = kymas.iter().cloned().collect();
         let access = access_of(cluster, namespaces, kymas).await?;
@@ -119,7 +124,19 @@ impl Facts {
         let services = events::services(cluster, watchers.map(|(_, watcher)| watcher)).await;
         let services = services.context("cannot read the Services of Watchers")?;
         let certificates = certificates::read(cluster, istio, &known).await.context("cannot read the certificates")?;
-        Ok(Facts { holder, undeclared, access, managers, manifests, webhooks, services, certificates, crds, live })
+        Ok(Facts {
+            holder,
+            undeclared,
+            access,
+            managers,
+            manifests,
+            claimed,
+            webhooks,
+            services,
+            certificates,
+            crds,
+            live,
+        })
     }
 
     /// The Kymas.
@@ -145,6 +162,19 @@ impl Facts {
     pub(super) fn to_hold(&self) -> Vec<Key> {
         let to_hold = |kyma: &Kyma| adopt::may_be_held(kyma) && !adopt::is_adopted(&kyma.metadata);
         self.live_kymas().filter(to_hold).map(|kyma| landscape::key(&kyma.metadata)).collect()
+    }
+
+    /// The Manifests that become Tidegate's.
+    pub(super) fn to_claim(&self) -> Vec<&Object> {
+        let kymas: BTreeMap<Key, Kyma> = self.live_kymas().map(|kyma| (landscape::key(&kyma.metadata), kyma)).collect();
+        let kyma_of = |manifest: &Manifest| {
+            let kyma = landscape::label(&manifest.metadata, label::KYMA_NAME)?;
+            kymas.get(&Key::new(landscape::key(&manifest.metadata).namespace(), kyma))
+        };
+        let is_referenced =
+            |manifest: &Manifest| kyma_of(manifest).is_some_and(|kyma| adopt::is_referenced(manifest, kyma));
+        let referenced = self.claimed.iter().filter(|(index, _)| is_referenced(&self.manifests[*index]));
+        referenced.map(|(_, object)| object).collect()
     }
 
     /// The Kymas in the control plane. One that cannot be read is reported elsewhere.

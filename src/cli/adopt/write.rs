@@ -8,12 +8,12 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, OnConflict};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, Kyma, names::annotation},
+    api::{KYMA_GROUP, KYMA_VERSION, Kyma, Manifest, names::annotation},
     definition::Definitions,
     intake,
     landscape::{self, SourceName},
     name::Key,
-    object::Gvk,
+    object::{Gvk, Object},
 };
 
 use super::read::{Crd, Facts};
@@ -56,6 +56,17 @@ pub(super) async fn annotate(
             Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error).with_context(|| format!("cannot annotate {id}")),
         }
+    });
+    written.buffered(CONCURRENCY).try_collect().await
+}
+
+/// Makes Manifests Tidegate's: only the field managers change. Then each is applied once when it changes, as one that
+/// Tidegate created. Fails at the first write that is refused: another client has changed a Manifest since it was read.
+pub(super) async fn claim(cluster: &Cluster, cause: &Cause, manifests: &[&Object]) -> anyhow::Result<()> {
+    let kind = Kind::namespaced::<Manifest>();
+    let written = stream::iter(manifests).map(async |live| match cluster.take_claims_of(cause, &kind, live).await {
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot take over {}", live.id())),
     });
     written.buffered(CONCURRENCY).try_collect().await
 }

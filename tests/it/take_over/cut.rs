@@ -189,6 +189,10 @@ async fn check<C: Future<Output = ()>>(stage: &Stage, command: impl Fn(Network) 
 async fn a_take_over_may_be_killed_anywhere() {
     let more: Vec<String> = (1..=60).map(|index| format!("more-{index}")).collect();
     let stage = before_with(&more).await;
+    // Manifests that their Kymas have, and one that none has, which stays Lifecycle Manager's.
+    for (kyma, marks) in [("one", "mandatory"), ("more-1", "mandatory"), ("more-2", "mandatory"), ("one", "orphan")] {
+        apply_manifest(&stage, kyma, marks).await;
+    }
     for kind in ["kymas", "moduletemplates", "modulereleasemetas", "manifests"] {
         outdate(&stage, &format!("{kind}.operator.kyma-project.io")).await;
     }
@@ -204,8 +208,30 @@ async fn a_take_over_may_be_killed_anywhere() {
             }
         }
     };
-    let kinds = [("kymas", 61), ("moduletemplates", 3), ("modulereleasemetas", 2)];
+    let kinds = [("kymas", 61), ("moduletemplates", 3), ("modulereleasemetas", 2), ("manifests", 4)];
     check(&stage, take, |writes| kinds.iter().for_each(|(kind, objects)| stored_before(writes, kind, *objects))).await;
+}
+
+/// Applies a Manifest as Lifecycle Manager.
+async fn apply_manifest(stage: &Stage, kyma: &str, marks: &str) {
+    let labels = json!({
+        "operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": format!("legacy-{marks}"),
+    });
+    let name = format!("{kyma}-{marks}");
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let mut manifest = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": name, "namespace": "kcp-system", "labels": labels},
+        "spec": {"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {
+            "type": "git", "source": "kcp-system/landscape", "path": "modules/legacy", "tree": digest[7..47],
+        }}},
+    });
+    if marks == "mandatory" {
+        manifest["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
+    }
+    let api = harness::api_of(&stage.kcp, &manifest).await.expect("a kind that is served");
+    let by = PatchParams::apply("lifecycle-manager").force();
+    api.patch(&name, &by, &Patch::Apply(&manifest)).await.expect("an apply");
 }
 
 /// An outdated version leaves a CustomResourceDefinition after each object of its kind was stored again.

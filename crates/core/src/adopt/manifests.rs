@@ -72,6 +72,23 @@ pub fn orphans(manifests: &[Manifest], kymas: &BTreeSet<Key>) -> Vec<Finding> {
     findings
 }
 
+/// Whether a Kyma has the module of a Manifest. If one that nothing references became Tidegate's, the daemon would
+/// delete it, and so its objects.
+pub fn is_referenced(manifest: &Manifest, kyma: &Kyma) -> bool {
+    let modules = kyma.status.iter().flat_map(|status| &status.modules);
+    manifest.metadata.deletion_timestamp.is_none()
+        && (plan::is_mandatory(&manifest.metadata)
+            || modules.into_iter().any(|module| !module.name.is_empty() && module.name == module_of(manifest)))
+}
+
+/// The Manifests that Lifecycle Manager applied, and that become Tidegate's.
+pub fn claims(manifests: &[Key]) -> Option<Finding> {
+    let names: Vec<String> = manifests.iter().map(Key::to_string).collect();
+    let what = agreed(names.len(), "Manifest", "gets", "get");
+    let message = format!("{what} Tidegate as field manager in place of Lifecycle Manager: {}", few(&names));
+    (!names.is_empty()).then(|| Finding::new(Level::Todo, Topic::Manifests, message))
+}
+
 /// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
