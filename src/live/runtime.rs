@@ -611,6 +611,7 @@ impl<'a> RuntimeComparison<'a> {
             places: place.into_iter().collect(),
             maker: Some(Template::Manifest.name()),
         };
+        let wish = self.as_left(wish, present);
         let comparer = self.kcp();
         match present {
             Some(live) if is_deleting(live) => {}
@@ -642,6 +643,31 @@ impl<'a> RuntimeComparison<'a> {
             resource,
             is_released: false,
         }))
+    }
+
+    /// The Manifest without what is noted later, if the runtime stays as Lifecycle Manager left it and nothing else
+    /// changes.
+    fn as_left(&self, wish: Wish, live: Option<&Object>) -> Wish {
+        let before = self.baseline.intent.before.kymas.get(self.key);
+        let without = before.zip(live).and_then(|(kyma, live)| {
+            let noted = live.annotation(annotation::COMPONENT_DIGEST);
+            let object = adopt::without_note(&kyma.metadata, &wish.object, noted)?;
+            tidegate_core::changes::covers(object.value(), live.value()).then_some(object)
+        });
+        match without {
+            Some(object) => Wish { object, ..wish },
+            None => wish,
+        }
+    }
+
+    /// Whether a desired object is a webhook configuration without a webhook, which is not created where Lifecycle
+    /// Manager left none.
+    fn is_silent(&self, wish: &Wish, live: &BTreeMap<ObjectId, Object>) -> bool {
+        let before = self.baseline.intent.before.kymas.get(self.key);
+        wish.maker == Some(Template::Webhook.name())
+            && before.is_some_and(|kyma| adopt::is_adopted(&kyma.metadata))
+            && !render::has_webhooks(wish.object.value())
+            && !live.contains_key(&wish.object.id())
     }
 
     /// The line that gives the offer a version other than the installed one.
@@ -799,6 +825,8 @@ impl<'a> RuntimeComparison<'a> {
         for module in modules {
             self.resource(module, &leaving).await?;
         }
+        let is_silent = |wish: &Wish| self.is_silent(wish, &live);
+        let base: Vec<Wish> = base.into_iter().filter(|wish| !is_silent(wish)).collect();
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
         let (restricted, present) = (&self.baseline.wanted.settings.restricted_modules, &live);
         let of_module = modules.iter().flat_map(|module| {

@@ -94,8 +94,13 @@ pub(super) async fn reconcile(
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = Recorded::of(conditions);
     let Some(agent) = context.settings.agent else {
-        let report = &*context.shared.reports.of_runtime(pass, landscape, &kept, None).await;
+        let report = context.shared.reports.of_runtime(pass, landscape, &kept, None).await;
         let is_adopted = adopt::is_adopted(&pass.kyma.metadata);
+        let report = match report.without_webhooks().filter(|_| is_adopted) {
+            Some(silent) if is_silent(cluster, recorded, (&report.digest, &silent.digest)).await? => Arc::new(silent),
+            Some(_) | None => report,
+        };
+        let report = &*report;
         let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None, is_adopted };
         return watch.run(known).await;
     };
@@ -119,6 +124,19 @@ pub(super) async fn reconcile(
     ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent, is_adopted: is_held }
         .run(known)
         .await
+}
+
+/// Whether an adopted runtime has no webhook configuration, where no webhook is desired: Lifecycle Manager left none,
+/// so none is created. `with` and `without` are the digests of the report with an empty one, and of the one without it.
+async fn is_silent(
+    cluster: &Cluster,
+    recorded: Option<Recorded<'_>>,
+    (with, without): (&Digest, &Digest),
+) -> Result<bool, Error> {
+    match recorded.and_then(|recorded| decide::which(recorded, [with, without])) {
+        Some(index) => Ok(index == 1),
+        None => Ok(enact::read_webhooks(cluster).await?.is_none()),
+    }
 }
 
 /// Whether the agent of Lifecycle Manager stays in the runtime. If it cannot, the adoption of the runtime ends before

@@ -329,3 +329,41 @@ async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
     );
     assert_eq!(files_in(&folder).into_keys().collect::<Vec<_>>(), [".tidegate/source.yaml", "kymas/other.yaml"]);
 }
+
+/// What a deleted GitSource left: the modules that it had applied to Kymas are claimed by no other client. Once the
+/// landscape is taken over again by its export, nothing differs.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deleted_gitsource_has_left_is_taken_over_by_its_export() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
+    let sources = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
+    sources.delete("landscape", &DeleteParams::default()).await.expect("a delete");
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    stage.rests().await;
+    stage.kill().await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
+    });
+    merge(&stage.kcp, &lease, json!({"spec": {"holderIdentity": ""}})).await;
+
+    let folder = stage.repository.path().with_file_name("exported");
+    let exported = folder.to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["export", "--as-git", &exported]).await;
+    assert_eq!(code, 5, "its modules are in git: {text}{errors}");
+    for (path, text) in files_in(&folder) {
+        stage.repository.write(&path, &text).expect("a file");
+    }
+    stage.repository.commit("the landscape as it is").expect("a commit");
+    let path = stage.repository.path().to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &path]).await;
+    assert_eq!(code, 0, "{text}{errors}");
+    let (text, errors, code) = run(&stage, &["diff", &path, "--live", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"));
+    for part in ["differences", "held", "unreached", "unknown", "diagnostics"] {
+        let is_empty = report[part].as_array().is_none_or(Vec::is_empty);
+        assert!(is_empty, "{part}: {:#}", report[part]);
+    }
+    assert_eq!(code, 0, "{report:#}");
+}

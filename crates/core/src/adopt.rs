@@ -26,6 +26,7 @@ use crate::{
     intake::{self, Id, OtherTool},
     landscape::{self, SourceName},
     name::Key,
+    object::Object,
     plan::{self, ModulesFrom},
     words::{self, agreeing, counted, few},
     yaml,
@@ -433,6 +434,19 @@ pub fn field_managers(counts: &BTreeMap<(String, String), usize>) -> Vec<Finding
 /// Whether a Kyma says that its runtime stays as Lifecycle Manager left it.
 pub fn is_adopted(kyma: &ObjectMeta) -> bool {
     landscape::annotation(kyma, names::annotation::ADOPTED) == Some("true")
+}
+
+/// The Manifest of a runtime that stays as Lifecycle Manager left it, without what only Tidegate notes on
+/// Manifests: the digest of the component (row M7b). It is noted with the next change. `None` if the runtime does
+/// not stay, or if the live Manifest has a digest. `noted` is that one.
+pub fn without_note(kyma: &ObjectMeta, desired: &Object, noted: Option<&str>) -> Option<Object> {
+    if !is_adopted(kyma) || noted.is_some() {
+        return None;
+    }
+    let mut desired = desired.clone();
+    let annotations = desired.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut)?;
+    annotations.shift_remove(names::annotation::COMPONENT_DIGEST)?;
+    Some(desired)
 }
 
 /// Whether the runtime of a Kyma is to stay as Lifecycle Manager left it: its status is Lifecycle Manager's, and

@@ -43,7 +43,8 @@ pub use crds::{RuntimeCrds, runtime_crd};
 pub use inject::{InjectError, Injection, is_manager};
 pub use platform::{is_in_every_runtime, is_runtime_namespace};
 pub use reporting::{
-    Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, keep, of_watchers, webhook,
+    Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, has_webhooks, keep, of_watchers,
+    webhook,
 };
 pub use scope::built_in_scope;
 pub use setup::{setup, setup_gates};

@@ -27,6 +27,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
+    adopt,
     api::{
         Kyma, Manifest, ModuleReleaseMeta,
         names::{FIELD_MANAGER, annotation, label},
@@ -184,7 +185,6 @@ pub(super) fn decide(
     unreadable: &Unreadable<'_>,
     kyma: &Kyma,
 ) -> Decision {
-    let owner = kyma.metadata.uid.as_deref();
     let mut decision = Decision { steps: Vec::new(), unreferenced: Vec::new(), problems: Vec::new() };
     for (&name, message) in unreadable {
         let live = live.get(name);
@@ -198,7 +198,7 @@ pub(super) fn decide(
     }
     let is_readable = |module: &&ModulePlan| !unreadable.contains_key(module.name.as_str());
     for module in plan.deciding().into_iter().filter(is_readable) {
-        let (act, problem) = act(module, live.get(&module.name), rendered, owner);
+        let (act, problem) = act(module, live.get(&module.name), rendered, &kyma.metadata);
         let role = match &module.offer {
             Offer::Channel(channel) => {
                 decision.problems.extend(problem);
@@ -241,8 +241,9 @@ fn act(
     module: &ModulePlan,
     live: Option<&Arc<Manifest>>,
     rendered: &Rendered,
-    owner: Option<&str>,
+    kyma: &ObjectMeta,
 ) -> (Act, Option<String>) {
+    let owner = kyma.uid.as_deref();
     let follow = || {
         let former = live.filter(|live| is_of_former_kyma(live, owner));
         match (rendered.get(&module.name), former) {
@@ -254,8 +255,8 @@ fn act(
             (Some(Ok(desired)), None) => match live {
                 Some(live) if live.metadata.deletion_timestamp.is_some() => (upgrade(desired, live), None),
                 Some(live) if !has_name(live, desired) && is_skipped(live) => (Act::Keep(Some(Arc::clone(live))), None),
-                Some(live) if !has_name(live, desired) => (install(desired, None), None),
-                Some(_) | None => (install(desired, live), None),
+                Some(live) if !has_name(live, desired) => (install(desired, None, kyma), None),
+                Some(_) | None => (install(desired, live, kyma), None),
             },
             (None, _) => (obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())), None),
         }
@@ -403,11 +404,17 @@ fn obstacle(live: Option<&Arc<Manifest>>) -> Option<Act> {
     Some(deletion(live))
 }
 
-fn install(desired: &Object, live: Option<&Arc<Manifest>>) -> Act {
+fn install(desired: &Object, live: Option<&Arc<Manifest>>, kyma: &ObjectMeta) -> Act {
     match live {
-        Some(live) if matches(desired, live) => Act::Keep(Some(Arc::clone(live))),
+        Some(live) if matches(desired, live) || is_as_left(desired, live, kyma) => Act::Keep(Some(Arc::clone(live))),
         Some(_) | None => Act::Apply { desired: desired.clone(), live: live.cloned() },
     }
+}
+
+/// Whether a Manifest is as Lifecycle Manager left it, in a runtime that stays so.
+fn is_as_left(desired: &Object, live: &Manifest, kyma: &ObjectMeta) -> bool {
+    let noted = landscape::annotation(&live.metadata, annotation::COMPONENT_DIGEST);
+    adopt::without_note(kyma, desired, noted).is_some_and(|desired| matches(&desired, live))
 }
 
 fn refuse(refusal: &Refusal, live: Option<&Arc<Manifest>>) -> Act {

@@ -32,7 +32,7 @@ use tidegate_process::retry::Class;
 use super::{
     readiness::Found,
     state::{Installable, OwnObjects, Prerequisites},
-    user,
+    user::{self, Recorded},
 };
 use crate::{
     gateway::certificates::Leaf,
@@ -224,6 +224,12 @@ pub(super) fn total_digest(shared: &Digest, own: &Digest, is_held: bool) -> Dige
         true => Digest::all([shared, own, &Digest::of_bytes(b"adopted")]),
         false => Digest::all([shared, own]),
     }
+}
+
+/// Which of some reports without an agent was applied last, by their digests; `None` if it is none of them.
+pub(super) fn which(recorded: Recorded<'_>, reports: [&Digest; 2]) -> Option<usize> {
+    let total = |report: &Digest| total_digest(report, &own_digest(report, None), false).to_string();
+    reports.into_iter().position(|report| total(report) == recorded.digest)
 }
 
 /// The note for users if the webhook configuration was changed in the runtime. Only this check detects it, because the

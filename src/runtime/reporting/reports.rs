@@ -74,6 +74,8 @@ pub(super) struct Report {
     pub(super) problems: Vec<String>,
     library: Arc<Library>,
     overriding: Option<SourceName>,
+    /// Whether the objects are a webhook configuration without a webhook, and nothing else.
+    is_empty: bool,
 }
 
 /// The shared objects of a kin that do not depend on our user.
@@ -86,6 +88,23 @@ struct Parts {
 // === impl Report ===
 
 impl Report {
+    /// The same without the webhook configuration, if that has no webhook and nothing else is shared; else `None`.
+    pub(super) fn without_webhooks(&self) -> Option<Report> {
+        if !self.is_empty {
+            return None;
+        }
+        let objects = SharedObjects::new(&[], Mark::Runtime, &|_| None);
+        Some(Report {
+            digest: Digest::all([&objects.digest, &self.digest]),
+            objects: Arc::new(objects),
+            own: self.own,
+            problems: self.problems.clone(),
+            library: Arc::clone(&self.library),
+            overriding: self.overriding.clone(),
+            is_empty: true,
+        })
+    }
+
     /// The templates for a runtime's own objects.
     pub(super) fn templates(&self) -> &Templates {
         self.library.of_source(self.overriding.as_ref())
@@ -187,13 +206,15 @@ fn report(
         Err(error) => problems.push(error.to_string()),
     }
     problems.extend(parts.problems.iter().cloned());
+    let is_empty =
+        kin.agent.is_none() && webhook.as_ref().is_some_and(|webhook| !render::has_webhooks(webhook.value()));
     let webhook = SharedObjects::new(&webhook, Mark::Runtime, &|_| None);
     let objects = Arc::new(SharedObjects::joined([&webhook, &parts.objects]));
     let generation = |metadata: &ObjectMeta| json!([metadata.uid, metadata.name, metadata.generation]);
     let generations: Vec<Value> = landscape.watchers.values().map(|watcher| generation(&watcher.metadata)).collect();
     let digest = Digest::all([&objects.digest, &Digest::from_value(&Value::from(generations))]);
     let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
-    Report { objects, digest, own: parts.own, problems, library, overriding }
+    Report { objects, digest, own: parts.own, problems, library, overriding, is_empty }
 }
 
 /// Renders the shared objects that do not depend on our user.

@@ -319,8 +319,8 @@ async fn write_base(stage: &Stage) {
 }
 
 /// The module catalog: copies of typed objects, with everything that Argo CD put on them.
-async fn write_catalog(stage: &Stage) {
-    for mut copy in definitions() {
+async fn write_catalog(stage: &Stage, definitions: Vec<Value>) {
+    for mut copy in definitions {
         if copy["metadata"]["name"].as_str().unwrap().starts_with("warden") {
             continue;
         }
@@ -387,7 +387,7 @@ async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
     let uid = read(kcp, "Kyma", "kcp-system", "one").await.unwrap()["metadata"]["uid"].clone();
 
     write_base(&stage).await;
-    write_catalog(&stage).await;
+    write_catalog(&stage, definitions()).await;
     let mut written = BTreeMap::new();
     for module in ["keda", "warden"] {
         let mut manifest = manifest(module, &uid, &server.host(), &BlobDigest::of(&artifact(module).layer));
@@ -616,6 +616,114 @@ async fn row_101_without_a_registry_what_lifecycle_manager_installed_stays_ready
     land::merge(&stage.kcp, KYMA, "kcp-system", "one", annotate).await;
     stage.until("the new module is an error", &stage.kcp, "Kyma", "kcp-system", "one", is_wrong).await;
     assert_eq!(manifests().await, manifests_before);
+}
+
+/// The output of a command, with its errors, and its exit code.
+async fn run(stage: &Stage, arguments: &[&str]) -> (String, String, Option<i32>) {
+    let output = stage.command(arguments).await;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+/// Argo CD hands the definitions over, and Lifecycle Manager copies them to the runtime.
+async fn hand_over_from_argo(stage: &Stage) {
+    let mut all = definitions();
+    for definition in &mut all {
+        let labels = json!({"metadata": {"labels": {"app.kubernetes.io/instance": null}}});
+        let (kind, name) = (definition["kind"].as_str().unwrap(), definition["metadata"]["name"].as_str().unwrap());
+        land::merge(&stage.kcp, (KYMA.0, kind), "kcp-system", name, labels).await;
+        definition["metadata"].as_object_mut().unwrap().remove("labels");
+    }
+    write_catalog(stage, all).await;
+}
+
+/// `export --as-git`, `adopt take` and `diff --live` on a landscape of Lifecycle Manager: nothing differs, and the
+/// daemon then writes nothing to Manifests, and nothing but field managers and the status to the runtime. Lifecycle
+/// Manager left no webhook configuration here, and there is no Watcher: none is created.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
+    let server = Server::start(None, None).await;
+    for module in ["keda", "mailer", "warden"] {
+        server.push("", &artifact(module), None);
+    }
+    let cache = harness::folder();
+    let options =
+        [format!("--oci-registry-host={}", server.address()), format!("--module-cache={}", cache.path().display())];
+    let stage = landscape_with(&server, &[&options[0], &options[1]]).await;
+    hand_over_from_argo(&stage).await;
+    let before = objects(&stage.skrs[0]).await;
+    // What reads the modules for the comparison.
+    stage.start_with(&["--observe"]);
+    eventually("the modules are read", SOON * 8, async || {
+        let (_, text) = stage.ask("metrics", "/observed.json").await?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        let is_done = report["summary"]["runtimes"] == json!({"Compared": 1}) && report["summary"]["incomplete"] == 0;
+        if is_done { Ok(()) } else { Err(format!("{report:#}")) }
+    })
+    .await;
+    stage.kill().await;
+
+    let exported = stage.repository.path().with_file_name("exported");
+    let folder = exported.to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["export", "--as-git", &folder]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+    let (text, errors, code) = run(&stage, &["adopt", "plan", &folder, &options[0]]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+    let claims = "to do   2 Manifests get Tidegate as field manager in place of Lifecycle Manager: ";
+    assert!(text.contains(claims), "{text}");
+    let manifests = async || {
+        let mut all = Vec::new();
+        for module in ["keda", "warden"] {
+            let name = land::name_of("one", module);
+            all.push(read(&stage.kcp, "Manifest", "kcp-system", &name).await.expect("it is there"));
+        }
+        all
+    };
+    let manifests_before = manifests().await;
+    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &folder, &options[0]]).await;
+    let said = "0 objects stored again, 7 definitions marked for kcp-system/landscape, 2 Manifests taken over, 1 runtime \
+                held;";
+    assert!(code == Some(0) && text.starts_with(said), "{code:?} {text}{errors}");
+    for (found, before) in manifests().await.iter().zip(&manifests_before) {
+        assert_eq!(appliers(found), ["tidegate"]);
+        let content = |object: &Value| [object["spec"].clone(), object["metadata"]["annotations"].clone()];
+        assert_eq!(content(found), content(before));
+    }
+
+    let validated = stage.command_offline(&["validate", &folder]).await;
+    assert_eq!(String::from_utf8_lossy(&validated.stdout).trim(), "0 errors, 0 warnings in 7 files");
+    let diff = ["diff", &folder, "--live", "-o", "json", &options[0], &options[1]];
+    let (text, errors, code) = run(&stage, &diff).await;
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"));
+    for part in ["differences", "unreached", "unknown", "diagnostics"] {
+        let is_empty = report[part].as_array().is_none_or(Vec::is_empty);
+        assert!(is_empty, "{part}: {:#}", report[part]);
+    }
+    let held = report["held"].as_array().into_iter().flatten();
+    let held: Vec<&str> = held.filter_map(|held| held["why"].as_str()).collect();
+    assert_eq!((held, code), (vec!["adopted"], Some(0)), "{report:#}");
+
+    let states = States::follow([&stage.kcp, &stage.skrs[0]]).await;
+    let marks = stage.marks();
+    stage.start();
+    eventually("all objects are taken over", SOON * 2, async || {
+        let objects = objects(&stage.skrs[0]).await;
+        let is_left = |object: &&Value| appliers(object).contains(&APPLIER);
+        match objects.values().find(is_left) {
+            Some(object) => Err(format!("{} {:?}", object["metadata"]["name"], appliers(object))),
+            None => Ok(()),
+        }
+    })
+    .await;
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    states.were_ready(4);
+    assert_eq!(content(&objects(&stage.skrs[0]).await), content(&before));
+    assert!(read(&stage.skrs[0], "ValidatingWebhookConfiguration", "", "skr-webhook").await.is_none());
+    let written = writes_to_kcp(&stage, &marks);
+    let of_manifests: Vec<&String> =
+        written.iter().filter(|line| line.starts_with("kcp patch manifests.operator.kyma-project.io ")).collect();
+    assert_eq!(of_manifests, Vec::<&String>::new());
 }
 
 /// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,

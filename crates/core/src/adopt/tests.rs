@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    api::Manifest,
     definition::{Cache, Kind, Options, read},
     diagnostic::Diagnostics,
     object::Digest,
@@ -216,6 +217,54 @@ fn what_lifecycle_manager_reconciled_last_is_held_once() {
         ]
     );
     assert_eq!(super::held(&[], &[]), []);
+}
+
+#[test]
+fn a_manifest_that_stays_as_it_is_gets_no_note() {
+    let kyma = |adopted: &str| -> ObjectMeta {
+        serde_json::from_value(json!({"name": "a", "annotations": {names::annotation::ADOPTED: adopted}})).unwrap()
+    };
+    let manifest = |annotations: Value| {
+        let metadata = json!({"name": "a-1", "namespace": "kcp-system", "annotations": annotations});
+        Object::new(json!({"apiVersion": "v1", "kind": "Manifest", "metadata": metadata})).unwrap()
+    };
+    let noted = manifest(json!({"operator.kyma-project.io/fqdn": "f", names::annotation::COMPONENT_DIGEST: "d"}));
+    let plain = manifest(json!({"operator.kyma-project.io/fqdn": "f"}));
+    assert_eq!(without_note(&kyma("true"), &noted, None), Some(plain.clone()));
+    assert_eq!(without_note(&kyma("false"), &noted, None), None, "the runtime is Tidegate's");
+    assert_eq!(without_note(&kyma("true"), &noted, Some("d")), None, "the live one has a note");
+    assert_eq!(without_note(&kyma("true"), &plain, None), None, "there is nothing to note");
+}
+
+#[test]
+fn only_a_manifest_that_its_kyma_has_becomes_ours() {
+    let kyma: Kyma = serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
+        "status": {"state": "Ready", "modules": [{"name": "cache", "state": "Ready"}]},
+    }))
+    .unwrap();
+    let manifest = |labels: Value, more: Value| -> Manifest {
+        let mut metadata = json!({"name": "a-1", "namespace": "kcp-system", "labels": labels});
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let source = json!({"type": "oci-dir"});
+        let spec = json!({"remote": true, "install": {"name": "raw-manifest", "source": source}});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+    };
+    let of = |module: &str| json!({names::label::MODULE_NAME: module});
+    assert!(is_referenced(&manifest(of("cache"), json!({})), &kyma));
+    assert!(!is_referenced(&manifest(of("gone"), json!({})), &kyma), "the daemon would delete it");
+    assert!(!is_referenced(&manifest(json!({}), json!({})), &kyma), "it names no module");
+    let mandatory = json!({names::label::MODULE_NAME: "warden", names::label::MANDATORY_MODULE: "true"});
+    assert!(is_referenced(&manifest(mandatory, json!({})), &kyma));
+    let leaving = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    assert!(!is_referenced(&manifest(of("cache"), leaving), &kyma));
+
+    assert_eq!(claims(&[]), None);
+    let found: Vec<Finding> = claims(&[Key::new("kcp-system", "a-1")]).into_iter().collect();
+    assert_eq!(
+        lines(&found),
+        ["Todo: 1 Manifest gets Tidegate as field manager in place of Lifecycle Manager: kcp-system/a-1"]
+    );
 }
 
 #[test]

@@ -112,6 +112,11 @@ pub fn as_installed(desired: &mut Object, live: &Value) {
     webhooks.extend(installed.iter().filter(|one| one["name"] == DRIFT || one["name"] == SCALE).cloned());
 }
 
+/// Whether a webhook configuration has any webhook.
+pub fn has_webhooks(configuration: &Value) -> bool {
+    configuration["webhooks"].as_array().is_some_and(|webhooks| !webhooks.is_empty())
+}
+
 /// The webhooks of an installed configuration that call the agent for a Watcher.
 pub fn of_watchers(installed: &Value) -> Vec<Value> {
     let webhooks = installed["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();

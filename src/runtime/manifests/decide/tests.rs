@@ -204,6 +204,30 @@ fn each_module_needs_one_act() {
 }
 
 #[test]
+fn what_is_only_noted_waits_while_the_runtime_is_as_lifecycle_manager_left_it() {
+    let plan = plan(Some(ModuleOutcome::Install(installation())));
+    let digest = "tidegate.dev/component-digest";
+    let mut desired = rendered();
+    desired["metadata"]["annotations"] = json!({digest: "sha256:1"});
+    let rendered: Rendered = [("cache".to_owned(), Ok(Object::new(desired).unwrap()))].into();
+    let act = |adopted: &str, edit: fn(&mut Value)| {
+        let mut kyma = kyma();
+        kyma.metadata.annotations = Some([("tidegate.dev/adopted".to_owned(), adopted.to_owned())].into());
+        let manifests = vec![live(edit)];
+        let decision =
+            decide((&plan, &none()), &LiveManifests::new(&manifests, &plan), &rendered, &Unreadable::new(), &kyma);
+        name(&decision.steps[0].act)
+    };
+    assert_eq!(act("true", |_| {}), "keep");
+    assert_eq!(act("false", |_| {}), "apply");
+    assert_eq!(act("true", |live| live["spec"]["version"] = json!("0.9.0")), "apply", "with the next change");
+    let other = |live: &mut Value| {
+        live["metadata"]["annotations"] = json!({"tidegate.dev/component-digest": "sha256:2"});
+    };
+    assert_eq!(act("true", other), "apply", "what is noted is not what is installed");
+}
+
+#[test]
 fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     let plan = plan(Some(ModuleOutcome::Install(installation())));
     let rendered: Rendered = [("cache".to_owned(), Err("broken".to_owned()))].into();
