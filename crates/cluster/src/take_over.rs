@@ -28,6 +28,10 @@ const FORMER: [&str; 4] =
 /// The field manager of Lifecycle Manager for certificates in the control plane.
 const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager";
 
+/// The field manager of Lifecycle Manager that applies a finalizer of Manifests. In runtimes it creates objects and
+/// applies none.
+const FORMER_OF_FINALIZERS: &str = "resource.kyma-project.io/finalizer";
+
 /// What `kubectl apply` notes on an object.
 const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 
@@ -38,9 +42,10 @@ const DEFAULTED: [(&str, [&str; 2]); 1] = [("ModuleReleaseMeta", ["f:beta", "f:i
 /// Tidegate's field manager and the others whose fields it takes over when it applies an object of a kind: an apply
 /// removes those of their fields that it does not set.
 pub fn managers_before(cluster: &ClusterName, kind: &str) -> &'static [&'static str] {
-    const ALL: [&str; 5] = [FIELD_MANAGER, FORMER[0], FORMER[1], FORMER[2], FORMER[3]];
+    const ALL: [&str; 6] = [FIELD_MANAGER, FORMER[0], FORMER[1], FORMER[2], FORMER[3], FORMER_OF_FINALIZERS];
     match (cluster, kind) {
-        (ClusterName::Runtime(_), _) | (ClusterName::Kcp, "Manifest") => &ALL,
+        (ClusterName::Runtime(_), _) => &ALL[..5],
+        (ClusterName::Kcp, "Manifest") => &ALL,
         (ClusterName::Kcp, "Certificate") => &[FIELD_MANAGER, FORMER_OF_CERTIFICATES],
         (ClusterName::Kcp, _) => &[FIELD_MANAGER],
     }
@@ -72,7 +77,8 @@ struct Merged {
 /// Merges Lifecycle Manager's claims into Tidegate's; `None` if it claims nothing.
 fn merged(entries: &[Value]) -> Option<Merged> {
     let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
-    let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;
+    let is_former =
+        |name: &str| FORMER.contains(&name) || [FORMER_OF_CERTIFICATES, FORMER_OF_FINALIZERS].contains(&name);
     let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(is_former);
     let first = entries.iter().find(|entry| former(entry))?;
     let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER);
@@ -267,6 +273,24 @@ mod tests {
         assert_eq!(both(std::slice::from_ref(&ours)), None);
         let same = entry("catalog-sync", "Apply", &json!({"f:data": {"f:a": {}}}));
         assert_eq!(both(&[same, ours.clone()]), Some((vec![ours], false)));
+    }
+
+    #[test]
+    fn the_finalizer_that_lifecycle_manager_applies_to_a_manifest_becomes_ours() {
+        let finalizers = |names: &[&str]| {
+            let claims: Map<String, Value> = names.iter().map(|name| (format!("v:\"{name}\""), json!({}))).collect();
+            json!({"f:metadata": {"f:finalizers": claims}})
+        };
+        let of_manifest = entry("lifecycle-manager", "Apply", &json!({"f:spec": {"f:remote": {}}}));
+        let of_resource = entry("resource.kyma-project.io/finalizer", "Apply", &finalizers(&["a", "b"]));
+        let (all, has_grown) = both(&[of_manifest, of_resource]).unwrap();
+        let mut claims = finalizers(&["a", "b"]);
+        claims["f:spec"] = json!({"f:remote": {}});
+        assert_eq!((all, has_grown), (vec![entry(FIELD_MANAGER, "Apply", &claims)], true));
+        let before = |cluster: &ClusterName, kind: &str| managers_before(cluster, kind).to_vec();
+        assert!(before(&ClusterName::Kcp, "Manifest").contains(&FORMER_OF_FINALIZERS));
+        let runtime = ClusterName::Runtime(Key::new("kcp-system", "one"));
+        assert!(!before(&runtime, "Thing").contains(&FORMER_OF_FINALIZERS), "what it creates there is the user's");
     }
 
     #[test]

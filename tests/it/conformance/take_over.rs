@@ -26,6 +26,33 @@ use crate::{
 };
 
 const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
+/// The field managers of Lifecycle Manager: where each has written what, and how. `Apply` is server-side apply.
+const MANAGERS: [(&str, &str, &str, &str, &str); 19] = [
+    (APPLIER, "kcp", "Manifest", "Apply", ""),
+    (APPLIER, "kcp", "Manifest", "Apply", "status"),
+    (APPLIER, "skr", "ConfigMap", "Apply", ""),
+    (APPLIER, "skr", "CustomResourceDefinition", "Apply", ""),
+    (APPLIER, "skr", "Deployment", "Apply", ""),
+    ("catalog-sync", "skr", "ModuleReleaseMeta", "Apply", ""),
+    ("catalog-sync", "skr", "ModuleTemplate", "Apply", ""),
+    ("kyma-sync-context", "skr", "Kyma", "Apply", ""),
+    ("kyma-sync-context", "skr", "Namespace", "Apply", ""),
+    (MANAGER, "kcp", "Kyma", "Apply", "status"),
+    (MANAGER, "kcp", "Manifest", "Apply", ""),
+    (MANAGER, "skr", "CustomResourceDefinition", "Apply", ""),
+    // The status of the Kyma in a runtime is an update of the typed client.
+    ("manager", "skr", "Kyma", "Update", ""),
+    ("manager", "skr", "Kyma", "Update", "status"),
+    (OPERATOR, "kcp", "Certificate", "Apply", ""),
+    (OPERATOR, "kcp", "Kyma", "Update", ""),
+    (OPERATOR, "kcp", "ModuleReleaseMeta", "Update", ""),
+    (RESOURCE, "kcp", "Manifest", "Apply", ""),
+    (RESOURCE, "skr", "Thing", "Update", ""),
+];
+/// For certificates, and for the finalizers of Kymas.
+const OPERATOR: &str = "operator.kyma-project.io/lifecycle-manager";
+/// For the default custom resources of modules, and their finalizer of Manifests.
+const RESOURCE: &str = "resource.kyma-project.io/finalizer";
 /// Lifecycle Manager's field manager for the objects of modules, and for finalizers and status of Manifests.
 const APPLIER: &str = "declarative.kyma-project.io/applier";
 /// For Manifests, CRDs and the status of Kymas.
@@ -173,7 +200,7 @@ fn kyma() -> Value {
     json!({
         "apiVersion": KYMA.0, "kind": KYMA.1,
         "metadata": {
-            "name": "one", "namespace": "kcp-system", "finalizers": [finalizer::KYMA],
+            "name": "one", "namespace": "kcp-system",
             "labels": {
                 label::MANAGED_BY: "lifecycle-manager", "kyma-project.io/runtime-id": RUNTIME,
                 "kyma-project.io/instance-id": "i-1", "kyma-project.io/global-account-id": "ga-1",
@@ -381,9 +408,10 @@ async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
         let api = harness::api_of(kcp, &object).await.unwrap();
         templates.insert(name.clone(), api.get(&name).await.unwrap());
     }
-    let finalizers = json!({"metadata": {"finalizers": [finalizer::MANDATORY_MODULE]}});
-    land::merge(kcp, (KYMA.0, "ModuleReleaseMeta"), "kcp-system", "warden", finalizers).await;
+    add_finalizer(kcp, ("ModuleReleaseMeta", "warden"), finalizer::MANDATORY_MODULE).await;
     create(kcp, "KEB", &kyma()).await;
+    add_finalizer(kcp, ("Kyma", "one"), finalizer::KYMA).await;
+    write_certificate(kcp).await;
     let uid = read(kcp, "Kyma", "kcp-system", "one").await.unwrap()["metadata"]["uid"].clone();
 
     write_base(&stage).await;
@@ -393,11 +421,18 @@ async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
         let mut manifest = manifest(module, &uid, &server.host(), &BlobDigest::of(&artifact(module).layer));
         write(kcp, MANAGER, &manifest).await;
         let mut finalizers = vec![finalizer::MANIFEST, finalizer::LABEL_REMOVAL];
-        if module == "keda" {
-            finalizers.push(finalizer::MANIFEST_RESOURCE);
-        }
         manifest["metadata"]["finalizers"] = json!(finalizers);
         written.insert(module, write(kcp, APPLIER, &manifest).await);
+        if module == "keda" {
+            finalizers.push(finalizer::MANIFEST_RESOURCE);
+            let metadata = &manifest["metadata"];
+            let body = json!({
+                "apiVersion": MANIFEST.0, "kind": MANIFEST.1, "metadata": {
+                    "name": metadata["name"], "namespace": metadata["namespace"], "finalizers": finalizers,
+                },
+            });
+            written.insert(module, write(kcp, RESOURCE, &body).await);
+        }
         for object in layer(module) {
             write(skr, APPLIER, &transformed(object, &land::name_of("one", module))).await;
         }
@@ -407,13 +442,71 @@ async fn landscape_with(server: &Server, options: &[&str]) -> Stage {
         harness::api_of(skr, &resource()).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
-    create(skr, "resource.kyma-project.io/finalizer", &resource()).await;
+    create(skr, RESOURCE, &resource()).await;
     let status = kyma_status(&written["keda"], &templates["keda-1.0.0"]);
     write_status(kcp, MANAGER, &kyma(), &status).await;
     write_counterpart(&stage, &status).await;
     let is_ready = |deployment: &Value| deployment["status"]["readyReplicas"] == 1;
     stage.until("the module is ready", skr, "Deployment", "kyma-system", "keda-manager", is_ready).await;
+    assert_eq!(
+        managers(&stage).await,
+        MANAGERS.map(|(name, cluster, kind, how, part)| { [name, cluster, kind, how, part].map(str::to_owned) }).into()
+    );
     stage
+}
+
+/// A finalizer as Lifecycle Manager adds it, by a merge patch.
+async fn add_finalizer(kcp: &Client, (kind, name): (&str, &str), finalizer: &str) {
+    let shape = json!({"apiVersion": KYMA.0, "kind": kind, "metadata": {"name": name, "namespace": "kcp-system"}});
+    let patch = json!({"metadata": {"finalizers": [finalizer]}});
+    let by = PatchParams { field_manager: Some(OPERATOR.to_owned()), ..PatchParams::default() };
+    harness::api_of(kcp, &shape).await.unwrap().patch(name, &by, &Patch::Merge(patch)).await.unwrap();
+}
+
+/// The certificate of the runtime's agent, with the empty DNS name that Lifecycle Manager writes.
+async fn write_certificate(kcp: &Client) {
+    harness::install_crds_from(kcp, "cert-manager-crds.yaml", &["certificates.cert-manager.io"]).await;
+    harness::apply(kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await;
+    let service = "skr-webhook.kyma-system.svc";
+    let certificate = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {"name": "one-webhook-tls", "namespace": "istio-system"},
+        "spec": {
+            "commonName": RUNTIME, "secretName": "one-webhook-tls", "duration": "1440h", "renewBefore": "720h",
+            "dnsNames": ["c-1234567.kyma.example.com", "", format!("{service}.cluster.local"), service],
+            "issuerRef": {"name": "klm-watcher-selfsigned"},
+            "privateKey": {"algorithm": "RSA", "size": 4096, "encoding": "PKCS1", "rotationPolicy": "Always"},
+            "usages": ["digital signature", "key encipherment"],
+        },
+    });
+    write(kcp, OPERATOR, &certificate).await;
+}
+
+/// Which field manager of Lifecycle Manager has written which kind, in which cluster and how, with the subresource.
+async fn managers(stage: &Stage) -> std::collections::BTreeSet<[String; 5]> {
+    let known: Vec<&str> = MANAGERS.iter().map(|row| row.0).collect();
+    let mut found = std::collections::BTreeSet::new();
+    let of_kcp = [KYMA, MANIFEST, ("cert-manager.io/v1", "Certificate"), (KYMA.0, "ModuleReleaseMeta")];
+    let kinds = of_kcp.map(|kind| ("kcp", kind)).into_iter().chain(KINDS.map(|kind| ("skr", kind)));
+    for (cluster, kind) in kinds {
+        let (client, namespaces) = match cluster {
+            "kcp" => (&stage.kcp, ["kcp-system", "istio-system"].as_slice()),
+            _ => (&stage.skrs[0], ["kyma-system"].as_slice()),
+        };
+        for namespace in namespaces {
+            for object in land::api(client, kind, namespace).await.list(&ListParams::default()).await.unwrap() {
+                for entry in object.metadata.managed_fields.unwrap_or_default() {
+                    let text = |part: Option<String>| part.unwrap_or_default();
+                    let manager = text(entry.manager);
+                    if known.contains(&manager.as_str()) {
+                        let (how, part) = (text(entry.operation), text(entry.subresource));
+                        found.insert([manager, cluster.to_owned(), kind.1.to_owned(), how, part]);
+                    }
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The objects of these kinds in a runtime.
