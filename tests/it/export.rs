@@ -366,4 +366,14 @@ async fn what_a_deleted_gitsource_has_left_is_taken_over_by_its_export() {
         assert!(is_empty, "{part}: {:#}", report[part]);
     }
     assert_eq!(code, 0, "{report:#}");
+
+    // The repository names the source of an observer, whatever its folder is called.
+    let state = harness::folder();
+    let state = format!("--state={}", state.path().display());
+    let observe = ["run", "--observe", "--once", "--timeout=60s", "--source", &path, &state, "--log=info"];
+    let (text, errors, code) = run(&stage, &observe).await;
+    assert!(text.contains("\nsource kcp-system/landscape  ") && text.contains("\nnot compared: 0\n"), "{text}{errors}");
+    assert_eq!(code, 0, "{text}{errors}");
+    let named = |line: &str| line.contains("a source of the command line") && line.contains("kcp-system/landscape");
+    assert!(errors.lines().any(named), "{errors}");
 }

@@ -300,6 +300,21 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
         let (text, code) = adopt(&stage, &[command, &["-n", "nowhere"]].concat()).await;
         assert!(code == 2 && text.ends_with(missing), "{command:?}: {code} {text}");
     }
+    // A folder with several GitSources does not say which one it is.
+    let folder = harness::folder();
+    std::fs::create_dir(folder.path().join(".tidegate")).expect("a folder");
+    let source =
+        |name: &str| format!("apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {{name: {name}}}\n");
+    for name in ["dev", "prod"] {
+        std::fs::write(folder.path().join(format!(".tidegate/{name}.yaml")), source(name)).expect("a file");
+    }
+    let path = folder.path().to_string_lossy().into_owned();
+    let said = "error: `.tidegate` has several GitSources (.tidegate/dev.yaml, .tidegate/prod.yaml): choose one of them \
+                with `--source-file .tidegate/dev.yaml`\n";
+    assert_eq!(run(&stage, &["adopt", "plan", &path]).await, (said.to_owned(), 2));
+    let chosen = folder.path().join(".tidegate/prod.yaml").to_string_lossy().into_owned();
+    let (text, _) = run(&stage, &["adopt", "plan", "--source-file", &chosen, &path]).await;
+    assert!(text.contains("by GitSource kcp-system/prod, "), "{text}");
     let now = k8s_openapi::jiff::Timestamp::now();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
