@@ -462,6 +462,10 @@ impl SourcePass<'_> {
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });
         }
+        for (id, object) in &mut decision.takeovers {
+            let definition = loaded.definitions.good.get(id);
+            *object = definition.and_then(|definition| status::takeover(definition, &name));
+        }
         let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
         intake::removal::hold(&situation, &taken, &mut decision);
         removals::publish(self, loaded, &decision);

@@ -20,7 +20,7 @@ use super::{SourcePass, known_objects::KnownObjects, survey::served};
 use tidegate_cluster::{self as cluster, Cause, Deleted, OnConflict, Outcome, Propagation, Task};
 use tidegate_core::{
     definition::Kind,
-    intake::{Decision, Id, text},
+    intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
     name::Key,
     object::{Gvk, ObjectId},
@@ -147,6 +147,10 @@ impl Enactment<'_> {
                         known.applied(id, &declared.digest, &metadata, now);
                     }
                     enacted.applied += 1;
+                    if why == Why::Replaced {
+                        let (source, object) = (self.pass.key, text(id));
+                        tracing::warn!(%source, object, "took over an object of another source with other content");
+                    }
                 }
                 AppliedObject::Rival(metadata) => {
                     self.release(id, &metadata).await;

@@ -39,7 +39,7 @@ use super::{
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{names::label, shared::ObjectMeta},
-    definition::{self, Cache, Channels, Elsewhere, Options},
+    definition::{self, Cache, Channels, Elsewhere, Kind, Options},
     diagnostic::Diagnostics,
     intake::{
         Terms,
@@ -615,15 +615,23 @@ impl SourcePass<'_> {
         }
     }
 
-    /// The catalog in KCP without the objects of this source, which may no longer declare them.
+    /// The catalog in KCP without the objects of this source, which may no longer declare them, apart from those that
+    /// another source declares: it takes them over.
     fn elsewhere(&self) -> Elsewhere {
         let own = SourceName::new(self.key.clone()).label_value();
-        let is_other = |metadata: &ObjectMeta| {
-            metadata.deletion_timestamp.is_none() && landscape::label(metadata, label::SOURCE) != Some(&own)
+        let others = self.others();
+        let is_declared = |kind: Kind, key: &Key| {
+            let id = (kind, key.clone());
+            others.values().any(|other| other.declares.as_ref().is_some_and(|declares| declares.contains(&id)))
+        };
+        let stays = |kind: Kind, key: &Key, metadata: &ObjectMeta| {
+            let is_other = landscape::label(metadata, label::SOURCE) != Some(&own);
+            metadata.deletion_timestamp.is_none() && (is_other || is_declared(kind, key))
         };
         let landscape = self.ctx.stores.landscape();
-        let templates = landscape.templates.iter().filter(|(_, template)| is_other(&template.metadata));
-        let releases = landscape.releases.iter().filter(|(_, release)| is_other(&release.metadata));
+        let templates = landscape.templates.iter().filter(|(key, one)| stays(Kind::ModuleTemplate, key, &one.metadata));
+        let releases =
+            landscape.releases.iter().filter(|(key, one)| stays(Kind::ModuleReleaseMeta, key, &one.metadata));
         Elsewhere {
             templates: templates.map(|(key, _)| key.clone()).collect(),
             releases: releases.map(|(key, release)| (key.clone(), Channels::from(&**release))).collect(),

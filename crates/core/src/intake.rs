@@ -269,6 +269,8 @@ pub enum Why {
     Adopted,
     /// Its former owner no longer declares it.
     Moved,
+    /// The same, and this definition has other content, which it may take over.
+    Replaced,
 }
 
 /// The decision for a source.
@@ -298,6 +300,9 @@ pub struct Decision {
     /// Objects that the source no longer declares and that another one declares: they stay, and that source takes them
     /// over.
     pub heirs: BTreeMap<Id, Key>,
+    /// Objects of other sources that this one takes over with other content, once their owners no longer declare them,
+    /// and what they then are: see [`status::takeover`].
+    pub takeovers: BTreeMap<Id, Option<Arc<str>>>,
     /// All rejections and all reasons to wait.
     pub diagnostics: Diagnostics,
 }
@@ -313,6 +318,16 @@ pub struct Held {
     pub why: HeldFor,
     /// The place of the problem, if an invalid definition has it.
     pub cause: Option<Place>,
+}
+
+// === impl Decision ===
+
+impl Decision {
+    /// The objects with the ownership label of the source that it no longer declares and that stay for now.
+    pub fn undeclared(&self) -> impl Iterator<Item = &Id> {
+        let all: BTreeSet<&Id> = self.waiting.keys().chain(self.heirs.keys()).collect();
+        all.into_iter()
+    }
 }
 
 // === impl Held ===
@@ -370,6 +385,9 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
                 decision.held.insert(id.clone(), held);
             }
             ownership::Claim::Refused(refusal) => {
+                if refusal.adopts() {
+                    decision.takeovers.insert(id.clone(), None);
+                }
                 let diagnostic = refusal.diagnostic(id).at(declared.place.clone());
                 let (place, message) = (declared.place.clone(), diagnostic.message.clone());
                 let held = Held { place, message, why: HeldFor::Problem, cause: None };
@@ -462,12 +480,23 @@ pub fn needs(definition: &Definition, broken: &BTreeMap<Id, Place>) -> Vec<Id> {
 }
 
 /// What becomes of an object that a source no longer declares and `heir` declares: a sentence, and what a user may have
-/// to do.
-pub fn handed_over(id: &Id, heir: &Key) -> (String, String) {
-    let message = format!(
-        "{} is no longer declared, but is not deleted: GitSource {heir} declares it as well and takes it over",
-        text(id)
-    );
+/// to do. `adopts` says whether the definition there has other content and may take the object over, and `lost` are the
+/// modules that a runtime then loses.
+pub fn handed_over(id: &Id, heir: &Key, adopts: bool, lost: &[String]) -> (String, String) {
+    let what = format!("{} is no longer declared, but is not deleted: GitSource {heir}", text(id));
+    if adopts {
+        let lost = match lost {
+            [] => String::new(),
+            [one] => format!("; module {one} leaves the runtime"),
+            all => format!("; modules {} leave the runtime", all.join(", ")),
+        };
+        let message = format!("{what} takes it over with other content{lost}");
+        let hint = format!(
+            "to keep the object as it is, make its definition in GitSource {heir} say the same before you remove this one"
+        );
+        return (message, hint);
+    }
+    let message = format!("{what} declares it as well and takes it over");
     let hint = format!(
         "if its definition in GitSource {heir} has other content, the object stays as it is until that definition is \
          annotated with `{}: \"true\"`",

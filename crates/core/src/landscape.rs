@@ -204,9 +204,27 @@ pub fn has_content(definition: &Definition, live: &ObjectMeta) -> bool {
 }
 
 /// Whether a definition says the same as the one that a source has last applied. `applied` is the digest of that one.
+/// Whether either of them may take an object over is not a part of what it says.
 pub fn says_the_same(definition: &Definition, owner: &SourceName, applied: Option<&str>) -> bool {
-    let stamped = stamp(definition, owner);
-    stamped.annotation(annotation::DIGEST).is_some_and(|digest| applied == Some(digest))
+    let Some(applied) = applied else { return false };
+    let is_applied = |definition: &Definition| stamp(definition, owner).annotation(annotation::DIGEST) == Some(applied);
+    is_applied(definition)
+        || [None, Some("true"), Some("false")].iter().any(|adopt| is_applied(&with_adopt(definition, *adopt)))
+}
+
+/// A definition with another value of the annotation that lets it take an object over.
+fn with_adopt(definition: &Definition, adopt: Option<&str>) -> Definition {
+    let mut other = definition.clone();
+    match adopt {
+        Some(value) => other.object.set_annotation(annotation::ADOPT, value),
+        None => {
+            if let Some(annotations) = other.object.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut)
+            {
+                annotations.shift_remove(annotation::ADOPT);
+            }
+        }
+    }
+    other
 }
 
 /// Whether a GitSource of this name has left an object when it was deleted: it has no ownership label, but names the

@@ -34,7 +34,7 @@ use self::{
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
-    settle::InUse,
+    settle::{Handed, InUse},
 };
 use super::{
     clean::{self, Draft},
@@ -48,10 +48,10 @@ use tidegate_core::{
     definition::{Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
     immutable::Context,
-    intake::{Id, Installed, Loss, Policy, Standing},
+    intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
-        file::{KnownKyma, LandscapeFile},
+        file::{KnownKyma, LandscapeFile, Owner},
     },
     name::Key,
     object::{Object, ObjectId},
@@ -223,14 +223,19 @@ impl Prepared {
             stays_in_use,
         };
         let settled = settle::settle(from.definitions, to.definitions, &around);
-        let mut read = |definitions: &Definitions| {
+        let mut read = |definitions: &Definitions, handed: &BTreeMap<Id, Handed>| {
             let mut new = Landscape::following(&mut unread, definitions, source, Some((from.definitions, &old)));
+            handed.iter().for_each(|(id, handed)| handed.insert(id, &mut new));
             complete(&mut new);
             pause(&mut new, &pauses);
             new
         };
-        let mut new = read(&settled.definitions);
-        let mut until = settled.until_confirmed(from.definitions).map(|definitions| (read(&definitions), definitions));
+        let mut new = read(&settled.definitions, &settled.handed);
+        let handed_at_once = settled.handed_at_once();
+        let mut until = settled
+            .until_confirmed(from.definitions)
+            .map(|definitions| (read(&definitions, &handed_at_once), definitions));
+        take_over(&mut old, &new, from.definitions, request);
         let declared = |key: &Key| old.kymas.contains_key(key) || new.kymas.contains_key(key);
         let elsewhere: Vec<(Key, Arc<Kyma>)> = known
             .iter()
@@ -248,6 +253,8 @@ impl Prepared {
                 unconfirmed: BTreeSet::new(),
                 held: Vec::new(),
                 in_use: BTreeMap::new(),
+                handed: handed_at_once,
+                conflicts: BTreeMap::new(),
             };
             let (old, known) = (old.clone(), known.clone());
             Box::new(Prepared { old, new: landscape, settled, known, until_confirmed: None })
@@ -292,6 +299,18 @@ fn pause(landscape: &mut Landscape, pauses: &[(Key, BTreeMap<String, String>)]) 
         let all = Arc::make_mut(release).metadata.annotations.get_or_insert_default();
         for (name, value) in annotations {
             all.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+/// Adds to the old side the Kymas of other sources and of users that the new side takes over.
+fn take_over(old: &mut Landscape, new: &Landscape, from: &Definitions, request: &Request<'_>) {
+    let Some(file) = request.known else { return };
+    for known in &file.kymas {
+        let id = (Kind::Kyma, known.key());
+        let is_new = !from.good.contains_key(&id) && request.to.definitions.good.contains_key(&id);
+        if is_new && new.kymas.contains_key(&id.1) && file.owner(id.0, &id.1, request.source).is_some() {
+            old.kymas.insert(id.1, Arc::new(known.to_kyma()));
         }
     }
 }
@@ -459,11 +478,36 @@ impl<'a> Comparison<'a> {
         for id in ids {
             let (old, new) = (from.get(id), to.get(id));
             let same = old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
-            if same || !self.is_wanted(id) {
+            if same || !self.is_wanted(id) || self.prepared.settled.handed.contains_key(id) {
                 continue;
             }
             let runtime = if id.0 == Kind::Kyma { self.position(&id.1) } else { None };
             seen.found.add(self.definition(id, old, new), runtime.as_slice());
+        }
+        for (id, handed) in self.prepared.settled.handed.iter().filter(|(id, _)| self.is_wanted(id)) {
+            let runtime = if id.0 == Kind::Kyma { self.position(&id.1) } else { None };
+            match &handed.after {
+                Some(after) => seen.found.add(self.handed(id, &handed.before, after), runtime.as_slice()),
+                None => {
+                    let what = format!("content that another GitSource gives {}", intake::text(id));
+                    seen.unknown.entry(what).or_default().extend(runtime);
+                }
+            }
+        }
+        for (id, owner) in self.prepared.settled.conflicts.iter().filter(|(id, _)| self.is_wanted(id)) {
+            let runtime = if id.0 == Kind::Kyma { self.position(&id.1) } else { None };
+            let Some(definition) = self.request.to.definitions.good.get(id) else { continue };
+            let owner = match owner {
+                Owner::Source(source) => format!("GitSource {source}"),
+                Owner::User => "another client".to_owned(),
+            };
+            let hit = Hit {
+                effect: Effect::Held,
+                places: vec![definition.place.clone()],
+                owner: Some(owner),
+                ..self.definition(id, None, Some(definition))
+            };
+            seen.found.add(hit, runtime.as_slice());
         }
         match self.request.target {
             Some(TargetName::Runtime(_)) => Vec::new(),
@@ -484,16 +528,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn definition(&self, id: &Id, old: Option<&Arc<Definition>>, new: Option<&Arc<Definition>>) -> Hit {
-        let object = |definition: &Arc<Definition>| {
-            let mut object = landscape::stamp(definition, self.request.source);
-            // The digest repeats the differences of all other fields, and a file that moves causes no write.
-            if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut())
-            {
-                annotations.shift_remove(annotation::DIGEST);
-                annotations.shift_remove(annotation::PATH);
-            }
-            object
-        };
+        let object = |definition: &Arc<Definition>| shown(landscape::stamp(definition, self.request.source));
         let place = match (old, new) {
             (Some(old), Some(new)) => Some(places::of_definition(old, new)),
             (old, new) => new.or(old).map(|definition| definition.place.clone()),
@@ -501,7 +536,7 @@ impl<'a> Comparison<'a> {
         Hit {
             side: Side::ControlPlane,
             effect: self.effect(id),
-            old: old.map(object).or_else(|| self.taken_over(id)),
+            old: old.map(object).or_else(|| self.taken_over(id, &object(new?))),
             new: new.map(object),
             places: place.into_iter().collect(),
             maker: None,
@@ -512,11 +547,31 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The object of a user that a new definition takes over.
-    fn taken_over(&self, id: &Id) -> Option<Object> {
+    /// An object that another source takes over with other content.
+    fn handed(&self, id: &Id, before: &Object, after: &Object) -> Hit {
+        Hit {
+            side: Side::ControlPlane,
+            effect: self.effect(id),
+            old: Some(shown(before.clone())),
+            new: Some(shown(after.clone())),
+            places: self.place_of(id).into_iter().collect(),
+            maker: None,
+            own: Names::new([(id.1.to_string(), "key"), (id.1.name().to_owned(), "name")]),
+            owner: None,
+            moves: false,
+            context: Context::default(),
+        }
+    }
+
+    /// The object of a user or of another source that a new definition takes over: of a Kyma, as far as the file knows
+    /// it.
+    fn taken_over(&self, id: &Id, new: &Object) -> Option<Object> {
         let known = self.request.known?;
         known.owner(id.0, &id.1, self.request.source)?;
-        known.object(id.0, &id.1)
+        if id.0 == Kind::Kyma {
+            return known.kyma(&id.1).map(|kyma| shown(kyma.before(new)));
+        }
+        known.object(id.0, &id.1).map(shown)
     }
 
     fn virtual_services(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
@@ -689,6 +744,16 @@ impl<'a> Comparison<'a> {
         });
         held
     }
+}
+
+/// An object of the control plane without what repeats the differences of its other fields, and without the path of its
+/// file: a file that moves causes no write.
+fn shown(mut object: Object) -> Object {
+    if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut()) {
+        annotations.shift_remove(annotation::DIGEST);
+        annotations.shift_remove(annotation::PATH);
+    }
+    object
 }
 
 /// Objects of kcp landscapes by id, with the resource that each belongs to.

@@ -547,6 +547,13 @@ impl Held {
         }
     }
 
+    /// The same, where another source takes an object over: a commit of that one confirms it.
+    pub fn unconfirmed_elsewhere(heir: &Key, removal: &WaitingRemoval) -> Held {
+        let command = ConfirmBy::Annotation.command(heir, "$(git rev-parse HEAD)");
+        let hint = format!("after the merge, run in the repository of GitSource {heir} `{command}`");
+        Held { hint: Some(hint), ..Held::unconfirmed(heir, removal) }
+    }
+
     /// Those with one cause as one, which has all of their runtimes and the first place.
     pub fn together(all: Vec<Held>) -> Vec<Held> {
         let mut known = BTreeMap::new();

@@ -173,7 +173,7 @@ fn on_conflict(why: Why) -> OnConflict {
 fn is_first(why: Why) -> bool {
     match why {
         Why::Absent => true,
-        Why::Changed | Why::Drifted | Why::Displaced | Why::Adopted | Why::Moved => false,
+        Why::Changed | Why::Drifted | Why::Displaced | Why::Adopted | Why::Moved | Why::Replaced => false,
     }
 }
 

@@ -361,6 +361,9 @@ pub struct GitSourceStatus {
     /// The first 20 definitions that are held back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<WithheldEntry>,
+    /// The first 20 objects with its ownership label that it no longer declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undeclared: Vec<ObjectEntry>,
     /// The first 20 diagnostics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DiagnosticEntry>,
@@ -393,6 +396,24 @@ pub struct WithheldEntry {
     pub line: i64,
     /// The reason.
     pub message: String,
+    /// Whether another GitSource owns the object and this one takes it over with other content, once the owner no
+    /// longer declares it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adopts: bool,
+    /// The object as it then is, as JSON. Only if `adopts`, and up to 4096 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+}
+
+/// An object in KCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObjectEntry {
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 /// A diagnostic, without an excerpt.

@@ -42,8 +42,10 @@ pub(super) enum Claim {
 /// What happens to an object of another source once that no longer declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// This source takes it over, because both say the same or its definition allows it.
+    /// This source takes it over: both say the same.
     Moves,
+    /// This source takes it over with other content, because its definition allows it.
+    Adopts,
     /// It waits, because the definition has other content.
     Waits,
     /// One or the other: it does not exist yet.
@@ -122,12 +124,17 @@ fn ours(live: &Live, declared: &Declared) -> Claim {
 fn moved(live: &Live, declared: &Declared, owner: Option<&Key>) -> Claim {
     match then(live, declared) {
         Then::Moves => Claim::Apply(Why::Moved),
+        Then::Adopts => Claim::Apply(Why::Replaced),
         Then::Waits | Then::Unknown => Claim::Refused(Refusal::OtherContent { owner: owner.cloned() }),
     }
 }
 
 fn then(live: &Live, declared: &Declared) -> Then {
-    if live.same_content || declared.adopt { Then::Moves } else { Then::Waits }
+    match (live.same_content, declared.adopt) {
+        (true, _) => Then::Moves,
+        (false, true) => Then::Adopts,
+        (false, false) => Then::Waits,
+    }
 }
 
 fn unmarked(live: &Live, declared: &Declared) -> Claim {
@@ -258,6 +265,9 @@ impl Then {
         let adopt = annotation::ADOPT;
         match self {
             Then::Moves => "this source takes it over without deleting it".to_owned(),
+            Then::Adopts => {
+                format!("this source takes it over with this content, which is other content, because of `{adopt}`")
+            }
             Then::Waits => format!(
                 "it stays as it is, because this definition has other content; to take it over with this content, \
                  annotate the definition with `{adopt}: \"true\"`"
@@ -273,6 +283,17 @@ impl Then {
 // === impl Refusal ===
 
 impl Refusal {
+    /// Whether the object changes once its owner no longer declares it.
+    pub(super) fn adopts(&self) -> bool {
+        match self {
+            Refusal::OwnedBy { then: Then::Adopts, .. } => true,
+            Refusal::OwnedBy { then: Then::Moves | Then::Waits | Then::Unknown, .. }
+            | Refusal::Foreign { .. }
+            | Refusal::OtherContent { .. }
+            | Refusal::Tool(_) => false,
+        }
+    }
+
     pub(super) fn diagnostic(&self, id: &Id) -> Diagnostic {
         let object = text(id);
         match self {

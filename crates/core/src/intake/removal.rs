@@ -108,7 +108,7 @@ pub fn candidates(decision: &Decision) -> impl Iterator<Item = &Id> {
             Kind::Watcher | Kind::Setup(_) => false,
         };
         let is_change = match why {
-            Why::Changed | Why::Adopted | Why::Moved => true,
+            Why::Changed | Why::Adopted | Why::Moved | Why::Replaced => true,
             Why::Drifted => id.0 == Kind::Kyma,
             Why::Absent | Why::Displaced => false,
         };

@@ -4,7 +4,11 @@
 //! `Stalled` is added if only a new revision or a user can help, so that tools with kstatus rules
 //! distinguish waiting from failure. The status never contains text from a remote.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -12,15 +16,16 @@ use super::{ConfirmBy, Decision, HeldFor, Id, Moved, Wait, code, prune::Unconfir
 use crate::{
     api::{
         GitSource,
-        git_source::{Counts, DiagnosticEntry, GitSourceStatus, WithheldEntry},
+        git_source::{Counts, DiagnosticEntry, GitSourceStatus, ObjectEntry, WithheldEntry},
         names::annotation,
         shared::{Condition, Time},
     },
     conditions::{self, Status},
-    definition,
+    definition::{self, Definition},
     diagnostic::{Diagnostic, Diagnostics, Severity},
-    landscape::{self, Switch},
+    landscape::{self, SourceName, Switch},
     name::Key,
+    object::Object,
     revision::Revision,
     status::seconds,
 };
@@ -60,6 +65,9 @@ pub const KCP_LANDSCAPES: &str = "tidegate.dev/KcpLandscapes";
 
 /// Maximum length of lists in the status. Counters have no limit.
 pub const ENTRIES_MAX: usize = 20;
+/// Maximum bytes of an object in the status that its source is about to take over: 20 of them are a small part of what
+/// an object may have. Kymas and ModuleReleaseMetas are shorter.
+pub const TAKEOVER_LEN_MAX: usize = 4096;
 
 /// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and
 /// [`APPLIED`] have the whole message.
@@ -280,6 +288,7 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
     status.withheld = withheld(pass, decision);
+    status.undeclared = decision.undeclared().take(ENTRIES_MAX).map(object_entry).collect();
     found.append(decision.diagnostics.clone());
     found.append(pass.remarks.clone());
     found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
@@ -878,8 +887,40 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
         line: i64::from(withheld.line),
         message: withheld.message,
     };
+/// The objects that another source owns and that this one takes over with other content once the owner no longer
+/// declares them, and what they then are, as far as its status says.
+pub fn takeovers(source: &GitSource) -> BTreeMap<Id, Option<Object>> {
+    let entries = source.status.iter().flat_map(|status| &status.withheld).filter(|entry| entry.adopts);
+    let takeover = |entry: &WithheldEntry| {
+        let id = (entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name));
+        let object = entry.object.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        Some((id, object.and_then(|value| Object::new(value).ok())))
+    };
+    entries.filter_map(takeover).collect()
+}
+
+/// The first objects with the ownership label of a source that it no longer declares, as its status says.
+pub fn undeclared(source: &GitSource) -> BTreeSet<Id> {
+    let entries = source.status.iter().flat_map(|status| &status.undeclared);
+    let id = |entry: &ObjectEntry| Some((entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name)));
+    entries.filter_map(id).collect()
+}
+
+/// What an object becomes when a source takes it over, for its status; `None` if that is too long.
+pub fn takeover(definition: &Definition, source: &SourceName) -> Option<Arc<str>> {
+    let text = landscape::stamp(definition, source).value().to_string();
+    (text.len() <= TAKEOVER_LEN_MAX).then(|| text.into())
+}
+
+fn object_entry((kind, key): &Id) -> ObjectEntry {
+    let (namespace, name) = (key.namespace().to_owned(), key.name().to_owned());
+    ObjectEntry { kind: kind.to_string(), namespace, name }
+}
+
     all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
 }
+        adopts: decision.takeovers.contains_key(&withheld.id),
+        object: decision.takeovers.get(&withheld.id).cloned().flatten().map(|text| text.to_string()),
 
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind
 /// warnings.

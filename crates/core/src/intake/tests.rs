@@ -56,13 +56,17 @@ fn a_source_says_what_happens_once_the_owner_no_longer_declares_an_object() {
     let world = || World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]);
     let hint = |world: World| decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
     let moves = "this source takes it over without deleting it";
+    let adopts = "this source takes it over with this content, which is other content, because of `tidegate.dev/adopt`";
     let waits = "it stays as it is, because this definition has other content; to take it over with this content, \
                  annotate the definition with `tidegate.dev/adopt: \"true\"`";
     for (world, expected) in [
         (world(), waits),
         (world().with("Kyma/a", |live| live.same_content = true), moves),
-        (world().adopts("Kyma/a"), moves),
+        (world().adopts("Kyma/a"), adopts),
+        (world().adopts("Kyma/a").with("Kyma/a", |live| live.same_content = true), moves),
     ] {
+        let is_takeover = expected == adopts;
+        assert_eq!(decide(&world.situation()).takeovers.contains_key(&id("Kyma/a")), is_takeover, "{expected}");
         let hint = hint(world);
         assert!(hint.ends_with(&format!("no longer declares it, {expected}")), "{hint}");
     }
@@ -84,7 +88,9 @@ fn an_object_with_other_content_moves_only_where_the_definition_says_so() {
     ]);
     let hint = decide(&moving().situation()).diagnostics.sorted()[0].hint.clone().unwrap();
     assert!(hint.ends_with("annotate the definition with `tidegate.dev/adopt: \"true\"`"), "{hint}");
-    assert_eq!(decide(&moving().adopts("Kyma/a").situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+    assert_eq!(decide(&moving().adopts("Kyma/a").situation()).apply, [(id("Kyma/a"), Why::Replaced)]);
+    let same = moving().adopts("Kyma/a").with("Kyma/a", |live| live.same_content = true);
+    assert_eq!(decide(&same.situation()).apply, [(id("Kyma/a"), Why::Moved)]);
     let gone = || World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a");
     gone().check(&[
         "hold Kyma/a: Kyma kcp-system/a is owned by a GitSource that no longer exists, and differs from this definition",
@@ -163,7 +169,7 @@ fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
     let other = Key::new("kcp-system", "other");
     assert_eq!(decision.heirs, [(id("Watcher/w"), other.clone())].into());
     assert_eq!(decision.awaken, [other.clone()].into());
-    let (message, hint) = handed_over(&id("Watcher/w"), &other);
+    let (message, hint) = handed_over(&id("Watcher/w"), &other, false, &[]);
     let expected = "Watcher kcp-system/w is no longer declared, but is not deleted: GitSource kcp-system/other declares \
                     it as well and takes it over";
     assert_eq!(message, expected);

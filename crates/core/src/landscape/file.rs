@@ -24,7 +24,7 @@ use crate::{
         names,
         shared::{CustomResourcePolicy, ObjectMeta, State, Time, is_default},
     },
-    definition::{Channels, Elsewhere, Kind},
+    definition::{Channels, Definition, Elsewhere, Kind},
     intake::{self, Policy, TermsError},
     name::{Key, check_subdomain},
     object::Object,
@@ -40,8 +40,13 @@ pub const KIND: &str = "Landscape";
 const OWN_PREFIX: &str = "tidegate.dev/";
 /// The names of Lifecycle Manager's labels begin with this.
 const KYMA_PREFIX: &str = "operator.kyma-project.io/";
-/// Annotations of a Kyma that affect its modules.
-const DECIDING: [&str; 2] = [names::annotation::MODULES_FROM, names::annotation::ALLOW_DOWNGRADE];
+/// Annotations of a Kyma that affect its modules, or say which GitSource owns it and what that has applied.
+const DECIDING: [&str; 4] = [
+    names::annotation::MODULES_FROM,
+    names::annotation::ALLOW_DOWNGRADE,
+    names::annotation::SOURCE,
+    names::annotation::DIGEST,
+];
 
 /// The Kymas of a control plane at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,7 +64,7 @@ pub struct LandscapeFile {
     /// GitSources that are suspended, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     suspended: Vec<String>,
-    /// The GitSources of which a comparison must know more than the name.
+    /// The GitSources. A file of a former version has only those of which it knows more than the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<KnownSource>,
     /// The Kymas, by namespace and name.
@@ -99,6 +104,24 @@ pub struct KnownSource {
     /// have their objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_back: Vec<String>,
+    /// Those of them whose objects it takes over with other content once their owners no longer declare them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopts: Vec<String>,
+    /// The objects of these as they then are, as far as they are known. Of the metadata, what modules depend on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<Value>,
+    /// The first objects with its ownership label that it no longer declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undeclared: Vec<String>,
+}
+
+/// What another source makes of an object once this one no longer declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Takeover {
+    /// It says the same, or waits for leave to change it.
+    Stays,
+    /// It has other content: this one, if it is known.
+    Changes(Option<Box<Object>>),
 }
 
 /// Who declares a definition of the catalog.
@@ -246,6 +269,26 @@ fn is_other(metadata: &ObjectMeta, source: &SourceName) -> bool {
     label(metadata, names::label::SOURCE) != Some(&source.label_value())
 }
 
+/// An object after another source has taken it over, as far as the file knows that: with the spec, and with the labels
+/// and annotations that the file has. Other labels and annotations stay.
+pub fn as_taken_over(former: &Object, adopted: &Object) -> Object {
+    let mut object = former.clone();
+    object.map_mut().insert("spec".to_owned(), adopted.value()["spec"].clone());
+    for (field, prefixes) in [("labels", &[OWN_PREFIX, KYMA_PREFIX][..]), ("annotations", &[OWN_PREFIX])] {
+        let kept = |name: &str| !prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let mut all = former.value()["metadata"][field].as_object().cloned().unwrap_or_default();
+        all.retain(|name, _| kept(name));
+        all.extend(adopted.value()["metadata"][field].as_object().cloned().unwrap_or_default());
+        object.metadata_mut().insert(field.to_owned(), Value::Object(all));
+    }
+    object
+}
+
+/// Whether an object of the catalog is there whatever this source declares. `heirs` are those that others declare.
+fn stays_without(source: &SourceName, heirs: &BTreeSet<&str>, kind: Kind, metadata: &ObjectMeta) -> bool {
+    is_other(metadata, source) || heirs.contains(intake::text(&(kind, super::key(metadata))).as_str())
+}
+
 /// Adds a list with one item a line; nothing if it is empty.
 fn lines<T: Serialize>(text: &mut String, field: &str, items: &[T]) {
     for (index, item) in items.iter().enumerate() {
@@ -290,12 +333,12 @@ impl LandscapeFile {
     /// Adds what is to be known of GitSources.
     #[must_use]
     pub fn with_sources<'s>(mut self, sources: impl IntoIterator<Item = &'s GitSource>) -> LandscapeFile {
-        self.sources = sources.into_iter().filter_map(KnownSource::from_source).collect();
+        self.sources = sources.into_iter().map(KnownSource::from_source).collect();
         self.sources.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         self
     }
 
-    /// What is known of a GitSource. `None` if it has no settings of its own and nothing of it waits.
+    /// What is known of a GitSource.
     pub fn source(&self, key: &Key) -> Option<&KnownSource> {
         self.sources.iter().find(|source| source.namespace == key.namespace() && source.name == key.name())
     }
@@ -304,8 +347,28 @@ impl LandscapeFile {
     pub fn heir(&self, id: &intake::Id, source: &SourceName) -> Option<SourceName> {
         let text = intake::text(id);
         let others = self.sources.iter().filter(|other| other.held_back.contains(&text));
-        let mut names = others.map(|other| SourceName::new(Key::new(&other.namespace, &other.name)));
+        let mut names = others.map(|other| SourceName::new(other.key()));
         names.find(|name| name != source)
+    }
+
+    /// What a source makes of an object of another one once that no longer declares it.
+    pub fn takeover(&self, id: &intake::Id, heir: &SourceName) -> Takeover {
+        let text = intake::text(id);
+        let Some(known) = self.source(heir.key()).filter(|known| known.adopts.contains(&text)) else {
+            return Takeover::Stays;
+        };
+        let objects = known.adopted.iter().filter_map(|value| Object::new(value.clone()).ok());
+        let is_it = |object: &Object| {
+            let found = object.id();
+            *found.kind == *id.0.as_str() && *found.namespace == *id.1.namespace() && *found.name == *id.1.name()
+        };
+        let mut objects = objects;
+        Takeover::Changes(objects.find(is_it).map(Box::new))
+    }
+
+    /// Whether a source no longer declares an object that it owns.
+    pub fn is_undeclared(&self, id: &intake::Id, owner: &SourceName) -> bool {
+        self.source(owner.key()).is_some_and(|known| known.undeclared.contains(&intake::text(id)))
     }
 
     /// Adds the catalog. Of the metadata it keeps what modules depend on.
@@ -320,25 +383,58 @@ impl LandscapeFile {
         self
     }
 
-    /// What references of a source may resolve to: the catalog without the objects of that source.
+    /// What references of a source may resolve to: the catalog without the objects of that source, apart from those
+    /// that another source takes over once this one no longer declares them.
     pub fn elsewhere(&self, source: &SourceName) -> Elsewhere {
-        let templates = self.templates.iter().filter(|template| is_other(&template.metadata, source));
-        let releases = self.releases.iter().filter(|release| is_other(&release.metadata, source));
+        let heirs = self.heirs(source);
+        let stays = |kind: Kind, metadata: &ObjectMeta| stays_without(source, &heirs, kind, metadata);
+        let templates = self.templates.iter().filter(|template| stays(Kind::ModuleTemplate, &template.metadata));
+        let releases = self.releases.iter().filter(|release| stays(Kind::ModuleReleaseMeta, &release.metadata));
         Elsewhere {
             templates: templates.map(|template| super::key(&template.metadata)).collect(),
             releases: releases.map(|release| (super::key(&release.metadata), Channels::from(release))).collect(),
         }
     }
 
-    /// Adds the catalog without the objects of a source to its definitions, which take precedence.
+    /// Adds what stays of the catalog without a source, as in [`LandscapeFile::elsewhere`], to the definitions of this
+    /// source, which take precedence.
     pub fn complete(&self, landscape: &mut Landscape, source: &SourceName) {
-        for template in self.templates.iter().filter(|template| is_other(&template.metadata, source)) {
+        let heirs = self.heirs(source);
+        let stays = |kind: Kind, metadata: &ObjectMeta| stays_without(source, &heirs, kind, metadata);
+        for template in self.templates.iter().filter(|template| stays(Kind::ModuleTemplate, &template.metadata)) {
             let add = || Arc::new(template.clone());
             landscape.templates.entry(super::key(&template.metadata)).or_insert_with(add);
         }
-        for release in self.releases.iter().filter(|release| is_other(&release.metadata, source)) {
+        for release in self.releases.iter().filter(|release| stays(Kind::ModuleReleaseMeta, &release.metadata)) {
             let add = || Arc::new(release.clone());
             landscape.releases.entry(super::key(&release.metadata)).or_insert_with(add);
+        }
+    }
+
+    /// What other sources than this one declare and hold back, by [`intake::text`].
+    fn heirs(&self, source: &SourceName) -> BTreeSet<&str> {
+        let others = self.sources.iter().filter(|other| other.key() != *source.key());
+        others.flat_map(|other| &other.held_back).map(String::as_str).collect()
+    }
+
+    /// Whether another source has last applied what a definition says.
+    pub fn has_content(&self, definition: &Definition) -> bool {
+        if definition.kind == Kind::Kyma {
+            let kyma = self.kyma(&definition.key).map(KnownKyma::to_kyma);
+            return kyma.is_some_and(|kyma| super::has_content(definition, &kyma.metadata));
+        }
+        let metadata = self.metadata(definition.kind, &definition.key);
+        metadata.is_some_and(|metadata| super::has_content(definition, metadata))
+    }
+
+    /// The metadata of an object of the catalog.
+    fn metadata(&self, kind: Kind, key: &Key) -> Option<&ObjectMeta> {
+        match kind {
+            Kind::ModuleTemplate => self.templates.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key),
+            Kind::ModuleReleaseMeta => {
+                self.releases.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key)
+            }
+            Kind::Kyma | Kind::Watcher | Kind::Setup(_) => None,
         }
     }
 
@@ -365,30 +461,41 @@ impl LandscapeFile {
 
     /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
     pub fn owner(&self, kind: Kind, key: &Key, source: &SourceName) -> Option<Owner> {
-        let metadata = match kind {
-            Kind::ModuleTemplate => self.templates.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key),
-            Kind::ModuleReleaseMeta => {
-                self.releases.iter().map(|one| &one.metadata).find(|one| super::key(one) == *key)
-            }
-            Kind::Kyma => return self.owner_of_kyma(key, source),
-            Kind::Watcher | Kind::Setup(_) => None,
-        };
-        let metadata = metadata.filter(|metadata| is_other(metadata, source))?;
+        if kind == Kind::Kyma {
+            return self.owner_of_kyma(key, source);
+        }
+        let metadata = self.metadata(kind, key).filter(|metadata| is_other(metadata, source))?;
         Some(SourceName::from_metadata(metadata).map_or(Owner::User, Owner::Source))
     }
 
     /// Who declares a Kyma, if it is not this source: another source, or a user if the Kyma has no label of a source.
-    /// If the file knows no Kyma of this source, its name may be an assumption, and another label says nothing.
+    /// If the file does not know this source, its name may be an assumption, and another label says nothing.
     fn owner_of_kyma(&self, key: &Key, source: &SourceName) -> Option<Owner> {
-        let own = source.label_value();
-        let is_it = |kyma: &&KnownKyma| kyma.namespace == key.namespace() && kyma.name == key.name();
-        let Some(label) = self.kymas.iter().find(is_it)?.labels.get(names::label::SOURCE) else {
-            return Some(Owner::User);
-        };
-        if !self.kymas.iter().any(|kyma| kyma.labels.get(names::label::SOURCE) == Some(&own)) {
+        let kyma = self.kyma(key)?;
+        let Some(label) = kyma.labels.get(names::label::SOURCE) else { return Some(Owner::User) };
+        if !self.knows(source) {
             return None;
         }
-        named(label).filter(|other| other != source).map(Owner::Source)
+        // A label does not name a long name in full.
+        let owner = SourceName::from_metadata(&kyma.to_kyma().metadata).or_else(|| named(label));
+        owner.filter(|other| other != source).map(Owner::Source)
+    }
+
+    /// A Kyma, whoever declares it.
+    pub fn kyma(&self, key: &Key) -> Option<&KnownKyma> {
+        self.kymas.iter().find(|kyma| kyma.namespace == key.namespace() && kyma.name == key.name())
+    }
+
+    /// Whether the control plane has a GitSource of this name, as far as the file says: it lists the source, or has an
+    /// object of the source.
+    fn knows(&self, source: &SourceName) -> bool {
+        let own = source.label_value();
+        let of_kyma = |kyma: &KnownKyma| kyma.labels.get(names::label::SOURCE) == Some(&own);
+        let mut catalog =
+            self.templates.iter().map(|one| &one.metadata).chain(self.releases.iter().map(|one| &one.metadata));
+        self.source(source.key()).is_some()
+            || self.kymas.iter().any(of_kyma)
+            || catalog.any(|metadata| !is_other(metadata, source))
     }
 
     /// The annotations with which users have paused rollouts of modules of a source, by ModuleReleaseMeta. What
@@ -461,19 +568,31 @@ impl LandscapeFile {
 // === impl KnownSource ===
 
 impl KnownSource {
-    fn from_source(source: &GitSource) -> Option<KnownSource> {
+    fn from_source(source: &GitSource) -> KnownSource {
         let key = super::key(&source.metadata);
         let unconfirmed = source.status.as_ref().filter(|status| intake::status::is_unconfirmed(status));
-        let known = KnownSource {
+        let takeovers = intake::status::takeovers(source);
+        let adopted = takeovers.values().flatten().map(|object| {
+            let mut object = object.value().clone();
+            let metadata = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
+            object["metadata"] = serde_json::to_value(deciding(&metadata)).unwrap_or_default();
+            object
+        });
+        KnownSource {
+            adopts: takeovers.keys().map(intake::text).collect(),
+            adopted: adopted.collect(),
+            undeclared: intake::status::undeclared(source).iter().map(intake::text).collect(),
             namespace: key.namespace().to_owned(),
             name: key.name().to_owned(),
             unconfirmed: unconfirmed.and_then(|status| status.attempted_revision.clone()),
             held_back: intake::status::held_back(source).iter().map(intake::text).collect(),
             ..KnownSource::from_spec(&source.spec)
-        };
-        let says_nothing =
-            KnownSource { namespace: known.namespace.clone(), name: known.name.clone(), ..KnownSource::default() };
-        (known != says_nothing).then_some(known)
+        }
+    }
+
+    /// Namespace and name.
+    fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
     }
 
     /// The settings of a spec, without a name.
@@ -564,6 +683,43 @@ impl KnownKyma {
             ..ModuleStatus::default()
         };
         KymaStatus { modules: self.installed.iter().map(module).collect(), ..KymaStatus::default() }
+    }
+
+    /// A definition of the Kyma as it was before another source takes it over: with the owner, the channel and the
+    /// modules that the file knows. What it does not know is as in the definition.
+    pub fn before(&self, definition: &Object) -> Object {
+        let mut object = definition.clone();
+        let owner = [
+            ("labels", names::label::SOURCE, self.labels.get(names::label::SOURCE)),
+            ("annotations", names::annotation::SOURCE, self.annotations.get(names::annotation::SOURCE)),
+            ("annotations", names::annotation::ADOPT, None),
+        ];
+        for (field, name, value) in owner {
+            let Some(all) = object.metadata_mut().get_mut(field).and_then(Value::as_object_mut) else { continue };
+            match value {
+                Some(value) => drop(all.insert(name.to_owned(), Value::from(value.as_str()))),
+                None => drop(all.shift_remove(name)),
+            }
+        }
+        let written = definition.value()["spec"]["modules"].as_array().cloned().unwrap_or_default();
+        let module = |known: &KnownModule| {
+            let is_it = |one: &&Value| {
+                let channel = one["channel"].as_str().filter(|channel| !channel.is_empty());
+                one["name"] == *known.name
+                    && channel == known.channel.as_deref()
+                    && one["managed"].as_bool().unwrap_or(true) == known.managed
+            };
+            let known = || serde_json::to_value(known).unwrap_or_default();
+            written.iter().find(is_it).cloned().unwrap_or_else(known)
+        };
+        let modules: Vec<Value> = self.modules.iter().map(module).collect();
+        if let Some(spec) = object.map_mut().get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("channel".to_owned(), Value::from(self.channel.as_str()));
+            if !modules.is_empty() || !written.is_empty() {
+                spec.insert("modules".to_owned(), Value::Array(modules));
+            }
+        }
+        object
     }
 
     /// The Kyma as it is in KCP, as far as the file knows it.
@@ -666,6 +822,20 @@ kymas:
         let owner = |name: &str| file.owner(Kind::ModuleTemplate, &key(name), &source);
         assert_eq!(owner("keda-1.0.0"), Some(Owner::Source(SourceName::new(key("modules")))));
         assert_eq!((owner("own-1.0.0"), owner("absent")), (None, None));
+        // What another source declares as well stays, whatever this one declares.
+        let heir = |name: &str| KnownSource {
+            namespace: "kcp-system".to_owned(),
+            name: name.to_owned(),
+            held_back: vec!["ModuleTemplate kcp-system/own-1.0.0".to_owned()],
+            ..KnownSource::default()
+        };
+        for (heir, stays) in [(heir("kymas"), false), (heir("modules"), true)] {
+            let file = LandscapeFile { sources: vec![heir], ..file.clone() };
+            assert_eq!(file.elsewhere(&source).templates.contains(&key("own-1.0.0")), stays);
+            let mut landscape = Landscape::default();
+            file.complete(&mut landscape, &source);
+            assert_eq!(landscape.templates.contains_key(&key("own-1.0.0")), stays);
+        }
     }
 
     #[test]
@@ -683,6 +853,11 @@ kymas:
         let owner = |file: &LandscapeFile, name: &str| file.owner(Kind::Kyma, &key(name), &source);
         assert_eq!((owner(&file, "a"), owner(&file, "absent")), (Some(Owner::User), None));
         assert_eq!(owner(&file, "c"), None, "the name of the source may be an assumption");
+        let listed =
+            KnownSource { namespace: "kcp-system".to_owned(), name: "kymas".to_owned(), ..KnownSource::default() };
+        let with_list = LandscapeFile { sources: vec![listed], ..file.clone() };
+        let other = Owner::Source(SourceName::new(key("other")));
+        assert_eq!(owner(&with_list, "c"), Some(other), "it is the name of a GitSource");
         file.kymas.push(labelled("d", "kymas"));
         assert_eq!((owner(&file, "a"), owner(&file, "d")), (Some(Owner::User), None));
         assert_eq!(owner(&file, "c"), Some(Owner::Source(SourceName::new(key("other")))));

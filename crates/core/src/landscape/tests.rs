@@ -162,3 +162,22 @@ fn a_list_of_modules_is_replaced_only_if_it_has_others() {
     let without_list = json!({"spec": {"channel": "regular"}});
     assert_eq!(without_other_modules(&without_list, &git), None, "git leaves the list to others");
 }
+
+#[test]
+fn leave_to_take_an_object_over_is_no_other_content() {
+    let (one, other) = (SourceName::new(Key::new("kcp-system", "one")), SourceName::new(Key::new("kcp-system", "two")));
+    let with_leave = |value: Option<&str>| {
+        let mut object = kyma();
+        if let Some(value) = value {
+            object["metadata"]["annotations"]["tidegate.dev/adopt"] = json!(value);
+        }
+        definition(Kind::Kyma, object, None)
+    };
+    for (owners, heirs) in [(None, Some("true")), (Some("true"), None), (Some("true"), Some("false"))] {
+        let live = stamp(&with_leave(owners), &one);
+        let digest = live.annotation(annotation::DIGEST);
+        assert!(says_the_same(&with_leave(heirs), &one, digest), "{owners:?} {heirs:?}");
+        assert!(!says_the_same(&with_leave(heirs), &other, digest));
+    }
+    assert!(!says_the_same(&with_leave(None), &one, None));
+}

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tidegate_core::{
     api::{
         Kyma,
@@ -17,13 +19,15 @@ use tidegate_core::{
     definition::{Allow, Definition, Definitions, Kind},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait, removal,
+        self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait,
+        removal::{self, Removal},
     },
     landscape::{
         self, Landscape, SourceName,
-        file::{KnownKyma, LandscapeFile, Owner},
+        file::{KnownKyma, KnownSource, LandscapeFile, Owner, Takeover, as_taken_over},
     },
     name::Key,
+    object::Object,
     plan::Settings,
 };
 
@@ -39,12 +43,26 @@ pub(super) struct Settled {
     pub(super) held: Vec<Held>,
     /// Versions that are pruned as soon as no runtime has them, and the runtimes that have them now.
     pub(super) in_use: BTreeMap<Id, Vec<Loss>>,
+    /// Objects that the new side no longer declares and that other sources take over.
+    pub(super) handed: BTreeMap<Id, Handed>,
+    /// New definitions that are not applied, because these own their objects.
+    pub(super) conflicts: BTreeMap<Id, Owner>,
+}
+
+/// An object that another source takes over with other content.
+#[derive(Clone)]
+pub(super) struct Handed {
+    /// The object of the old side, as in the control plane.
+    pub(super) before: Object,
+    /// What it is then; `None` if that is not known.
+    pub(super) after: Option<Object>,
 }
 
 /// Versions that stay in use after the commit, with the runtimes that keep them.
 pub(super) type InUse = BTreeMap<Id, BTreeSet<Key>>;
 
 /// What is known besides the two sides.
+#[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     /// Whether the new side has errors, so that nothing is pruned.
     pub(super) errors: bool,
@@ -62,9 +80,39 @@ pub(super) struct Around<'a> {
     pub(super) stays_in_use: &'a InUse,
 }
 
+// === impl Handed ===
+
+impl Handed {
+    /// Adds the object as it is then.
+    pub(super) fn insert(&self, (kind, key): &Id, landscape: &mut Landscape) {
+        // What is not known stays as it is.
+        let value = self.after.as_ref().unwrap_or(&self.before).value().clone();
+        match kind {
+            Kind::Kyma => typed_into(&mut landscape.kymas, key, value),
+            Kind::ModuleTemplate => typed_into(&mut landscape.templates, key, value),
+            Kind::ModuleReleaseMeta => typed_into(&mut landscape.releases, key, value),
+            Kind::Watcher => typed_into(&mut landscape.watchers, key, value),
+            Kind::Setup(kind) => drop(landscape.setup.insert(*kind, key, value)),
+        }
+    }
+}
+
+/// Adds an object. One that cannot be read changes nothing that this comparison knows.
+fn typed_into<K: DeserializeOwned>(into: &mut BTreeMap<Key, Arc<K>>, key: &Key, value: Value) {
+    if let Ok(object) = serde_json::from_value(value) {
+        into.insert(key.clone(), Arc::new(object));
+    }
+}
+
 // === impl Settled ===
 
 impl Settled {
+    /// The objects that other sources take over without a confirmation.
+    pub(super) fn handed_at_once(&self) -> BTreeMap<Id, Handed> {
+        let at_once = self.handed.iter().filter(|(id, _)| !self.unconfirmed.contains(*id));
+        at_once.map(|(id, handed)| (id.clone(), handed.clone())).collect()
+    }
+
     /// The definitions that are active until a user confirms what waits; `None` if nothing waits.
     pub(super) fn until_confirmed(&self, from: &Definitions) -> Option<Definitions> {
         if self.unconfirmed.is_empty() {
@@ -101,6 +149,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         .filter_map(|id| Some((id, around.known?.owner(id.0, &id.1, around.source)?)))
         .collect();
     let (mut unconfirmed, mut in_use) = (BTreeSet::new(), BTreeMap::new());
+    let (mut handed, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
     let broken = to.broken();
     let without_release = without_release((from, to, &broken), around);
     let is_without_release = !without_release.is_empty();
@@ -109,7 +158,8 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         true => Cow::Owned(with_former(from, to, &without_release)),
         false => Cow::Borrowed(to),
     };
-    let removals = removals(from, &applied, around);
+    let taken_over = taken_over(&claimed, (from, to, &broken), around);
+    let removals = removals(from, &applied, &taken_over, around);
     if !gone.is_empty() || !claimed.is_empty() || is_without_release {
         let installed = match &removals {
             Some((remaining, _)) => remaining.clone(),
@@ -143,12 +193,11 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
                 }
             }
         }
-        for (id, heir) in &decision.heirs {
-            let Some(definition) = gone.get(id) else { continue };
-            good.insert(id.clone(), Arc::clone(definition));
-            let (message, hint) = intake::handed_over(id, heir);
-            let place = Some(definition.place.clone());
-            held.push(Held { hint: Some(hint), place, ..Held::of_definition(id, Why::Kept, message) });
+        hand_over((&decision, &gone), around, &installed, (&mut held, &mut unconfirmed, &mut handed));
+        for id in decision.heirs.keys() {
+            if let Some(definition) = gone.get(id).filter(|_| !handed.contains_key(id)) {
+                good.insert(id.clone(), Arc::clone(definition));
+            }
         }
         for (id, of) in &decision.held {
             match from.good.get(id) {
@@ -156,6 +205,9 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
                 None => good.remove(id),
             };
             held.push(of_another(id, of, &decision));
+            if let Some(owner) = claimed.get(id).filter(|_| of.cause.is_none()) {
+                conflicts.insert(id.clone(), owner.clone());
+            }
         }
     }
     if let Some((_, decision)) = removals {
@@ -167,7 +219,73 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         modules.entry(*tree).or_insert_with(|| Arc::clone(objects));
     }
     let definitions = Definitions { good, modules, ..to.clone() };
-    Settled { definitions, unconfirmed, held, in_use }
+    Settled { definitions, unconfirmed, held, in_use, handed, conflicts }
+}
+
+/// What becomes of the objects that the new side no longer declares and that other sources declare.
+fn hand_over(
+    (decision, gone): (&Decision, &BTreeMap<&Id, &Arc<Definition>>),
+    around: &Around<'_>,
+    installed: &[Installed],
+    (held, unconfirmed, handed): (&mut Vec<Held>, &mut BTreeSet<Id>, &mut BTreeMap<Id, Handed>),
+) {
+    let mut taken: BTreeMap<&Key, Removals> = BTreeMap::new();
+    for (id, heir) in &decision.heirs {
+        let Some(definition) = gone.get(id) else { continue };
+        let before = landscape::stamp(definition, around.source);
+        let takeover = around.known.map(|known| known.takeover(id, &SourceName::new(heir.clone())));
+        let after = match takeover {
+            None | Some(Takeover::Stays) => None,
+            Some(Takeover::Changes(object)) => Some(object.map(|object| as_taken_over(&before, &object))),
+        };
+        let removals = of_takeover(id, &before, after.as_ref().and_then(Option::as_ref), installed);
+        let lost: Vec<String> = removals.iter().map(|removal| removal.module.name().to_owned()).collect();
+        let (message, hint) = intake::handed_over(id, heir, after.is_some(), &lost);
+        let place = Some(definition.place.clone());
+        held.push(Held { hint: Some(hint), place, ..Held::of_definition(id, Why::Kept, message) });
+        taken.entry(heir).or_default().insert(id.clone(), removals);
+        handed.extend(after.map(|after| (id.clone(), Handed { before, after })));
+    }
+    for (heir, taken) in taken {
+        let source = SourceName::new(heir.clone());
+        let policy = around.known.and_then(|known| known.source(heir)?.policy(&KnownSource::default()).ok());
+        let policy = policy.unwrap_or_default();
+        let around = Around { source: &source, policy: &policy, ..*around };
+        let good = taken.keys().filter_map(|id| Some((id.clone(), Arc::clone(gone.get(id)?)))).collect();
+        let apply = taken.keys().map(|id| (id.clone(), intake::Why::Replaced)).collect();
+        let mut decision = Decision { apply, ..Decision::default() };
+        hold(&taken, &Definitions { good, ..Definitions::default() }, &around, installed, &mut decision);
+        held.extend(decision.removals.iter().map(|removal| Held::unconfirmed_elsewhere(heir, removal)));
+        unconfirmed.extend(decision.held.into_keys());
+    }
+}
+
+/// The modules that leave a runtime when another source takes its Kyma over.
+fn of_takeover(id: &Id, before: &Object, after: Option<&Object>, installed: &[Installed]) -> Vec<Removal> {
+    let typed = |object: &Object| serde_json::from_value::<Kyma>(object.value().clone()).ok();
+    match (id.0, after.and_then(typed)) {
+        (Kind::Kyma, Some(after)) => {
+            let of_runtime = installed.iter().filter(|one| one.runtime == id.1);
+            removal::of_kyma(&after, typed(before).as_ref(), of_runtime)
+        }
+        (Kind::Kyma, None) | (Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => {
+            Vec::new()
+        }
+    }
+}
+
+/// The new definitions whose objects other sources or users have, and that take these over.
+fn taken_over<'c>(
+    claimed: &BTreeMap<&'c Id, Owner>,
+    sides: (&Definitions, &Definitions, &BTreeMap<Id, Place>),
+    around: &Around<'_>,
+) -> BTreeSet<&'c Id> {
+    if claimed.is_empty() {
+        return BTreeSet::new();
+    }
+    let decision = decide(&BTreeMap::new(), claimed, sides, around, &[]);
+    let applied: BTreeSet<&Id> = decision.apply.iter().map(|(id, _)| id).collect();
+    claimed.keys().filter(|id| applied.contains(**id)).copied().collect()
 }
 
 /// The Kymas that are not applied because a ModuleReleaseMeta that they name is invalid.
@@ -243,12 +361,17 @@ fn decide(
     for (id, owner) in claimed {
         let (source, managers) = match owner {
             Owner::Source(other) => {
-                declare(&mut others, other, id);
+                // Its owner may have dropped it.
+                match around.known.is_some_and(|known| known.is_undeclared(id, other)) {
+                    true => drop(note(&mut others, other)),
+                    false => declare(&mut others, other, id),
+                }
                 (Some(Arc::from(other.label_value())), None)
             }
             Owner::User => (None, Some(Arc::from([]))),
         };
-        live.insert((*id).clone(), Live { source, managers, ..Live::default() });
+        let same_content = to.good.get(*id).zip(around.known).is_some_and(|(new, known)| known.has_content(new));
+        live.insert((*id).clone(), Live { source, managers, same_content, ..Live::default() });
     }
     // What is invalid may be in KCP as it was before.
     let releases = broken.keys().filter(|id| id.0 == Kind::ModuleReleaseMeta && !live.contains_key(*id));
@@ -274,13 +397,17 @@ fn decide(
 
 /// Notes that another source declares an object.
 fn declare(others: &mut BTreeMap<String, Other>, source: &SourceName, id: &Id) {
-    let of = others.entry(source.label_value()).or_insert_with(|| Other {
+    Arc::make_mut(note(others, source).declares.get_or_insert_default()).insert(id.clone());
+}
+
+/// Notes that there is another source.
+fn note<'o>(others: &'o mut BTreeMap<String, Other>, source: &SourceName) -> &'o mut Other {
+    others.entry(source.label_value()).or_insert_with(|| Other {
         key: source.key().clone(),
         idle: false,
         declares: Some(Arc::default()),
         allow: Allow::default(),
-    });
-    Arc::make_mut(of.declares.get_or_insert_default()).insert(id.clone());
+    })
 }
 
 /// A definition that is not applied, because another source or a user has its object, or one that it needs, or because
@@ -294,10 +421,15 @@ fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
 
 /// The modules that stay in runtimes, and the decision which definitions wait, because they take something from more
 /// runtimes than the limit. `None` if none takes anything.
-fn removals(from: &Definitions, to: &Definitions, around: &Around<'_>) -> Option<(Vec<Installed>, Decision)> {
-    let is_changed = |id: &Id, definition: &Definition| {
-        let before = from.good.get(id);
-        before.is_some_and(|before| before.digest != definition.digest || before.module != definition.module)
+fn removals(
+    from: &Definitions,
+    to: &Definitions,
+    taken_over: &BTreeSet<&Id>,
+    around: &Around<'_>,
+) -> Option<(Vec<Installed>, Decision)> {
+    let is_changed = |id: &Id, definition: &Definition| match from.good.get(id) {
+        Some(before) => before.digest != definition.digest || before.module != definition.module,
+        None => taken_over.contains(id),
     };
     let changed = to.good.iter().filter(|(id, definition)| is_changed(id, definition));
     let apply = changed.map(|(id, _)| (id.clone(), intake::Why::Changed)).collect();
@@ -355,20 +487,25 @@ fn taken(
     let (source, known) = (around.source, (around.before)());
     let mut taken = Removals::new();
     for id in removal::candidates(decision) {
-        let (Some(before), Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
+        let (before, Some(after)) = (from.good.get(id), to.good.get(id)) else { continue };
         let of_runtime = || installed.iter().filter(|one| one.runtime == id.1);
         let removals = match id.0 {
             Kind::Kyma if removal::names_all(after.object.value(), of_runtime()) => continue,
             Kind::Kyma => {
                 let typed = |definition| serde_json::from_value(landscape::stamp(definition, source).into_value());
-                let (Ok(after), before) = (typed(after), typed(before).ok()) else { continue };
-                removal::of_kyma(&after, before.as_ref(), of_runtime())
+                let Ok(after) = typed(after) else { continue };
+                let before = match before {
+                    Some(before) => typed(before).ok().map(Arc::new),
+                    None => known.kymas.get(&id.1).cloned(),
+                };
+                removal::of_kyma(&after, before.as_deref(), of_runtime())
             }
             Kind::ModuleTemplate => {
                 let objects = |definitions: &Definitions, definition: &Definition| {
                     definitions.modules.get(&definition.module.as_ref()?.tree.into()).cloned()
                 };
-                let Some(old) = objects(from, before) else { continue };
+                // The objects of another source are not here.
+                let Some(old) = before.and_then(|before| objects(from, before)) else { continue };
                 let leaving = removal::leaving(&old, objects(to, after).as_deref());
                 // What the API server has refused is not known here.
                 removal::of_template(&id.1, Some(&leaving), installed, |_, _| true)

@@ -396,7 +396,7 @@ fn a_kyma_of_a_user_is_held_until_it_is_adopted() {
     let found = report(&old, &old.clone().kyma("two", "channel: regular\n  modules: [{name: cache}]"));
     check_held(&found, &[(Why::Conflict, "", 1)]);
     assert!(found.held[0].hint.as_ref().unwrap().contains("tidegate.dev/adopt"), "{:?}", found.held);
-    assert_eq!(script(&found), [] as [&str; 0]);
+    assert_eq!(script(&found), ["kcp conflict! Kyma ×1 kymas/two.yaml:1"]);
     let adopted = old.clone().kyma_with("two", "{tidegate.dev/adopt: \"true\"}", "channel: regular");
     check_held(&report(&old, &adopted), &[]);
 }

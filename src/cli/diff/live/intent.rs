@@ -20,7 +20,7 @@ use crate::live::{
 use tidegate_cluster::Error;
 use tidegate_core::{
     api::{
-        Kyma, Manifest, ModuleReleaseMeta,
+        GitSource, Kyma, Manifest, ModuleReleaseMeta,
         names::{FIELD_MANAGER, annotation, label},
     },
     changes,
@@ -35,6 +35,7 @@ use tidegate_core::{
     name::Key,
     object::{Object, ObjectId, PathPart},
     plan::Components,
+    render::live as placeholder,
     revision::Oid,
     snapshot::Limits,
     status, yaml,
@@ -42,20 +43,23 @@ use tidegate_core::{
 use tidegate_diff::{
     gather::Found,
     live::differing,
-    model::{Effect, Held, Why},
+    model::{Effect, Held, NotKnown, Why},
 };
 use tidegate_git as git;
 
 /// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
 
-/// The catalog in the control plane that belongs to other sources.
+/// The catalog in the control plane that belongs to other sources, or that they declare as well.
 pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
     let own = source.label_value();
+    let others = world.sources.iter().filter(|other| landscape::key(&other.metadata) != *source.key());
+    let heirs: BTreeSet<Id> = others.flat_map(intake::status::held_back).collect();
     let mut elsewhere = Elsewhere::default();
-    for ((kind, key), object) in &world.objects {
+    for (id, object) in &world.objects {
+        let (kind, key) = id;
         let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
-        if deleting || object.label(label::SOURCE) == Some(&own) {
+        if deleting || object.label(label::SOURCE) == Some(&own) && !heirs.contains(id) {
             continue;
         }
         match kind {
@@ -105,7 +109,10 @@ pub(super) async fn intend(
     }
     outcome.held.extend(inputs.wanted.definitions.withheld.iter().map(Held::withheld));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
-    let unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
+    let mut unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
+    let handed = hand_over(world, comparer, &decision, outcome).await?;
+    after.extend(handed.at_once);
+    unconfirmed.extend(handed.unconfirmed);
     let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
     let planning = Planning { components, settings, windows, before: &before, after: &landscape };
     let gone = goes(world, planning, comparer, &decision, outcome);
@@ -311,13 +318,16 @@ fn declared(definition: &Definition, source: &SourceName, broken: &BTreeMap<Id, 
 }
 
 /// The other sources. Their definitions are unknown here, but objects with their ownership label belong to them, and
-/// their statuses name the first ones that they declare and that are held back.
+/// their statuses name the first ones that they declare and that are held back, and those that they no longer declare.
 fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
     let others = others.filter(|(key, _)| key != source.key());
-    let other = |(key, of): (Key, &tidegate_core::api::GitSource)| {
+    let other = |(key, of): (Key, &GitSource)| {
         let label = SourceName::new(key.clone()).label_value();
-        let marked = world.objects.iter().filter(|(_, object)| object.label(label::SOURCE) == Some(&label));
+        let undeclared = intake::status::undeclared(of);
+        let is_declared =
+            |id: &Id, object: &Object| object.label(label::SOURCE) == Some(&label) && !undeclared.contains(id);
+        let marked = world.objects.iter().filter(|(id, object)| is_declared(id, object));
         let declares = marked.map(|(id, _)| id.clone()).chain(intake::status::held_back(of)).collect();
         let other = Other {
             key,
@@ -353,20 +363,32 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
         let found = found(comparer, id, &wish, &comparer.created(&wish));
         return Ok(Some((Some(found), wish.object.into_value())));
     };
-    let differs = comparer.existing(&wish, live).await?;
-    let Some(differs) = differs.or_else(|| without_other_modules(comparer, &wish, live)) else {
-        return Ok(Some((None, live.value().clone())));
+    let (found, value) = apply_over(comparer, id, &wish, live).await?;
+    let found = found.map(|found| match (&found.old, &found.new) {
+        (Some(old), Some(new)) => Found { places: vec![line(definition, &differing(old, new))], ..found },
+        (Some(_), None) | (None, _) => found,
+    });
+    Ok(Some((found, value)))
+}
+
+/// The difference that an apply over an object makes, and the object after it.
+async fn apply_over(
+    comparer: &Comparer<'_>,
+    id: &Id,
+    wish: &Wish,
+    live: &Object,
+) -> Result<(Option<Found>, Value), Error> {
+    let differs = comparer.existing(wish, live).await?;
+    let Some(differs) = differs.or_else(|| without_other_modules(comparer, wish, live)) else {
+        return Ok((None, live.value().clone()));
     };
-    let mut found = found(comparer, id, &wish, &differs);
-    if let (Some(old), Some(new)) = (&differs.old, &differs.new) {
-        found.places = vec![line(definition, &differing(old, new))];
-    }
+    let found = found(comparer, id, wish, &differs);
     // Planning uses the object that would be stored, with its current status: the dry run's answer, unmasked.
     let mut value = tidegate_diff::live::applied(live.value(), wish.object.value(), FIELD_MANAGER);
     for field in ["/metadata/uid", "/metadata/generation", "/status"] {
         restore(&mut value, live.value(), field);
     }
-    Ok(Some((Some(found), value)))
+    Ok((Some(found), value))
 }
 
 /// The change of a Kyma that only has more modules than git: an apply leaves them, so the daemon removes them as well.
@@ -469,6 +491,118 @@ fn id_runtimes(id: &Id) -> Vec<Key> {
     if id.0 == Kind::Kyma { vec![id.1.clone()] } else { Vec::new() }
 }
 
+/// What other sources make of objects that git no longer declares.
+#[derive(Default)]
+struct Handed {
+    /// Those that change.
+    at_once: Vec<(Id, Value)>,
+    /// Those that change once a user confirms the commit of the other source.
+    unconfirmed: Vec<(Id, Value)>,
+}
+
+/// What becomes of the objects that git no longer declares and that other sources declare, as the statuses of these
+/// say.
+async fn hand_over(
+    world: &World,
+    comparer: &Comparer<'_>,
+    decision: &Decision,
+    outcome: &mut Outcome,
+) -> Result<Handed, Error> {
+    let mut handed = Handed::default();
+    let installed = installed(world);
+    for source in &world.sources {
+        let heir = landscape::key(&source.metadata);
+        let takeovers = intake::status::takeovers(source);
+        let ids = || decision.heirs.iter().filter(|(_, of)| **of == heir).map(|(id, _)| id);
+        let taken: Removals = ids().map(|id| (id.clone(), of_takeover(world, id, &takeovers, &installed))).collect();
+        let waits = wait_for(source, &taken, &installed);
+        let elsewhere = |removal| Held { place: None, ..Held::unconfirmed_elsewhere(&heir, removal) };
+        outcome.held.extend(waits.removals.iter().map(elsewhere));
+        for id in ids() {
+            let lost: Vec<String> = taken[id].iter().map(|removal| removal.module.name().to_owned()).collect();
+            let (message, hint) = intake::handed_over(id, &heir, takeovers.contains_key(id), &lost);
+            outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
+            let (Some(object), Some(live)) = (takeovers.get(id), world.objects.get(id)) else { continue };
+            let Some(object) = object.clone() else {
+                outcome.unknown.push(not_known(id, &heir));
+                continue;
+            };
+            let wish = Wish { gvk: object.gvk(), object, places: Vec::new(), maker: None };
+            match apply_over(comparer, id, &wish, live).await {
+                Ok((found, value)) if waits.held.contains_key(id) => {
+                    outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
+                    handed.unconfirmed.push((id.clone(), value));
+                }
+                Ok((found, value)) => {
+                    outcome.found.extend(found);
+                    handed.at_once.push((id.clone(), value));
+                }
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) => outcome.problem("kcp", None, &error, comparer),
+            }
+        }
+    }
+    Ok(handed)
+}
+
+/// The modules that a runtime loses when another source takes its Kyma over.
+fn of_takeover(
+    world: &World,
+    id: &Id,
+    takeovers: &BTreeMap<Id, Option<Object>>,
+    installed: &[Installed],
+) -> Vec<removal::Removal> {
+    let typed_of = |object: &Object| typed::<Kyma>(object.value());
+    match (id.0, takeovers.get(id).and_then(Option::as_ref).and_then(typed_of)) {
+        (Kind::Kyma, Some(after)) => {
+            let before = world.objects.get(id).and_then(typed_of);
+            removal::of_kyma(&after, before.as_ref(), installed.iter().filter(|one| one.runtime == id.1))
+        }
+        (Kind::Kyma, None) | (Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => {
+            Vec::new()
+        }
+    }
+}
+
+/// Which of these removals wait for a confirmation of a commit of their source.
+fn wait_for(source: &GitSource, taken: &Removals, installed: &[Installed]) -> Decision {
+    let key = landscape::key(&source.metadata);
+    let policy = Terms::from_source(source).map(|terms| terms.policy).unwrap_or_default();
+    let declare =
+        |id: &Id| (id.clone(), Declared { digest: "".into(), place: Place::file(""), adopt: true, needs: Vec::new() });
+    let apply = taken.keys().map(|id| (id.clone(), intake::Why::Replaced)).collect();
+    let mut decision = Decision { apply, ..Decision::default() };
+    let situation = Situation {
+        source: &key,
+        label: &SourceName::new(key.clone()).label_value(),
+        commit: None,
+        declared: &taken.keys().map(declare).collect(),
+        withheld: &BTreeSet::new(),
+        broken: &BTreeMap::new(),
+        live: &BTreeMap::new(),
+        others: &BTreeMap::new(),
+        installed,
+        leaving: &BTreeSet::new(),
+        policy: &policy,
+        errors: false,
+        moved: Moved::No,
+    };
+    removal::hold(&situation, taken, &mut decision);
+    decision
+}
+
+/// The content of an object is too long for the status of the source that takes it over.
+fn not_known(id: &Id, heir: &Key) -> NotKnown {
+    let value = format!("content that GitSource {heir} gives {}", intake::text(id));
+    let first = placeholder::Unknown {
+        value: value.clone(),
+        target: "kcp".to_owned(),
+        object: intake::text(id),
+        path: "spec".to_owned(),
+    };
+    NotKnown { value, first, occurrences: 1, may_hide: true }
+}
+
 /// The objects that git no longer declares. Returns those that would be deleted, at once or after a confirmation.
 fn goes(
     world: &World,
@@ -478,10 +612,6 @@ fn goes(
     outcome: &mut Outcome,
 ) -> BTreeMap<Id, Effect> {
     let mut gone = BTreeMap::new();
-    for (id, heir) in &decision.heirs {
-        let (message, hint) = intake::handed_over(id, heir);
-        outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
-    }
     for (id, _) in &decision.prune {
         let Some(live) = world.objects.get(id) else { continue };
         outcome.found.push(goes_one(comparer, id, live, Effect::Applies));

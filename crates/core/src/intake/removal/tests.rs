@@ -330,11 +330,12 @@ fn candidates_are_definitions_that_git_changed_and_kymas_that_others_changed() {
         (id(Kind::ModuleTemplate, "of-others"), Why::Drifted),
         (id(Kind::Kyma, "new"), Why::Absent),
         (id(Kind::ModuleTemplate, "moved"), Why::Moved),
+        (id(Kind::ModuleTemplate, "replaced"), Why::Replaced),
         (id(Kind::Watcher, "w"), Why::Changed),
     ];
     let decision = Decision { apply, ..Decision::default() };
     let names: Vec<Arc<str>> = candidates(&decision).map(|(_, key)| key.name().into()).collect();
-    assert_eq!(names, ["changed".into(), "drifted".into(), "moved".into()]);
+    assert_eq!(names, ["changed".into(), "drifted".into(), "moved".into(), "replaced".into()]);
 }
 
 #[test]
