@@ -180,7 +180,8 @@ impl Found {
         match (old, new) {
             (Some(old), Some(new)) => delta(old, new, &mut String::new(), &mut text),
             (None, Some(new)) => text.push_str(&new.to_string()),
-            // Deleted objects are alike, regardless of their content.
+            // Deleted objects are alike, regardless of their content, but for the version of a module.
+            (Some(old), None) if &*self.gvk.kind == "Manifest" => text.push_str(&old["spec"]["version"].to_string()),
             (Some(_) | None, None) => {}
         }
         Digest::of_bytes(text.as_bytes())
@@ -300,6 +301,18 @@ mod tests {
         );
         // A name in the middle of another is not that name.
         assert_eq!(names("one").neutral_text("one-more, someone, one"), "one-more, someone, ((own: Kyma))");
+    }
+
+    #[test]
+    fn manifests_of_other_versions_do_not_go_alike() {
+        let delete = |kyma: &str, version: &str| {
+            let manifest = json!({"spec": {"version": version, "remote": kyma}});
+            Found { gvk: Gvk::new("", "v1", "Manifest"), ..found(kyma, Some(manifest), None) }
+        };
+        check(
+            vec![delete("one", "1.0.0"), delete("six", "1.0.0"), delete("two", "1.1.0")],
+            &[&["one", "six"], &["two"]],
+        );
     }
 
     #[test]

@@ -191,11 +191,13 @@ fn modules(report: &Report) -> Vec<String> {
     }
     let all = counted(report.runtimes.total, "runtime");
     let mut said = Vec::new();
+    let mut later = gone_later(report);
     for ((module, version), [from, to]) in &runtimes {
         // A Manifest with another name replaces the one before.
         let count = |one: &BTreeSet<&Key>, other: &BTreeSet<&Key>| one.difference(other).count();
         let (gone, come) = (count(from, to), count(to, from));
-        said.extend((gone > 0).then(|| format!("{module} {version} goes from {} of {all}", thousands(gone))));
+        let more = if gone > 0 { later.remove(module).unwrap_or_default() } else { String::new() };
+        said.extend((gone > 0).then(|| format!("{module} {version} goes from {} of {all}{more}", thousands(gone))));
         said.extend((come > 0).then(|| format!("{module} {version} comes to {} of {all}", thousands(come))));
     }
     said.extend(left.into_iter().map(|((module, version), runtimes)| {
@@ -209,6 +211,84 @@ fn modules(report: &Report) -> Vec<String> {
         let rest = said.len() - INTENTS_MAX;
         said.truncate(INTENTS_MAX);
         said.push(format!("{} more", counted(rest, "module")));
+    }
+    said
+}
+
+/// The suspended runtimes that lose a module once they resume, by module: the removal limit counts them.
+fn gone_later(report: &Report) -> BTreeMap<&str, String> {
+    let of_kymas = report.held.iter().filter(|held| held.why == Why::Suspended && held.module.is_empty());
+    let suspended: BTreeSet<&Key> = of_kymas.flat_map(|held| held.runtimes.iter()).collect();
+    let losing = report.held.iter().filter(|held| held.why == Why::Unconfirmed);
+    let later = |held: &'_ Held| held.runtimes.iter().filter(|runtime| suspended.contains(runtime)).count();
+    let said = losing.map(|held| (held.module.as_str(), later(held))).filter(|(_, count)| *count > 0);
+    said.map(|(module, count)| {
+        let (runtimes, resume) =
+            (counted(count, "suspended runtime"), if count == 1 { "it resumes" } else { "they resume" });
+        (module, format!(", and from {runtimes} once {resume}"))
+    })
+    .collect()
+}
+
+/// The modules that get another version without a new release, because their Kymas change channels: `cache 1.0.0 →
+/// 1.1.0 in 1 of 5,000 runtimes`.
+fn versions(report: &Report) -> Vec<String> {
+    let mut runtimes: BTreeMap<(&str, &str, &str), BTreeSet<&Key>> = BTreeMap::new();
+    for one in report.differences.iter().filter(|one| one.is_manifest() && one.effect != Effect::Held) {
+        let (Some(old), Some(new)) = (&one.old, &one.new) else { continue };
+        let module = new["metadata"]["labels"][names::label::MODULE_NAME].as_str().unwrap_or_default();
+        let (Some(from), Some(to)) = (old["spec"]["version"].as_str(), new["spec"]["version"].as_str()) else {
+            continue;
+        };
+        let is_release = |release: &Move| {
+            release.module.name() == module
+                && (release.from.as_deref(), release.to.as_deref()) == (Some(from), Some(to))
+        };
+        if from != to && !report.moves.iter().any(is_release) {
+            runtimes.entry((module, from, to)).or_default().extend(one.runtimes.iter());
+        }
+    }
+    let all = counted(report.runtimes.total, "runtime");
+    let more = runtimes.len().saturating_sub(INTENTS_MAX);
+    let said = |((module, from, to), runtimes): ((&str, &str, &str), BTreeSet<&Key>)| {
+        format!("{module} {from} → {to} in {} of {all}", thousands(runtimes.len()))
+    };
+    let mut said: Vec<String> = runtimes.into_iter().take(INTENTS_MAX).map(said).collect();
+    said.extend((more > 0).then(|| format!("{} more", counted(more, "version"))));
+    said
+}
+
+/// The modules whose components get other names: `module cache is under component name example.org/cache in 12 of
+/// 5,000 runtimes, its objects stay`.
+fn components(report: &Report) -> Vec<String> {
+    let is_release = |one: &&Difference| (one.target, &*one.id.kind) == (Side::ControlPlane, "ModuleReleaseMeta");
+    let component = |release: &Option<std::sync::Arc<serde_json::Value>>| {
+        release.as_ref().and_then(|release| release["spec"]["ocmComponentName"].as_str().map(str::to_owned))
+    };
+    let mut said = Vec::new();
+    for release in report.differences.iter().filter(is_release) {
+        let (Some(before), Some(after)) = (component(&release.old), component(&release.new)) else { continue };
+        if before == after {
+            continue;
+        }
+        let of = |action: Action| -> BTreeSet<&Key> {
+            let is_it = |one: &&Difference| {
+                let manifest =
+                    one.old.as_ref().or(one.new.as_ref()).filter(|_| one.is_manifest() && one.action == action);
+                let module = manifest.map(|manifest| &manifest["metadata"]["labels"][names::label::MODULE_NAME]);
+                module.is_some_and(|module| *module == *release.id.name)
+            };
+            report.differences.iter().filter(is_it).flat_map(|one| one.runtimes.iter()).collect()
+        };
+        let (gone, come) = (of(Action::Delete), of(Action::Create));
+        let (count, all) = (gone.intersection(&come).count(), counted(report.runtimes.total, "runtime"));
+        let (module, count) = (&release.id.name, thousands(count));
+        said.push(format!("module {module} is under component name {after} in {count} of {all}, its objects stay"));
+    }
+    if INTENTS_MAX < said.len() {
+        let rest = said.len() - INTENTS_MAX;
+        said.truncate(INTENTS_MAX);
+        said.push(format!("{} more", counted(rest, "component name")));
     }
     said
 }
@@ -283,6 +363,8 @@ fn intent(report: &Report) -> String {
     }
     parts.extend(kymas(report));
     parts.extend(modules(report));
+    parts.extend(versions(report));
+    parts.extend(components(report));
     parts.extend(contents(report));
     let bookkeeping = report.bookkeeping();
     parts.extend(staying(report));

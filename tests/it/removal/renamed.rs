@@ -66,7 +66,7 @@ fn deletes(stage: &Stage, mark: u64) -> Vec<String> {
 }
 
 /// The difference of Manifests that a command shows for the work tree, as `effect action`, its deletes in runtimes, and
-/// the first line of its text.
+/// the headline of its text.
 async fn predicted(stage: &Stage, more: &[&str]) -> (Vec<String>, Vec<String>, String) {
     let path = stage.repository.path().to_str().expect("UTF-8");
     let arguments = [&["diff", path], more].concat();
@@ -88,7 +88,7 @@ async fn predicted(stage: &Stage, more: &[&str]) -> (Vec<String>, Vec<String>, S
     let gone = gone.filter(|one| one["target"] == "runtime" && one["action"] == "delete" && !is_copy(one));
     let deletes = gone.map(|one| format!("{} {}", one["object"]["kind"], one["object"]["name"])).collect();
     let text = String::from_utf8(run(&arguments).await.stdout).expect("UTF-8");
-    (manifests, deletes, text.lines().next().unwrap_or_default().to_owned())
+    (manifests, deletes, text.lines().nth(2).unwrap_or_default().to_owned())
 }
 
 fn component(channels: &[(&str, &str)], component: &str) -> String {
@@ -122,6 +122,8 @@ async fn a_component_of_another_name_takes_nothing_from_the_runtime() {
         assert_eq!(manifests, ["applies delete", "applies create"], "{arguments:?}: {headline}");
         assert_eq!(deletes, [""; 0], "{arguments:?}: {headline}");
         assert!(!headline.contains(" goes") && !headline.contains(" comes"), "{arguments:?}: {headline}");
+        let intent = "module cache is under component name example.org/other in 1 of 1 runtime, its objects stay";
+        assert!(headline.contains(intent), "{arguments:?}: {headline}");
     }
     let mark = stage.landscape.skrs[0].mark();
     stage.repository.commit("the component has another name").expect("a commit");

@@ -203,8 +203,8 @@ impl Trial {
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
         let mut is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
-        // Nor which Manifest the objects name that are there, nor that the control plane still has what git held back.
-        is_unknown |= changes.contains(&Change::Component) || changes.contains(&Change::MendRelease);
+        // Nor that the control plane still has what git held back.
+        is_unknown |= changes.contains(&Change::MendRelease);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

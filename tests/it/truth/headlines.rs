@@ -10,6 +10,7 @@ use crate::{
 
 scenarios! {
     a_headline_says_what_comes_goes_and_stays,
+    a_headline_counts_each_version_that_goes,
     what_a_deleted_source_has_left_is_taken_back_as_predicted,
 }
 
@@ -84,6 +85,34 @@ async fn a_headline_says_what_comes_goes_and_stays() {
     assert!(said.contains("; the rollout of cache is suspended, so 2 runtimes wait"), "{said}");
     let held = suspended["held"].as_array().expect("a list").iter().find(|one| one["module"] == "cache");
     assert_eq!(held.map(|held| held["why"].clone()), Some(json!("suspended")), "{suspended:#}");
+}
+
+async fn a_headline_counts_each_version_that_goes() {
+    let mut files = stage::files(2);
+    let on_fast = stage::kyma("two", &["cache", "mailer"]).replace("channel: regular", "channel: fast");
+    files.retain(|(path, _)| path != "kymas/two.yaml");
+    files.push(("kymas/two.yaml".to_owned(), on_fast.clone()));
+    files.push((
+        "modules/mailer/release.yaml".to_owned(),
+        stage::release("mailer", &[("regular", "2.0.0"), ("fast", "2.0.0")]),
+    ));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    stage.start();
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    let write = |name: &str, text: &str| stage.repository.write(&format!("kymas/{name}.yaml"), text).expect("written");
+    write("one", &stage::kyma("one", &["mailer"]));
+    write("two", &stage::kyma("two", &["mailer"]).replace("channel: regular", "channel: fast"));
+    let dropped = printed(&stage).await;
+    let expected = "cache 1.0.0 goes from 1 of 2 runtimes; cache 1.1.0 goes from 1 of 2 runtimes";
+    assert!(dropped.contains(expected), "{dropped}");
+    write("one", &stage::kyma("one", &["cache", "mailer"]).replace("channel: regular", "channel: fast"));
+    write("two", &on_fast);
+    let moved = printed(&stage).await;
+    assert!(moved.contains("cache 1.0.0 → 1.1.0 in 1 of 2 runtimes"), "{moved}");
 }
 
 async fn what_a_deleted_source_has_left_is_taken_back_as_predicted() {

@@ -389,6 +389,18 @@ fn a_module_that_is_no_longer_managed_does_not_go() {
 }
 
 #[test]
+fn the_headline_says_that_a_kyma_changes_channels_and_that_a_component_is_renamed() {
+    let headline = |new: World| crate::summary::Summary::from_report(&report(&world(), &new)).headline;
+    let moved = headline(world().kyma("one", "channel: fast\n  modules: [{name: cache}]"));
+    assert!(moved.contains("cache 1.0.0 → 1.1.0 in 1 of 1 runtime"), "{moved}");
+    let release = world().files[RELEASE].replace("example.org/module/cache", "example.org/depot");
+    let renamed = headline(world().file(RELEASE, &release));
+    let intent = "module cache is under component name example.org/depot in 1 of 1 runtime, its objects stay";
+    assert!(renamed.contains(intent), "{renamed}");
+    assert!(!renamed.contains(" go") && !renamed.contains(" come"), "{renamed}");
+}
+
+#[test]
 fn a_kyma_of_a_user_is_held_until_it_is_adopted() {
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
         {"namespace": "kcp-system", "name": "two", "channel": "regular"}]}"#;
@@ -622,6 +634,14 @@ fn a_module_that_leaves_more_runtimes_than_the_limit_waits_with_the_command() {
     let of_runtimes = found.differences.iter().filter(|one| &*one.id.kind == "ConfigMap").collect::<Vec<_>>();
     assert_eq!(of_runtimes.len(), 2);
     assert!(of_runtimes.iter().all(|one| (one.action, one.effect) == (Action::Delete, Effect::NeedsConfirmation)));
+    // A suspended runtime counts for the limit, and loses the module later.
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "six", "channel": "regular",
+         "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
+    let found = report(&six(), &World { known: Some(known), ..dropped(6) });
+    let headline = crate::summary::Summary::from_report(&found).headline;
+    let expected = "mailer 2.0.0 goes from 5 of 6 runtimes, and from 1 suspended runtime once it resumes; ";
+    assert!(headline.contains(expected), "{headline}");
 }
 
 #[test]
