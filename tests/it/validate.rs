@@ -525,6 +525,8 @@ cases! {
     module_with_a_list_of_files => good().file("modules/cache/1.0.0/objects/kustomization.yaml", "resources: [config.yaml]\n");
     module_objects_that_no_server_accepts => good().file("modules/cache/1.0.0/objects/more.yaml",
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: D_d\n  labels:\n    a: b c\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: more\n  namespace: a\ndata:\n  a: 5\n");
+    module_object_in_a_misspelt_namespace => good().file("modules/cache/1.0.0/objects/more.yaml",
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: cache-system}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: more\n  namespace: cahce-system\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: of-a-user, namespace: monitoring}\n");
     module_object_without_namespace => good().file("modules/cache/1.0.0/objects/more.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: more\n");
     module_secret_that_is_not_base64 => good().file("modules/cache/1.0.0/objects/more.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: more\n  namespace: a\ndata:\n  a: TOPHUSH!\n  b: 5\n  c: YQ==\nstringData:\n  d: [1]\n");

@@ -293,7 +293,9 @@ async fn an_object_that_never_existed_leaves_without_a_confirmation() {
     assert!(shown.lines().any(|headline| headline.ends_with("; 1 object rejected")), "{shown}");
     let offline = stage.command_offline(&["diff", repository]).await;
     let shown = String::from_utf8_lossy(&offline.stdout).into_owned();
-    assert!(shown.contains("namespace nowhere in the runtime, which module mailer does not create"), "{shown}");
+    let unknown = "namespace nowhere in the runtime, which module mailer does not create: if it does not exist, its objects \
+                   are refused, and nothing of the module is pruned";
+    assert!(shown.contains(unknown), "{shown}");
     stage.repository.commit("an object without its namespace").expect("a commit");
     let kyma = stage.kyma_in("one", "Error").await;
     let said = kyma["status"].to_string();

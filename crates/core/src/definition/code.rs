@@ -86,6 +86,8 @@ pub const METADATA: &str = "metadata";
 pub const GENERATE_NAME: &str = "generate-name";
 /// The namespace is missing.
 pub const NAMESPACE_MISSING: &str = "namespace-missing";
+/// An object of a module is in a namespace that nothing creates and that looks like another one.
+pub const MODULE_NAMESPACE: &str = "module-namespace";
 /// A namespace in which definitions are not allowed.
 pub const NAMESPACE_REFUSED: &str = "namespace-refused";
 /// The GitSource does not allow this definition.

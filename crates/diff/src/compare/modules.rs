@@ -420,7 +420,11 @@ impl Work<'_, '_, '_> {
             |one: &SharedObject| (&*one.id.group, &*one.id.kind, &one.id.name) == ("", "Namespace", &id.namespace);
         if !had && !after.iter().flat_map(|module| &module.objects().objects).any(is_created) {
             let module = &has.installation.module;
-            let what = format!("{NAMESPACE} {} in the runtime, which module {module} does not create", id.namespace);
+            let what = format!(
+                "{NAMESPACE} {} in the runtime, which module {module} does not create: if it does not exist, its objects \
+                 are refused, and nothing of the module is pruned",
+                id.namespace
+            );
             self.seen.unknown.entry(what).or_default().extend(&self.bucket.runtimes);
         }
     }
