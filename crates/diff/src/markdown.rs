@@ -63,6 +63,8 @@ pub const BUDGET_MIN: usize = 6_000;
 const LINE_MAX: usize = 500;
 /// Maximum length of a text in a line: a message or a name. A line has at most two that are so long.
 const TEXT_MAX: usize = 200;
+/// Maximum length of what a user does next, which has a line of its own.
+const STEP_MAX: usize = 480;
 /// Maximum length of a short text in a line: the name of a rule, a module, a channel or a version.
 const PART_MAX: usize = 60;
 /// Maximum length of a file with its line, behind a text.
@@ -183,20 +185,34 @@ fn finding(one: &Finding) -> String {
 fn diagnostic(one: &Diagnostic) -> String {
     let (code, message) = (cut_code(one.code, PART_MAX), short(&one.message));
     let said = format!("{} {code}: {message}{}", severity(one.severity), at(one.place.as_ref()));
-    with_hint(said, one.hint.as_deref())
+    with_hint(said, &one.message, one.hint.as_deref())
 }
 
 fn held(one: &Held) -> String {
     let (label, what) = (summary::label(one.why), cut_code(&summary::held(one), HELD_LEN_MAX));
-    with_hint(format!("{label} {what}: {}{}", short(&one.message), at(one.place.as_ref())), one.hint.as_deref())
+    let said = format!("{label} {what}: {}{}", short(&one.message), at(one.place.as_ref()));
+    with_hint(said, &one.message, one.hint.as_deref())
 }
 
-/// What to do next, on a line of its own.
-fn with_hint(said: String, hint: Option<&str>) -> String {
-    match hint {
-        Some(hint) => format!("{said}\n  - {}", short(hint)),
-        None => said,
-    }
+/// What to do next, on a line of its own: first what the message says of it where it is cut.
+fn with_hint(said: String, message: &str, hint: Option<&str>) -> String {
+    let steps = instruction_beyond(message).into_iter().chain(hint);
+    steps.fold(said, |said, step| format!("{said}\n  - {}", next_step(step)))
+}
+
+/// The last clause of a message with a command or a field to copy, if [`short`] cuts it.
+fn instruction_beyond(message: &str) -> Option<&str> {
+    let (kept, _) = message.char_indices().nth(TEXT_MAX)?;
+    let end = message.rfind('`').filter(|end| kept <= *end)?;
+    let start = message[..end].rfind("; ").map_or(0, |start| start + 2);
+    Some(&message[start..])
+}
+
+/// A sentence that a user acts upon: it is longer than other texts, because a command must be whole.
+fn next_step(text: &str) -> String {
+    let whole = cut_code(text, STEP_MAX);
+    // Escapes may make it several times as long.
+    if STEP_MAX < whole.chars().count() { short(text) } else { whole }
 }
 
 /// Everything besides the differences; at most half of the remaining space, the most severe first.

@@ -436,7 +436,11 @@ impl Verdict {
             // A long message must not hide what to do.
             return match &self.action {
                 Some(action) if READY_CHARS_MAX < self.message.chars().count() => {
-                    cut(&format!("{action}; {elsewhere} says why"))
+                    let whole = format!("{action}; {elsewhere} says why");
+                    match whole.chars().count() <= READY_CHARS_MAX {
+                        true => whole,
+                        false => cut(&format!("{}; {elsewhere} says why", instruction(action))),
+                    }
                 }
                 Some(_) | None => cut(&self.message),
             };
@@ -447,6 +451,11 @@ impl Verdict {
         }
         cut(&format!("{command} {does}; {elsewhere} names {them}"))
     }
+}
+
+/// The clause of a sentence that names what to write or to run.
+fn instruction(action: &str) -> &str {
+    action.split("; ").find(|clause| clause.contains('`')).unwrap_or(action)
 }
 
 /// At most [`READY_CHARS_MAX`] characters of a text.
@@ -878,15 +887,6 @@ pub fn held_back(source: &GitSource) -> Vec<Id> {
     entries.filter_map(id).collect()
 }
 
-fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
-    let entry = |withheld: Withheld| WithheldEntry {
-        kind: withheld.id.0.to_string(),
-        namespace: withheld.id.1.namespace().to_owned(),
-        name: withheld.id.1.name().to_owned(),
-        path: withheld.path,
-        line: i64::from(withheld.line),
-        message: withheld.message,
-    };
 /// The objects that another source owns and that this one takes over with other content once the owner no longer
 /// declares them, and what they then are, as far as its status says.
 pub fn takeovers(source: &GitSource) -> BTreeMap<Id, Option<Object>> {
@@ -917,10 +917,19 @@ fn object_entry((kind, key): &Id) -> ObjectEntry {
     ObjectEntry { kind: kind.to_string(), namespace, name }
 }
 
-    all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
-}
+fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
+    let entry = |withheld: Withheld| WithheldEntry {
         adopts: decision.takeovers.contains_key(&withheld.id),
         object: decision.takeovers.get(&withheld.id).cloned().flatten().map(|text| text.to_string()),
+        kind: withheld.id.0.to_string(),
+        namespace: withheld.id.1.namespace().to_owned(),
+        name: withheld.id.1.name().to_owned(),
+        path: withheld.path,
+        line: i64::from(withheld.line),
+        message: withheld.message,
+    };
+    all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
+}
 
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind
 /// warnings.

@@ -975,6 +975,16 @@ fn a_source_of_the_command_line_is_confirmed_by_an_option_and_not_by_an_annotati
 }
 
 #[test]
+fn a_long_sentence_about_an_object_of_another_source_keeps_what_to_write() {
+    let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]);
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let ready = conditions::find(&status.conditions, status::READY).unwrap();
+    let expected = "to take it over with this content, annotate the definition with `tidegate.dev/adopt: \"true\"`; \
+                    condition Applied says why";
+    assert_eq!(ready.message, expected);
+}
+
+#[test]
 fn what_to_do_about_an_object_of_others_is_in_both_conditions() {
     let long = format!("Kyma/{}", "a".repeat(63));
     let mut world = World::new().declares([long.as_str()]).ours([long.as_str()]).with(&long, |live| {

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{fixture, model::Action};
+use crate::{
+    fixture,
+    model::{Action, Held},
+};
 
 fn by_default(report: &Report) -> String {
     markdown(report, &Options::default())
@@ -73,6 +76,21 @@ fn no_line_is_long() {
             let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
             assert!(longest.chars().count() <= LINE_MAX, "{}: {longest}", longest.chars().count());
         }
+    }
+}
+
+#[test]
+fn what_a_user_does_next_is_whole() {
+    let command = "kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune=worktree --overwrite";
+    let (why, next) = ("the reason ".repeat(20), format!("to prune them, run `{command}`"));
+    let of = |message: String, hint: Option<String>| Held { message, hint, ..fixture::report().held[0].clone() };
+    let padded = format!("after the merge, and after everything that is described in the documentation, {next}");
+    for held in
+        [of(format!("{why}; {next}"), None), of("short".to_owned(), Some(format!("{padded}, {}", "x".repeat(40))))]
+    {
+        let text = by_default(&Report { held: vec![held], ..fixture::report() });
+        assert!(text.contains(command), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= LINE_MAX), "{text}");
     }
 }
 
