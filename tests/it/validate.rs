@@ -740,6 +740,33 @@ fn without_a_path_the_working_directory_is_read_and_a_hyphen_is_standard_input()
     assert_eq!((code, text.as_str()), (Some(2), "error: standard input has no revisions: leave out --rev\n"));
 }
 
+/// Junk that is deeper than any folder may be, outside of the `paths` of the repository's own source.
+#[test]
+fn only_what_the_repositorys_own_source_reads_is_read() {
+    let own = |spec: &str| {
+        format!(
+            "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {{name: a, namespace: kcp-system}}\nspec: {spec}\n"
+        )
+    };
+    let folder = good().git(&["init", "-q"]);
+    let root = folder.root.path();
+    let junk = root.join("junk").join("d/".repeat(70));
+    fs::create_dir_all(&junk).unwrap();
+    fs::write(junk.join("x.yaml"), "a: 1\n").unwrap();
+    fs::create_dir_all(root.join(".tidegate")).unwrap();
+    let validate = |spec: &str, arguments: &[&str]| {
+        fs::write(root.join(".tidegate/source.yaml"), own(spec)).unwrap();
+        piped(root, &[&["validate"], arguments].concat(), "")
+    };
+    for arguments in [&[][..], &["landscapes/dev"], &[KYMA]] {
+        let (code, text) = validate("{paths: [landscapes, modules]}", arguments);
+        assert_eq!(code, Some(0), "{arguments:?} {text}");
+        assert_eq!(validate("{ignore: [junk]}", arguments).0, Some(0), "{arguments:?}");
+        let (code, text) = validate("{}", arguments);
+        assert!(code == Some(2) && text.contains("is more than 64 folders deep"), "{arguments:?} {text}");
+    }
+}
+
 #[test]
 fn fields_of_a_source_file_that_do_not_go_together_are_refused_as_by_the_daemon() {
     let folder = good().file(
