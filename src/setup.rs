@@ -192,7 +192,11 @@ impl SetupPass<'_> {
         if outcomes.iter().any(is_refused) {
             return Ok(Finish::After(REFUSED_RETRY, Trigger::Resync));
         }
-        Ok(renewal(&known).map_or(Finish::Done, |after| Finish::After(after, Trigger::Retry)))
+        let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
+        // It may be gone before the watch has shown it.
+        let unseen = applied.any(|verified| !verified.is_shown).then_some(decide::UNSEEN);
+        let next = renewal(&known).into_iter().chain(unseen).min();
+        Ok(next.map_or(Finish::Done, |after| Finish::After(after, Trigger::Retry)))
     }
 
     /// A pass over a resource that is being deleted.
@@ -364,7 +368,11 @@ impl SetupPass<'_> {
                     let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
-                        memory.verify(namespace, &name, Verified { digest, version, is_shown: false });
+                        memory.verify(
+                            namespace,
+                            &name,
+                            Verified { digest, version, is_shown: false, since: known.now },
+                        );
                     }
                     observed.applied.insert(name, applied.map(drop));
                 }
@@ -385,7 +393,7 @@ impl SetupPass<'_> {
             if let (Some(found), Some(desired)) = (found, desired) {
                 let version = name.0.version_of_object(found);
                 let is_shown = known.live.contains_key(name);
-                let verified = Verified { digest: desired.digest, version, is_shown };
+                let verified = Verified { digest: desired.digest, version, is_shown, since: known.now };
                 self.context.memory.verify(self.key.namespace(), name, verified);
             }
         }

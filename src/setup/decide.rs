@@ -9,8 +9,9 @@
 //! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tidegate_cluster::OnConflict;
 use tidegate_core::{
@@ -149,7 +150,8 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     if let Some(applied) = observed.applied.get(&desired.name) {
         return Ok(applied.clone().map_or_else(Outcome::Refused, |()| Outcome::Well));
     }
-    let step = step(&desired.digest, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark);
+    let step =
+        step(&desired.digest, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark, known.now);
     match step {
         Step::Await => return Ok(Outcome::Leaves),
         Step::Keep if !is_due(known, desired, live) && !is_too_large(desired, live.map(|live| &**live)) => {
@@ -411,17 +413,23 @@ fn input(kind: &str) -> Option<ObjectKind> {
     ObjectKind::named(kind).filter(|kind| kind.is_input())
 }
 
+/// How long the watch may not show an object that was applied. Afterwards only a read says whether it is there: it may
+/// have been deleted in the same moment.
+pub(super) const UNSEEN: Duration = Duration::from_secs(5);
+
 /// What happens to a desired object. `mark` is the label of its resource.
-pub(super) fn step(desired: &Digest, live: Option<&LiveObject>, verified: Option<&Verified>, mark: &str) -> Step {
+pub(super) fn step(
+    desired: &Digest,
+    live: Option<&LiveObject>,
+    verified: Option<&Verified>,
+    mark: &str,
+    now: Timestamp,
+) -> Step {
     match (live, verified) {
         (Some(live), _) if live.is_terminating => Step::Await,
         // The watch does not show it yet.
-        (None, Some(verified)) if !verified.is_shown => {
-            if verified.digest == *desired {
-                Step::Keep
-            } else {
-                Step::Apply
-            }
+        (None, Some(verified)) if !verified.is_shown && now < verified.since + UNSEEN => {
+            if verified.digest == *desired { Step::Keep } else { Step::Apply }
         }
         // It may belong to others, or be gone: only a read says it.
         (None, _) => Step::Read,

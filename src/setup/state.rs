@@ -57,6 +57,8 @@ pub(super) struct Verified {
     pub(super) version: Arc<str>,
     /// Whether the watch has shown the object since.
     pub(super) is_shown: bool,
+    /// When it was applied or compared.
+    pub(super) since: Timestamp,
 }
 
 /// What this process has read of a Secret or ConfigMap: no values.

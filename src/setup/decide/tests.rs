@@ -19,12 +19,16 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
     }
 }
 
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("a time")
+}
+
 fn digest(text: &str) -> Digest {
     Digest::of_bytes(text.as_bytes())
 }
 
 fn verified(text: &str, version: &str, is_shown: bool) -> Verified {
-    Verified { digest: digest(text), version: version.into(), is_shown }
+    Verified { digest: digest(text), version: version.into(), is_shown, since: now() }
 }
 
 #[test]
@@ -45,8 +49,12 @@ fn an_object_is_read_before_its_first_apply_and_never_without_need() {
         ("after a restart with news", Some(applied("old")), None, Step::Apply),
         ("being deleted", Some(leaving), Some(verified("new", "1", true)), Step::Await),
     ] {
-        assert_eq!(step(&digest("new"), live.as_ref(), verified.as_ref(), MARK), expected, "{what}");
+        assert_eq!(step(&digest("new"), live.as_ref(), verified.as_ref(), MARK, now()), expected, "{what}");
     }
+    // Somebody may have deleted it before the watch showed it.
+    let applied = verified("new", "1", false);
+    let after = |seconds: i64| step(&digest("new"), None, Some(&applied), MARK, now() + seconds.seconds());
+    assert_eq!((after(4), after(5)), (Step::Keep, Step::Read));
 }
 
 fn key(kind: &'static str, name: &str, keys: &[&str]) -> Gate {
@@ -185,7 +193,7 @@ fn known(desired: Vec<Desired>) -> Known {
         is_complete: true,
         may_adopt: false,
         issuance: Issuance::CertManager,
-        now: Timestamp::from_second(1_800_000_000).expect("a time"),
+        now: now(),
     }
 }
 
@@ -218,7 +226,7 @@ fn a_number_of_pods_that_leaves_the_definition_stays_as_it_is() {
     let pods = super::super::object::Pods { wanted: 7, updated: 7, ready: 7, is_current: true };
     let object = LiveObject { state: ObjectState::Deployment(pods), ..live(Some(MARK), "1") };
     known.live.insert(name.clone(), Arc::new(object));
-    let is_as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    let is_as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true, since: now() };
     known.verified.insert(name, is_as_applied);
     let (acts, outcomes) = play(&known, &mut Observed::default(), None);
     assert_eq!((acts, &outcomes[0].1), (vec![], &Outcome::Well));
@@ -321,14 +329,14 @@ fn d12_the_secret_of_a_kubeconfig_is_repaired_renewed_and_goes_with_it() {
     let mut known = known(vec![desired(secret("admin"), None)]);
     let name = known.desired[0].name.clone();
     known.live.insert(name.clone(), Arc::new(live(Some(MARK), "1")));
-    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true, since: now() };
     known.verified.insert(name.clone(), as_applied.clone());
     let (acts, _) = play(&known, &mut Observed::default(), None);
     assert_eq!(acts, [""; 0], "it is as it was applied");
     known.verified.insert(name.clone(), Verified { digest: digest("the former certificate"), ..as_applied });
     let (acts, _) = play(&known, &mut Observed::default(), None);
     assert_eq!(acts, ["apply admin Force null"], "its certificate was renewed");
-    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+    let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true, since: now() };
     known.verified.insert(name.clone(), as_applied);
     known.live.insert(name, Arc::new(live(Some(MARK), "2")));
     let mut edited = secret("admin");
@@ -390,7 +398,8 @@ fn the_built_in_ca_writes_a_secret_once_and_again_when_it_is_due() {
     let with = |known: &mut Known, renew_at: Timestamp| {
         let object = LiveObject { state: ObjectState::Issued(renew_at), ..live(Some(MARK), "1") };
         known.live.insert(name.clone(), Arc::new(object));
-        let as_applied = Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true };
+        let as_applied =
+            Verified { digest: known.desired[0].digest, version: "1".into(), is_shown: true, since: now() };
         known.verified.insert(name.clone(), as_applied);
     };
     let (soon, before) = (known.now + 1.hour(), known.now - 1.second());
