@@ -1,11 +1,11 @@
 //! The built-in CA of kcp landscapes (`--pki=builtin`): it issues what cert-manager would issue, into the same Secrets.
 //!
-//! A Certificate is planned and rendered as always, with its templates, and is then not sent: it is read as the request
-//! that it is. Its Secret has the same name, labels, annotations, type and keys as from cert-manager, and the annotation
-//! `tidegate.dev/pki: builtin`. Certificates have the same subject, names, usages, constraints and chain.
+//! A Certificate is planned and rendered as always, with its templates, and is then not sent: it is read as the
+//! request that it is. Its Secret has the same name, labels, annotations, type and keys as from cert-manager, and the
+//! annotation `tidegate.dev/pki: builtin`. Certificates have the same subject, names, usages, constraints and chain.
 //!
-//! * The root CA of a resource is self-signed, whatever issuer `issuerRef` names, or is the Secret of `caSecretRef`. Any
-//!   other issuer than Tidegate's own needs cert-manager.
+//! * The root CA of a resource is self-signed, whatever issuer `issuerRef` names, or is the Secret of `caSecretRef`.
+//!   Any other issuer than Tidegate's own needs cert-manager.
 //! * New keys are ECDSA on P-256, or what a template asks for if that is ECDSA on P-384 or Ed25519. Nothing here makes
 //!   RSA keys. A key that exists is kept where the Certificate says `rotationPolicy: Never`, and signs whatever it is.
 //! * A certificate is renewed when cert-manager would renew it, and when it no longer says what is wanted or is not

@@ -64,9 +64,12 @@ fn shape(secret: &Value) -> Value {
     };
     let mut keys: Vec<&String> = secret["data"].as_object().unwrap().keys().collect();
     keys.sort();
+    let mut labels = secret["metadata"]["labels"].clone();
+    // By it, cert-manager finds the Secrets that it wrote.
+    labels.as_object_mut().unwrap().remove("controller.cert-manager.io/fao");
     json!({
         "type": secret["type"], "keys": keys, "tls.crt": chain("tls.crt"), "ca.crt": chain("ca.crt"),
-        "labels": secret["metadata"]["labels"],
+        "labels": labels,
     })
 }
 
@@ -136,8 +139,8 @@ async fn the_built_in_ca_issues_renews_and_keeps_keys() {
     let of_groups = |found: &Value| {
         let leaf = pki::read_first(&value(found, "tls.crt")).unwrap();
         let (_, leaf) = X509Certificate::from_der(&leaf.der).unwrap();
-        leaf.subject().iter_organization().filter_map(|one| one.as_str().ok()).collect::<Vec<_>>()
-            == ["team:a", "team:b"]
+        let groups: Vec<&str> = leaf.subject().iter_organization().filter_map(|one| one.as_str().ok()).collect();
+        groups == ["team:a", "team:b", "kubeconfig:admin"]
     };
     let first = landscape.until("Secret", "kubeconfig-cert-admin", "it has the groups", of_groups).await;
     let is_used = async |certificate: &Value| {
@@ -290,7 +293,7 @@ async fn what_the_built_in_ca_issues_is_what_cert_manager_issues() {
     for (name, before) in &first {
         secrets.delete(name, &DeleteParams::default()).await.unwrap();
         let is_new = |found: &Value| found["data"]["tls.crt"] != before["data"]["tls.crt"];
-        stage.until("it is issued anew", &client, "Secret", NAMESPACE, name, is_new).await;
+        stage.until(&format!("{name} is issued anew"), &client, "Secret", NAMESPACE, name, is_new).await;
     }
     stage.rests().await;
     let again = issued(&client).await;
