@@ -22,8 +22,7 @@
 //! certificates, the data of Secrets that come from the control plane, and the answers of admission webhooks.
 //!
 //! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known,
-//! `unreached` is which runtimes cannot be compared, `show` is what users see, and `expected` joins the landscape as it
-//! would be. `source`, `route` and `runtime` are
+//! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
 //! the passes.
 
 use std::{
@@ -42,6 +41,7 @@ use crate::{
     controller::{Context, Pass, Subject},
     metrics::ComparisonSeries,
     queue::{Finish, Triggers},
+    runtime::Unreached,
 };
 
 pub(crate) mod decide;
@@ -53,11 +53,9 @@ mod runtime;
 pub(crate) mod show;
 mod source;
 pub(crate) mod state;
-mod unreached;
 
 use expected::Expected;
 use state::Seen;
-use unreached::Unreached;
 
 /// What a process that observes knows.
 pub struct Observation {

@@ -50,6 +50,7 @@ use tidegate_core::{
 };
 use tidegate_process::{
     ambient,
+    lock::Mutex,
     retry::{self, Class},
 };
 
@@ -85,10 +86,13 @@ pub(crate) mod reporting;
 mod requeue;
 mod shared_values;
 mod state;
+mod unreached;
 mod unreadable;
 mod without_registry;
 
+pub(crate) use outcome::NotReached;
 pub(crate) use state::KnownRuntimes;
+pub(crate) use unreached::Unreached;
 
 use base::Bases;
 use contacts::Contacts;
@@ -159,6 +163,8 @@ pub struct SharedByRuntimes {
     pub(crate) reports: Reports,
     /// The objects of modules, with their ownership label.
     pub(crate) modules: Modules,
+    /// The runtimes that cannot be reached.
+    pub(crate) unreached: Mutex<Unreached>,
 }
 
 // === impl RuntimeContext ===
@@ -195,6 +201,7 @@ pub(crate) async fn reconcile(context: RuntimeContext<'_>, key: &Key, triggers: 
         Ok(Ok(Finish::Gone)) => {
             context.runtimes.forget(key);
             context.components.forget(key);
+            outcome::tell_reached(context, key);
             Ok(Finish::Gone)
         }
         Ok(result) => {
@@ -325,6 +332,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         }
         Start::Leave => {
             context.contacts.rest(key);
+            outcome::tell_reached(context, key);
             Ok(Finish::Deferred)
         }
         Start::Install if is_unknown => pass.install(&manifests, known).await.map(decide::finish_unknown),
@@ -474,6 +482,7 @@ impl RuntimePass<'_> {
         match self.apply(manifests, known).await {
             Ok(InstallReport { cluster, facts, finish }) => {
                 failures.iter().for_each(|failures| failures.passed(self.key, before));
+                outcome::tell_reached(self.context, self.key);
                 self.conclude(&facts, &cluster, known).await?;
                 Ok(finish)
             }

@@ -269,6 +269,7 @@ fn log(failure: &Failure, attempt: u32, is_outage: bool) {
     let is_of_outage = may_be_outage && (is_outage || attempt <= OUTAGE_AFTER);
     match failure.class {
         _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
+        _ if failure.error.is::<runtime::NotReached>() => tracing::debug!(reason, error, "pass failed"),
         _ if is_of_outage => tracing::debug!(reason, error, "pass failed"),
         _ if !attempt.is_power_of_two() => tracing::debug!(reason, error, "pass failed"),
         Class::Stalled => tracing::error!(reason, error, "pass failed; waiting for a change"),

@@ -35,7 +35,7 @@ use super::{
     base,
     counterpart::KnownCounterpart,
     manifest, manifests,
-    outcome::{Failed, FailedKind},
+    outcome::{Failed, FailedKind, NotReached},
     reporting,
     state::{AccessVersion, Request},
 };
@@ -638,8 +638,11 @@ pub(super) fn failed_finish(failed: Failed) -> Pass {
     let class = match failed.kind {
         // A retry cannot help. A change of the access Secrets wakes the runtime.
         FailedKind::NoAccess | FailedKind::BadAccess => return Ok(Finish::Deferred),
+        FailedKind::Unreachable => {
+            return Err(Failure::new(failed.class, failed.reason, NotReached(failed.message)));
+        }
         FailedKind::Stale => Class::Transient,
-        FailedKind::Wrong | FailedKind::Unreachable => failed.class,
+        FailedKind::Wrong => failed.class,
     };
     Err(Failure::new(class, failed.reason, failed.message))
 }

@@ -56,6 +56,11 @@ pub(super) enum FailedKind {
     Stale,
 }
 
+/// The runtime cannot be reached. The log has it by its cause, and not once for each pass.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotReached(pub(super) String);
+
 // === impl FailedKind ===
 
 impl FailedKind {
@@ -176,11 +181,25 @@ impl RuntimePass<'_> {
             self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
         if decide::concerns_manifests(&failed) {
+            self.tell_unreached(&failed);
             self.context.stores.rollouts(|index| index.set_reachable(self.key, false));
             let abandoned = self.abandon_mandatory(&failed, manifests).await.map_err(kcp_failure)?;
             self.block_manifests(&failed, &abandoned, known).await.map_err(kcp_failure)?;
         }
         decide::failed_finish(failed)
+    }
+
+    /// Says that the runtime cannot be reached, unless the log has its cause.
+    fn tell_unreached(&self, failed: &Failed) {
+        // All passes fail while the control plane is away, and the log has one line about that.
+        if self.context.kcp.outage().is_some() {
+            return;
+        }
+        let (reason, error) = (failed.reason, &failed.message);
+        match self.context.shared.unreached.lock().add(self.key, reason) {
+            Some(runtimes) => tracing::warn!(kyma = %self.key, reason, error, runtimes, "a runtime cannot be reached"),
+            None => tracing::debug!(kyma = %self.key, reason, error, "a runtime cannot be reached"),
+        }
     }
 
     /// Ends the Manifests of mandatory modules that are removed from all runtimes, if this one has no access Secret: a
@@ -259,6 +278,8 @@ impl RuntimePass<'_> {
     /// Reports a new problem in the log and by an Event about the Kyma.
     fn report(&self, news: &News<'_>) {
         match news {
+            // The log has it by its cause.
+            News::Runtime(failure) if failure.access => {}
             News::Runtime(failure) => {
                 let (reason, error) = (failure.reason, &failure.message);
                 tracing::warn!(kyma = %self.key, reason, error, "runtime cannot be reconciled");
@@ -275,6 +296,13 @@ impl RuntimePass<'_> {
         }
         let (severity, reason, note) = news.event();
         self.publish(severity, reason, "Reconcile", note);
+    }
+}
+
+/// Notes that a runtime can be reached, or need not be.
+pub(super) fn tell_reached(context: RuntimeContext<'_>, key: &Key) {
+    for reason in context.shared.unreached.lock().remove(key) {
+        tracing::info!(kyma = %key, reason, "all runtimes of this cause can be reached again, or need not be");
     }
 }
 

@@ -59,6 +59,24 @@ async fn an_access_secret_that_leads_nowhere_is_in_the_status_at_once_and_the_ca
 
     tokio::time::sleep(LONG).await;
     assert_eq!(reachable(&kyma(&stage).await), Some(&cause), "the cause stays while the runtime is left alone");
+    let said = |level: &str| -> Vec<String> {
+        let log = std::fs::read_to_string(stage.log()).expect("a log");
+        let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let of_runtime =
+            records.filter(|record| record["level"] == level && record.to_string().contains("kcp-system/one"));
+        of_runtime.filter_map(|record| record["msg"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(said("WARN"), ["a runtime cannot be reached"], "once, and not for each pass");
+    let (text, code) = {
+        let output = stage.command(&["status"]).await;
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    };
+    assert!(code == Some(1) && text.contains("runtime kcp-system/one") && text.contains("cannot be reached"), "{text}");
+
+    lead_to(&stage, 0).await;
+    tokio::time::sleep(AT_ONCE).await;
+    assert_eq!(kyma(&stage).await["status"]["state"], "Ready");
+    assert!(said("INFO").iter().any(|line| line.starts_with("all runtimes of this cause")), "{:?}", said("INFO"));
 }
 
 async fn a_runtime_that_cannot_be_reached_is_tried_at_once_with_another_secret() {

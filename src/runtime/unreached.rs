@@ -1,16 +1,16 @@
-//! The runtimes that cannot be compared, by cause, and which of them the log has. Pure.
+//! The runtimes that cannot be reached, by cause, and which of them the log has. Pure.
 //!
 //! A network that is down concerns many runtimes at once, and each of them is tried again and again. So the log has one
 //! line when a cause appears, another each time that the number of its runtimes has doubled, and one when it is over.
-//! `/observed` names every runtime with its sentence.
+//! The status of each Kyma names its cause, and so does `/observed` of a process that observes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::name::Key;
 
-/// The runtimes that cannot be compared.
+/// The runtimes that cannot be reached.
 #[derive(Debug, Default)]
-pub(super) struct Unreached(BTreeMap<&'static str, OfCause>);
+pub(crate) struct Unreached(BTreeMap<&'static str, OfCause>);
 
 /// Those of one cause.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ struct OfCause {
 // === impl Unreached ===
 
 impl Unreached {
-    /// Notes that a runtime cannot be compared. Returns how many have this cause, if the log should say so.
-    pub(super) fn add(&mut self, runtime: &Key, cause: &'static str) -> Option<usize> {
+    /// Notes that a runtime cannot be reached. Returns how many have this cause, if the log should say so.
+    pub(crate) fn add(&mut self, runtime: &Key, cause: &'static str) -> Option<usize> {
         self.leave(runtime, Some(cause));
         let of_cause = self.0.entry(cause).or_default();
         of_cause.runtimes.insert(runtime.clone());
@@ -36,8 +36,8 @@ impl Unreached {
         is_news.then_some(count)
     }
 
-    /// Notes that a runtime can be compared again, or is gone. Returns the causes that are over.
-    pub(super) fn remove(&mut self, runtime: &Key) -> Vec<&'static str> {
+    /// Notes that a runtime can be reached again, or need not be. Returns the causes that are over.
+    pub(crate) fn remove(&mut self, runtime: &Key) -> Vec<&'static str> {
         self.leave(runtime, None)
     }
 
