@@ -354,9 +354,9 @@ impl LandscapeFile {
     /// What a source makes of an object of another one once that no longer declares it.
     pub fn takeover(&self, id: &intake::Id, heir: &SourceName) -> Takeover {
         let text = intake::text(id);
-        let Some(known) = self.source(heir.key()).filter(|known| known.adopts.contains(&text)) else {
-            return Takeover::Stays;
-        };
+        let known = self.source(heir.key()).filter(|known| known.adopts.contains(&text));
+        // A suspended source takes nothing over.
+        let Some(known) = known.filter(|_| !self.is_suspended(heir.key())) else { return Takeover::Stays };
         let objects = known.adopted.iter().filter_map(|value| Object::new(value.clone()).ok());
         let is_it = |object: &Object| {
             let found = object.id();
@@ -870,6 +870,43 @@ kymas:
         assert_eq!(error.line, line, "{error:?}");
         assert!(!error.message.contains('\n'), "{error:?}");
     }
+    #[test]
+    fn what_a_source_takes_over_is_known_without_labels_of_customers() {
+        let object = json(&serde_json::json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "a", "namespace": "kcp-system", "annotations": {"tidegate.dev/adopt": "true", "note": "secret-note"},
+                "labels": {"kyma-project.io/global-account-id": "customer", "tidegate.dev/source": "kcp-system.heir"}},
+            "spec": {"channel": "fast", "modules": [{"name": "keda"}]},
+        }));
+        let source: GitSource = serde_json::from_value(serde_json::json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": "heir", "namespace": "kcp-system"}, "spec": {"url": "https://example.org/a"},
+            "status": {
+                "withheld": [
+                    {"kind": "Kyma", "namespace": "kcp-system", "name": "a", "path": "a.yaml", "line": 1, "message": "m",
+                     "adopts": true, "object": object},
+                    {"kind": "Kyma", "namespace": "kcp-system", "name": "b", "path": "b.yaml", "line": 1, "message": "m",
+                     "adopts": true},
+                    {"kind": "Kyma", "namespace": "kcp-system", "name": "c", "path": "c.yaml", "line": 1, "message": "m"},
+                ],
+                "undeclared": [{"kind": "Kyma", "namespace": "kcp-system", "name": "d"}],
+            },
+        }))
+        .unwrap();
+        let text = LandscapeFile::parse(FILE).unwrap().with_sources([&source]).to_text();
+        assert!(!text.contains("customer") && !text.contains("secret-note"), "{text}");
+        let file = LandscapeFile::parse(&text).unwrap();
+        let (heir, id) =
+            (SourceName::new(Key::new("kcp-system", "heir")), |name| (Kind::Kyma, Key::new("kcp-system", name)));
+        let Takeover::Changes(Some(object)) = file.takeover(&id("a"), &heir) else { panic!("it is known") };
+        assert_eq!(object.value()["spec"]["channel"], "fast");
+        assert_eq!(file.takeover(&id("b"), &heir), Takeover::Changes(None));
+        assert_eq!(file.takeover(&id("c"), &heir), Takeover::Stays);
+        assert!(file.is_undeclared(&id("d"), &heir) && !file.is_undeclared(&id("a"), &heir));
+        let suspended = LandscapeFile { suspended: vec![heir.to_string()], ..file };
+        assert_eq!(suspended.takeover(&id("a"), &heir), Takeover::Stays, "a suspended source takes nothing over");
+    }
+
 
     #[test]
     fn bad_files_are_refused_in_one_sentence() {

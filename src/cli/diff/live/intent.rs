@@ -512,7 +512,9 @@ async fn hand_over(
     let installed = installed(world);
     for source in &world.sources {
         let heir = landscape::key(&source.metadata);
-        let takeovers = intake::status::takeovers(source);
+        // A suspended source takes nothing over.
+        let is_idle = source.spec.suspend || source.metadata.deletion_timestamp.is_some();
+        let takeovers = if is_idle { BTreeMap::new() } else { intake::status::takeovers(source) };
         let ids = || decision.heirs.iter().filter(|(_, of)| **of == heir).map(|(id, _)| id);
         let taken: Removals = ids().map(|id| (id.clone(), of_takeover(world, id, &takeovers, &installed))).collect();
         let waits = wait_for(source, &taken, &installed);
