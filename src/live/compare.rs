@@ -245,6 +245,7 @@ impl<'a> Comparer<'a> {
             maker: wish.maker,
             conflicts: differs.conflicts.clone(),
             refusal: differs.refusal.clone(),
+            is_former: false,
             names: Arc::clone(&self.names),
         }
     }

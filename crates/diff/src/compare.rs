@@ -763,7 +763,7 @@ fn by_id(parts: &[SetupPart]) -> BTreeMap<ObjectId, (&Id, &Rendered)> {
 }
 
 /// Modules with a different release or version.
-fn touched(old: &Landscape, new: &Landscape) -> BTreeSet<Key> {
+pub fn touched(old: &Landscape, new: &Landscape) -> BTreeSet<Key> {
     let mut touched = BTreeSet::new();
     differing(&old.releases, &new.releases, |key, _| {
         touched.insert(key.clone());

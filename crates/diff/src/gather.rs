@@ -53,6 +53,8 @@ pub struct Found {
     pub conflicts: Vec<Conflict>,
     /// Why an API server refuses the change; only for [`Action::Refuse`].
     pub refusal: Option<String>,
+    /// Whether it is there whatever the revision says, see [`Difference::is_former`].
+    pub is_former: bool,
     /// The names that replace the neutral ones in output.
     pub names: Arc<Names>,
 }
@@ -153,6 +155,7 @@ impl Group {
             maker: self.first.maker,
             conflicts: self.first.conflicts,
             refusal: self.first.refusal,
+            is_former: self.first.is_former,
         }
     }
 }
@@ -172,7 +175,8 @@ impl Found {
     }
 
     fn likeness(&self, id: &str, old: Option<&Value>, new: Option<&Value>) -> Digest {
-        let mut text = format!("{:?} {id} {} {} {:?}\n", self.target, self.gvk, self.action, self.effect);
+        let (target, former) = (self.target, if self.is_former { " former" } else { "" });
+        let mut text = format!("{target:?} {id} {} {} {:?}{former}\n", self.gvk, self.action, self.effect);
         for Conflict { field, manager } in &self.conflicts {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{field} {manager}");
@@ -252,6 +256,7 @@ mod tests {
             maker: None,
             conflicts: Vec::new(),
             refusal: None,
+            is_former: false,
             names,
         }
     }

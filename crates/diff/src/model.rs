@@ -140,6 +140,9 @@ pub struct Difference {
     pub conflicts: Vec<Conflict>,
     /// Why an API server refuses the change and what to do, as a clause; only for [`Action::Refuse`].
     pub refusal: Option<String>,
+    /// Whether it is there whatever the revision says: its runtimes have errors already, and nothing of the revision
+    /// concerns them.
+    pub is_former: bool,
 }
 
 /// The location of an object.
@@ -379,15 +382,18 @@ impl Report {
     }
 
     /// Which of the differences only repeat what others say, by their indices: the copies of the catalog in runtimes,
-    /// the Manifests of runtimes in which other objects differ, and digests and paths that Tidegate notes.
+    /// the Manifests of runtimes in which other objects differ, and digests and paths that Tidegate notes. If the
+    /// revision changes anything, also what differs whatever it says.
     pub fn bookkeeping(&self) -> BTreeSet<usize> {
         let explained: BTreeSet<&Key> = self.in_runtimes().flat_map(|one| one.runtimes.iter()).collect();
         let repeats = |one: &Difference| {
             let is_explained = || one.runtimes.iter().all(|key| explained.contains(key));
             one.is_catalog_copy() || one.is_note() || (one.is_manifest() && !one.runtimes.is_empty() && is_explained())
         };
-        let is_bookkeeping =
-            |one: &Difference| !matches!(one.action, Action::Conflict | Action::Refuse) && repeats(one);
+        let has_news = self.differences.iter().any(|one| !one.is_former);
+        let is_bookkeeping = |one: &Difference| {
+            one.is_former && has_news || !matches!(one.action, Action::Conflict | Action::Refuse) && repeats(one)
+        };
         self.differences.iter().enumerate().filter(|(_, one)| is_bookkeeping(one)).map(|(index, _)| index).collect()
     }
 

@@ -384,9 +384,25 @@ fn intent(report: &Report) -> String {
     if refused > 0 {
         parts.push(format!("{} refused by the API server", counted(refused, "object")));
     }
+    parts.extend(former(report));
     match parts.is_empty() {
         true => format!("only bookkeeping changes: {}", counted(report.differences.len(), "difference")),
         false => parts.join("; "),
+    }
+}
+
+/// The runtimes that differ whatever the revision says, unless it changes nothing: `1 runtime with errors differs
+/// already`.
+fn former(report: &Report) -> Option<String> {
+    let is_former = |one: &&Difference| one.is_former;
+    if report.differences.iter().all(|one| one.is_former) {
+        return None;
+    }
+    let runtimes = report.differences.iter().filter(is_former).flat_map(|one| one.runtimes.iter());
+    match runtimes.collect::<BTreeSet<&Key>>().len() {
+        0 => None,
+        1 => Some("1 runtime with errors differs already".to_owned()),
+        count => Some(format!("{} with errors differ already", counted(count, "runtime"))),
     }
 }
 

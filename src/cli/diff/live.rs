@@ -21,7 +21,7 @@ use futures::{StreamExt, stream};
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
     adopt,
-    api::names::label,
+    api::{Kyma, names::label, shared::State},
     definition,
     diagnostic::Diagnostics,
     intake::Policy,
@@ -36,7 +36,7 @@ use tidegate_core::{
 };
 use tidegate_diff::{
     clean::Draft,
-    compare::Lines,
+    compare::{Lines, touched},
     gather::Gatherer,
     mask::Masker,
     model::{Action, Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
@@ -372,12 +372,36 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
     if baseline.intent.before.kymas.get(key).is_some_and(|kyma| adopt::is_adopted(&kyma.metadata)) {
         hold(&mut result.outcome, key);
     }
+    if is_stuck(baseline.intent, key) {
+        result.outcome.found.iter_mut().for_each(|found| found.is_former = true);
+    }
     if cluster.is_none() && !result.suspended {
         result.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
         result.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
     }
     Ok(result)
+}
+
+/// Whether a runtime has errors already, and nothing that the revision changes concerns it.
+fn is_stuck(intent: &Intent, key: &Key) -> bool {
+    let (Some(before), Some(after)) = (intent.before.kymas.get(key), intent.after.kymas.get(key)) else { return false };
+    let facts = |kyma: &Kyma| (kyma.metadata.labels.clone(), kyma.metadata.annotations.clone(), kyma.spec.clone());
+    let status = before.status.as_ref();
+    let is_in_error = status.is_some_and(|status| status.state == State::Error);
+    if !is_in_error || facts(before) != facts(after) {
+        return false;
+    }
+    let has = |module: &Key| {
+        let is_it = |name: &str| name == module.name() && key.namespace() == module.namespace();
+        let selected = before.spec.modules.iter().map(|module| module.name.as_str());
+        let installed = status.into_iter().flat_map(|status| &status.modules).map(|module| module.name.as_str());
+        let is_mandatory = |landscape: &Landscape| {
+            landscape.releases.get(module).is_some_and(|release| release.spec.mandatory.is_some())
+        };
+        selected.chain(installed).any(is_it) || is_mandatory(&intent.before) || is_mandatory(&intent.after)
+    };
+    !touched(&intent.before, &intent.after).iter().any(has)
 }
 
 /// What the daemon leaves in a runtime as Lifecycle Manager had it.
@@ -580,6 +604,7 @@ mod tests {
             maker: None,
             conflicts: Vec::new(),
             refusal: None,
+            is_former: false,
             names: Arc::default(),
         }
     }

@@ -11,6 +11,7 @@ use crate::{
 scenarios! {
     a_headline_says_what_comes_goes_and_stays,
     a_headline_counts_each_version_that_goes,
+    a_runtime_with_errors_is_named_once_in_a_report_about_another_one,
     what_a_deleted_source_has_left_is_taken_back_as_predicted,
 }
 
@@ -113,6 +114,43 @@ async fn a_headline_counts_each_version_that_goes() {
     write("two", &on_fast);
     let moved = printed(&stage).await;
     assert!(moved.contains("cache 1.0.0 → 1.1.0 in 1 of 2 runtimes"), "{moved}");
+}
+
+async fn a_runtime_with_errors_is_named_once_in_a_report_about_another_one() {
+    let mut files = stage::files(2);
+    let fixed = |text: &str| {
+        let mut module = stage::module("extra", "1.0.0", "extra");
+        module[1].1 = module[1].1.replace("data: {text: same}", &format!("data: {{text: {text}}}\nimmutable: true"));
+        module
+    };
+    files.retain(|(path, _)| path != "kymas/two.yaml");
+    files.push(("kymas/two.yaml".to_owned(), stage::kyma("two", &["cache", "extra", "mailer"])));
+    files.push(("modules/extra/release.yaml".to_owned(), stage::release("extra", &[("regular", "1.0.0")])));
+    files.extend(fixed("before"));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(2, &files).await;
+    stage.start();
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    let (path, text) = &fixed("after")[1];
+    stage.commit(path, text);
+    stage.kyma_in("two", "Error").await;
+    stage.rests().await;
+    let refused = |report: &Value| actions(report, "ConfigMap").iter().filter(|(action, _)| action == "refuse").count();
+    // A report about nothing else shows it.
+    let alone = report(&stage).await;
+    assert_eq!(refused(&alone), 1, "{alone:#}");
+    assert!(printed(&stage).await.contains("refused by the API server"));
+    stage.repository.write("kymas/one.yaml", &stage::kyma("one", &["cache"])).expect("written");
+    let said = printed(&stage).await;
+    let headline = said.lines().nth(2).expect("a headline");
+    assert!(headline.contains("mailer 2.0.0 goes from 1 of 2 runtimes"), "{headline}");
+    assert!(headline.ends_with("; 1 runtime with errors differs already"), "{headline}");
+    assert!(!headline.contains("refused"), "{headline}");
+    let path = stage.repository.path().to_str().expect("UTF-8");
+    let judged = stage.command(&["diff", path, "--live", "--fail-on", "refused"]).await;
+    assert_eq!(judged.status.code(), Some(1), "{judged:?}");
 }
 
 async fn what_a_deleted_source_has_left_is_taken_back_as_predicted() {

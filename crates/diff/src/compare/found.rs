@@ -281,3 +281,4 @@ impl Entry {
         Some((difference, self.runtimes))
     }
 }
+            is_former: false,

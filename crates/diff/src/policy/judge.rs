@@ -185,8 +185,12 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, bookkeeping: &BTreeSet<
     let violates = |index: usize, one: &Difference| match rule {
         FailOn::Delete => one.action == Action::Delete && !bookkeeping.contains(&index),
         FailOn::Recreate => one.action == Action::Recreate && !bookkeeping.contains(&index),
-        FailOn::Refused => one.action == Action::Refuse,
-        FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
+        // What differs whatever the revision says is no reason to refuse it.
+        FailOn::Refused => one.action == Action::Refuse && !bookkeeping.contains(&index),
+        FailOn::Conflict => {
+            (one.action == Action::Conflict || !one.conflicts.is_empty())
+                && !(one.is_former && bookkeeping.contains(&index))
+        }
         FailOn::Crd => is_crd(one) && one.action != Action::Create,
         FailOn::SameVersion => one.same_version().is_some() && one.runtimes.iter().any(|key| touched.contains(key)),
         FailOn::MassChange(_) => false,
