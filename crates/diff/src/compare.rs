@@ -51,7 +51,7 @@ use tidegate_core::{
     intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
         self, Landscape, SourceName,
-        file::{KnownKyma, LandscapeFile, Owner},
+        file::{KnownKyma, LandscapeFile, Owner, as_taken_over},
     },
     name::Key,
     object::{Object, ObjectId},
@@ -210,6 +210,7 @@ impl Prepared {
         };
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
         complete(&mut old);
+        last_good(&mut old, from.definitions, request);
         let pauses = request.known.map(|file| file.pauses(&old, source)).unwrap_or_default();
         pause(&mut old, &pauses);
         let around = settle::Around {
@@ -227,6 +228,7 @@ impl Prepared {
             let mut new = Landscape::following(&mut unread, definitions, source, Some((from.definitions, &old)));
             handed.iter().for_each(|(id, handed)| handed.insert(id, &mut new));
             complete(&mut new);
+            last_good(&mut new, to.definitions, request);
             pause(&mut new, &pauses);
             new
         };
@@ -299,6 +301,17 @@ fn pause(landscape: &mut Landscape, pauses: &[(Key, BTreeMap<String, String>)]) 
         let all = Arc::make_mut(release).metadata.annotations.get_or_insert_default();
         for (name, value) in annotations {
             all.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+/// Adds what a side holds back as the control plane has it.
+fn last_good(landscape: &mut Landscape, definitions: &Definitions, request: &Request<'_>) {
+    for withheld in &definitions.withheld {
+        let known = request.known.and_then(|file| file.last_good(withheld.kind, &withheld.key, request.source));
+        let release = known.and_then(|object| serde_json::from_value(object.into_value()).ok());
+        if let Some(release) = release {
+            landscape.releases.entry(withheld.key.clone()).or_insert_with(|| Arc::new(release));
         }
     }
 }
@@ -567,6 +580,12 @@ impl<'a> Comparison<'a> {
     /// it.
     fn taken_over(&self, id: &Id, new: &Object) -> Option<Object> {
         let known = self.request.known?;
+        if self.request.from.definitions.withheld.iter().any(|withheld| (withheld.kind, &withheld.key) == (id.0, &id.1))
+        {
+            // What the old side held back is there as it was before.
+            let before = known.last_good(id.0, &id.1, self.request.source);
+            return before.map(|before| shown(as_taken_over(new, &before)));
+        }
         known.owner(id.0, &id.1, self.request.source)?;
         if id.0 == Kind::Kyma {
             return known.kyma(&id.1).map(|kyma| shown(kyma.before(new)));

@@ -28,7 +28,9 @@ use crate::{
 scenarios! {
     generated_changes_do_what_was_predicted,
     a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes,
-    a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted_live;
+    a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted,
+    what_is_refused_and_a_version_that_waits_do_what_was_predicted,
+    an_object_of_a_user_and_one_that_moves_do_what_was_predicted;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -129,7 +131,23 @@ async fn a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_wh
     assert!(there(&trial).await.is_none());
 }
 
-async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted_live() {
+/// Combinations that the seeds do not make.
+async fn what_is_refused_and_a_version_that_waits_do_what_was_predicted() {
+    for version in [Change::Downtime, Change::Bump] {
+        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+        trial.change(&[Change::Refuse, version], &format!("refused, and {version:?}")).await;
+    }
+}
+
+/// An object of a user where the module gets one, and an object that moves to the same module.
+async fn an_object_of_a_user_and_one_that_moves_do_what_was_predicted() {
+    for moves in [Change::Move, Change::Swap] {
+        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+        trial.change(&[Change::Clash, moves], &format!("a clash, and {moves:?}")).await;
+    }
+}
+
+async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted() {
     let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
     trial.change(&[Change::BreakRelease], "a release is invalid").await;
     trial.change(&[Change::MendRelease], "it is mended").await;
@@ -202,9 +220,7 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let mut is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
-        // Nor that the control plane still has what git held back.
-        is_unknown |= changes.contains(&Change::MendRelease);
+        let is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

@@ -451,6 +451,13 @@ impl LandscapeFile {
         Object::new(value?).ok()
     }
 
+    /// The last good version of a ModuleReleaseMeta of a source, which the control plane keeps while the definition is
+    /// invalid.
+    pub fn last_good(&self, kind: Kind, key: &Key, source: &SourceName) -> Option<Object> {
+        let metadata = self.metadata(kind, key).filter(|_| kind == Kind::ModuleReleaseMeta)?;
+        if is_other(metadata, source) { None } else { self.object(kind, key) }
+    }
+
     /// The GitSource that declares the Kymas, if it is only one, and the file says its name in full.
     pub fn only_source(&self) -> Option<SourceName> {
         let labels = self.kymas.iter().filter_map(|kyma| kyma.labels.get(names::label::SOURCE));
@@ -863,13 +870,6 @@ kymas:
         assert_eq!(owner(&file, "c"), Some(Owner::Source(SourceName::new(key("other")))));
     }
 
-    #[track_caller]
-    fn check_error(text: &str, line: usize, expected: &str) {
-        let error = LandscapeFile::parse(text).unwrap_err();
-        assert!(error.message.contains(expected), "{error:?}");
-        assert_eq!(error.line, line, "{error:?}");
-        assert!(!error.message.contains('\n'), "{error:?}");
-    }
     #[test]
     fn what_a_source_takes_over_is_known_without_labels_of_customers() {
         let object = json(&serde_json::json!({
@@ -907,6 +907,13 @@ kymas:
         assert_eq!(suspended.takeover(&id("a"), &heir), Takeover::Stays, "a suspended source takes nothing over");
     }
 
+    #[track_caller]
+    fn check_error(text: &str, line: usize, expected: &str) {
+        let error = LandscapeFile::parse(text).unwrap_err();
+        assert!(error.message.contains(expected), "{error:?}");
+        assert_eq!(error.line, line, "{error:?}");
+        assert!(!error.message.contains('\n'), "{error:?}");
+    }
 
     #[test]
     fn bad_files_are_refused_in_one_sentence() {

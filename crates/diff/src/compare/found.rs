@@ -53,7 +53,7 @@ struct Alike {
     effect: Effect,
     group: Arc<str>,
     kind: Arc<str>,
-    /// In runtimes only; in the control plane, objects of several runtimes have different names.
+    /// Not of objects of the control plane that each runtime has its own of: these have different names.
     id: Option<ObjectId>,
     digest: Digest,
 }
@@ -68,6 +68,11 @@ struct Entry {
     objects: usize,
     owner: Option<String>,
     refusal: Option<String>,
+}
+
+/// Whether each runtime has an object of this kind in the control plane.
+fn is_of_runtime(id: &ObjectId) -> bool {
+    matches!(&*id.kind, "Kyma" | "Manifest")
 }
 
 // === impl Hit ===
@@ -116,7 +121,7 @@ impl Found {
             effect: hit.effect,
             group: Arc::clone(&id.group),
             kind: Arc::clone(&id.kind),
-            id: (hit.side == Side::Runtime).then_some(id),
+            id: (hit.side == Side::Runtime || !is_of_runtime(&id)).then_some(id),
             digest,
         };
         let entry = Entry {
@@ -276,9 +281,9 @@ impl Entry {
             places: self.places,
             maker: self.maker,
             refusal: self.refusal,
+            is_former: false,
             conflicts: self.owner.into_iter().map(|manager| Conflict { field: String::new(), manager }).collect(),
         };
         Some((difference, self.runtimes))
     }
 }
-            is_former: false,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Runtime, Seen, modules::NAMESPACE};
+use super::{Comparison, Request, Runtime, Seen, modules::NAMESPACE};
 use tidegate_core::{
     definition::Kind,
     name::Key,
@@ -141,7 +141,9 @@ fn withheld_before(comparison: &Comparison<'_>, known: &mut BTreeMap<String, Not
     let to = &comparison.request.to.definitions.good;
     for withheld in &comparison.request.from.definitions.withheld {
         let id: (Kind, Key) = (withheld.kind, withheld.key.clone());
-        if to.contains_key(&id) {
+        let Request { known: file, source, .. } = comparison.request;
+        let is_known = file.is_some_and(|file| file.last_good(id.0, &id.1, source).is_some());
+        if to.contains_key(&id) && !is_known {
             let object = format!("{} {}", withheld.kind, withheld.key);
             let value = format!("last good version of {object}, which the old side holds back");
             add(known, value, ("kcp".to_owned(), object, String::new()), 1, true);
