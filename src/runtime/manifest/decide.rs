@@ -446,16 +446,13 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
             }
         };
         let message = format!("{id} exists and is not ours: {owner}{more}; {remedy}");
-        return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
+        let class = soon(Class::Stalled, !leaving.is_empty());
+        return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
     if !observed.failed.is_empty() {
         let class = observed.failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
         let message = failures(observed.failed, observed.path);
-        let class = match class.unwrap_or(Class::Transient) {
-            // What another module gives up comes soon, whatever else stays wrong.
-            Class::Stalled if !leaving.is_empty() => Class::Waiting,
-            class => class,
-        };
+        let class = soon(class.unwrap_or(Class::Transient), !leaving.is_empty());
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(class) });
     }
     if let Some((id, Owner::Leaving(manifest))) = leaving.first() {
@@ -467,6 +464,14 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
         return Some(Judgement { outcome, class: Some(Class::Waiting) });
     }
     None
+}
+
+/// What can help. What another module gives up comes soon, whatever else stays wrong.
+fn soon(class: Class, is_given_up: bool) -> Class {
+    match class {
+        Class::Stalled if is_given_up => Class::Waiting,
+        Class::Stalled | Class::Waiting | Class::Transient => class,
+    }
 }
 
 /// The result of a pass that has applied everything. `undone` is a sentence about objects that others undo again and

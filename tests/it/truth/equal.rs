@@ -141,10 +141,8 @@ async fn what_is_refused_and_a_version_that_waits_do_what_was_predicted() {
 
 /// An object of a user where the module gets one, and an object that moves to the same module.
 async fn an_object_of_a_user_and_one_that_moves_do_what_was_predicted() {
-    for moves in [Change::Move, Change::Swap] {
-        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
-        trial.change(&[Change::Clash, moves], &format!("a clash, and {moves:?}")).await;
-    }
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    trial.change(&[Change::Clash, Change::Move], "a clash, and an object that moves").await;
 }
 
 async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted() {
@@ -587,7 +585,7 @@ impl Prediction {
             match why.as_str() {
                 "downgrade" => says("kymas", message),
                 // `waiting for …: <from> to <to>`.
-                "maintenance-window" => says("kymas", message.split(": ").next().unwrap_or_default()),
+                "maintenance-window" => says("kymas", message.rsplit(": ").next().unwrap_or_default()),
                 // `<kind> <name> exists and …`, or `… belongs to …`.
                 "conflict" => {
                     let object: Vec<&str> = message.split(' ').take(2).collect();
