@@ -174,6 +174,43 @@ spec:
 /// The line of the mistake in [`MAILER_BROKEN_TEXT`].
 pub(super) const MAILER_BROKEN_LINE: i64 = 10;
 
+/// The file of the kcp landscape.
+pub(super) const KCP: &str = "landscapes/kcp.yaml";
+/// A kcp landscape with one user: a root shard, the entrance of users, and the kubeconfig of an administrator.
+pub(super) const KCP_TEXT: &str = "\
+apiVersion: operator.kcp.io/v1alpha1
+kind: RootShard
+metadata: {name: main, namespace: kcp-system}
+spec:
+  external: {hostname: kcp.example.com, port: 443}
+  image: {tag: v0.32.3}
+  cache: {}
+  etcd: {endpoints: [http://etcd.kcp-system.svc:2379]}
+  certificates:
+    # The built-in CA takes the place of this issuer.
+    issuerRef: {group: cert-manager.io, kind: ClusterIssuer, name: selfsigned}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: FrontProxy
+metadata: {name: public, namespace: kcp-system}
+spec:
+  rootShard: {ref: {name: main}}
+  external: {hostname: kcp.example.com, port: 443}
+  image: {tag: v0.32.3}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: Kubeconfig
+metadata: {name: admin, namespace: kcp-system}
+spec:
+  target: {frontProxyRef: {name: public}}
+  username: admin@example.com
+  groups: [company:platform]
+  validity: 8766h
+  secretRef: {name: admin-kubeconfig}
+";
+/// The groups of the administrator at first, and after a change in git.
+pub(super) const KCP_GROUPS: [&str; 2] = ["[company:platform]", "[company:platform, company:support]"];
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};
@@ -227,40 +264,3 @@ mod tests {
         assert_eq!(line, Some("  version: 2.5"));
     }
 }
-
-/// The file of the kcp landscape.
-pub(super) const KCP: &str = "landscapes/kcp.yaml";
-/// A kcp landscape with one user: a root shard, the entrance of users, and the kubeconfig of an administrator.
-pub(super) const KCP_TEXT: &str = "\
-apiVersion: operator.kcp.io/v1alpha1
-kind: RootShard
-metadata: {name: main, namespace: kcp-system}
-spec:
-  external: {hostname: kcp.example.com, port: 443}
-  image: {tag: v0.32.3}
-  cache: {}
-  etcd: {endpoints: [http://etcd.kcp-system.svc:2379]}
-  certificates:
-    # The built-in CA takes the place of this issuer.
-    issuerRef: {group: cert-manager.io, kind: ClusterIssuer, name: selfsigned}
----
-apiVersion: operator.kcp.io/v1alpha1
-kind: FrontProxy
-metadata: {name: public, namespace: kcp-system}
-spec:
-  rootShard: {ref: {name: main}}
-  external: {hostname: kcp.example.com, port: 443}
-  image: {tag: v0.32.3}
----
-apiVersion: operator.kcp.io/v1alpha1
-kind: Kubeconfig
-metadata: {name: admin, namespace: kcp-system}
-spec:
-  target: {frontProxyRef: {name: public}}
-  username: admin@example.com
-  groups: [company:platform]
-  validity: 8766h
-  secretRef: {name: admin-kubeconfig}
-";
-/// The groups of the administrator at first, and after a change in git.
-pub(super) const KCP_GROUPS: [&str; 2] = ["[company:platform]", "[company:platform, company:support]"];
