@@ -509,8 +509,7 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let is_own_chart = |chart: &&str| !is_below_any(chart, &module_paths);
     diagnostics.extend(layout::of_charts(&files.charts.iter().copied().filter(is_own_chart).collect()));
     let definitions = refer::resolve(diagnostics, snapshot, options, cache, &candidates, &sources);
-    let modules: Vec<&ModuleObjects> = definitions.modules.values().map(|module| &**module).collect();
-    diagnostics.extend(namespaces::misspelt(&modules));
+    diagnostics.extend(namespaces::misspelt(definitions.modules.values().map(|module| &**module)));
     let files = own.iter().filter(|(path, _)| is_definition_name(path)).count();
     cache.end();
     if options.budget.was_exceeded() {

@@ -19,10 +19,10 @@ const KNOWN: [&str; 7] =
     ["default", "istio-system", "kube-node-lease", "kube-public", "kube-system", KCP_NAMESPACE, SKR_NAMESPACE];
 
 /// A warning about each namespace of these modules that looks misspelt, at the first object that names it.
-pub(super) fn misspelt(modules: &[&ModuleObjects]) -> Vec<Diagnostic> {
+pub(super) fn misspelt<'m>(modules: impl Iterator<Item = &'m ModuleObjects>) -> Vec<Diagnostic> {
     let mut named: BTreeMap<&str, (&Place, usize)> = BTreeMap::new();
     let mut created: BTreeSet<&str> = KNOWN.into();
-    for object in modules.iter().flat_map(|module| module.objects()) {
+    for object in modules.flat_map(ModuleObjects::objects) {
         let id = object.id();
         if (&*id.group, &*id.kind) == ("", "Namespace") {
             created.insert(&id.name);
