@@ -21,7 +21,7 @@ use super::{
     world::{World, key, typed},
 };
 use crate::runtime::{
-    manifest::{definitions_in_use, is_skipped as is_paused, module_in_use},
+    manifest::{OF_TWO_MODULES, definitions_in_use, is_skipped as is_paused, module_in_use},
     manifests::{LiveManifests, is_replaceable},
     reporting,
 };
@@ -984,10 +984,13 @@ impl<'a> RuntimeComparison<'a> {
     /// Reports that a module has an object of another owner.
     fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
         let module = modules.iter().find(|module| module.manifest == *manifest);
-        let is_of_sibling = module.is_some_and(|module| module.is_held_by_sibling(&wish.object.id(), modules));
+        let id = wish.object.id();
+        let is_of_manifest = matches!(managers, [manifest] if manifest.starts_with("Manifest "));
+        let is_of_sibling = is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
         let whose = match managers {
-            [] => "it has no field manager".to_owned(),
-            managers => format!("it is {}", managers.join(", ")),
+            [] => "another owner; it has no field manager".to_owned(),
+            [manifest] if is_of_manifest => manifest.clone(),
+            managers => format!("another owner; its field managers are {}", managers.join(", ")),
         };
         self.outcome.held.push(Held {
             why: Why::Conflict,
@@ -996,10 +999,10 @@ impl<'a> RuntimeComparison<'a> {
             message: self.baseline.shared.scrub(&format!(
                 "{} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes \
                  nothing of the module",
-                wish.object.id()
+                id
             )),
             hint: Some(if is_of_sibling {
-                "remove it from one of the modules".to_owned()
+                OF_TWO_MODULES.to_owned()
             } else {
                 format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)
             }),

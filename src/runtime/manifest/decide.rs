@@ -434,13 +434,17 @@ pub(super) fn unserved_resource(gvk: &Gvk) -> FoundResource {
     FoundResource::Missing(format!("the API server does not serve {gvk}"))
 }
 
+/// What to do about an object of two modules. The other one may only seem to have it: its removal waits.
+pub(crate) const OF_TWO_MODULES: &str =
+    "remove it from one of the modules, or confirm its removal from the other one if that waits";
+
 /// The result of the pass; none if it depends on the workloads.
 pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
     let (leaving, held): (Vec<_>, Vec<_>) = observed.conflicts.iter().partition(|(_, owner)| owner.is_leaving());
     if let Some((id, owner)) = held.first() {
         let more = more(held.len());
         let remedy = match owner {
-            Owner::Sibling(_) | Owner::Leaving(_) => "remove it from one of the modules".to_owned(),
+            Owner::Sibling(_) | Owner::Leaving(_) => OF_TWO_MODULES.to_owned(),
             Owner::Other(_) => {
                 format!("remove it, or annotate it in the module with {}: \"true\" to take it over", annotation::ADOPT)
             }

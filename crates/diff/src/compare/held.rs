@@ -83,7 +83,10 @@ impl HeldBy {
                 "{id} belongs to module {other}: until this is resolved, it is not applied, and nothing of \
                  {module} is pruned"
             ),
-            hint: Some("remove it from one of the two modules".to_owned()),
+            hint: Some(
+                "remove it from one of the two modules, or confirm its removal from the other one if that waits"
+                    .to_owned(),
+            ),
         }
     }
 }
