@@ -38,6 +38,7 @@ use tidegate_core::{
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
+    words::counted,
     yaml,
 };
 use tidegate_diff::{
@@ -135,6 +136,7 @@ const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 const CODE_SOURCE_ASSUMED: &str = "source-assumed";
 const CODE_MODULE_FAILED: &str = "module-failed";
 const CODE_UNCONFIRMED_BEFORE: &str = "unconfirmed-before";
+const CODE_HELD_BACK_UNNAMED: &str = "held-back-unnamed";
 
 /// Code of the warning about a landscape file from the future.
 const CODE_LANDSCAPE_FUTURE: &str = "landscape-future";
@@ -243,9 +245,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         files: to.definitions.files,
     };
     let prepared = Prepared::new(&request);
-    if prepared.waits() {
+    // An assumed source is hardly one of those that the file has, and then nothing of theirs is compared.
+    if prepared.waits() || landscape.as_ref().is_some_and(LandscapeFile::has_sources) {
         diagnostics.extend(source_assumed(&to.loaded, Some("--landscape")));
     }
+    let of_others = landscape.iter().flat_map(|file| file.unnamed(&source));
+    diagnostics.extend(of_others.map(|(source, count)| unnamed(&source, count)));
     diagnostics.extend(prepared.failed_modules().iter().map(|(module, runtimes)| failed_module(module, runtimes)));
     let mut draft = compare(request, &prepared, diagnostics, subject);
     rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::from_definitions(&[&from.definitions, &to.definitions])));
@@ -421,10 +426,10 @@ impl Half {
     }
 }
 
-/// A warning that the commands for a confirmation may name the wrong GitSource.
+/// A warning that the report may be about the wrong GitSource.
 fn source_assumed(loaded: &Loaded, other: Option<&str>) -> Option<Diagnostic> {
     let (why, hint) = loaded.assumption(other)?;
-    let message = format!("{why}: the commands of this report assume {}", loaded.source);
+    let message = format!("{why}: this report and its commands assume {}", loaded.source);
     Some(Diagnostic::warning(CODE_SOURCE_ASSUMED, message).hint(hint))
 }
 
@@ -440,6 +445,17 @@ fn failed_module(module: &Key, runtimes: &BTreeSet<Key>) -> Diagnostic {
     let hint = "use `--live`; approve a commit that only undoes a refused change with the trailer `Tidegate-Approve: \
                 refused`";
     Diagnostic::warning(CODE_MODULE_FAILED, message).hint(hint)
+}
+
+/// Says that another source may take over more than is known here.
+fn unnamed(source: &Key, count: usize) -> Diagnostic {
+    let more = counted(count, "more definition");
+    let message = format!(
+        "GitSource {source} holds back {more} than its status names: if it declares an object that this revision \
+         removes, the object stays, although this report may say that it goes"
+    );
+    let hint = "mend what that source holds back, or move fewer than 20 definitions with one commit";
+    Diagnostic::warning(CODE_HELD_BACK_UNNAMED, message).hint(hint)
 }
 
 /// Says that the old side is not what the control plane has. `revision` is the one that waits.

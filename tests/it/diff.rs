@@ -451,6 +451,11 @@ fn limits_and_waits_of_the_gitsource_come_from_the_landscape_file_unless_its_own
     assert!(!own.contains("confirm-prune"), "{own}");
     let waits = "GitSource kcp-system/landscape waits for the confirmation of main@sha1:";
     assert!(own.contains("unconfirmed-before") && own.contains(waits), "{own}");
+    let other = "{\"namespace\": \"kcp-system\", \"name\": \"other\", \"heldBackUnnamed\": 5}";
+    let sources = format!("\"kymas\": [], \"sources\": [{other}]");
+    let file = stage.beside("landscape.json", &catalog(trees).replace("\"kymas\": []", &sources));
+    let unnamed = "warning[held-back-unnamed]: GitSource kcp-system/other holds back 5 more definitions";
+    assert!(text(&file, 1).contains(unnamed));
     let failed = "\"kymas\": [{\"namespace\": \"kcp-system\", \"name\": \"one\", \"channel\": \"regular\", \
                   \"installed\": [{\"name\": \"cache\", \"version\": \"1.0.0\", \"failed\": true}]}]";
     let file = stage.beside("landscape.json", &catalog(trees).replace("\"kymas\": []", failed));

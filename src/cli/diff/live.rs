@@ -24,8 +24,8 @@ use tidegate_core::{
     api::{Kyma, names::label, shared::State},
     definition,
     diagnostic::Diagnostics,
-    intake::Policy,
-    landscape::{Landscape, SourceName},
+    intake::{self, Policy},
+    landscape::{self, Landscape, SourceName},
     name::Key,
     object::Object,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
@@ -185,6 +185,9 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let (mut inputs, components, mut diagnostics) =
         read(given.loaded, given.library, given.diagnostics, &given.modules, &world)?;
     diagnostics.extend(assumed);
+    let others = world.sources.iter().filter(|other| landscape::key(&other.metadata) != *inputs.source.key());
+    let others = others.map(|other| (landscape::key(&other.metadata), intake::status::unnamed(other)));
+    diagnostics.extend(others.filter(|(_, count)| 0 < *count).map(|(key, count)| super::unnamed(&key, count)));
     inputs.wanted.settings.pull_secret.clone_from(&arguments.skr_image_pull_secret);
     inputs.wanted.settings.restricted_modules = arguments.restricted_default_modules.iter().cloned().collect();
     inputs.numbers = given.numbers;

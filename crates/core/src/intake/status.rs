@@ -887,6 +887,13 @@ pub fn held_back(source: &GitSource) -> Vec<Id> {
     entries.filter_map(id).collect()
 }
 
+/// How many more definitions a source holds back than its status names.
+pub fn unnamed(source: &GitSource) -> usize {
+    let Some(status) = &source.status else { return 0 };
+    let all = status.counts.as_ref().and_then(|counts| usize::try_from(counts.withheld).ok()).unwrap_or_default();
+    all.saturating_sub(status.withheld.len())
+}
+
 /// The objects that another source owns and that this one takes over with other content once the owner no longer
 /// declares them, and what they then are, as far as its status says.
 pub fn takeovers(source: &GitSource) -> BTreeMap<Id, Option<Object>> {

@@ -104,6 +104,9 @@ pub struct KnownSource {
     /// have their objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_back: Vec<String>,
+    /// How many more definitions it holds back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back_unnamed: Option<usize>,
     /// Those of them whose objects it takes over with other content once their owners no longer declare them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopts: Vec<String>,
@@ -411,6 +414,17 @@ impl LandscapeFile {
         }
     }
 
+    /// The other sources than this one that hold back more definitions than the file names, and how many more.
+    pub fn unnamed<'s>(&'s self, own: &'s SourceName) -> impl Iterator<Item = (Key, usize)> + 's {
+        let others = self.sources.iter().filter(|other| other.key() != *own.key());
+        others.filter_map(|other| Some((other.key(), other.held_back_unnamed?)))
+    }
+
+    /// Whether it says which GitSources there are. Files of former versions do not.
+    pub fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// What other sources than this one declare and hold back, by [`intake::text`].
     fn heirs(&self, source: &SourceName) -> BTreeSet<&str> {
         let others = self.sources.iter().filter(|other| other.key() != *source.key());
@@ -593,6 +607,7 @@ impl KnownSource {
             name: key.name().to_owned(),
             unconfirmed: unconfirmed.and_then(|status| status.attempted_revision.clone()),
             held_back: intake::status::held_back(source).iter().map(intake::text).collect(),
+            held_back_unnamed: Some(intake::status::unnamed(source)).filter(|&count| 0 < count),
             ..KnownSource::from_spec(&source.spec)
         }
     }
