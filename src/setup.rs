@@ -194,9 +194,10 @@ impl SetupPass<'_> {
         }
         let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
         // It may be gone before the watch has shown it.
-        let unseen = applied.any(|verified| !verified.is_shown).then_some(decide::UNSEEN);
-        let next = renewal(&known).into_iter().chain(unseen).min();
-        Ok(next.map_or(Finish::Done, |after| Finish::After(after, Trigger::Retry)))
+        if applied.any(|verified| !verified.is_shown) {
+            return Ok(Finish::After(decide::UNSEEN, Trigger::Retry));
+        }
+        Ok(renewal(&known).map_or(Finish::Done, |after| Finish::After(after, Trigger::Resync)))
     }
 
     /// A pass over a resource that is being deleted.
@@ -248,7 +249,8 @@ impl SetupPass<'_> {
         kubeconfig.is_some_and(|found| plan::is_reserved_user(&found.spec.username))
     }
 
-    /// Whether the root CA behind the resource is self-signed, as far as it is known.
+    /// Whether the root CA behind the resource is self-signed. As long as its Secret cannot be read, what was made of
+    /// it says so: nothing changes because the Secret is missing.
     async fn chained(&self, observed: &mut Observed) -> Result<KnownOfCluster, Error> {
         let SetupPass { context, resources, kind, key, .. } = *self;
         let Some((root, ca)) = resources.root_of(kind, key) else { return Ok(KnownOfCluster::default()) };
@@ -257,7 +259,14 @@ impl SetupPass<'_> {
         let live = context.stores.setup_objects(namespace, "", &BTreeSet::from([name.clone()]));
         self.learn_all(std::iter::once(&name), &live, observed).await?;
         let known = context.memory.content(namespace, &name).filter(|_| live.contains_key(&name));
-        let is_chained = known.and_then(|known| known.is_self_signed) == Some(false);
+        let is_chained = match known.and_then(|known| known.is_self_signed) {
+            Some(is_self_signed) => !is_self_signed,
+            None => {
+                let mark = setup_mark(Kind::RootShard, root.name());
+                let trust = (ObjectKind::Secret, format!("{}-client-ca-trust", root.name()));
+                context.stores.setup_objects(namespace, &mark, &BTreeSet::new()).contains_key(&trust)
+            }
+        };
         Ok(KnownOfCluster { chained: is_chained.then(|| root.clone()).into_iter().collect() })
     }
 

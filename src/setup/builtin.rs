@@ -31,7 +31,10 @@ use tidegate_core::{
     plan::certificate::{Authority, Backend, Validity},
     schema::duration_nanoseconds,
 };
-use x509_cert::der::{Decode as _, asn1::Ia5String, flagset::FlagSet};
+use x509_cert::{
+    der::{Decode as _, asn1::Ia5String, flagset::FlagSet},
+    ext::pkix::{BasicConstraints, KeyUsage},
+};
 
 use self::x509::{Signer, Statement, Usages};
 use super::state::Values;
@@ -104,6 +107,8 @@ struct Ca {
     name: x509_cert::name::Name,
     key_id: Option<x509_cert::der::asn1::OctetString>,
     key: KeyPair,
+    /// Whether it may sign no CA (`pathlen:0`).
+    is_last: bool,
 }
 
 /// Reads what a rendered Certificate asks for. `ca` is the Secret of Tidegate's issuer that it names, if it names one;
@@ -196,7 +201,16 @@ impl Request {
     /// values of the CA's Secret. Fails with one sentence.
     pub(super) fn issue(&self, ca: Option<&Values>, found: Option<&Values>, now: Timestamp) -> Result<Issued, String> {
         let ca = match (&self.ca, ca) {
-            (Some(secret), Some(values)) => Some(Ca::read(secret, values, now)?),
+            (Some(secret), Some(values)) => {
+                let ca = Ca::read(secret, values, now)?;
+                if ca.is_last && self.statement.is_ca {
+                    return Err(format!(
+                        "Secret {secret} cannot sign a CA: its certificate has a path length of 0; use a CA without \
+                         that limit"
+                    ));
+                }
+                Some(ca)
+            }
             (Some(secret), None) => return Err(format!("Secret {secret} does not exist")),
             (None, _) => None,
         };
@@ -322,6 +336,11 @@ impl Ca {
             return Err(failed(&format_args!("its certificate has expired on {}", certificate.validity.not_after)));
         }
         let parsed = x509_cert::Certificate::from_der(&certificate.der).map_err(|error| failed(&error))?;
+        let usage = parsed.tbs_certificate().get_extension::<KeyUsage>().map_err(|error| failed(&error))?;
+        if usage.is_some_and(|(_, usage)| !usage.key_cert_sign()) {
+            return Err(failed(&"its key usage does not include certificate signing"));
+        }
+        let limit = parsed.tbs_certificate().get_extension::<BasicConstraints>().map_err(|error| failed(&error))?;
         let key_id = parsed.tbs_certificate().get_extension::<x509_cert::ext::pkix::SubjectKeyIdentifier>();
         // As cert-manager: what the Secret says is above its own certificates is the top of the chain.
         let above = values.get(CA).and_then(|text| pki::read_first(text).ok());
@@ -334,6 +353,7 @@ impl Ca {
             name: parsed.tbs_certificate().subject().clone(),
             key_id: key_id.ok().flatten().map(|(_, id)| id.0),
             key: pki::read_key(value(KEY)?).map_err(|error| failed(&error))?,
+            is_last: limit.is_some_and(|(_, limit)| limit.path_len_constraint == Some(0)),
             certificate,
         })
     }

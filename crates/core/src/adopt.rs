@@ -107,6 +107,8 @@ pub enum Standing {
     Equal,
     /// It has no ownership label, and differs in this field first.
     Differs(String),
+    /// The same, and an annotation of the definition says that git is right.
+    Replaced(String),
     /// Another GitSource owns it: the value of the ownership label.
     OfSource(String),
     /// Another tool manages it.
@@ -188,6 +190,9 @@ impl Standing {
         }
         match difference(&compared(definition, live), live) {
             None => Standing::Equal,
+            Some(path) if definition.object.annotation(names::annotation::ADOPT) == Some("true") => {
+                Standing::Replaced(path)
+            }
             Some(path) => Standing::Differs(path),
         }
     }
@@ -201,10 +206,12 @@ fn compared(definition: &Definition, live: &Value) -> Value {
     let is_as_before = definition.kind == Kind::Kyma
         && desired.annotation(names::annotation::MODULES_FROM) == Some("runtime")
         && live["metadata"]["annotations"][names::annotation::MODULES_FROM].is_null();
-    if is_as_before
-        && let Some(annotations) = desired.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut)
-    {
-        annotations.shift_remove(names::annotation::MODULES_FROM);
+    // What says that git is right is no difference itself.
+    let ignored = [Some(names::annotation::ADOPT), is_as_before.then_some(names::annotation::MODULES_FROM)];
+    if let Some(annotations) = desired.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut) {
+        ignored.iter().flatten().for_each(|name| {
+            annotations.shift_remove(*name);
+        });
         if annotations.is_empty() {
             desired.metadata_mut().shift_remove("annotations");
         }
@@ -344,6 +351,10 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<Kind, Vec
                 "commit what the control plane has; if git is right, annotate the definition with `{}: \"true\"`",
                 names::annotation::ADOPT
             )),
+            Standing::Replaced(path) => Finding {
+                level: Level::Note,
+                ..finding(format!("{name} differs from git in `{path}`, and becomes what git says"))
+            },
             Standing::OfSource(label) => finding(format!("{name} is owned by GitSource {label}"))
                 .next("declare it in only one of the two sources"),
             Standing::OfTool(tool) => finding(format!("{name} is managed by {}", tool.text())).next(tool.hand_over(id)),

@@ -207,6 +207,22 @@ fn what_cannot_be_issued_is_one_sentence_without_a_value() {
             "{what}: {sentence}"
         );
     }
+    let company = |is_ca: rcgen::IsCa, usages: Vec<rcgen::KeyUsagePurpose>| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        (params.is_ca, params.key_usages) = (is_ca, usages);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Values::from([(CERTIFICATE.to_owned(), pem.into_bytes()), (KEY.to_owned(), key.serialize_pem().into_bytes())])
+    };
+    let last = company(rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0)), Vec::new());
+    assert!(request(user()).issue(Some(&last), None, now()).is_ok());
+    let sentence = request(ca_spec()).issue(Some(&last), None, now()).map(drop).unwrap_err();
+    assert!(sentence.contains("cannot sign a CA: its certificate has a path length of 0"), "{sentence}");
+    let usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    let mute = company(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained), usages);
+    let sentence = request(user()).issue(Some(&mute), None, now()).map(drop).unwrap_err();
+    assert!(sentence.contains("its key usage does not include certificate signing"), "{sentence}");
+
     // The key of a CA is never replaced by mistake.
     let mut broken = sub.clone();
     broken.insert(KEY.to_owned(), b"secret".to_vec());

@@ -197,13 +197,35 @@ async fn a_ca_that_a_user_provides_signs_or_says_why_not() {
     assert!(pki::is_of(&pki::read_first(&value(&made, "tls.crt")).unwrap(), &own));
     landscape.until("Secret", "main-server", "what it signs follows", |_| true).await;
     assert!(landscape.read("Secret", "main-virtual-workspaces").await.is_none());
+
+    // An intermediate CA: only its sub CAs are trusted. Without its Secret, everything that exists stays.
+    let signer = rcgen::Issuer::from_ca_cert_pem(&sound, rcgen::KeyPair::from_pem(&key).unwrap()).unwrap();
+    let (params, key) = authority("company kcp");
+    let below = params.signed_by(&key, &signer).unwrap().pem();
+    let own = secret("own-ca", &[("tls.crt", &below), ("tls.key", &key.serialize_pem())]);
+    harness::apply(&landscape.client, &own).await;
+    landscape.until("Secret", "main-client-ca-trust", "it is made", |_| true).await;
+    landscape.stage.rests().await;
+    landscape.delete("Secret", "own-ca").await;
+    let missing = says("tidegate.dev/Mounts", "Secret own-ca does not exist");
+    landscape.until("RootShard", "main", "it names the Secret", missing).await;
+    landscape.stage.rests().await;
+    for name in ["main-client-ca-trust", "main-requestheader-client-ca-trust", "main-client-ca", "eu-server"] {
+        assert!(landscape.read("Secret", name).await.is_some(), "{name}");
+    }
 }
 
-fn issuer_with_key(name: &str) -> (String, String) {
-    let key = rcgen::KeyPair::generate().unwrap();
+/// What a CA is to be, and its key.
+fn authority(name: &str) -> (rcgen::CertificateParams, rcgen::KeyPair) {
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    (params, rcgen::KeyPair::generate().unwrap())
+}
+
+/// A self-signed CA: its certificate and its key.
+fn issuer_with_key(name: &str) -> (String, String) {
+    let (params, key) = authority(name);
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 

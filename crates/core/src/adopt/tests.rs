@@ -77,6 +77,24 @@ fn that_the_runtime_decides_on_modules_is_no_difference() {
     assert_eq!(standing(&says("git")), Standing::Differs("metadata.annotations".to_owned()));
 }
 
+#[test]
+fn a_definition_that_says_that_git_is_right_blocks_nothing() {
+    let adopting = |text: &str| {
+        let annotated = format!("kcp-system, annotations: {{{}: \"true\"}}}}", names::annotation::ADOPT);
+        declared(&text.replace("kcp-system}", &annotated))
+    };
+    let standing = |live: &Value| Standing::of(&adopting(KYMA), Some(live), &source());
+    assert_eq!(standing(&live()), Standing::Equal);
+    let mut other = live();
+    other["spec"]["channel"] = "fast".into();
+    assert_eq!(standing(&other), Standing::Replaced("spec.channel".to_owned()));
+    let id = (Kind::Kyma, Key::new("kcp-system", "a"));
+    assert_eq!(
+        lines(&definitions(&[(id, standing(&other))], &BTreeMap::new())),
+        ["Note: Kyma kcp-system/a differs from git in `spec.channel`, and becomes what git says"]
+    );
+}
+
 pub(super) fn lines(findings: &[Finding]) -> Vec<String> {
     let line = |finding: &Finding| {
         let next = finding.next.as_deref().map(|next| format!("; {next}")).unwrap_or_default();
