@@ -13,13 +13,13 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use serde_json::{Value, json};
 use tidegate_core::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label},
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names::label, setup},
     definition::Kind,
     export::{self, File, Refused},
     intake,
     name::Key,
     object::Object,
-    words::counted,
+    words::{counted, few},
     yaml,
 };
 use tidegate_process::{Exit, say, tell};
@@ -40,6 +40,8 @@ struct Landscape {
     from_git: BTreeMap<Key, FromGit>,
     /// The ModuleTemplates of these.
     templates_from_git: BTreeSet<Key>,
+    /// The resources of kcp landscapes, which are not exported.
+    of_kcp: Vec<String>,
 }
 
 /// A module whose objects are in the repository of a GitSource, which is where its definitions are as well.
@@ -93,7 +95,15 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
     };
     say!("{} are in {shown}; {check}", counts.join(", "));
     landscape.from_git.iter().for_each(|(module, from_git)| tell!("not exported: {}", from_git.sentence(module)));
-    Ok(if landscape.from_git.is_empty() { Exit::Ok } else { Exit::Incomplete })
+    if !landscape.of_kcp.is_empty() {
+        tell!(
+            "not exported: {} of kcp landscapes ({}); add their definitions, or a daemon with --kcp-landscapes prunes \
+             those that a GitSource owns",
+            counted(landscape.of_kcp.len(), "resource"),
+            few(&landscape.of_kcp)
+        );
+    }
+    Ok(if landscape.from_git.is_empty() && landscape.of_kcp.is_empty() { Exit::Ok } else { Exit::Incomplete })
 }
 
 /// The file that names the GitSource. Its URL is in the control plane only.
@@ -127,6 +137,11 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
             for object in objects {
                 landscape.add(kind, &folder, object)?;
             }
+        }
+        for kind in setup::Kind::ALL {
+            let found = control_plane::setup(client, kind, namespace).await?;
+            let names = found.into_iter().filter_map(|object| object.metadata.name);
+            landscape.of_kcp.extend(names.map(|name| format!("{} {namespace}/{name}", kind.as_str())));
         }
     }
     Ok(landscape)
