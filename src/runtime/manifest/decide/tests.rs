@@ -420,7 +420,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     check(&of(&none, &skipped, &exists), Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)));
     let of_sibling: Conflicts = [(id("ConfigMap", "a"), Owner::Sibling("eu-other".to_owned()))].into();
     let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
-                   of the modules";
+                   of the modules, or confirm its removal from the other one if that waits";
     check(&of(&of_sibling, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     let comes = |owner: &str| [(id("ConfigMap", "0"), Owner::Leaving(owner.to_owned()))];
     let message = "waiting until Manifest eu-other has deleted ConfigMap kyma-system/0";
@@ -430,7 +430,7 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     // What another module gives up is applied soon after, whatever else is in conflict.
     let both: Conflicts = of_sibling.clone().into_iter().chain(comes("eu-third")).collect();
     let message = "ConfigMap kyma-system/a exists and is not ours: it belongs to Manifest eu-other; remove it from one \
-                   of the modules";
+                   of the modules, or confirm its removal from the other one if that waits";
     check(&of(&both, &[], &exists), Some((ManifestOutcome::Failed(message.to_owned()), Class::Waiting)));
     let message = "waiting until the module CR can be created: the API server does not serve x.io/v1 Cache";
     check(&of(&none, &[], &missing), Some((ManifestOutcome::Waiting(message.to_owned()), Class::Waiting)));
