@@ -997,9 +997,8 @@ impl<'a> RuntimeComparison<'a> {
             module: module.map(|module| module.name.clone()).unwrap_or_default(),
             runtimes: [self.key.clone()].into(),
             message: self.baseline.shared.scrub(&format!(
-                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes \
-                 nothing of the module",
-                id
+                "{id} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes \
+                 nothing of the module"
             )),
             hint: Some(if is_of_sibling {
                 OF_TWO_MODULES.to_owned()
