@@ -245,7 +245,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         files: to.definitions.files,
     };
     let prepared = Prepared::new(&request);
-    // An assumed source is hardly one of those that the file has, and then nothing of theirs is compared.
+    // An assumed name is most likely not that of a source in the file. Then no object of the file is compared as this
+    // source's.
     if prepared.waits() || landscape.as_ref().is_some_and(LandscapeFile::has_sources) {
         diagnostics.extend(source_assumed(&to.loaded, Some("--landscape")));
     }
@@ -454,7 +455,7 @@ fn unnamed(source: &Key, count: usize) -> Diagnostic {
         "GitSource {source} holds back {more} than its status names: if it declares an object that this revision \
          removes, the object stays, although this report may say that it goes"
     );
-    let hint = "mend what that source holds back, or move fewer than 20 definitions with one commit";
+    let hint = "fix what that source holds back, or move at most 20 definitions with one commit";
     Diagnostic::warning(CODE_HELD_BACK_UNNAMED, message).hint(hint)
 }
 

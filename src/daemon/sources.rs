@@ -174,6 +174,7 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
 /// The repository whose own file this is, `.tidegate/source.yaml`; `None` for other files.
 fn repository_around(file: &Path) -> Option<PathBuf> {
     let canonical = file.canonicalize().ok()?;
+    canonical.file_name().filter(|name| *name == "source.yaml")?;
     let folder = canonical.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))?;
     let place = git::locate(folder).ok()?;
     (place.is_repository && place.below == OWN_FOLDER).then_some(place.root)

@@ -16,16 +16,17 @@ pub(crate) struct Unreached(BTreeMap<&'static str, OfCause>);
 #[derive(Debug, Default)]
 struct OfCause {
     runtimes: BTreeSet<Key>,
-    /// The most that there were when the log had a line.
+    /// How many there were when the log last had a line.
     said: usize,
 }
 
 // === impl Unreached ===
 
 impl Unreached {
-    /// Notes that a runtime cannot be reached. Returns how many have this cause, if the log should say so.
+    /// Notes that a runtime cannot be reached. Returns how many have this cause, if the log should say so. A runtime
+    /// that has one cause and then another is no news each time.
     pub(crate) fn add(&mut self, runtime: &Key, cause: &'static str) -> Option<usize> {
-        self.leave(runtime, Some(cause));
+        self.forget(runtime);
         let of_cause = self.0.entry(cause).or_default();
         of_cause.runtimes.insert(runtime.clone());
         let count = of_cause.runtimes.len();
@@ -38,18 +39,18 @@ impl Unreached {
 
     /// Notes that a runtime can be reached again, or need not be. Returns the causes that are over.
     pub(crate) fn remove(&mut self, runtime: &Key) -> Vec<&'static str> {
-        self.leave(runtime, None)
+        if !self.forget(runtime) {
+            return Vec::new();
+        }
+        let over =
+            self.0.iter().filter(|(_, of_cause)| of_cause.runtimes.is_empty()).map(|(cause, _)| *cause).collect();
+        self.0.retain(|_, of_cause| !of_cause.runtimes.is_empty());
+        over
     }
 
-    /// Takes a runtime from all causes but one. Returns those that are over.
-    fn leave(&mut self, runtime: &Key, except: Option<&str>) -> Vec<&'static str> {
-        let mut over = Vec::new();
-        self.0.retain(|cause, of_cause| {
-            let is_last = except != Some(*cause) && of_cause.runtimes.remove(runtime) && of_cause.runtimes.is_empty();
-            over.extend(is_last.then_some(*cause));
-            !is_last
-        });
-        over
+    /// Takes a runtime from its cause. Returns whether it had one.
+    fn forget(&mut self, runtime: &Key) -> bool {
+        self.0.values_mut().any(|of_cause| of_cause.runtimes.remove(runtime))
     }
 }
 
@@ -71,5 +72,9 @@ mod tests {
         let over: Vec<&str> = (1..200).flat_map(|number| unreached.remove(&key(number))).collect();
         assert_eq!(over, ["Timeout"]);
         assert_eq!(unreached.add(&key(3), "Timeout"), Some(1), "it is news again");
+        assert_eq!(unreached.add(&key(3), "NoAccess"), Some(1));
+        assert_eq!(unreached.add(&key(3), "Timeout"), None, "it alternates");
+        assert_eq!(unreached.remove(&key(4)), Vec::<&str>::new(), "it was never there");
+        assert_eq!(unreached.remove(&key(3)), ["NoAccess", "Timeout"]);
     }
 }

@@ -271,12 +271,13 @@ impl Request {
         let tbs = parsed.tbs_certificate();
         let Validity { not_before, not_after } = certificate.validity;
         let life = not_after.duration_since(not_before);
-        // One that begins later was issued by a process whose clock is ahead.
+        // One that its CA cuts short is as long as it can be.
         let is_limited = ca.is_some_and(|ca| not_after == ca.certificate.validity.not_after) && life < self.life;
         let is_signed = match ca {
             Some(ca) => pki::is_of(&certificate, &ca.certificate) && certificate.der != ca.certificate.der,
             None => pki::is_self_signed(&certificate),
         };
+        // The beginning is not checked: one that begins later was issued by a process whose clock is ahead.
         let is_current = self.statement.is_in(&parsed)
             && tbs.subject_public_key_info().subject_public_key.raw_bytes() == key.der_bytes()
             && (is_limited || (life - self.life).abs() <= LIFE_SLACK)
@@ -289,7 +290,8 @@ impl Request {
     fn renew_at(&self, validity: Validity) -> Timestamp {
         let Validity { not_before, not_after } = validity;
         match self.renew_before {
-            Some(before) if before < not_after.duration_since(not_before) => not_after - before,
+            // One that its CA cuts short to this would be due when it is issued.
+            Some(before) if before + EARLIER * 2 < not_after.duration_since(not_before) => not_after - before,
             _ => not_before + not_after.duration_since(not_before) * 2 / 3,
         }
     }
@@ -333,7 +335,7 @@ impl Ca {
         let root = pki::Root::read(value(CERTIFICATE)?, value(KEY)?).map_err(|error| failed(&error))?;
         let certificate = root.certificate().clone();
         if certificate.validity.not_after <= now {
-            return Err(failed(&format_args!("its certificate has expired on {}", certificate.validity.not_after)));
+            return Err(failed(&format_args!("its certificate expired on {}", certificate.validity.not_after)));
         }
         let parsed = x509_cert::Certificate::from_der(&certificate.der).map_err(|error| failed(&error))?;
         let usage = parsed.tbs_certificate().get_extension::<KeyUsage>().map_err(|error| failed(&error))?;

@@ -413,8 +413,8 @@ fn input(kind: &str) -> Option<ObjectKind> {
     ObjectKind::named(kind).filter(|kind| kind.is_input())
 }
 
-/// How long the watch may not show an object that was applied. Afterwards only a read says whether it is there: it may
-/// have been deleted in the same moment.
+/// How long an object that was applied may be missing in the watch. Afterwards only a read tells whether it exists: it
+/// may have been deleted in the same moment.
 pub(super) const UNSEEN: Duration = Duration::from_secs(5);
 
 /// What happens to a desired object. `mark` is the label of its resource.

@@ -386,8 +386,15 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
     Ok(result)
 }
 
-/// Whether a runtime has errors already, and nothing that the revision changes concerns it.
+/// Whether a runtime has errors already, and the revision changes neither its Kyma, nor one of its modules, nor
+/// Watchers.
 fn is_stuck(intent: &Intent, key: &Key) -> bool {
+    let watchers = |landscape: &Landscape| -> Vec<_> {
+        landscape.watchers.iter().map(|(key, watcher)| (key.clone(), watcher.spec.clone())).collect()
+    };
+    if watchers(&intent.before) != watchers(&intent.after) {
+        return false;
+    }
     let (Some(before), Some(after)) = (intent.before.kymas.get(key), intent.after.kymas.get(key)) else { return false };
     let facts = |kyma: &Kyma| (kyma.metadata.labels.clone(), kyma.metadata.annotations.clone(), kyma.spec.clone());
     let status = before.status.as_ref();

@@ -144,7 +144,7 @@ fn a_new_certificate_for_the_same_ca_changes_the_chain_only() {
     spec["commonName"] = "main-client-ca".into();
     let request_of_ca = read(&certificate("main-client-ca", spec), Some("main-ca".to_owned()), false).unwrap();
     let later = now() + 90_000.hours();
-    assert!(request_of_ca.issue(Some(&root), Some(&sub), later).is_err_and(|why| why.contains("has expired")));
+    assert!(request_of_ca.issue(Some(&root), Some(&sub), later).is_err_and(|why| why.contains("expired on")));
     let shortly = now() + 86_900.hours();
     let renewed = values(request_of_ca.issue(Some(&root), Some(&sub), shortly).unwrap());
     assert!(same(&renewed, &sub, KEY) && !same(&renewed, &sub, CERTIFICATE));
@@ -166,6 +166,15 @@ fn the_end_of_a_ca_limits_what_it_signs() {
     let issued = values(issued);
     assert_eq!(first(&issued).validity.not_after, first(&root).validity.not_after);
     assert_eq!(values(request.issue(Some(&root), Some(&issued), late).unwrap()), issued, "it is as long as can be");
+
+    // A CA that ends when its certificates would be renewed: none is due at once, at whatever second it is issued.
+    for seconds in [-120, -60, -1, 0, 1, 60] {
+        let now = first(&root).validity.not_after - 168.hours() - seconds.seconds();
+        let issued = request.issue(Some(&root), None, now).unwrap();
+        assert!(now < issued.renew_at, "{seconds}");
+        let issued = values(issued);
+        assert_eq!(values(request.issue(Some(&root), Some(&issued), now).unwrap()), issued, "{seconds}");
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ use crate::gateway::pki;
 /// Anything that cannot be encoded: a name that is too long, for example.
 pub(super) type Error = builder::Error;
 
-/// What a key is made for, and how its algorithm signs.
+/// How keys sign.
 const ECDSA_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
 const ECDSA_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");

@@ -51,7 +51,7 @@ fn an_object_is_read_before_its_first_apply_and_never_without_need() {
     ] {
         assert_eq!(step(&digest("new"), live.as_ref(), verified.as_ref(), MARK, now()), expected, "{what}");
     }
-    // Somebody may have deleted it before the watch showed it.
+    // Another client may have deleted it before the watch showed it.
     let applied = verified("new", "1", false);
     let after = |seconds: i64| step(&digest("new"), None, Some(&applied), MARK, now() + seconds.seconds());
     assert_eq!((after(4), after(5)), (Step::Keep, Step::Read));

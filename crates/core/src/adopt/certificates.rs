@@ -132,8 +132,8 @@ pub fn identities<'a>(issuer: Option<&str>, kymas: impl IntoIterator<Item = &'a 
     if let Some(more) = with_agent.len().checked_sub(SENTENCES).filter(|more| 0 < *more) {
         let lacks = agreeing(more, "lacks", "lack");
         let message = format!(
-            "{} more {lacks} the label `{}` or the annotation `{}`",
-            counted(more, "Kyma"),
+            "{} {lacks} the label `{}` or the annotation `{}`",
+            counted(more, "more Kyma"),
             label::RUNTIME_ID,
             annotation::SKR_DOMAIN
         );
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(said.len(), 11);
         assert_eq!(
             said[10],
-            "Blocks: 2 Kymas more lack the label `kyma-project.io/runtime-id` or the annotation `skr-domain`; set them, \
+            "Blocks: 2 more Kymas lack the label `kyma-project.io/runtime-id` or the annotation `skr-domain`; set them, \
              and run this command again"
         );
         assert_eq!(super::identities(None, &many)[0].level, Level::Note, "there is no agent without a certificate");

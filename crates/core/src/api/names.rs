@@ -68,7 +68,7 @@ pub mod annotation {
     pub const RENEW_AT: &str = "tidegate.dev/renew-at";
     /// Digest of the names of the certificate and of its CA.
     pub const ISSUED_FOR: &str = "tidegate.dev/issued-for";
-    /// `builtin` on the Secret of a CA that we created.
+    /// `builtin` on a Secret whose certificate we issued.
     pub const PKI: &str = "tidegate.dev/pki";
     /// The OCM component of a Manifest's module.
     pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";

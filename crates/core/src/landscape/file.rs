@@ -360,12 +360,11 @@ impl LandscapeFile {
         let known = self.source(heir.key()).filter(|known| known.adopts.contains(&text));
         // A suspended source takes nothing over.
         let Some(known) = known.filter(|_| !self.is_suspended(heir.key())) else { return Takeover::Stays };
-        let objects = known.adopted.iter().filter_map(|value| Object::new(value.clone()).ok());
+        let mut objects = known.adopted.iter().filter_map(|value| Object::new(value.clone()).ok());
         let is_it = |object: &Object| {
             let found = object.id();
             *found.kind == *id.0.as_str() && *found.namespace == *id.1.namespace() && *found.name == *id.1.name()
         };
-        let mut objects = objects;
         Takeover::Changes(objects.find(is_it).map(Box::new))
     }
 
@@ -420,7 +419,8 @@ impl LandscapeFile {
         others.filter_map(|other| Some((other.key(), other.held_back_unnamed?)))
     }
 
-    /// Whether it says which GitSources there are. Files of former versions do not.
+    /// Whether it lists GitSources. A file of a former version lists only those of which it knows more than the name, or
+    /// none.
     pub fn has_sources(&self) -> bool {
         !self.sources.is_empty()
     }
@@ -431,7 +431,7 @@ impl LandscapeFile {
         others.flat_map(|other| &other.held_back).map(String::as_str).collect()
     }
 
-    /// Whether another source has last applied what a definition says.
+    /// Whether the owner of the object has last applied what a definition says.
     pub fn has_content(&self, definition: &Definition) -> bool {
         if definition.kind == Kind::Kyma {
             let kyma = self.kyma(&definition.key).map(KnownKyma::to_kyma);
