@@ -419,8 +419,8 @@ impl LandscapeFile {
         others.filter_map(|other| Some((other.key(), other.held_back_unnamed?)))
     }
 
-    /// Whether it lists GitSources. A file of a former version lists only those of which it knows more than the name, or
-    /// none.
+    /// Whether it lists GitSources. A file of a former version lists only those of which it knows more than the name,
+    /// or none.
     pub fn has_sources(&self) -> bool {
         !self.sources.is_empty()
     }
