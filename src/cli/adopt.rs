@@ -378,7 +378,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// A value of `--limit`. Fails if it is no number, or 0.
+/// Parses the value of `--limit`. Fails unless it is a number of at least 1.
 fn number_of_runtimes(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "use a number of runtimes, at least 1, or omit the option to finish all".to_owned())
 }

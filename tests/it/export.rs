@@ -117,12 +117,7 @@ async fn landscape(more: &[&str]) -> Stage {
     };
     stage.until("the module is ready", &stage.kcp, "Kyma", "kcp-system", "one", has_keda).await;
     stage.rests().await;
-    stage.kill().await;
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
-    });
-    merge(&stage.kcp, &lease, json!({"spec": {"holderIdentity": ""}})).await;
+    end(&stage).await;
     stage
 }
 
@@ -330,6 +325,16 @@ async fn what_cannot_be_exported_is_named_and_the_rest_is_written() {
     assert_eq!(files_in(&folder).into_keys().collect::<Vec<_>>(), [".tidegate/source.yaml", "kymas/other.yaml"]);
 }
 
+/// The daemon ends, and no Lease keeps others waiting.
+async fn end(stage: &Stage) {
+    stage.kill().await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
+    });
+    merge(&stage.kcp, &lease, json!({"spec": {"holderIdentity": ""}})).await;
+}
+
 /// What a deleted GitSource left: the modules that it had applied to Kymas are claimed by no other client. Once the
 /// landscape is taken over again by its export, nothing differs.
 #[tokio::test(flavor = "multi_thread")]
@@ -341,12 +346,7 @@ async fn what_a_deleted_gitsource_has_left_is_taken_over_by_its_export() {
     sources.delete("landscape", &DeleteParams::default()).await.expect("a delete");
     stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
     stage.rests().await;
-    stage.kill().await;
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "893110f7.kyma-project.io", "namespace": "kcp-system"},
-    });
-    merge(&stage.kcp, &lease, json!({"spec": {"holderIdentity": ""}})).await;
+    end(&stage).await;
 
     let folder = stage.repository.path().with_file_name("exported");
     let exported = folder.to_string_lossy().into_owned();

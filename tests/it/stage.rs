@@ -640,11 +640,20 @@ pub(crate) fn files(skrs: usize) -> Vec<(String, String)> {
 
 /// A stage with [`files`], with the daemon running and everything Ready.
 pub(crate) async fn ready(skrs: usize) -> Stage {
-    let files = files(skrs);
+    ready_of(skrs, skrs).await
+}
+
+/// As [`ready`] with one runtime, and there is a second one that has no Kyma yet.
+pub(crate) async fn ready_beside_another_runtime() -> Stage {
+    ready_of(2, 1).await
+}
+
+async fn ready_of(skrs: usize, kymas: usize) -> Stage {
+    let files = files(kymas);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(skrs, &files).await;
     stage.start();
-    for name in KYMAS.iter().take(skrs) {
+    for name in KYMAS.iter().take(kymas) {
         stage.kyma_in(name, "Ready").await;
     }
     stage

@@ -21,7 +21,7 @@ use futures::{StreamExt, stream};
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
 use tidegate_core::{
     adopt,
-    api::{Kyma, names::label, shared::State},
+    api::{Kyma, Watcher, names::label, shared::State},
     definition,
     diagnostic::Diagnostics,
     intake::{self, Policy},
@@ -220,7 +220,11 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let until = intent.until_confirmed.as_deref().map(|intent| Baseline { intent, bases: &bases_until, ..whole });
     let baseline = Baseline { until_confirmed: until.as_ref(), ..whole };
     progress.start_step("comparing runtimes", chosen.len());
-    let results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    let mut results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    let stuck = stuck(&intent);
+    let of_stuck =
+        results.iter_mut().filter(|(key, _)| stuck.contains(key)).filter_map(|(_, result)| result.as_mut().ok());
+    of_stuck.flat_map(|result| &mut result.outcome.found).for_each(|found| found.is_former = true);
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
     let kinds = Some(Kinds::from_definitions(&[&inputs.wanted.definitions]));
@@ -375,9 +379,6 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
     if baseline.intent.before.kymas.get(key).is_some_and(|kyma| adopt::is_adopted(&kyma.metadata)) {
         hold(&mut result.outcome, key);
     }
-    if is_stuck(baseline.intent, key) {
-        result.outcome.found.iter_mut().for_each(|found| found.is_former = true);
-    }
     if cluster.is_none() && !result.suspended {
         result.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
@@ -386,15 +387,22 @@ async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<
     Ok(result)
 }
 
-/// Whether a runtime has errors already, and the revision changes neither its Kyma, nor one of its modules, nor
-/// Watchers.
-fn is_stuck(intent: &Intent, key: &Key) -> bool {
-    let watchers = |landscape: &Landscape| -> Vec<_> {
-        landscape.watchers.iter().map(|(key, watcher)| (key.clone(), watcher.spec.clone())).collect()
-    };
-    if watchers(&intent.before) != watchers(&intent.after) {
-        return false;
+/// The runtimes that have errors already, and of which the revision changes neither the Kyma nor a module. None if it
+/// changes Watchers.
+fn stuck(intent: &Intent) -> BTreeSet<Key> {
+    let (before, after) = (&intent.before.watchers, &intent.after.watchers);
+    let is_same =
+        |(key, watcher): (&Key, &Arc<Watcher>)| after.get(key).is_some_and(|after| after.spec == watcher.spec);
+    if before.len() != after.len() || !before.iter().all(is_same) {
+        return BTreeSet::new();
     }
+    let touched = touched(&intent.before, &intent.after);
+    intent.before.kymas.keys().filter(|key| is_stuck(intent, key, &touched)).cloned().collect()
+}
+
+/// Whether a runtime has errors already, and the revision changes neither its Kyma nor one of its modules. `touched`
+/// are all modules that the revision changes.
+fn is_stuck(intent: &Intent, key: &Key, touched: &BTreeSet<Key>) -> bool {
     let (Some(before), Some(after)) = (intent.before.kymas.get(key), intent.after.kymas.get(key)) else { return false };
     let facts = |kyma: &Kyma| (kyma.metadata.labels.clone(), kyma.metadata.annotations.clone(), kyma.spec.clone());
     let status = before.status.as_ref();
@@ -411,7 +419,7 @@ fn is_stuck(intent: &Intent, key: &Key) -> bool {
         };
         selected.chain(installed).any(is_it) || is_mandatory(&intent.before) || is_mandatory(&intent.after)
     };
-    !touched(&intent.before, &intent.after).iter().any(has)
+    !touched.iter().any(has)
 }
 
 /// What the daemon leaves in a runtime as Lifecycle Manager had it.

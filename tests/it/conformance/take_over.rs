@@ -534,6 +534,19 @@ fn content(objects: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     objects
 }
 
+/// No object of the runtime is applied by one of these managers any more.
+async fn are_taken_over(skr: &Client, former: &[&str]) {
+    eventually("all objects are taken over", SOON * 2, async || {
+        let objects = objects(skr).await;
+        let is_left = |object: &&Value| appliers(object).iter().any(|manager| former.contains(manager));
+        match objects.values().find(is_left) {
+            Some(object) => Err(format!("{} {:?}", object["metadata"]["name"], appliers(object))),
+            None => Ok(()),
+        }
+    })
+    .await;
+}
+
 /// The field managers that applied an object, without those of its status.
 fn appliers(object: &Value) -> Vec<&str> {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -577,16 +590,7 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     let states = States::follow([&stage.kcp, skr]).await;
     let marks = stage.marks();
     stage.start();
-    let former = [APPLIER, MANAGER, "catalog-sync"];
-    eventually("all objects are taken over", SOON * 2, async || {
-        let objects = objects(skr).await;
-        let is_left = |object: &&Value| appliers(object).iter().any(|manager| former.contains(manager));
-        match objects.values().find(is_left) {
-            Some(object) => Err(format!("{} {:?}", object["metadata"]["name"], appliers(object))),
-            None => Ok(()),
-        }
-    })
-    .await;
+    are_taken_over(skr, &[APPLIER, MANAGER, "catalog-sync"]).await;
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
     states.were_ready(4);
@@ -799,15 +803,7 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let states = States::follow([&stage.kcp, &stage.skrs[0]]).await;
     let marks = stage.marks();
     stage.start();
-    eventually("all objects are taken over", SOON * 2, async || {
-        let objects = objects(&stage.skrs[0]).await;
-        let is_left = |object: &&Value| appliers(object).contains(&APPLIER);
-        match objects.values().find(is_left) {
-            Some(object) => Err(format!("{} {:?}", object["metadata"]["name"], appliers(object))),
-            None => Ok(()),
-        }
-    })
-    .await;
+    are_taken_over(&stage.skrs[0], &[APPLIER]).await;
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
     states.were_ready(4);

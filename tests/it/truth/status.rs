@@ -110,11 +110,7 @@ async fn a_source_is_reconciled_with_success_only_if_its_runtimes_have_no_errors
 }
 
 async fn a_source_is_reconciled_once_the_runtime_of_a_new_kyma_has_its_modules() {
-    let files = stage::files(1);
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(2, &files).await;
-    stage.start();
-    stage.kyma_in("one", "Ready").await;
+    let stage = stage::ready_beside_another_runtime().await;
     stage.rests().await;
     stage.commit("kymas/two.yaml", &stage::kyma("two", &["cache", "mailer"]));
     let output = stage.command(&["reconcile", "gitsource/landscape", "--wait", "--timeout=120s"]).await;

@@ -502,9 +502,11 @@ impl LandscapeFile {
         owner.filter(|other| other != source).map(Owner::Source)
     }
 
-    /// A Kyma, whoever declares it.
+    /// The Kyma of this name, also if another source or a user declares it.
     pub fn kyma(&self, key: &Key) -> Option<&KnownKyma> {
-        self.kymas.iter().find(|kyma| kyma.namespace == key.namespace() && kyma.name == key.name())
+        let wanted = (key.namespace(), key.name());
+        let found = self.kymas.binary_search_by(|kyma| (kyma.namespace.as_str(), kyma.name.as_str()).cmp(&wanted));
+        self.kymas.get(found.ok()?)
     }
 
     /// Whether the control plane has a GitSource of this name, as far as the file says: it lists the source, or has an

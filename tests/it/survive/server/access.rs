@@ -37,11 +37,7 @@ fn reachable(kyma: &Value) -> Option<&Value> {
 
 /// A landscape with Kyma `one`, which is Ready, and a second runtime that is down.
 async fn stage_with_a_dead_runtime() -> Stage {
-    let files = stage::files(1);
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(2, &files).await;
-    stage.start();
-    stage.kyma_in("one", "Ready").await;
+    let stage = stage::ready_beside_another_runtime().await;
     stage.rests().await;
     stage.landscape.skrs[1].stop().await;
     stage
