@@ -89,6 +89,8 @@ pub(crate) struct Intent {
     pub(crate) before: Landscape,
     /// Kymas that would be deleted.
     pub(crate) gone: BTreeSet<Key>,
+    /// Modules of other repositories that come, of which only the names of the objects are known.
+    pub(crate) outlines: Layers,
     /// The same until a user confirms what waits; `None` if nothing waits.
     pub(crate) until_confirmed: Option<Box<Intent>>,
 }

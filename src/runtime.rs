@@ -323,6 +323,9 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
             .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     }
     if let Some(hold) = hold {
+        if decide::start(&kyma) == Start::Leave {
+            outcome::tell_reached(context, key);
+        }
         return pass.held(&hold, &manifests, known).await;
     }
     match decide::start(&kyma) {

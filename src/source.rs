@@ -343,12 +343,24 @@ impl SourcePass<'_> {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
         self.keep_trees(known, &loaded).await;
+        if self.is_early(&decision) {
+            // What is in doubt only until another source is read, in a moment, is no news.
+            return Ok(self.finish(known, terms, &enacted, true));
+        }
         self.report(known, Some((&loaded, &decision)), &enacted, terms).await?;
         if confirmation == Confirmation::Spent && !again {
             self.forget(annotation::CONFIRM_PRUNE).await?;
         }
         self.forget(annotation::SUSPENDED).await?;
         Ok(self.finish(known, terms, &enacted, again))
+    }
+
+    /// Whether something is held back only because another source has not been read yet, which will be soon.
+    fn is_early(&self, decision: &intake::Decision) -> bool {
+        decision.unread.iter().any(|owner| {
+            let is_coming = |owner: Source| status::is_coming(&owner.object);
+            self.ctx.registry.loaded(owner).is_none() && self.ctx.stores.source(owner).is_some_and(is_coming)
+        })
     }
 
     /// Removes an annotation of the GitSource that is no longer true.
@@ -383,7 +395,9 @@ impl SourcePass<'_> {
             });
         };
         let decision = self.decide(known, &loaded, terms).await?.decision;
-        self.warn(known, Some((&loaded, &decision)));
+        if !self.is_early(&decision) {
+            self.warn(known, Some((&loaded, &decision)));
+        }
         self.keep_trees(known, &loaded).await;
         let finish = self.finish(known, terms, &nothing, false);
         Ok(Judgement::Decided(finish, loaded, Box::new(decision), unused))
@@ -462,9 +476,11 @@ impl SourcePass<'_> {
             behind |= found.behind;
             decision = intake::decide(&Situation { live: &found.live, ..situation });
         }
-        for (id, object) in &mut decision.takeovers {
-            let definition = loaded.definitions.good.get(id);
-            *object = definition.and_then(|definition| status::takeover(definition, &name));
+        for (id, takeover) in &mut decision.takeovers {
+            let Some(definition) = loaded.definitions.good.get(id) else { continue };
+            let module = definition.module.as_ref().map(|module| module.tree.into());
+            let module = module.and_then(|content| loaded.definitions.modules.get(&content));
+            *takeover = status::takeover(definition, module.map(|module| &**module), &name);
         }
         let taken = removals::find(self, loaded, &decision, &installed, &mut known.former).await;
         intake::removal::hold(&situation, &taken, &mut decision);
@@ -545,10 +561,8 @@ impl SourcePass<'_> {
             let declared = declared.map(|definition| definition.object.value());
             intake::is_leaving(one, self.ctx.stores.kyma(&one.runtime).as_deref(), declared)
         };
-        let loss =
-            |one: &Installed| Loss { runtime: one.runtime.clone(), module: format!("{} {}", one.module, one.version) };
         let of_dropped = installed.iter().filter(|one| dropped.contains(&template(one)));
-        of_dropped.filter(leaves).map(loss).collect()
+        of_dropped.filter(leaves).map(Loss::from).collect()
     }
 
     /// Wakes the runtimes with modules from this source, which may wait for its objects, and those whose status says
@@ -584,10 +598,10 @@ impl SourcePass<'_> {
     /// and template overrides.
     async fn suspended(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         self.give_up_fetch(known);
-        self.hold(known, terms).await;
+        let kept = self.hold(known, terms).await;
         // A resumed source is fetched at once, not at the end of the interval.
         known.fetch = Fetching::Pending;
-        let status = status::suspended(self.source, self.is_read(), ambient::now());
+        let status = status::suspended(self.source, kept, ambient::now());
         self.publish(&status, None);
         self.write(known, status).await?;
         Ok(Finish::Done)

@@ -217,8 +217,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         old.retain(|id, before| {
             let is_same =
                 new.get(id).is_some_and(|after| after.digest == before.digest && after.module == before.module);
-            // A pipeline may leave out labels, so a Kyma without one that was in git before is taken for git's.
-            is_same || file.owner(id.0, &id.1, &source).is_none_or(|owner| id.0 == Kind::Kyma && owner == Owner::User)
+            // A pipeline may leave out labels, so a Kyma without one that was in git before is taken for git's, unless
+            // the source has left it when it was deleted.
+            let is_of_git = |owner| id.0 == Kind::Kyma && owner == Owner::User && !file.is_left(id, &source);
+            is_same || file.owner(id.0, &id.1, &source).is_none_or(is_of_git)
         });
     }
     let request = Request {

@@ -17,11 +17,18 @@ use kube::Client;
 use super::control_plane::{self, Lacks};
 use crate::stores::definitions;
 use tidegate_core::{
-    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names::label, shared::Time},
+    api::{
+        GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate,
+        names::{annotation, label},
+        shared::Time,
+    },
+    definition::ModuleNames,
+    inventory::Inventory,
     landscape::{
         self,
         file::{KnownKyma, LandscapeFile},
     },
+    name::Key,
     overview::UnreadableLine,
     plan, status,
 };
@@ -32,7 +39,8 @@ use tidegate_process::{Exit, tell};
 /// `--landscape FILE` writes the runtimes and the catalog. The catalog is every ModuleTemplate and ModuleReleaseMeta in
 /// the control plane: those of GitSources, and those that other clients have applied. It also writes the names of
 /// Kymas, their module lists, channels and installed versions, the limits of GitSources, and which of them are
-/// suspended or wait for a confirmation. Of the labels of Kymas it writes only those that select modules: `beta`,
+/// suspended or wait for a confirmation. If there are several GitSources, it also writes the names of the objects that
+/// runtimes have of modules in git, from their Manifests. Of the labels of Kymas it writes only those that select modules: `beta`,
 /// `internal`, the source of the Kyma, and the labels that selectors of ModuleReleaseMetas name. Identifiers of
 /// customers are not among them.
 ///
@@ -105,14 +113,44 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
             return Ok(Exit::Incomplete);
         }
     }
+    let modules = match 1 < sources.len() {
+        true => modules(client, namespaces, &templates).await,
+        false => BTreeMap::new(),
+    };
     let kept = kept(&releases, labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
     let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
         .with_sources(&sources)
-        .with_catalog(templates, releases);
+        .with_catalog(templates, releases)
+        .with_modules(modules);
     write(path, &file.to_text())?;
     Ok(Exit::Ok)
+}
+
+/// What runtimes have of the modules in git, by ModuleTemplate. If Manifests cannot be read, it says so and knows
+/// nothing.
+async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemplate]) -> BTreeMap<Key, ModuleNames> {
+    let in_git = templates.iter().map(|template| &template.metadata);
+    let in_git = in_git.filter(|metadata| landscape::annotation(metadata, annotation::MODULE_TREE).is_some());
+    let in_git: BTreeSet<Key> = in_git.map(landscape::key).collect();
+    let mut modules: BTreeMap<Key, ModuleNames> = BTreeMap::new();
+    for namespace in namespaces.iter().filter(|_| !in_git.is_empty()) {
+        let take = |manifest: Manifest| {
+            let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
+            let version = manifest.spec.version.as_deref().unwrap_or_default();
+            let template = Key::new(namespace, &format!("{module}-{version}"));
+            if let Some(status) = manifest.status.filter(|_| in_git.contains(&template)) {
+                modules.entry(template).or_default().extend(&Inventory::from_status(&status.synced));
+            }
+        };
+        if let Err(error) = control_plane::each(client, namespace, &mut Lacks::default(), take).await {
+            let why = control_plane::conclude(&error).0;
+            tell!("warning: {why}: a comparison does not see which objects of other sources' modules leave runtimes");
+            return BTreeMap::new();
+        }
+    }
+    modules
 }
 
 /// Fails if an object could not be read, or if a kind is not served.

@@ -379,10 +379,39 @@ impl Loaded {
     /// Takes from a landscape file what other sources define, and which source this one is if no file of the repository
     /// names it.
     pub(super) fn know(&mut self, landscape: &LandscapeFile) {
-        if let Some(source) = landscape.only_source().filter(|_| self.is_source_assumed) {
+        let source = landscape.only_source(self.mentions_kymas());
+        if let Some(source) = source.filter(|_| self.is_source_assumed) {
             (self.source, self.is_source_assumed) = (source, false);
         }
         self.options.elsewhere = Arc::new(landscape.elsewhere(&self.source));
+        let spec = landscape.source(self.source.key()).and_then(KnownSource::spec);
+        let differences =
+            spec.map(|spec| self.own_file(|own, key| own.differences_of_settings(key.name(), key.namespace(), &spec)));
+        self.problems.extend(differences.unwrap_or_default());
+    }
+
+    /// Whether a file seems to declare a Kyma: the definitions are not read yet.
+    fn mentions_kymas(&self) -> bool {
+        let is_kind = |line: &str| {
+            let value = line.trim_start_matches(['{', '-', ' ', ',']).trim_start_matches('"').strip_prefix("kind");
+            let value = value.map(|rest| rest.trim_start_matches('"').trim_start_matches(':').trim());
+            value.is_some_and(|value| value.trim_end_matches(',').trim_matches(['"', '\'']) == "Kyma")
+        };
+        let texts = self.snapshot.files.values().filter_map(|file| std::str::from_utf8(file.text()?).ok());
+        texts.flat_map(str::lines).any(is_kind)
+    }
+
+    /// What the GitSource in the control plane says otherwise than the repository's own file: then the daemon applies
+    /// nothing of the revision.
+    pub(super) fn differs_from(&self, spec: &GitSourceSpec) -> Vec<Diagnostic> {
+        self.own_file(|own, key| own.differences(key.name(), key.namespace(), spec))
+    }
+
+    /// The problems that are found in the repository's own file, without those that are known.
+    fn own_file(&self, find: impl Fn(&SourceFile, &Key) -> Vec<Diagnostic>) -> Vec<Diagnostic> {
+        let own = SourceFile::read(&self.snapshot).ok().flatten();
+        let found = own.map(|own| find(&own, self.source.key())).unwrap_or_default();
+        found.into_iter().filter(|one| !self.problems.contains(one)).collect()
     }
 
     /// Why the name of the source is an assumption, and what to do about it; `None` if it is none. `other` is one more

@@ -261,16 +261,31 @@ pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) 
     if is_skipped(kyma) {
         return true;
     }
-    let manifests = world.manifests_of(&loss.runtime);
-    let recorded: Vec<Manifest> = manifests.filter_map(|manifest| typed(manifest.value())).collect();
-    let plan = plan_of(planning, kyma, &recorded, None);
-    let outcome = plan.deciding().into_iter().find(|one| one.name == module).map(|one| &one.outcome);
-    match outcome {
+    match outcome_of(planning, world, kyma, module) {
         Some(ModuleOutcome::Install(installation)) => installation.version == version,
         Some(ModuleOutcome::Wait(_)) => true,
         Some(ModuleOutcome::Refuse(refusal)) => refusal.keep,
         Some(ModuleOutcome::Unmanage) | None => false,
     }
+}
+
+/// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits. The Kyma in the
+/// runtime is not read.
+pub(crate) fn version_after(planning: Planning<'_>, world: &World, runtime: &Key, module: &str) -> Option<String> {
+    let kyma = planning.after.kymas.get(runtime).filter(|kyma| !is_skipped(kyma))?;
+    match outcome_of(planning, world, kyma, module)? {
+        ModuleOutcome::Install(installation) => Some(installation.version),
+        ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    }
+}
+
+/// What becomes of a module of a runtime.
+fn outcome_of(planning: Planning<'_>, world: &World, kyma: &Kyma, module: &str) -> Option<ModuleOutcome> {
+    let key = landscape::key(&kyma.metadata);
+    let manifests = world.manifests_of(&key);
+    let recorded: Vec<Manifest> = manifests.filter_map(|manifest| typed(manifest.value())).collect();
+    let plan = plan_of(planning, kyma, &recorded, None);
+    plan.into_deciding().into_iter().find(|one| one.name == module).map(|one| one.outcome)
 }
 
 /// What a runtime should have, by its Kyma, its Manifests and the Kyma in the runtime.
@@ -631,6 +646,9 @@ impl<'a> RuntimeComparison<'a> {
         let (own, of_former) = (recorded(live), self.take_over(&installation.module, &manifest));
         let (owned, has_resource) = (own.0.union(&of_former.0), own.1 || of_former.1);
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
+        // Of a module in another repository, what leaves is known by its name.
+        let outline = || self.baseline.intent.outlines.get(&installation.content()).cloned();
+        let wishes = wishes.or_else(|| Some((outline()?, Vec::new())));
         let creates = installation.policy == CustomResourcePolicy::CreateAndDelete && !has_resource;
         let resource =
             installation.default_resource.clone().filter(|_| creates).and_then(|value| Object::new(value).ok());
@@ -850,6 +868,8 @@ impl<'a> RuntimeComparison<'a> {
         let comparisons: Vec<BoxFuture<'_, _>> =
             blocked.wishes.iter().map(|(wish, ownership)| one(&comparer, wish, ownership).boxed()).collect();
         let results: Vec<_> = stream::iter(comparisons).buffered(OBJECTS_AT_ONCE).collect().await;
+        // The objects that other modules delete first.
+        let mut moving: Vec<(Found, Key)> = Vec::new();
         for ((wish, ownership), result) in blocked.wishes.iter().zip(results) {
             match result {
                 Ok(found) => {
@@ -862,7 +882,10 @@ impl<'a> RuntimeComparison<'a> {
                     {
                         self.outcome.to_take_over.push(wish.object.id());
                     }
-                    self.outcome.found.extend(found);
+                    match ownership {
+                        Ownership::Moves(_, giver) => moving.extend(found.map(|found| (found, giver.clone()))),
+                        _ => self.outcome.found.extend(found),
+                    }
                 }
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => {
@@ -873,6 +896,13 @@ impl<'a> RuntimeComparison<'a> {
                 }
             }
         }
+        for (found, giver) in moving {
+            let is_held = blocked.modules.contains(&giver);
+            let giver = modules.iter().find(|module| is_held && module.manifest == giver);
+            self.outcome.held.extend(giver.map(|giver| self.stays_with(giver, &found)));
+            let effect = if is_held { Effect::Held } else { found.effect };
+            self.outcome.found.push(Found { effect, ..found });
+        }
         for (module, in_use) in modules.iter().zip(&in_use) {
             if module.is_released {
                 self.release(module, &live);
@@ -882,6 +912,21 @@ impl<'a> RuntimeComparison<'a> {
             }
         }
         Ok(())
+    }
+
+    /// An object that would move to another module, but is not deleted by the one that has it.
+    fn stays_with(&self, giver: &Module, found: &Found) -> Held {
+        let (id, name) = (&found.id, &giver.name);
+        Held {
+            why: Why::Conflict,
+            module: name.clone(),
+            runtimes: [self.key.clone()].into(),
+            message: format!(
+                "{id} stays with module {name}, of which Tidegate prunes nothing now: the module that gets it waits"
+            ),
+            hint: None,
+            place: found.places.first().cloned(),
+        }
     }
 
     /// Takes the objects that cannot be created, because their namespace is neither in the runtime nor among what is
@@ -976,7 +1021,10 @@ impl<'a> RuntimeComparison<'a> {
         let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
-            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => Ownership::Moves(object),
+            // What a module leaves to its runtime is another owner's.
+            Some(giver) if !giver.is_released && giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
+                Ownership::Moves(object, giver.manifest.clone())
+            }
             _ => Ownership::Foreign(object, managers),
         }
     }
@@ -1244,7 +1292,7 @@ async fn one(comparer: &Comparer<'_>, wish: &Wish, ownership: &Ownership<'_>) ->
     let (differs, effect) = match ownership {
         Ownership::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
         Ownership::Ours(live) => (comparer.existing(wish, live).await?, Effect::Applies),
-        Ownership::Moves(live) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
+        Ownership::Moves(live, _) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
         Ownership::Foreign(live, managers) => {
             (Some(Arc::new(comparer.stranger(wish, live, managers).await?)), Effect::Held)
         }
@@ -1281,8 +1329,8 @@ enum Ownership<'l> {
     Absent,
     /// It belongs to Tidegate, or Tidegate may take it over.
     Ours(&'l Object),
-    /// Another module of the runtime deletes it first.
-    Moves(&'l Object),
+    /// Another module of the runtime, with this Manifest, deletes it first.
+    Moves(&'l Object, Key),
     /// It has another owner: its managers, or its Manifest.
     Foreign(&'l Object, Vec<String>),
     /// It does not exist, and an earlier Manifest contains it as well.
@@ -1293,7 +1341,7 @@ impl Ownership<'_> {
     /// The other owner, if the object is in conflict.
     fn strangers(&self) -> Option<Vec<String>> {
         match self {
-            Ownership::Absent | Ownership::Ours(_) | Ownership::Moves(_) => None,
+            Ownership::Absent | Ownership::Ours(_) | Ownership::Moves(..) => None,
             Ownership::Foreign(_, managers) => Some(managers.clone()),
             Ownership::InEarlierManifest(_, manifest) => Some(vec![manifest.clone()]),
         }

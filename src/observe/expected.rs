@@ -123,8 +123,13 @@ impl Expected {
         let mut before = (*parts.landscape).clone();
         let kymas = context.stores.kymas();
         before.kymas.extend(kymas.into_iter().map(|kyma| (landscape::key(&kyma.metadata), kyma)));
-        let mut intent =
-            Intent { after: before.clone(), before, gone: std::collections::BTreeSet::new(), until_confirmed: None };
+        let mut intent = Intent {
+            after: before.clone(),
+            before,
+            gone: std::collections::BTreeSet::new(),
+            outlines: crate::live::Layers::new(),
+            until_confirmed: None,
+        };
         for source in observation.seen.lock().sources.values() {
             source.after.iter().for_each(|(id, value)| insert(&mut intent.after, id, value));
             for id in &source.gone {

@@ -43,7 +43,7 @@ use tidegate_core::{
     diagnostic::Diagnostics,
     intake::{
         Terms,
-        status::{self, Fetched},
+        status::{self, Fetched, Kept},
     },
     landscape::{self, SourceName},
     name::Key,
@@ -167,17 +167,30 @@ impl SourcePass<'_> {
     }
 
     /// Makes the last good revision of a suspended source active, without a fetch.
-    pub(super) async fn hold(&self, known: &mut KnownSource, terms: &Terms) {
-        let Ok(url) = terms.url.parse::<git::Url>() else { return };
-        if let Err(error) = self.ctx.registry.mirror(self.key, self.slot, &url) {
-            tracing::warn!(source = %self.key, %error, "cannot open the mirror of a suspended source");
-            return;
+    pub(super) async fn hold(&self, known: &mut KnownSource, terms: &Terms) -> Kept {
+        if self.is_read() {
+            return Kept::Read;
         }
-        if self.ctx.registry.loaded(self.key).is_none()
-            && let Some(_place) = self.place()
-            && let Err(error) = self.recall(known, terms).await
-        {
-            tracing::warn!(source = %self.key, %error, "cannot read the last good revision of a suspended source");
+        let Ok(url) = terms.url.parse::<git::Url>() else { return Kept::Lost };
+        let mirror = match self.ctx.registry.mirror(self.key, self.slot, &url) {
+            Ok(mirror) => mirror,
+            Err(error) => {
+                tracing::warn!(source = %self.key, %error, "cannot open the mirror of a suspended source");
+                return Kept::Lost;
+            }
+        };
+        if mirror.last_good().is_none() {
+            return Kept::Lost;
+        }
+        // Without a place, the source is woken when there is one.
+        let Some(_place) = self.place() else { return Kept::Unread };
+        match self.recall(known, terms).await {
+            Ok(()) if self.is_read() => Kept::Read,
+            Ok(()) => Kept::Lost,
+            Err(error) => {
+                tracing::warn!(source = %self.key, %error, "cannot read the last good revision of a suspended source");
+                Kept::Lost
+            }
         }
     }
 

@@ -922,6 +922,32 @@ fn a_kyma_of_another_source_is_not_predicted_as_applied() {
     assert_eq!((&held["why"], &held["message"]), (&"conflict".into(), &message.into()), "{held}");
 }
 
+/// A GitSource of the same name was deleted with `deletionPolicy: Orphan`, and left the Kyma with other content.
+#[test]
+fn a_kyma_that_a_deleted_source_has_left_with_other_content_is_held() {
+    let stage = only_kymas();
+    stage.replace("two.yaml", "channel: regular", "channel: fast");
+    let kyma = |annotations: &str| {
+        format!(
+            "{{\"namespace\": \"kcp-system\", \"name\": \"two\", \"channel\": \"regular\", \"modules\": [{{\"name\": \
+             \"cache\"}}], \"annotations\": {{{annotations}}}}}"
+        )
+    };
+    let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+    let report = |annotations: &str| {
+        let file = catalog(trees).replace("\"kymas\": []", &format!("\"kymas\": [{}]", kyma(annotations)));
+        let file = stage.beside("landscape.json", &file);
+        stage.json(&["--landscape", &file, "--max-age", "40000d"], 1)
+    };
+    let left = "\"tidegate.dev/source\": \"kcp-system/landscape\", \"tidegate.dev/digest\": \"other\"";
+    let held = report(left);
+    let [one] = &script(&held)[..] else { panic!("{:?}", script(&held)) };
+    assert!(one.starts_with("kcp conflict Kyma two"), "{one}");
+    assert!(held["held"].to_string().contains("a GitSource that no longer exists"), "{:#}", held["held"]);
+    // A file that has neither is that of an export without labels.
+    assert!(script(&report(""))[0].starts_with("kcp change Kyma two"));
+}
+
 #[test]
 fn the_repositorys_own_source_is_used_without_a_flag() {
     let stage = Stage::new();

@@ -731,12 +731,19 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     assert_eq!(report["unknown"], json!([]));
     assert_eq!(writes(&stage, &marks), [""; 0], "nothing is written");
 
+    // The repository of another GitSource does not have the objects of these modules.
+    let other = json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "other", "namespace": "kcp-system"},
+        "spec": {"url": "https://git.example.org/other.git", "suspend": true},
+    });
+    harness::apply(&stage.kcp, &other).await;
     let export = kcp.kubeconfig_of_service_account("kcp-system", "tidegate-export").await.unwrap();
     let exported = run(&stage, &export, &["export", "--landscape", "-"]);
     assert_eq!(exported.exit, 0, "{}", exported.errors);
     let file: Value = serde_json::from_str(&exported.text).unwrap();
     assert_eq!(file["kymas"][0]["name"], "one");
     assert_eq!(file["kymas"][0]["installed"][0]["version"], "1.0.0", "{file:#}");
+    assert!(file["modules"].to_string().contains("/v1/ConfigMap/kyma-system/cache-config"), "{file:#}");
 
     let records = stage.landscape.kcp.records();
     let ours: Vec<_> = records.iter().filter(|record| record.user.contains(":tidegate-")).collect();

@@ -50,7 +50,7 @@ use std::{
 pub(crate) use self::paths::normalise;
 pub use self::{
     file::{Cache, Done, Piece},
-    module::{ModuleObjects, ModuleSource, SourceObject, layer_objects, module_objects},
+    module::{ModuleNames, ModuleObjects, ModuleSource, SourceObject, layer_objects, module_objects},
     secret::mentions_secret,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

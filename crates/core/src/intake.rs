@@ -37,7 +37,7 @@ pub use self::{
     ownership::OtherTool,
     prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
-    source_file::{SOME_URL, SourceFile, with_url},
+    source_file::{SOME_URL, SourceFile, settings, with_url},
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
 };
 use crate::{
@@ -302,7 +302,9 @@ pub struct Decision {
     pub heirs: BTreeMap<Id, Key>,
     /// Objects of other sources that this one takes over with other content, once their owners no longer declare them,
     /// and what they then are: see [`status::takeover`].
-    pub takeovers: BTreeMap<Id, Option<Arc<str>>>,
+    pub takeovers: BTreeMap<Id, status::Takeover>,
+    /// Sources that own objects of definitions that are not applied, and that have not been read.
+    pub unread: BTreeSet<Key>,
     /// All rejections and all reasons to wait.
     pub diagnostics: Diagnostics,
 }
@@ -385,8 +387,9 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
                 decision.held.insert(id.clone(), held);
             }
             ownership::Claim::Refused(refusal) => {
+                decision.unread.extend(refusal.unread().cloned());
                 if refusal.adopts() {
-                    decision.takeovers.insert(id.clone(), None);
+                    decision.takeovers.insert(id.clone(), status::Takeover::default());
                 }
                 let diagnostic = refusal.diagnostic(id).at(declared.place.clone());
                 let (place, message) = (declared.place.clone(), diagnostic.message.clone());
@@ -479,22 +482,37 @@ pub fn needs(definition: &Definition, broken: &BTreeMap<Id, Place>) -> Vec<Id> {
     versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
 }
 
+/// What another source does with an object that this one no longer declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver<'r> {
+    /// It takes the object over, unless its definition has other content and no leave to apply it.
+    Same,
+    /// It takes the object over with other content, which removes this from runtimes.
+    Changes(&'r [removal::Removal]),
+    /// Nothing, because it is suspended.
+    Suspended,
+}
+
 /// What becomes of an object that a source no longer declares and `heir` declares: a sentence, and what a user may have
-/// to do. `adopts` says whether the definition there has other content and may take the object over, and `lost` are the
-/// modules that a runtime then loses.
-pub fn handed_over(id: &Id, heir: &Key, adopts: bool, lost: &[String]) -> (String, String) {
+/// to do.
+pub fn handed_over(id: &Id, heir: &Key, what_then: HandOver<'_>) -> (String, String) {
     let what = format!("{} is no longer declared, but is not deleted: GitSource {heir}", text(id));
-    if adopts {
-        let lost = match lost {
-            [] => String::new(),
-            [one] => format!("; module {one} leaves the runtime"),
-            all => format!("; modules {} leave the runtime", all.join(", ")),
-        };
-        let message = format!("{what} takes it over with other content{lost}");
-        let hint = format!(
-            "to keep the object as it is, make its definition in GitSource {heir} say the same before you remove this one"
-        );
-        return (message, hint);
+    match what_then {
+        HandOver::Same => {}
+        HandOver::Changes(lost) => {
+            let lost: String = removal::sentences(lost).iter().map(|sentence| format!("; {sentence}")).collect();
+            let message = format!("{what} takes it over with other content{lost}");
+            let hint = format!(
+                "to keep the object as it is, make its definition in GitSource {heir} say the same before you remove \
+                 this one"
+            );
+            return (message, hint);
+        }
+        HandOver::Suspended => {
+            let message = format!("{what} declares it as well, but is suspended, and takes it over once it resumes");
+            let hint = format!("to resume it, run `tidegate resume gitsource/{} -n {}`", heir.name(), heir.namespace());
+            return (message, hint);
+        }
     }
     let message = format!("{what} declares it as well and takes it over");
     let hint = format!(

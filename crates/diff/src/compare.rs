@@ -23,6 +23,7 @@ mod unfit;
 mod unknown;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
@@ -34,7 +35,7 @@ use self::{
     held::HeldBy,
     modules::{Bucket, Pair},
     overlap::Overlaps,
-    settle::{Handed, InUse},
+    settle::{Handed, InUse, Replaced},
 };
 use super::{
     clean::{self, Draft},
@@ -45,7 +46,8 @@ use super::{
 };
 use tidegate_core::{
     api::{Kyma, names::annotation},
-    definition::{Definition, Definitions, Kind},
+    content::ContentId,
+    definition::{Definition, Definitions, Kind, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     immutable::Context,
     intake::{self, Id, Installed, Loss, Policy, Standing},
@@ -113,6 +115,10 @@ pub struct Prepared {
     settled: settle::Settled,
     /// Kymas of the landscape file by key.
     known: HashMap<Key, KnownKyma>,
+    /// The Kymas that git declares on one of the sides.
+    declared: BTreeSet<Key>,
+    /// Modules of other repositories, of which only the names of the objects are known.
+    outlines: BTreeMap<ContentId, Arc<ModuleObjects>>,
     /// What is active until a user confirms what waits; `None` if nothing waits.
     until_confirmed: Option<Box<Prepared>>,
 }
@@ -186,17 +192,24 @@ pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject)
 impl Prepared {
     /// Decides what will be active on the new side, and parses both sides.
     pub fn new(request: &Request<'_>) -> Prepared {
-        let prepared = Prepared::keeping(request, &InUse::new());
-        if prepared.settled.in_use.is_empty() {
+        let prepared = Prepared::keeping(request, &InUse::new(), &Replaced::new());
+        let settled = &prepared.settled;
+        if settled.in_use.is_empty() && settled.losing.is_empty() {
             return prepared;
         }
-        // Whether runtimes replace a version that git no longer has is known once their modules are.
-        let stays_in_use = Comparison::new(*request, &prepared).stays_in_use();
-        if stays_in_use.is_empty() { prepared } else { Prepared::keeping(request, &stays_in_use) }
+        // Whether runtimes replace a version that git no longer has, or that loses objects, is known once their modules
+        // are.
+        let comparison = Comparison::new(*request, &prepared);
+        let (stays_in_use, replaced) = (comparison.stays_in_use(), comparison.replaced());
+        if stays_in_use.is_empty() && replaced.is_empty() {
+            return prepared;
+        }
+        Prepared::keeping(request, &stays_in_use, &replaced)
     }
 
-    /// As [`Prepared::new`], where runtimes keep some versions that git no longer has.
-    fn keeping(request: &Request<'_>, stays_in_use: &InUse) -> Prepared {
+    /// As [`Prepared::new`], where runtimes keep some versions that git no longer has, and get others in place of those
+    /// that lose objects.
+    fn keeping(request: &Request<'_>, stays_in_use: &InUse, replaced: &Replaced) -> Prepared {
         let Request { from, to, source, .. } = *request;
         let known: HashMap<Key, KnownKyma> =
             request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
@@ -222,6 +235,7 @@ impl Prepared {
             installed: &|landscape: &Landscape| installed(landscape, request, &known),
             settings: request.settings,
             stays_in_use,
+            replaced,
         };
         let settled = settle::settle(from.definitions, to.definitions, &around);
         let mut read = |definitions: &Definitions, handed: &BTreeMap<Id, Handed>| {
@@ -238,6 +252,10 @@ impl Prepared {
             .until_confirmed(from.definitions)
             .map(|definitions| (read(&definitions, &handed_at_once), definitions));
         take_over(&mut old, &new, from.definitions, request);
+        let kymas = |side: &Definitions| -> Vec<Key> {
+            side.good.keys().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key.clone()).collect()
+        };
+        let of_git = [from.definitions, to.definitions].into_iter().flat_map(kymas).collect::<BTreeSet<Key>>();
         let declared = |key: &Key| old.kymas.contains_key(key) || new.kymas.contains_key(key);
         let elsewhere: Vec<(Key, Arc<Kyma>)> = known
             .iter()
@@ -249,19 +267,22 @@ impl Prepared {
                 landscape.kymas.insert(key.clone(), Arc::clone(&kyma));
             }
         }
+        let outlines = request.known.map(LandscapeFile::outlines).unwrap_or_default();
         let until_confirmed = until.map(|(landscape, definitions)| {
             let settled = settle::Settled {
                 definitions,
                 unconfirmed: BTreeSet::new(),
                 held: Vec::new(),
                 in_use: BTreeMap::new(),
+                losing: Vec::new(),
                 handed: handed_at_once,
                 conflicts: BTreeMap::new(),
             };
-            let (old, known) = (old.clone(), known.clone());
-            Box::new(Prepared { old, new: landscape, settled, known, until_confirmed: None })
+            let (old, known, outlines) = (old.clone(), known.clone(), outlines.clone());
+            let declared = of_git.clone();
+            Box::new(Prepared { old, new: landscape, settled, known, declared, outlines, until_confirmed: None })
         });
-        Prepared { old, new, settled, known, until_confirmed }
+        Prepared { old, new, settled, known, declared: of_git, outlines, until_confirmed }
     }
 }
 
@@ -290,7 +311,12 @@ impl Prepared {
     /// The labels of all runtimes; the new ones if a runtime is on both sides.
     pub fn labels(&self) -> Labels {
         let kymas = self.old.kymas.iter().chain(&self.new.kymas);
-        kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
+        let labels: Labels =
+            kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect();
+        let is_written = |key: &&Key| !self.declared.contains(*key);
+        let partly = self.known.keys().filter(is_written).cloned().collect();
+        let exported = self.known.values().flat_map(|known| known.labels.keys()).cloned().collect();
+        labels.with_partly(partly, exported)
     }
 }
 
@@ -337,23 +363,37 @@ fn with_known(landscape: &Landscape, known: &HashMap<Key, KnownKyma>) -> Landsca
     all
 }
 
-/// The modules of runtimes according to a landscape. What runtimes themselves select is among `known`.
+/// The modules of runtimes according to a landscape. What runtimes themselves select is among `known`, and the versions
+/// that the downgrade guard keeps.
 fn installed(landscape: &Landscape, request: &Request<'_>, known: &HashMap<Key, KnownKyma>) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
         let (before, windows) = (InstalledModules::default(), Windows::Unknown);
         let (components, settings) = (request.components, request.settings);
-        let spec = plan::effective(kyma, known.get(key).map(KnownKyma::spec).as_ref());
-        let plan = plan::runtime(landscape, components, kyma, &spec, settings, &before, windows);
+        let known = known.get(key);
+        let spec = plan::effective(kyma, known.map(KnownKyma::spec).as_ref());
+        let kyma = match known {
+            Some(known) => Cow::Owned(Kyma { status: Some(known.status()), ..Kyma::clone(kyma) }),
+            None => Cow::Borrowed(&**kyma),
+        };
+        let kept = |module: &str| {
+            let kept = known?.installed.iter().find(|kept| kept.name == module)?;
+            kept.version.clone().filter(|version| !version.is_empty())
+        };
+        let plan = plan::runtime(landscape, components, &kyma, &spec, settings, &before, windows);
         for module in plan.into_deciding() {
-            if let ModuleOutcome::Install(installation) = module.outcome {
-                let standing = match module.offer {
-                    Offer::Channel(_) => Standing::Selected,
-                    Offer::Mandatory => Standing::Mandatory,
-                };
-                let (module, version) = (module.name, installation.version);
-                all.push(Installed { runtime: key.clone(), module, version, standing });
-            }
+            let version = match module.outcome {
+                ModuleOutcome::Install(installation) => Some(installation.version),
+                ModuleOutcome::Refuse(refusal) if refusal.keep => kept(&module.name),
+                ModuleOutcome::Refuse(_) | ModuleOutcome::Wait(_) | ModuleOutcome::Unmanage => None,
+            };
+            let standing = match module.offer {
+                Offer::Channel(_) => Standing::Selected,
+                Offer::Mandatory => Standing::Mandatory,
+            };
+            let installed =
+                version.map(|version| Installed { runtime: key.clone(), module: module.name, version, standing });
+            all.extend(installed);
         }
     }
     all
@@ -414,6 +454,17 @@ impl<'a> Comparison<'a> {
         };
         let all = self.prepared.settled.in_use.iter().map(|(id, losses)| (id.clone(), kept(losses)));
         all.filter(|(_, runtimes)| !runtimes.is_empty()).collect()
+    }
+
+    /// The versions that runtimes get in place of those that lose objects, without a confirmation.
+    fn replaced(&self) -> Replaced {
+        let at_once = self.until_confirmed.as_deref().unwrap_or(self);
+        let replaced = |loss: &Loss| {
+            let (module, before) = loss.module.split_once(' ')?;
+            let version = runtime::version_after(at_once, &loss.runtime, module)?;
+            (version != before).then(|| ((loss.runtime.clone(), module.to_owned()), version))
+        };
+        self.prepared.settled.losing.iter().filter_map(replaced).collect()
     }
 
     /// The number of runtimes.
@@ -510,8 +561,10 @@ impl<'a> Comparison<'a> {
         for (id, owner) in self.prepared.settled.conflicts.iter().filter(|(id, _)| self.is_wanted(id)) {
             let runtime = if id.0 == Kind::Kyma { self.position(&id.1) } else { None };
             let Some(definition) = self.request.to.definitions.good.get(id) else { continue };
+            let is_left = || self.request.known.is_some_and(|known| known.is_left(id, self.request.source));
             let owner = match owner {
                 Owner::Source(source) => format!("GitSource {source}"),
+                Owner::User if is_left() => format!("GitSource {}, which was deleted", self.request.source),
                 Owner::User => "another client".to_owned(),
             };
             let hit = Hit {

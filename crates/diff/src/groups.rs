@@ -21,6 +21,8 @@ struct ByLabel {
     values: Vec<(String, usize)>,
     /// The position of the value of each runtime that has one.
     of: BTreeMap<Key, usize>,
+    /// The runtimes of which it is not known whether they have one.
+    unknown: BTreeSet<Key>,
 }
 
 /// Maximum number of labels.
@@ -41,13 +43,13 @@ impl Groups {
                 *values.entry(name).or_default().entry(value).or_default() += 1;
             }
         }
-        let divides = |found: &BTreeMap<&str, usize>| {
+        let divides = |name: &str, found: &BTreeMap<&str, usize>| {
             let with = found.values().sum::<usize>();
-            let groups = found.len() + usize::from(with < labels.len());
+            let groups = found.len() + usize::from(with + labels.unknown(name).len() < labels.len());
             // Of a few runtimes, each value may be the name of one.
             (2..=VALUES_MAX).contains(&groups) && found.len() * 2 <= with
         };
-        let mut chosen: Vec<_> = values.into_iter().filter(|(_, found)| divides(found)).collect();
+        let mut chosen: Vec<_> = values.into_iter().filter(|(name, found)| divides(name, found)).collect();
         chosen.sort_by_key(|(name, found)| (found.len(), *name));
         chosen.truncate(LABELS_MAX);
         let by = |(name, found): (&str, BTreeMap<&str, usize>)| {
@@ -56,6 +58,7 @@ impl Groups {
             ByLabel {
                 label: name.to_owned(),
                 of: of.collect(),
+                unknown: labels.unknown(name),
                 values: found.iter().map(|(value, count)| ((*value).to_owned(), *count)).collect(),
             }
         };
@@ -80,13 +83,17 @@ impl Groups {
                     *count += 1;
                 }
             }
-            let without = wanted.len() - counts.iter().sum::<usize>();
+            let unknown = wanted.iter().filter(|key| by.unknown.contains(**key)).count();
+            let without = wanted.len() - unknown - counts.iter().sum::<usize>();
             let of = by.values.iter().zip(&counts).filter(|(_, count)| **count > 0);
             let mut parts: Vec<String> = of
                 .map(|((value, all), count)| format!("{value} {} of {}", thousands(*count), thousands(*all)))
                 .collect();
             if without > 0 {
                 parts.push(format!("{} without it", counted(without, "runtime")));
+            }
+            if unknown > 0 {
+                parts.push(format!("{} whose labels are not in the landscape file", counted(unknown, "runtime")));
             }
             (by.label.clone(), parts.join(", "))
         };

@@ -9,7 +9,12 @@ mod file;
 mod judge;
 mod kinds;
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::Deref,
+    str::FromStr,
+};
 
 pub use self::{
     file::{FileError, parse},
@@ -20,7 +25,58 @@ use super::model::{Action, Side};
 use tidegate_core::{diagnostic::Severity, name::Key, schema::expression::Expression};
 
 /// The labels of runtimes, as far as they are known.
-pub type Labels = BTreeMap<Key, BTreeMap<String, String>>;
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    of: BTreeMap<Key, BTreeMap<String, String>>,
+    /// Runtimes that only the landscape file has: an export leaves labels out.
+    partly: BTreeSet<Key>,
+    /// Labels that the export has not left out.
+    exported: BTreeSet<String>,
+}
+
+// === impl Labels ===
+
+impl Labels {
+    /// The labels of no runtime.
+    pub fn new() -> Labels {
+        Labels::default()
+    }
+
+    /// Notes of which runtimes only some labels are known, and which labels the landscape file has.
+    #[must_use]
+    pub fn with_partly(self, partly: BTreeSet<Key>, exported: BTreeSet<String>) -> Labels {
+        Labels { partly, exported, ..self }
+    }
+
+    /// The runtimes of which it is not known whether they have a label.
+    pub(super) fn unknown(&self, label: &str) -> BTreeSet<Key> {
+        let is_unknown = |key: &&Key| self.of.get(*key).is_none_or(|labels| !labels.contains_key(label));
+        match self.exported.contains(label) {
+            true => BTreeSet::new(),
+            false => self.partly.iter().filter(is_unknown).cloned().collect(),
+        }
+    }
+}
+
+impl Deref for Labels {
+    type Target = BTreeMap<Key, BTreeMap<String, String>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.of
+    }
+}
+
+impl FromIterator<(Key, BTreeMap<String, String>)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (Key, BTreeMap<String, String>)>>(all: I) -> Labels {
+        Labels { of: all.into_iter().collect(), ..Labels::default() }
+    }
+}
+
+impl<const N: usize> From<[(Key, BTreeMap<String, String>); N]> for Labels {
+    fn from(all: [(Key, BTreeMap<String, String>); N]) -> Labels {
+        all.into_iter().collect()
+    }
+}
 
 /// A predefined rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -418,12 +418,14 @@ fn release(report: &Report, one: &Move) -> String {
     }
 }
 
-/// How many objects of which kinds differ and how, each distinct difference once: `1 ConfigMap goes, 2 change`.
+/// How many objects of which kinds differ and how, in runtimes each distinct difference once: `1 ConfigMap goes, 2
+/// change`. Those of the control plane are counted: there is no number of runtimes beside them.
 fn objects(differences: &[&Difference]) -> String {
     let mut counts: BTreeMap<(&str, u8), (Action, usize)> = BTreeMap::new();
     for one in differences {
         // A Kyma stands for its runtime.
-        let count = if &*one.id.kind == "Kyma" { one.objects } else { 1 };
+        let is_each = one.target == Side::ControlPlane || &*one.id.kind == "Kyma";
+        let count = if is_each { one.objects } else { 1 };
         counts.entry((&*one.id.kind, one.action.weight())).or_insert((one.action, 0)).1 += count;
     }
     let mut parts: Vec<String> = Vec::new();

@@ -23,7 +23,7 @@ use tidegate_core::{
     adopt,
     api::{Kyma, Watcher, names::label, shared::State},
     definition,
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostics, Severity},
     intake::{self, Policy},
     landscape::{self, Landscape, SourceName},
     name::Key,
@@ -32,12 +32,12 @@ use tidegate_core::{
     render::{self, Trial, live as placeholder},
     revision::{Oid, Revision},
     snapshot::Snapshot,
-    template::Library,
+    template::{Library, Template},
 };
 use tidegate_diff::{
-    clean::Draft,
+    clean::{Draft, REFUSED},
     compare::{Lines, touched},
-    gather::Gatherer,
+    gather::{Found, Gatherer},
     mask::Masker,
     model::{Action, Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
     policy::{Kinds, Labels},
@@ -224,7 +224,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let stuck = stuck(&intent);
     let of_stuck =
         results.iter_mut().filter(|(key, _)| stuck.contains(key)).filter_map(|(_, result)| result.as_mut().ok());
-    of_stuck.flat_map(|result| &mut result.outcome.found).for_each(|found| found.is_former = true);
+    let overridden = overridden(&inputs);
+    of_stuck.for_each(|result| is_former(&mut result.outcome, &overridden));
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
     let kinds = Some(Kinds::from_definitions(&[&inputs.wanted.definitions]));
@@ -262,6 +263,8 @@ fn read(
     // What the control plane took to answer is no time of the check.
     loaded.restart()?;
     loaded.options.elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
+    let own = world.sources.iter().find(|source| landscape::key(&source.metadata) == *loaded.source.key());
+    diagnostics.extend(own.map(|own| loaded.differs_from(&own.spec)).unwrap_or_default());
     let mut definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
     definitions.retain_applied(&mut diagnostics, world.kcp_landscapes);
@@ -420,6 +423,24 @@ fn is_stuck(intent: &Intent, key: &Key, touched: &BTreeSet<Key>) -> bool {
         selected.chain(installed).any(is_it) || is_mandatory(&intent.before) || is_mandatory(&intent.after)
     };
     !touched.iter().any(has)
+}
+
+/// The templates that the repository overrides. Those of the active revision are not known here, so the revision may
+/// have changed each of them.
+fn overridden(inputs: &Inputs) -> BTreeSet<&'static str> {
+    let library = &inputs.wanted.library;
+    let (own, base) = (library.of_source(Some(&inputs.source)), library.base());
+    let is_overridden = |template: &Template| own.differs(base, *template).is_some();
+    Template::ALL.into_iter().filter(is_overridden).map(Template::name).collect()
+}
+
+/// Marks what is there whatever the revision says, apart from what these templates render. An API server that rejects an
+/// object rejects that of the active revision as well, so it is no error of this one.
+fn is_former(outcome: &mut Outcome, overridden: &BTreeSet<&str>) {
+    let is_other = |found: &&mut Found| found.maker.is_none_or(|maker| !overridden.contains(maker));
+    outcome.found.iter_mut().filter(is_other).for_each(|found| found.is_former = true);
+    let rejected = outcome.diagnostics.iter_mut().filter(|one| one.code == REFUSED);
+    rejected.for_each(|one| one.severity = Severity::Warning);
 }
 
 /// What the daemon leaves in a runtime as Lifecycle Manager had it.
@@ -603,8 +624,11 @@ fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, Offer), usize>) -> 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tidegate_core::object::{Gvk, ObjectId};
-    use tidegate_diff::{gather::Found, model::Why};
+    use tidegate_core::{
+        diagnostic::Diagnostic,
+        object::{Gvk, ObjectId},
+    };
+    use tidegate_diff::model::Why;
 
     use super::*;
 
@@ -625,6 +649,22 @@ mod tests {
             is_former: false,
             names: Arc::default(),
         }
+    }
+
+    #[test]
+    fn what_a_runtime_with_errors_rejects_already_is_no_error_of_the_revision() {
+        let mut outcome = Outcome {
+            found: vec![found("ConfigMap", "cache", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}}))],
+            diagnostics: vec![Diagnostic::error(REFUSED, "rejected"), Diagnostic::error("template", "broken")],
+            ..Outcome::default()
+        };
+        let rendered = Found { maker: Some("skr/kyma.yaml"), ..outcome.found[0].clone() };
+        outcome.found.push(rendered.clone());
+        is_former(&mut outcome, &BTreeSet::from(["skr/kyma.yaml"]));
+        let former: Vec<bool> = outcome.found.iter().map(|found| found.is_former).collect();
+        assert_eq!(former, [true, false], "the revision may have changed the template");
+        let severities: Vec<Severity> = outcome.diagnostics.iter().map(|one| one.severity).collect();
+        assert_eq!(severities, [Severity::Warning, Severity::Error]);
     }
 
     #[test]

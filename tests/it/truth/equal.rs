@@ -30,7 +30,10 @@ scenarios! {
     a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes,
     a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted,
     what_is_refused_and_a_version_that_waits_do_what_was_predicted,
-    an_object_of_a_user_and_one_that_moves_do_what_was_predicted;
+    an_object_of_a_user_and_one_that_moves_do_what_was_predicted,
+    an_object_of_a_user_and_two_that_change_places_do_what_was_predicted,
+    a_version_that_its_only_runtime_leaves_loses_objects_as_predicted,
+    a_component_of_another_name_whose_module_loses_an_object_waits_as_predicted;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -145,11 +148,31 @@ async fn an_object_of_a_user_and_one_that_moves_do_what_was_predicted() {
     trial.change(&[Change::Clash, Change::Move], "a clash, and an object that moves").await;
 }
 
+/// The module in conflict prunes nothing, so the other one waits for what it gives up, and gives up its own.
+async fn an_object_of_a_user_and_two_that_change_places_do_what_was_predicted() {
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    trial.change(&[Change::Clash, Change::Swap], "a clash, and two objects that change places").await;
+}
+
+/// A runtime leaves a version that loses an object in the same commit, so no user must confirm that.
+async fn a_version_that_its_only_runtime_leaves_loses_objects_as_predicted() {
+    for leaves in [Change::Channel, Change::Bump] {
+        let mut trial = Trial::begin(Repo::new(Some(0), false)).await;
+        trial.change(&[leaves, Change::Remove], &format!("{leaves:?}, and a version loses an object")).await;
+    }
+}
+
 async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted() {
     let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
     trial.change(&[Change::BreakRelease], "a release is invalid").await;
     trial.change(&[Change::MendRelease], "it is mended").await;
     trial.change(&[Change::Component], "a component has another name").await;
+}
+
+/// The Manifests of both runtimes get other names at once, and their object goes after the confirmation.
+async fn a_component_of_another_name_whose_module_loses_an_object_waits_as_predicted() {
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    trial.change(&[Change::Component, Change::RemoveFromMandatory], "another name, and an object goes").await;
 }
 
 /// A script of changes, in commits that follow each other, so that each action is done at least once.
@@ -335,6 +358,8 @@ struct Prediction {
     why: Vec<(String, String)>,
     /// The Kymas of which it says that it does not know them.
     unknown: Vec<String>,
+    /// The runtimes of which Manifests of several modules change in the same way: the report has one for all of them.
+    together: BTreeSet<String>,
 }
 
 fn key(runtime: &str, kind: &str, name: &str) -> String {
@@ -515,11 +540,15 @@ impl Prediction {
             held: BTreeSet::new(),
             why: held.map(|one| (text(one, "why"), text(one, "message"))).collect(),
             unknown: report["unknown"].as_array().expect("what is unknown").iter().filter_map(unknown_kyma).collect(),
+            together: BTreeSet::new(),
         };
         for one in report["differences"].as_array().expect("differences") {
             let text = |pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let runtimes: Vec<&str> =
                 one["runtimes"].as_array().expect("runtimes").iter().filter_map(Value::as_str).collect();
+            if text("/object/kind") == "Manifest" && one["objects"].as_u64() > Some(runtimes.len() as u64) {
+                prediction.together.extend(runtimes.iter().map(|runtime| key(runtime, "Manifest", "of")));
+            }
             for (index, key) in keys(one, &runtimes).into_iter().enumerate().filter(|(_, key)| is_compared(key)) {
                 let actions = match (text("/action"), text("/effect")) {
                     ("refuse", _) => {
@@ -604,6 +633,9 @@ impl Prediction {
     fn knows(&self, key: &str) -> bool {
         let of_kyma = key.trim_start_matches("kcp ").trim_start_matches("Kyma ").split(' ').next().unwrap_or_default();
         if self.unknown.iter().any(|unknown| unknown == of_kyma) {
+            return false;
+        }
+        if self.together.iter().any(|of_runtime| key.trim_start_matches("kcp ").starts_with(of_runtime)) {
             return false;
         }
         let theirs = changes::by_hand_in_runtimes().map(|object| object["metadata"]["name"].clone());

@@ -18,6 +18,10 @@ scenarios! {
     a_module_that_leaves_a_kyma_with_its_source_counts_for_the_removal_limit_of_the_other_one,
     a_module_that_moves_to_another_source_with_the_same_content_changes_nothing,
     a_version_that_another_source_takes_over_with_other_content_changes_runtimes_as_predicted,
+    a_version_that_another_source_takes_over_without_an_object_waits_as_predicted,
+    more_definitions_than_a_status_names_in_full_change_hands,
+    a_source_that_differs_from_its_file_is_said_live_and_offline,
+    a_source_that_is_read_a_moment_later_is_no_news_at_the_start_of_a_daemon,
 }
 
 /// A landscape and a second source, `other`.
@@ -73,6 +77,13 @@ fn mailer(text: &str) -> Vec<(String, String)> {
     let mut files = stage::module("mailer", "2.0.0", text);
     files.push(("modules/mailer/release.yaml".to_owned(), stage::release("mailer", &[("regular", "2.0.0")])));
     files
+}
+
+/// The objects of a module without its ClusterRole.
+fn without_role(objects: &str) -> String {
+    let documents: Vec<&str> =
+        objects.split("---\n").filter(|document| !document.contains("kind: ClusterRole")).collect();
+    documents.join("---\n")
 }
 
 /// One line for each difference: `kcp change Kyma one`, with `?` after an action that waits for a confirmation.
@@ -308,7 +319,8 @@ async fn a_version_that_another_source_takes_over_with_other_content_changes_run
     let template = &mailer("other mail")[0];
     let text = template.1.replace("  annotations: {", "  annotations: {tidegate.dev/adopt: \"true\", ");
     two.other.write(&template.0, &text).expect("written");
-    let [(live, live_code), (offline, offline_code)] = two.reports(two.other.path(), &[]).await;
+    // Nothing of the module leaves, so this rule is not violated.
+    let [(live, live_code), (offline, offline_code)] = two.reports(two.other.path(), &["--fail-on", "delete"]).await;
     has(&script(&live), "kcp change ModuleTemplate mailer-2.0.0", "live");
     has(&script(&live), "runtime change ConfigMap mailer-a", "live");
     has(&script(&offline), "kcp change ModuleTemplate mailer-2.0.0", "offline");
@@ -316,8 +328,127 @@ async fn a_version_that_another_source_takes_over_with_other_content_changes_run
     let unknown = offline["unknown"].to_string();
     assert!(unknown.contains("objects in another source, of module mailer"), "{unknown}");
     assert_eq!((live_code, offline_code), (1, 1));
+    let objects = "modules/mailer/2.0.0/objects/objects.yaml";
+    let before = two.other.read(objects).expect("a file");
+    two.other.write(objects, &without_role(&before)).expect("written");
+    let [(live, _), (offline, code)] = two.reports(two.other.path(), &["--fail-on", "delete"]).await;
+    has(&script(&live), "runtime delete ClusterRole mailer", "live");
+    has(&script(&offline), "runtime delete ClusterRole mailer", "offline");
+    assert_eq!(code, 4, "{offline:#}");
+    two.other.write(objects, &before).expect("written");
     two.other.commit("with leave").expect("a commit");
     let is_other = |map: &Value| map["data"]["text"] == "other mail";
     two.stage.until("it changes", &two.stage.skrs[0], "ConfigMap", "kyma-system", "mailer-a", is_other).await;
     assert!(two.log().contains("took over an object of another source with other content"));
+}
+
+async fn a_version_that_another_source_takes_over_without_an_object_waits_as_predicted() {
+    let mut files = mailer("mail");
+    for (path, text) in &mut files {
+        *text = match path.ends_with("module-template.yaml") {
+            true => text.replace("  annotations: {", "  annotations: {tidegate.dev/adopt: \"true\", "),
+            false => without_role(text),
+        };
+    }
+    let two = two(&files).await;
+    two.patch("other", json!({"spec": {"removalLimit": 0}})).await;
+    two.stage.repository.remove("modules/mailer").expect("removed");
+    for (report, _) in two.reports(two.stage.repository.path(), &[]).await {
+        has(&script(&report), "runtime delete? ClusterRole mailer", "what waits");
+        let held = held(&report);
+        let role = "ClusterRole.rbac.authorization.k8s.io mailer of module mailer 2.0.0";
+        has(&held, &format!("takes it over with other content; {role} leaves 1 runtime"), "what leaves");
+        has(&held, &format!("{role} is removed from 1 runtime, more than the removal limit of 0"), "what waits");
+    }
+    two.committed("the module goes").await;
+    let waits = |source: &Value| source["status"].to_string().contains("more than the removal limit of 0");
+    let source = two.stage.until("it waits", &two.stage.kcp, "GitSource", "kcp-system", "other", waits).await;
+    two.stage.rests().await;
+    let skr = &two.stage.skrs[0];
+    assert!(read(skr, "ClusterRole", "", "mailer").await.is_some());
+    let revision = source["status"]["attemptedRevision"].as_str().expect("a revision");
+    let commit = revision.rsplit(':').next().expect("a commit");
+    two.patch("other", json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": commit}}})).await;
+    two.stage.until_gone(skr, "ClusterRole", "", "mailer").await;
+    assert!(two.is_installed("mailer-a").await);
+}
+
+async fn more_definitions_than_a_status_names_in_full_change_hands() {
+    let release = |name: &str| stage::release(name, &[("regular", "9.0.0")]);
+    let template = |name: &str| stage::module(name, "9.0.0", "text");
+    let names: Vec<String> = (0..13).map(|number| format!("extra{number:02}")).collect();
+    let files: Vec<(String, String)> = names
+        .iter()
+        .flat_map(|name| {
+            let mut files = template(name);
+            files.push((format!("modules/{name}/release.yaml"), release(name)));
+            files
+        })
+        .collect();
+    let two = two(&mailer("mail")).await;
+    for (path, text) in &files {
+        two.stage.repository.write(path, text).expect("written");
+    }
+    two.committed("more modules").await;
+    two.stage.rests().await;
+    for (path, text) in &files {
+        two.other.write(path, text).expect("written");
+    }
+    two.other.commit("all of them").expect("a commit");
+    let are_held = |source: &Value| source["status"]["counts"]["withheld"] == 28;
+    two.stage.until("all are held back", &two.stage.kcp, "GitSource", "kcp-system", "other", are_held).await;
+    for name in &names {
+        two.stage.repository.remove(&format!("modules/{name}")).expect("removed");
+    }
+    for (report, code) in two.reports(two.stage.repository.path(), &[]).await {
+        assert_eq!((script(&report), code), (Vec::new(), 0), "{report:#}");
+        assert_eq!(held(&report).iter().filter(|one| one.starts_with("kept: ")).count(), 26);
+        assert!(!report["diagnostics"].to_string().contains("held-back-unnamed"), "{report:#}");
+    }
+    two.committed("they move").await;
+    two.stage
+        .until("the last one moves", &two.stage.kcp, "ModuleReleaseMeta", "kcp-system", "extra12", is_of_other)
+        .await;
+}
+
+async fn a_source_that_differs_from_its_file_is_said_live_and_offline() {
+    let two = with_kyma(&["cache", "mailer"], true).await;
+    let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: other, namespace: kcp-system}\n\
+               spec: {removalLimit: 3}\n";
+    two.other.write(".tidegate/source.yaml", own).expect("written");
+    two.patch("other", json!({"spec": {"removalLimit": 5}})).await;
+    let landscape = two.export().await;
+    for (report, code) in two.reports(two.other.path(), &[]).await {
+        let found = &report["diagnostics"];
+        assert!(
+            found.to_string().contains("source-differs") && found.to_string().contains("spec.removalLimit"),
+            "{found:#}"
+        );
+        assert_eq!(code, 3);
+    }
+    let path = two.other.path().to_str().expect("UTF-8");
+    let validated = two.stage.command_offline(&["validate", path, "--landscape", &landscape]).await;
+    assert_eq!(validated.status.code(), Some(3), "{validated:?}");
+    two.other.commit("another limit").expect("a commit");
+    let is_said = |source: &Value| {
+        let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Ready" && one["reason"] == "SourceDiffers")
+    };
+    let source = two.stage.until("it is said", &two.stage.kcp, "GitSource", "kcp-system", "other", is_said).await;
+    let conditions = source["status"]["conditions"].as_array().expect("conditions");
+    let ready = conditions.iter().find(|one| one["type"] == "Ready").expect("a condition")["message"].to_string();
+    assert!(ready.contains("correct one of the two: .tidegate/source.yaml:4 and the GitSource differ in"), "{ready}");
+    assert!(!ready.contains('…'), "{ready}");
+}
+
+async fn a_source_that_is_read_a_moment_later_is_no_news_at_the_start_of_a_daemon() {
+    let two = with_kyma(&["mailer"], false).await;
+    two.stage.rests().await;
+    let before = two.said().await;
+    two.stage.kill().await;
+    two.stage.start();
+    two.stage.kyma_in("one", "Ready").await;
+    two.stage.rests().await;
+    assert_eq!(two.said().await, before);
+    assert!(!two.log().contains("which has not been read yet"), "{}", two.log());
 }

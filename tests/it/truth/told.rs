@@ -17,6 +17,7 @@ use crate::{
 scenarios! {
     what_happens_to_modules_is_an_event_about_their_kyma,
     a_suspended_runtime_says_who_suspended_it_and_why,
+    a_suspended_source_whose_state_is_lost_says_what_rests_and_is_ready_after_a_look_at_git,
 }
 
 /// Waits until an Event about an object has this reason and this text.
@@ -256,4 +257,35 @@ async fn kubectl_get_shows_what_one_wants_to_know_first() {
             .collect();
         assert_eq!(shown.join(" "), expected);
     }
+}
+
+async fn a_suspended_source_whose_state_is_lost_says_what_rests_and_is_ready_after_a_look_at_git() {
+    let stage = stage::ready(1).await;
+    let suspend = async |suspend: bool| {
+        let api = Api::<GitSource>::namespaced(stage.kcp.clone(), "kcp-system");
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+        api.patch("landscape", &PatchParams::default(), &patch).await.expect("a patch");
+    };
+    let ready = |source: &Value| {
+        let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|one| one["type"] == "Ready").unwrap_or_default()
+    };
+    let until = async |what: &str, is_it: &dyn Fn(&Value) -> bool| {
+        let source = |found: &Value| is_it(&ready(found));
+        stage.until(what, &stage.kcp, "GitSource", "kcp-system", "landscape", source).await
+    };
+    suspend(true).await;
+    until("it is suspended", &|ready| ready["reason"] == "Suspended").await;
+    stage.kill().await;
+    stage.forget();
+    stage.start();
+    let says = "its modules are not repaired; to fetch it, run `tidegate resume gitsource/landscape`";
+    until("it says what rests", &|ready| ready["message"].as_str().is_some_and(|text| text.contains(says))).await;
+    let (path, away) = (stage.repository.path(), stage.repository.path().with_extension("away"));
+    std::fs::rename(path, &away).expect("renamed");
+    suspend(false).await;
+    let source = until("it is no longer suspended", &|ready| ready["reason"] != "Suspended").await;
+    assert_eq!(ready(&source)["status"], "False", "the repository cannot be read: {source:#}");
+    std::fs::rename(&away, path).expect("renamed");
+    until("it is ready", &|ready| ready["status"] == "True").await;
 }

@@ -361,9 +361,15 @@ pub struct GitSourceStatus {
     /// The first 20 definitions that are held back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<WithheldEntry>,
+    /// The names of the others, up to 10000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_withheld: Vec<NamesEntry>,
     /// The first 20 objects with its ownership label that it no longer declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undeclared: Vec<ObjectEntry>,
+    /// The names of the others, up to 10000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_undeclared: Vec<NamesEntry>,
     /// The first 20 diagnostics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DiagnosticEntry>,
@@ -403,6 +409,25 @@ pub struct WithheldEntry {
     /// The object as it then is, as JSON. Only if `adopts`, and up to 4096 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
+    /// The objects of the module that a ModuleTemplate then names, as `group/version/Kind/namespace/name`. Only if
+    /// `adopts` and the module is in git, and up to 200.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<String>,
+}
+
+/// Names of definitions or objects of one kind in one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NamesEntry {
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Whether another GitSource owns the objects and this one takes them over with other content, once the owner no
+    /// longer declares them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adopts: bool,
+    /// The names.
+    pub names: Vec<String>,
 }
 
 /// An object in KCP.

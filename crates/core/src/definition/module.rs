@@ -1,5 +1,6 @@
 //! The objects of modules that live in git: their location in a ModuleTemplate, and their content.
 
+mod names;
 pub(super) mod object;
 
 use std::{
@@ -7,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+pub use self::names::ModuleNames;
 use super::{
     Kind, Options, code,
     file::{self, Cache, ModuleRead},

@@ -294,6 +294,17 @@ impl Refusal {
         }
     }
 
+    /// The owner of the object, if it has not been read.
+    pub(super) fn unread(&self) -> Option<&Key> {
+        match self {
+            Refusal::OwnedBy { owner, read: false, .. } => Some(owner),
+            Refusal::OwnedBy { read: true, .. }
+            | Refusal::Foreign { .. }
+            | Refusal::OtherContent { .. }
+            | Refusal::Tool(_) => None,
+        }
+    }
+
     pub(super) fn diagnostic(&self, id: &Id) -> Diagnostic {
         let object = text(id);
         match self {

@@ -63,13 +63,22 @@ impl Standing {
     }
 }
 
-/// What a runtime loses by a prune.
+/// What a runtime loses by a prune, or keeps without the definitions that it is from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// The runtime's Kyma.
     pub runtime: Key,
     /// `module version`.
     pub module: String,
+    /// What the module is to the runtime.
+    pub standing: Standing,
+}
+
+impl From<&Installed> for Loss {
+    fn from(one: &Installed) -> Loss {
+        let module = format!("{} {}", one.module, one.version);
+        Loss { runtime: one.runtime.clone(), module, standing: one.standing }
+    }
 }
 
 /// Why an object that git no longer declares is not pruned now.
@@ -185,8 +194,8 @@ fn unread(situation: &Situation<'_>, id: &Id) -> Arc<[Key]> {
 /// Whether the deletion would, or might, uninstall something in a runtime.
 fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
     match kind {
-        // Without its ModuleReleaseMeta, a module is removed from every runtime, also from those that are about to
-        // install it.
+        // Without its ModuleReleaseMeta, a mandatory module is removed from every runtime, and no runtime can install or
+        // update another one.
         Kind::Kyma | Kind::ModuleReleaseMeta => true,
         Kind::ModuleTemplate => !losses.is_empty(),
         // Its etcd has users' workspaces, and without it nothing leads to them.
@@ -243,18 +252,24 @@ fn is_undeclared(declared: &serde_json::Value, module: &str) -> bool {
 /// The losses of runtimes for each pruned object. Each installed module depends on three objects.
 fn losses(installed: &[Installed]) -> BTreeMap<Id, BTreeSet<Loss>> {
     let mut losses: BTreeMap<Id, BTreeSet<Loss>> = BTreeMap::new();
-    for Installed { runtime, module, version, .. } in installed {
+    for one in installed {
+        let Installed { runtime, module, version, .. } = one;
         let template = format!("{module}-{version}");
         for id in [
             (Kind::Kyma, runtime.clone()),
             (Kind::ModuleReleaseMeta, Key::new(runtime.namespace(), module)),
             (Kind::ModuleTemplate, Key::new(runtime.namespace(), &template)),
         ] {
-            let loss = Loss { runtime: runtime.clone(), module: format!("{module} {version}") };
-            losses.entry(id).or_default().insert(loss);
+            losses.entry(id).or_default().insert(Loss::from(one));
         }
     }
     losses
+}
+
+/// Whether a runtime keeps a module without its ModuleReleaseMeta or ModuleTemplate: its Kyma still selects it.
+/// `goes` says whether the Kyma goes as well.
+fn is_kept(loss: &Loss, leaving: &BTreeSet<Loss>, goes: impl Fn(&Id) -> bool) -> bool {
+    loss.standing == Standing::Selected && !leaving.contains(loss) && !goes(&(Kind::Kyma, loss.runtime.clone()))
 }
 
 /// Maximum number of objects that are pruned without a confirmation.
@@ -301,7 +316,9 @@ pub fn unconfirmed_end(
     if dangerous.is_empty() && objects.len() <= limit {
         return None;
     }
-    let named = dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses)));
+    let keeps = |loss: &Loss| is_kept(loss, &BTreeSet::new(), |id| objects.contains(id));
+    let named =
+        dangerous.iter().take(NAMED_MAX).map(|(id, losses)| format!("{}: {}; ", text(id), lost(id.0, losses, keeps)));
     let named: String = named.collect();
     let more = match dangerous.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
@@ -328,18 +345,24 @@ pub fn unconfirmed_end(
     Some(UnconfirmedEnd { command, objects: objects.len(), sentence })
 }
 
-/// What runtimes lose whose Kymas stay, because another GitSource or client has created them: the owner of the source
-/// may not think of them. Ends in a semicolon, or is empty.
+/// What runtimes lose, or keep without updates, whose Kymas stay, because another GitSource or client has created them:
+/// the owner of the source may not think of them. Ends in a semicolon, or is empty.
 fn lost_elsewhere(objects: &BTreeSet<Id>, with_losses: &[(Id, Vec<Loss>)]) -> String {
-    let mut elsewhere: BTreeMap<&Key, BTreeSet<&str>> = BTreeMap::new();
+    let mut elsewhere: BTreeMap<&Key, [BTreeSet<&str>; 2]> = BTreeMap::new();
+    let goes = |id: &Id| objects.contains(id);
     for loss in with_losses.iter().flat_map(|(_, losses)| losses) {
-        if !objects.contains(&(Kind::Kyma, loss.runtime.clone())) {
-            elsewhere.entry(&loss.runtime).or_default().insert(&loss.module);
+        if !goes(&(Kind::Kyma, loss.runtime.clone())) {
+            let of_runtime = elsewhere.entry(&loss.runtime).or_default();
+            of_runtime[usize::from(is_kept(loss, &BTreeSet::new(), goes))].insert(&loss.module);
         }
     }
-    let named = elsewhere.iter().take(NAMED_MAX).map(|(runtime, modules)| {
-        let modules: Vec<&str> = modules.iter().copied().collect();
-        format!("{runtime} loses {}", few(&modules))
+    let named = elsewhere.iter().take(NAMED_MAX).map(|(runtime, of_runtime)| {
+        let [loses, keeps] = of_runtime.each_ref().map(|modules| few(&modules.iter().copied().collect::<Vec<&str>>()));
+        match of_runtime.each_ref().map(BTreeSet::is_empty) {
+            [false, false] => format!("{runtime} loses {loses}, and keeps {keeps} without updates"),
+            [true, _] => format!("{runtime} keeps {keeps} without updates"),
+            [false, true] => format!("{runtime} loses {loses}"),
+        }
     });
     let named = named.collect::<Vec<String>>().join(", ");
     let more = match elsewhere.len().saturating_sub(NAMED_MAX) {
@@ -451,6 +474,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
     let mut limited = None;
     let mut unread: BTreeMap<&Key, usize> = BTreeMap::new();
     let mut diagnostics = Vec::new();
+    let keeps = |loss: &Loss| is_kept(loss, situation.leaving, |id| decision.waiting.contains_key(id));
     for (id, wait) in decision.waiting.iter().rev() {
         match wait {
             Wait::Unconfirmed(losses) => diagnostics.push(
@@ -460,7 +484,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                         "{} is {}, and its prune needs a confirmation; {}",
                         text(id),
                         situation.moved.gone(),
-                        lost(id.0, losses)
+                        lost(id.0, losses, keeps)
                     ),
                 )
                 .hint(format!("to prune it, {to_prune}")),
@@ -497,26 +521,28 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
     decision.diagnostics.extend(diagnostics);
 }
 
-fn lost(kind: Kind, losses: &[Loss]) -> String {
-    if let Kind::Setup(kind) = kind {
-        return lost_of_setup(kind).to_owned();
-    }
-    let named: Vec<String> = losses
-        .iter()
-        .take(NAMED_MAX)
-        .map(|loss| match kind {
+/// What runtimes lose by the prune of an object, or keep without updates.
+fn lost(kind: Kind, losses: &[Loss], keeps: impl Fn(&Loss) -> bool) -> String {
+    let named = |losses: &[&Loss]| {
+        let named = losses.iter().take(NAMED_MAX).map(|loss| match kind {
             Kind::Kyma => loss.module.clone(),
             Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_) => {
                 format!("{} in runtime {}", loss.module, loss.runtime)
             }
-        })
-        .collect();
-    let more = losses.len().saturating_sub(NAMED_MAX);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    match (kind, named.is_empty()) {
-        (_, true) => "no runtime has installed anything from it".to_owned(),
-        (Kind::Kyma, false) => format!("the runtime loses {}{more}", named.join(", ")),
-        (_, false) => format!("runtimes lose {}{more}", named.join(", ")),
+        });
+        let more = losses.len().saturating_sub(NAMED_MAX);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("{}{more}", named.collect::<Vec<String>>().join(", "))
+    };
+    let (kept, lost): (Vec<&Loss>, Vec<&Loss>) = losses.iter().partition(|loss| kind != Kind::Kyma && keeps(loss));
+    let keep = || format!("runtimes keep {}, without updates", named(&kept));
+    match (kind, lost.is_empty(), kept.is_empty()) {
+        (Kind::Setup(kind), ..) => lost_of_setup(kind).to_owned(),
+        (_, true, true) => "no runtime has installed anything from it".to_owned(),
+        (Kind::Kyma, ..) => format!("the runtime loses {}", named(&lost)),
+        (_, false, true) => format!("runtimes lose {}", named(&lost)),
+        (_, true, false) => keep(),
+        (_, false, false) => format!("runtimes lose {}; {}", named(&lost), keep()),
     }
 }
 

@@ -196,7 +196,12 @@ pub fn has_template(installed: &Installed, template: &Key) -> bool {
 /// `None` if no objects are in git any more.
 pub fn leaving(old: &ModuleObjects, new: Option<&ModuleObjects>) -> Vec<ObjectId> {
     let stays = ids(new);
-    let gone = old.objects().iter().filter(|object| !stays.contains(object.id()));
+    leaving_but(old, |id| stays.contains(id))
+}
+
+/// As [`leaving`], where `stays` says what the new module has.
+pub fn leaving_but(old: &ModuleObjects, stays: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+    let gone = old.objects().iter().filter(|object| !stays(object.id()));
     let is_deleted =
         |object: &&SourceObject| is_deleted(object.id(), changes::prune_annotation(object.object().value()));
     let mut leaving: Vec<ObjectId> = gone.filter(is_deleted).map(|object| object.id().clone()).collect();
@@ -207,7 +212,16 @@ pub fn leaving(old: &ModuleObjects, new: Option<&ModuleObjects>) -> Vec<ObjectId
 /// As [`leaving`], from what a runtime has according to its Manifest.
 pub fn leaving_inventory(inventory: &Inventory, new: Option<&ModuleObjects>) -> Vec<ObjectId> {
     let stays = ids(new);
-    inventory.ids().filter(|id| !stays.contains(id) && is_deleted(id, None)).cloned().collect()
+    leaving_names(inventory.ids(), |id| stays.contains(id))
+}
+
+/// As [`leaving`], from names: whether an annotation protects an object is not known. `stays` says what the new module
+/// has.
+pub fn leaving_names<'i>(
+    old: impl IntoIterator<Item = &'i ObjectId>,
+    stays: impl Fn(&ObjectId) -> bool,
+) -> Vec<ObjectId> {
+    old.into_iter().filter(|id| !stays(id) && is_deleted(id, None)).cloned().collect()
 }
 
 fn ids(module: Option<&ModuleObjects>) -> BTreeSet<&ObjectId> {
@@ -361,6 +375,22 @@ impl Removed {
             }
         }
     }
+}
+
+/// What leaves runtimes, one sentence for each removal. Several modules of one runtime are one.
+pub fn sentences(removals: &[Removal]) -> Vec<String> {
+    let modules: Vec<&str> =
+        removals.iter().filter(|one| one.loss == Removed::Module).map(|one| one.module.name()).collect();
+    let of_modules = match modules.as_slice() {
+        [] => None,
+        [one] => Some(format!("module {one} leaves the runtime")),
+        all => Some(format!("modules {} leave the runtime", all.join(", "))),
+    };
+    let others = removals.iter().filter(|one| one.loss != Removed::Module).map(|one| {
+        let leave = if one.loss.is_plural() { "leave" } else { "leaves" };
+        format!("{} {leave} {}", one.loss.of(one.module.name()), counted(one.runtimes.len(), "runtime"))
+    });
+    of_modules.into_iter().chain(others).collect()
 }
 
 /// The first of several objects, and how many more there are.

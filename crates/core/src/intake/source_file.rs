@@ -44,6 +44,23 @@ pub struct SourceFile {
 const NAME: &str = "source.yaml";
 /// Fields that belong to the control plane.
 const NOT_HERE: [&str; 4] = ["url", "suspend", "bearerTokenFile", "verify"];
+/// The fields that have nothing to do with where the repository is and who may read it: what a landscape file has.
+const SETTINGS: [&str; 14] = [
+    "ref",
+    "paths",
+    "ignore",
+    "templates",
+    "allow",
+    "onError",
+    "allowRewrite",
+    "strict",
+    "prune",
+    "pruneLimit",
+    "removalLimit",
+    "deletionPolicy",
+    "interval",
+    "timeout",
+];
 /// Stands for the URL, which the schema requires.
 pub const SOME_URL: &str = "https://repository.invalid/";
 /// Maximum length of a value in a message.
@@ -111,6 +128,13 @@ impl SourceFile {
         found
     }
 
+    /// As [`SourceFile::differences`], of a GitSource of which only the [`settings`] are known.
+    pub fn differences_of_settings(&self, name: &str, namespace: &str, spec: &GitSourceSpec) -> Vec<Diagnostic> {
+        let mut written = self.written.clone();
+        written.retain(|field, _| SETTINGS.contains(&field.as_str()));
+        SourceFile { written, ..self.clone() }.differences(name, namespace, spec)
+    }
+
     /// Compares the fields of `written`, in their order.
     fn compare(
         &self,
@@ -145,6 +169,15 @@ impl SourceFile {
             .hint("correct one of the two: `tidegate validate` and `tidegate diff` use this file")
             .at(Place::at(&self.path, line, column))
     }
+}
+
+/// The settings of a GitSource that a repository's own file may say as well, without anything about its server.
+pub fn settings(spec: &GitSourceSpec) -> Value {
+    let mut spec = serde_json::to_value(spec).unwrap_or_default();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|field, _| SETTINGS.contains(&field.as_str()));
+    }
+    spec
 }
 
 /// Gives a GitSource that names no repository this URL, as the file in a repository does not. Returns whether it lacked

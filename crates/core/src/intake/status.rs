@@ -16,12 +16,12 @@ use super::{ConfirmBy, Decision, HeldFor, Id, Moved, Wait, code, prune::Unconfir
 use crate::{
     api::{
         GitSource,
-        git_source::{Counts, DiagnosticEntry, GitSourceStatus, ObjectEntry, WithheldEntry},
+        git_source::{Counts, DiagnosticEntry, GitSourceStatus, NamesEntry, ObjectEntry, WithheldEntry},
         names::annotation,
         shared::{Condition, Time},
     },
     conditions::{self, Status},
-    definition::{self, Definition},
+    definition::{self, Definition, Kind, ModuleNames, ModuleObjects},
     diagnostic::{Diagnostic, Diagnostics, Severity},
     landscape::{self, SourceName, Switch},
     name::Key,
@@ -68,6 +68,12 @@ pub const ENTRIES_MAX: usize = 20;
 /// Maximum bytes of an object in the status that its source is about to take over: 20 of them are a small part of what
 /// an object may have. Kymas and ModuleReleaseMetas are shorter.
 pub const TAKEOVER_LEN_MAX: usize = 4096;
+
+/// Maximum objects of a module in the status that its source is about to take over.
+pub const TAKEOVER_OBJECTS_MAX: usize = 200;
+/// Maximum names of definitions in the status beyond those with all fields: what moves to another source is known there,
+/// whatever its number. They are about 300 KiB.
+pub const NAMES_MAX: usize = 10_000;
 
 /// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and
 /// [`APPLIED`] have the whole message.
@@ -150,6 +156,8 @@ pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templa
 const QUOTATION: &str = "; the server says: ";
 /// Precedes the revision whose objects stay while the source is suspended.
 const STAYING: &str = "; the objects of ";
+/// Precedes what a suspended source without its revision does not do.
+const LOST: &str = "; its revision is not in the state folder";
 
 /// The message of a condition without the words of a git server: for logs and Events.
 pub fn without_quotation(message: &str) -> &str {
@@ -158,7 +166,8 @@ pub fn without_quotation(message: &str) -> &str {
 
 /// Who suspended a source, since when and why: the message of its `Ready` without what stays applied.
 pub fn without_what_stays(message: &str) -> &str {
-    message.split_once(STAYING).map_or(message, |(suspension, _)| suspension)
+    let ends = [STAYING, LOST].into_iter().filter_map(|end| message.find(end));
+    ends.min().map_or(message, |end| &message[..end])
 }
 
 /// A definition that is not applied.
@@ -287,8 +296,9 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
     status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
-    status.withheld = withheld(pass, decision);
+    (status.withheld, status.more_withheld) = withheld(pass, decision);
     status.undeclared = decision.undeclared().take(ENTRIES_MAX).map(object_entry).collect();
+    status.more_undeclared = names_entries(decision.undeclared().skip(ENTRIES_MAX).map(|id| (id, false)));
     found.append(decision.diagnostics.clone());
     found.append(pass.remarks.clone());
     found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
@@ -296,18 +306,33 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     status
 }
 
-/// The status of a suspended source: it keeps what is known, and `Ready` says that the source is
-/// suspended. `is_read` is whether this process has read a revision of it.
-pub fn suspended(source: &GitSource, is_read: bool, now: Timestamp) -> GitSourceStatus {
+/// What a process has of a suspended source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A revision is read.
+    Read,
+    /// It is about to be read.
+    Unread,
+    /// None is in the state folder, or it cannot be read. A suspended source is not fetched.
+    Lost,
+}
+
+/// The status of a suspended source: it keeps what is known, and `Ready` says that the source is suspended. Without a
+/// revision, runtimes are not repaired.
+pub fn suspended(source: &GitSource, kept: Kept, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
-    let objects = match &status.applied_revision {
-        Some(revision) => format!("{STAYING}{revision} stay applied"),
-        None => String::new(),
+    let objects = match (&status.applied_revision, kept) {
+        (Some(_), Kept::Lost) => {
+            let name = source.metadata.name.as_deref().unwrap_or_default();
+            format!("{LOST}, so its modules are not repaired; to fetch it, run `tidegate resume gitsource/{name}`")
+        }
+        (Some(revision), Kept::Read | Kept::Unread) => format!("{STAYING}{revision} stay applied"),
+        (None, _) => String::new(),
     };
-    let rest = format!("{objects}{}", waiting_for_templates(source, is_read));
+    let rest = format!("{objects}{}", waiting_for_templates(source, kept == Kept::Read));
     let suspension = landscape::suspension(&source.metadata, Switch::Spec);
     let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
     let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
@@ -359,6 +384,15 @@ pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceSt
 /// Whether the signatures of the last read revision are those that the GitSource asks for.
 pub fn is_verified(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
+}
+
+/// Whether a process that has just started has not read a source yet, but will soon: it could be read last time, or no
+/// process has tried.
+pub fn is_coming(source: &GitSource) -> bool {
+    let is_idle = source.spec.suspend || source.metadata.deletion_timestamp.is_some();
+    let conditions = source.status.iter().flat_map(|status| &status.conditions);
+    let fetched = conditions.into_iter().find(|condition| condition.type_ == FETCHED);
+    !is_idle && fetched.is_none_or(|fetched| fetched.status == "True")
 }
 
 /// Whether something of the last read revision waits for a confirmation.
@@ -541,8 +575,12 @@ fn refused(pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.attempted.or(pass.in_force)?;
     let first = |code: &str| entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code);
     if let Some(first) = first(code::SOURCE_DIFFERS).map(located) {
+        let place = first.split(": ").next().unwrap_or_default();
+        let field = first.split_once("`, and this file ").and_then(|(before, _)| before.rsplit('`').next());
+        let action =
+            format!("correct one of the two: {place} and the GitSource differ in `{}`", field.unwrap_or("spec"));
         let message = format!("{revision} is not applied, because its source.yaml and the GitSource differ; {first}");
-        return Some(Verdict::no("SourceDiffers", message).stalled());
+        return Some(Verdict { action: Some(action), ..Verdict::no("SourceDiffers", message).stalled() });
     }
     if let Some(first) = first(code::SOURCE_FILE).map(located) {
         let message = format!("{revision} is not applied, because its source.yaml is invalid; {first}");
@@ -880,43 +918,88 @@ fn all_withheld(pass: &Pass<'_>, decision: &Decision, matches: impl Fn(HeldFor) 
     all
 }
 
-/// The first definitions that a source declares and holds back, as its status says.
+/// The definitions that a source declares and holds back, as its status says.
 pub fn held_back(source: &GitSource) -> Vec<Id> {
-    let entries = source.status.iter().flat_map(|status| &status.withheld);
+    let Some(status) = &source.status else { return Vec::new() };
     let id = |entry: &WithheldEntry| Some((entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name)));
-    entries.filter_map(id).collect()
+    let more = status.more_withheld.iter().flat_map(names);
+    status.withheld.iter().filter_map(id).chain(more).collect()
 }
 
 /// How many more definitions a source holds back than its status names.
 pub fn unnamed(source: &GitSource) -> usize {
     let Some(status) = &source.status else { return 0 };
     let all = status.counts.as_ref().and_then(|counts| usize::try_from(counts.withheld).ok()).unwrap_or_default();
-    all.saturating_sub(status.withheld.len())
+    let more: usize = status.more_withheld.iter().map(|entry| entry.names.len()).sum();
+    all.saturating_sub(status.withheld.len() + more)
+}
+
+/// What an object becomes when a source takes it over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Takeover<O = Arc<str>> {
+    /// The object; `None` if it is too long for a status.
+    pub object: Option<O>,
+    /// The objects of the module that a ModuleTemplate then names; `None` if they are not known.
+    pub module: Option<ModuleNames>,
+}
+
+impl<O> Default for Takeover<O> {
+    fn default() -> Takeover<O> {
+        Takeover { object: None, module: None }
+    }
 }
 
 /// The objects that another source owns and that this one takes over with other content once the owner no longer
 /// declares them, and what they then are, as far as its status says.
-pub fn takeovers(source: &GitSource) -> BTreeMap<Id, Option<Object>> {
-    let entries = source.status.iter().flat_map(|status| &status.withheld).filter(|entry| entry.adopts);
+pub fn takeovers(source: &GitSource) -> BTreeMap<Id, Takeover<Object>> {
+    let Some(status) = &source.status else { return BTreeMap::new() };
     let takeover = |entry: &WithheldEntry| {
         let id = (entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name));
         let object = entry.object.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        Some((id, object.and_then(|value| Object::new(value).ok())))
+        let module = (!entry.objects.is_empty()).then(|| ModuleNames::from_texts(&entry.objects));
+        Some((id, Takeover { object: object.and_then(|value| Object::new(value).ok()), module }))
     };
-    entries.filter_map(takeover).collect()
+    let first = status.withheld.iter().filter(|entry| entry.adopts).filter_map(takeover);
+    let more = status.more_withheld.iter().filter(|entry| entry.adopts).flat_map(names);
+    more.map(|id| (id, Takeover::default())).chain(first).collect()
 }
 
-/// The first objects with the ownership label of a source that it no longer declares, as its status says.
+/// The objects with the ownership label of a source that it no longer declares, as its status says.
 pub fn undeclared(source: &GitSource) -> BTreeSet<Id> {
-    let entries = source.status.iter().flat_map(|status| &status.undeclared);
+    let Some(status) = &source.status else { return BTreeSet::new() };
     let id = |entry: &ObjectEntry| Some((entry.kind.parse().ok()?, Key::new(&entry.namespace, &entry.name)));
-    entries.filter_map(id).collect()
+    let more = status.more_undeclared.iter().flat_map(names);
+    status.undeclared.iter().filter_map(id).chain(more).collect()
 }
 
-/// What an object becomes when a source takes it over, for its status; `None` if that is too long.
-pub fn takeover(definition: &Definition, source: &SourceName) -> Option<Arc<str>> {
+/// What an object becomes when a source takes it over, for its status. `module` are the objects that a ModuleTemplate
+/// names.
+pub fn takeover(definition: &Definition, module: Option<&ModuleObjects>, source: &SourceName) -> Takeover {
     let text = landscape::stamp(definition, source).value().to_string();
-    (text.len() <= TAKEOVER_LEN_MAX).then(|| text.into())
+    let object = (text.len() <= TAKEOVER_LEN_MAX).then(|| text.into());
+    let module = module.filter(|module| module.objects().len() <= TAKEOVER_OBJECTS_MAX);
+    Takeover { object, module: module.map(ModuleNames::from) }
+}
+
+/// All that an entry names.
+fn names(entry: &NamesEntry) -> impl Iterator<Item = Id> {
+    let kind: Option<Kind> = entry.kind.parse().ok();
+    entry.names.iter().filter_map(move |name| Some((kind?, Key::new(&entry.namespace, name))))
+}
+
+/// Entries for names of definitions, each with whether the source adopts it.
+fn names_entries<'i>(ids: impl Iterator<Item = (&'i Id, bool)>) -> Vec<NamesEntry> {
+    let mut entries: BTreeMap<(Kind, &str, bool), Vec<String>> = BTreeMap::new();
+    for ((kind, key), adopts) in ids.take(NAMES_MAX) {
+        entries.entry((*kind, key.namespace(), adopts)).or_default().push(key.name().to_owned());
+    }
+    let entry = |((kind, namespace, adopts), names): ((Kind, &str, bool), Vec<String>)| NamesEntry {
+        kind: kind.to_string(),
+        namespace: namespace.to_owned(),
+        adopts,
+        names,
+    };
+    entries.into_iter().map(entry).collect()
 }
 
 fn object_entry((kind, key): &Id) -> ObjectEntry {
@@ -924,18 +1007,27 @@ fn object_entry((kind, key): &Id) -> ObjectEntry {
     ObjectEntry { kind: kind.to_string(), namespace, name }
 }
 
-fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
-    let entry = |withheld: Withheld| WithheldEntry {
-        adopts: decision.takeovers.contains_key(&withheld.id),
-        object: decision.takeovers.get(&withheld.id).cloned().flatten().map(|text| text.to_string()),
-        kind: withheld.id.0.to_string(),
-        namespace: withheld.id.1.namespace().to_owned(),
-        name: withheld.id.1.name().to_owned(),
-        path: withheld.path,
-        line: i64::from(withheld.line),
-        message: withheld.message,
+/// The first definitions that are held back, and the names of the others.
+fn withheld(pass: &Pass<'_>, decision: &Decision) -> (Vec<WithheldEntry>, Vec<NamesEntry>) {
+    let entry = |withheld: &Withheld| {
+        let takeover = decision.takeovers.get(&withheld.id);
+        let module = takeover.and_then(|takeover| takeover.module.as_ref());
+        WithheldEntry {
+            adopts: takeover.is_some(),
+            object: takeover.and_then(|takeover| takeover.object.as_ref()).map(ToString::to_string),
+            objects: module.map(ModuleNames::to_texts).unwrap_or_default(),
+            kind: withheld.id.0.to_string(),
+            namespace: withheld.id.1.namespace().to_owned(),
+            name: withheld.id.1.name().to_owned(),
+            path: withheld.path.clone(),
+            line: i64::from(withheld.line),
+            message: withheld.message.clone(),
+        }
     };
-    all_withheld(pass, decision, |_| true).into_iter().take(ENTRIES_MAX).map(entry).collect()
+    let all = all_withheld(pass, decision, |_| true);
+    let (first, more) = all.split_at(all.len().min(ENTRIES_MAX));
+    let more = more.iter().map(|withheld| (&withheld.id, decision.takeovers.contains_key(&withheld.id)));
+    (first.iter().map(entry).collect(), names_entries(more))
 }
 
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind

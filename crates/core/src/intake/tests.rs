@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::{GitSource, Kyma, git_source::GitSourceStatus};
 use crate::conditions;
-use crate::intake::status::{Fetched, Pass, Receiving, Trust, Withheld};
+use crate::intake::status::{Fetched, Kept, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -157,7 +157,8 @@ fn the_end_of_a_source_names_or_counts_all_that_it_takes() {
     // Every runtime has module m, and the Kyma of one of them is of another source.
     let installed = World::new().installed("k00", "m", "1.0.0").installed("theirs", "m", "1.0.0").installed;
     let taken = whats(&kymas(11) | &BTreeSet::from([id("ModuleReleaseMeta/m")]), &installed);
-    let first = "the Kyma of 1 runtime stays, but kcp-system/theirs loses m 1.0.0; Kyma kcp-system/k10: ";
+    let first =
+        "the Kyma of 1 runtime stays, but kcp-system/theirs keeps m 1.0.0 without updates; Kyma kcp-system/k10: ";
     assert!(taken.starts_with(first) && taken.ends_with("; and 2 more like them"), "{taken}");
 }
 
@@ -169,7 +170,7 @@ fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
     let other = Key::new("kcp-system", "other");
     assert_eq!(decision.heirs, [(id("Watcher/w"), other.clone())].into());
     assert_eq!(decision.awaken, [other.clone()].into());
-    let (message, hint) = handed_over(&id("Watcher/w"), &other, false, &[]);
+    let (message, hint) = handed_over(&id("Watcher/w"), &other, HandOver::Same);
     let expected = "Watcher kcp-system/w is no longer declared, but is not deleted: GitSource kcp-system/other declares \
                     it as well and takes it over";
     assert_eq!(message, expected);
@@ -514,9 +515,35 @@ fn a_template_in_use_and_any_release_wait_for_confirmation() {
         .installed("a", "m", "1.0.0");
     let decision = decide(&world.situation());
     assert_eq!(decision.prune.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), [id("ModuleTemplate/m-2.0.0")]);
-    let loss = Loss { runtime: Key::new("kcp-system", "a"), module: "m 1.0.0".to_owned() };
+    let loss = loss("a");
     assert_eq!(decision.waiting[&id("ModuleTemplate/m-1.0.0")], Wait::Unconfirmed(vec![loss]));
     assert_eq!(decision.waiting[&id("ModuleReleaseMeta/n")], Wait::Unconfirmed(Vec::new()));
+}
+
+#[test]
+fn without_its_release_only_a_mandatory_module_leaves_runtimes() {
+    let mut world = World::new()
+        .declares(["Watcher/w"])
+        .ours(["Watcher/w", "ModuleReleaseMeta/m"])
+        .installed("a", "m", "1.0.0")
+        .installed("b", "m", "1.0.0");
+    world.installed[1].standing = Standing::Mandatory;
+    let says = |world: &World, end: &str| {
+        let found = decide(&world.situation()).diagnostics.sorted().remove(0);
+        assert_eq!(
+            found.message,
+            format!("ModuleReleaseMeta kcp-system/m is removed from git, and its prune needs a confirmation; {end}")
+        );
+    };
+    let lose = "runtimes lose m 1.0.0 in runtime kcp-system/b";
+    says(&world, &format!("{lose}; runtimes keep m 1.0.0 in runtime kcp-system/a, without updates"));
+    // The Kyma no longer has the module, or goes as well.
+    let both = "runtimes lose m 1.0.0 in runtime kcp-system/a, m 1.0.0 in runtime kcp-system/b";
+    says(&World { leaving: [loss("a")].into(), ..world.clone() }, both);
+    let decision = decide(&world.clone().ours(["Kyma/a"]).situation());
+    assert!(decision.diagnostics.iter().any(|one| one.message.ends_with(both)), "{:?}", decision.diagnostics);
+    world.installed.truncate(1);
+    says(&world, "runtimes keep m 1.0.0 in runtime kcp-system/a, without updates");
 }
 
 #[test]
@@ -526,7 +553,6 @@ fn a_template_whose_module_leaves_its_runtimes_anyway_waits_for_them_and_for_no_
         .ours(["Watcher/w", "ModuleTemplate/m-1.0.0", "ModuleReleaseMeta/m"])
         .installed("a", "m", "1.0.0")
         .installed("b", "m", "1.0.0");
-    let loss = |runtime: &str| Loss { runtime: Key::new("kcp-system", runtime), module: "m 1.0.0".to_owned() };
     let both = vec![loss("a"), loss("b")];
     let (template, release) = (id("ModuleTemplate/m-1.0.0"), id("ModuleReleaseMeta/m"));
     world.leaving = [loss("a")].into();
@@ -588,7 +614,7 @@ fn a_version_that_the_same_commit_replaces_goes_without_a_confirmation_once_no_r
         world
     };
     let old = id("ModuleTemplate/m-1.0.0");
-    let loss = Loss { runtime: Key::new("kcp-system", "a"), module: "m 1.0.0".to_owned() };
+    let loss = loss("a");
     let world = offers(&["2.0.0"]).installed("a", "m", "1.0.0").installed("b", "m", "2.0.0");
     let decision = decide(&world.situation());
     assert_eq!(decision.waiting[&old], Wait::InUse(vec![loss.clone()]));
@@ -886,7 +912,8 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
             status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
         };
         assert_eq!(ready(status::after_pass(&source, &pass(is_read), now)), format!("no connection{note}"));
-        let suspended = ready(status::suspended(&source, is_read, now));
+        let kept = if is_read { Kept::Read } else { Kept::Lost };
+        let suspended = ready(status::suspended(&source, kept, now));
         assert_eq!(suspended, format!("the source is suspended{note}"));
     }
 }
@@ -1085,13 +1112,33 @@ fn a_suspended_source_says_who_suspended_it_and_why() {
     let annotations = [(crate::api::names::annotation::SUSPENDED.to_owned(), note.to_owned())];
     source.metadata.annotations = Some(annotations.into());
     let message = |source: &GitSource| {
-        let status = status::suspended(source, true, Timestamp::UNIX_EPOCH);
+        let status = status::suspended(source, Kept::Read, Timestamp::UNIX_EPOCH);
         status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
     };
     assert_eq!(message(&source), format!("suspended {note}"));
     source.status =
         Some(GitSourceStatus { applied_revision: Some("main@sha1:a".to_owned()), ..GitSourceStatus::default() });
     assert_eq!(message(&source), format!("suspended {note}; the objects of main@sha1:a stay applied"));
+    // The state folder of a process that has just started is empty.
+    let status = status::suspended(&source, Kept::Lost, Timestamp::UNIX_EPOCH);
+    let ready = &conditions::find(&status.conditions, status::READY).unwrap().message;
+    assert!(ready.ends_with("not repaired; to fetch it, run `tidegate resume gitsource/landscape`"), "{ready}");
+    assert!(ready.chars().count() <= status::READY_CHARS_MAX, "{ready}");
+    assert!(!status::without_what_stays(ready).contains("state folder"), "{ready}");
+}
+
+#[test]
+fn a_source_is_read_soon_unless_it_could_not_be_read_last_time_or_is_suspended() {
+    let mut source = source();
+    assert!(status::is_coming(&source), "no process has tried");
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    source.status = Some(world.status(&source, &Fetched::Done, "scope"));
+    assert!(status::is_coming(&source));
+    let failed = Fetched::Failed { reason: "Timeout", message: "no".to_owned(), said: None, stalled: false };
+    let unreadable = Some(world.status(&source, &failed, "scope"));
+    assert!(!status::is_coming(&GitSource { status: unreadable, ..source.clone() }));
+    source.spec.suspend = true;
+    assert!(!status::is_coming(&source));
 }
 
 #[test]
@@ -1119,7 +1166,7 @@ fn a_suspended_source_says_so_and_forgets_nothing() {
     let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
     let mut source = source();
     source.status = Some(world.status(&source, &Fetched::Done, "scope"));
-    let status = status::suspended(&source, true, Timestamp::UNIX_EPOCH);
+    let status = status::suspended(&source, Kept::Read, Timestamp::UNIX_EPOCH);
     check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=False Suspended"]);
     assert!(status.applied_revision.is_some() && status.counts.is_some());
 }
@@ -1129,7 +1176,23 @@ fn twenty_entries_are_listed_and_all_are_counted() {
     let names: Vec<String> = (0..30).map(|number| format!("Kyma/k{number}")).collect();
     let world = World::new().withholds(names.iter().map(String::as_str));
     let status = world.status(&source(), &Fetched::Done, "scope");
-    assert_eq!((status.withheld.len(), status.counts.unwrap().withheld), (20, 30));
+    assert_eq!((status.withheld.len(), status.counts.as_ref().unwrap().withheld), (20, 30));
+    // The names of all are there: what moves to another source stays, whatever its number.
+    let source = GitSource { status: Some(status), ..source() };
+    assert_eq!((status::held_back(&source).len(), status::unnamed(&source)), (30, 0));
+    assert!(status::takeovers(&source).is_empty());
+}
+
+#[test]
+fn what_a_source_takes_over_beyond_the_first_twenty_is_known_by_name() {
+    let names: Vec<String> = (0..30).map(|number| format!("Kyma/k{number}")).collect();
+    let all = || names.iter().map(String::as_str);
+    let mut world = World::new().declares(all()).other("other", all());
+    for name in &names {
+        world = world.adopts(name).owned_by("other", name);
+    }
+    let source = GitSource { status: Some(world.status(&source(), &Fetched::Done, "scope")), ..source() };
+    assert_eq!((status::takeovers(&source).len(), status::held_back(&source).len()), (30, 30));
 }
 
 // === the world of a test ===
@@ -1308,6 +1371,10 @@ fn prune_limit(world: &World) -> usize {
 
 fn digest(name: &str) -> Arc<str> {
     format!("digest of {name}").into()
+}
+
+fn loss(runtime: &str) -> Loss {
+    Loss { runtime: Key::new("kcp-system", runtime), module: "m 1.0.0".to_owned(), standing: Standing::Selected }
 }
 
 fn id(text: &str) -> Id {

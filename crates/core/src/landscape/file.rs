@@ -24,10 +24,12 @@ use crate::{
         names,
         shared::{CustomResourcePolicy, ObjectMeta, State, Time, is_default},
     },
-    definition::{Channels, Definition, Elsewhere, Kind},
+    content::ContentId,
+    definition::{Channels, Definition, Elsewhere, Kind, ModuleNames, ModuleObjects},
     intake::{self, Policy, TermsError},
     name::{Key, check_subdomain},
     object::Object,
+    revision::Oid,
     yaml,
 };
 
@@ -76,6 +78,20 @@ pub struct LandscapeFile {
     /// The ModuleReleaseMetas, whoever declares them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     releases: Vec<ModuleReleaseMeta>,
+    /// What runtimes have of the modules in git, if there are several GitSources. The repository of one does not have
+    /// the objects of another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    modules: Vec<KnownModuleObjects>,
+}
+
+/// What runtimes have of a version of a module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KnownModuleObjects {
+    /// The ModuleTemplate, as `namespace/name`.
+    template: String,
+    /// The objects, as `group/version/Kind/namespace/name`.
+    objects: Vec<String>,
 }
 
 /// The part of a GitSource that determines what waits for a confirmation.
@@ -97,6 +113,9 @@ pub struct KnownSource {
     /// As in its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_limit: Option<i32>,
+    /// What else its spec says that the file in its repository may say as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Value>,
     /// The revision of which something waits for a confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed: Option<String>,
@@ -113,6 +132,9 @@ pub struct KnownSource {
     /// The objects of these as they then are, as far as they are known. Of the metadata, what modules depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<Value>,
+    /// The objects of the modules that ModuleTemplates of these then name, by `Kind namespace/name`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub adopted_modules: BTreeMap<String, Vec<String>>,
     /// The first objects with its ownership label that it no longer declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undeclared: Vec<String>,
@@ -330,6 +352,7 @@ impl LandscapeFile {
             kymas,
             templates: Vec::new(),
             releases: Vec::new(),
+            modules: Vec::new(),
         }
     }
 
@@ -383,6 +406,52 @@ impl LandscapeFile {
         self.templates.sort_by_key(|template| super::key(&template.metadata));
         self.releases.sort_by_key(|release| super::key(&release.metadata));
         self
+    }
+
+    /// Adds what runtimes have of modules in git, by ModuleTemplate.
+    #[must_use]
+    pub fn with_modules(mut self, modules: BTreeMap<Key, ModuleNames>) -> LandscapeFile {
+        let known = |(template, names): (Key, ModuleNames)| KnownModuleObjects {
+            template: template.to_string(),
+            objects: names.to_texts(),
+        };
+        self.modules = modules.into_iter().map(known).collect();
+        self
+    }
+
+    /// What runtimes have of the module of a ModuleTemplate; `None` if the file does not say that.
+    pub fn module(&self, template: &Key) -> Option<ModuleNames> {
+        let text = template.to_string();
+        let known = self.modules.iter().find(|known| known.template == text)?;
+        Some(ModuleNames::from_texts(&known.objects))
+    }
+
+    /// The objects of the module that a ModuleTemplate names once a source takes it over; `None` if that is not known.
+    pub fn module_of_takeover(&self, id: &intake::Id, heir: &SourceName) -> Option<ModuleNames> {
+        let objects = self.source(heir.key())?.adopted_modules.get(&intake::text(id))?;
+        Some(ModuleNames::from_texts(objects))
+    }
+
+    /// The modules of other repositories of which only the names of the objects are known.
+    pub fn outlines(&self) -> BTreeMap<ContentId, Arc<ModuleObjects>> {
+        let tree = |metadata: &ObjectMeta| -> Option<ContentId> {
+            let tree: Oid = annotation(metadata, names::annotation::MODULE_TREE)?.parse().ok()?;
+            Some(tree.into())
+        };
+        let outline = |content: ContentId, names: &ModuleNames| (content, Arc::new(names.outline(content)));
+        let present = self.templates.iter().filter_map(|template| {
+            let names = self.module(&super::key(&template.metadata))?;
+            Some(outline(tree(&template.metadata)?, &names))
+        });
+        let adopted = self.sources.iter().flat_map(|source| {
+            source.adopted.iter().filter_map(|object| {
+                let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).ok()?;
+                let id = (object["kind"].as_str()?.parse().ok()?, super::key(&metadata));
+                let names = ModuleNames::from_texts(source.adopted_modules.get(&intake::text(&id))?);
+                Some(outline(tree(&metadata)?, &names))
+            })
+        });
+        present.chain(adopted).collect()
     }
 
     /// What references of a source may resolve to: the catalog without the objects of that source, apart from those
@@ -441,6 +510,23 @@ impl LandscapeFile {
         metadata.is_some_and(|metadata| super::has_content(definition, metadata))
     }
 
+    /// Whether a source of this name has left an object when it was deleted, see [`super::is_left_by`].
+    pub fn is_left(&self, (kind, key): &intake::Id, source: &SourceName) -> bool {
+        match kind {
+            Kind::Kyma => self.kyma(key).is_some_and(|kyma| super::is_left_by(source, &kyma.to_kyma().metadata)),
+            _ => self.metadata(*kind, key).is_some_and(|metadata| super::is_left_by(source, metadata)),
+        }
+    }
+
+    /// Whether a source that has left an object has last applied what a definition says.
+    pub fn is_as_left(&self, definition: &Definition, source: &SourceName) -> bool {
+        let is_it = |metadata: &ObjectMeta| super::as_left(definition, source, metadata).is_some();
+        match definition.kind {
+            Kind::Kyma => self.kyma(&definition.key).is_some_and(|kyma| is_it(&kyma.to_kyma().metadata)),
+            kind => self.metadata(kind, &definition.key).is_some_and(is_it),
+        }
+    }
+
     /// The metadata of an object of the catalog.
     fn metadata(&self, kind: Kind, key: &Key) -> Option<&ObjectMeta> {
         match kind {
@@ -472,12 +558,22 @@ impl LandscapeFile {
         if is_other(metadata, source) { None } else { self.object(kind, key) }
     }
 
-    /// The GitSource that declares the Kymas, if it is only one, and the file says its name in full.
-    pub fn only_source(&self) -> Option<SourceName> {
+    /// The GitSource of a repository that does not name it, if it can only be one: the one that declares the Kymas, or,
+    /// for a repository without Kymas, the only other one. `None` if the file does not say its name in full.
+    pub fn only_source(&self, declares_kymas: bool) -> Option<SourceName> {
+        if let [only] = self.sources.as_slice() {
+            return Some(SourceName::new(only.key()));
+        }
         let labels = self.kymas.iter().filter_map(|kyma| kyma.labels.get(names::label::SOURCE));
         let labels: BTreeSet<&String> = labels.collect();
         let (Some(label), 1) = (labels.first(), labels.len()) else { return None };
-        named(label)
+        let of_kymas = named(label);
+        if declares_kymas || self.sources.is_empty() {
+            return of_kymas;
+        }
+        let others = self.sources.iter().map(|source| SourceName::new(source.key()));
+        let mut others = others.filter(|other| other.label_value() != **label);
+        others.next().filter(|_| others.next().is_none())
     }
 
     /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
@@ -583,6 +679,7 @@ impl LandscapeFile {
         lines(&mut text, "sources", &self.sources);
         lines(&mut text, "templates", &self.templates);
         lines(&mut text, "releases", &self.releases);
+        lines(&mut text, "modules", &self.modules);
         text.push_str("\n}\n");
         text
     }
@@ -595,7 +692,12 @@ impl KnownSource {
         let key = super::key(&source.metadata);
         let unconfirmed = source.status.as_ref().filter(|status| intake::status::is_unconfirmed(status));
         let takeovers = intake::status::takeovers(source);
-        let adopted = takeovers.values().flatten().map(|object| {
+        let modules = takeovers.iter().filter_map(|(id, takeover)| {
+            let names = takeover.module.as_ref().filter(|_| takeover.object.is_some())?;
+            Some((intake::text(id), names.to_texts()))
+        });
+        let adopted_modules = modules.collect();
+        let adopted = takeovers.values().filter_map(|takeover| takeover.object.as_ref()).map(|object| {
             let mut object = object.value().clone();
             let metadata = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
             object["metadata"] = serde_json::to_value(deciding(&metadata)).unwrap_or_default();
@@ -604,7 +706,9 @@ impl KnownSource {
         KnownSource {
             adopts: takeovers.keys().map(intake::text).collect(),
             adopted: adopted.collect(),
+            adopted_modules,
             undeclared: intake::status::undeclared(source).iter().map(intake::text).collect(),
+            settings: Some(intake::settings(&source.spec)),
             namespace: key.namespace().to_owned(),
             name: key.name().to_owned(),
             unconfirmed: unconfirmed.and_then(|status| status.attempted_revision.clone()),
@@ -617,6 +721,13 @@ impl KnownSource {
     /// Namespace and name.
     fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
+    }
+
+    /// Its spec without what says where its repository is; `None` if the file does not have it.
+    pub fn spec(&self) -> Option<GitSourceSpec> {
+        let mut spec = self.settings.clone()?;
+        spec["url"] = intake::SOME_URL.into();
+        serde_json::from_value(spec).ok()
     }
 
     /// The settings of a spec, without a name.
@@ -885,6 +996,27 @@ kymas:
         file.kymas.push(labelled("d", "kymas"));
         assert_eq!((owner(&file, "a"), owner(&file, "d")), (Some(Owner::User), None));
         assert_eq!(owner(&file, "c"), Some(Owner::Source(SourceName::new(key("other")))));
+    }
+
+    #[test]
+    fn a_repository_without_kymas_is_not_that_of_the_kymas() {
+        let named = |name: &str| KnownSource {
+            namespace: "kcp-system".to_owned(),
+            name: name.to_owned(),
+            ..KnownSource::default()
+        };
+        let mut file = LandscapeFile::parse(FILE).unwrap();
+        file.kymas[0].labels.insert(names::label::SOURCE.to_owned(), "kcp-system.kymas".to_owned());
+        let only = |sources: &[&str], declares_kymas: bool| {
+            let sources = sources.iter().map(|name| named(name)).collect();
+            LandscapeFile { sources, ..file.clone() }.only_source(declares_kymas).map(|source| source.to_string())
+        };
+        let is = |name: &str| Some(format!("kcp-system/{name}"));
+        assert_eq!((only(&[], true), only(&[], false)), (is("kymas"), is("kymas")), "a file of a former version");
+        assert_eq!(only(&["landscape"], false), is("landscape"));
+        assert_eq!(only(&["kymas", "modules"], true), is("kymas"));
+        assert_eq!(only(&["kymas", "modules"], false), is("modules"));
+        assert_eq!(only(&["kymas", "modules", "more"], false), None);
     }
 
     #[test]

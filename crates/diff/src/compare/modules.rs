@@ -28,7 +28,10 @@ use tidegate_core::{
     name::Key,
     object::{Object, ObjectId},
     plan::{Installation, Offer},
-    render::{CompleteModule, SharedObject, is_in_every_runtime, offline::default_resource},
+    render::{
+        CompleteModule, SharedObject, is_in_every_runtime,
+        offline::{Outline, default_resource},
+    },
     template::Template,
 };
 
@@ -199,19 +202,47 @@ fn objects_elsewhere(comparison: &Comparison<'_>, seen: &mut Seen, bucket: &Buck
     seen.unknown.entry(what).or_default().extend(&bucket.runtimes);
 }
 
+/// The objects that leave, by name, of a module that another source declares on one side or on both. None if the names
+/// of a side are not known either. What changes and what comes is not known.
+fn leaving_by_name(
+    comparison: &Comparison<'_>,
+    (old, new, _): Contents,
+) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
+    let module = |outline: &Outline<'_>, content: ContentId| {
+        let named = || comparison.prepared.outlines.get(&content).map(|module| CompleteModule::new(module));
+        outline.module(content).or_else(named)
+    };
+    let Some(before) = old.and_then(|content| module(&comparison.old, content)) else { return Vec::new() };
+    let after = match new {
+        Some(content) => match module(&comparison.new, content) {
+            Some(after) => Some(after),
+            None => return Vec::new(),
+        },
+        None => None,
+    };
+    let after: BTreeSet<&ObjectId> =
+        after.iter().flat_map(|module| &module.objects().objects).map(|object| &object.id).collect();
+    let leaving = before.objects().objects.iter().filter(|object| !after.contains(&object.id));
+    leaving.map(|object| (Some(object.clone()), None)).collect()
+}
+
 /// Whether the objects of both sides are known.
 fn is_known(comparison: &Comparison<'_>, (old, new): (Option<ContentId>, Option<ContentId>)) -> bool {
     old.is_none_or(|content| comparison.old.module(content).is_some())
         && new.is_none_or(|content| comparison.new.module(content).is_some())
 }
 
-/// The differing objects, by id. None if those of a side are not known: all of them would seem to go or to come.
+/// The differing objects, by id. If those of a side are not known, the ones that leave by their names: all of them would
+/// seem to go or to come.
 fn differing(
     comparison: &Comparison<'_>,
     (old, new, renamed): Contents,
 ) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
-    if (old == new && !renamed) || !is_known(comparison, (old, new)) {
+    if old == new && !renamed {
         return Vec::new();
+    }
+    if !is_known(comparison, (old, new)) {
+        return leaving_by_name(comparison, (old, new, renamed));
     }
     let objects = |module: Option<CompleteModule>| -> BTreeMap<ObjectId, SharedObject> {
         let objects = module.iter().flat_map(|module| &module.objects().objects);
@@ -457,9 +488,27 @@ impl Work<'_, '_, '_> {
                 self.seen.hold(by, &self.bucket.runtimes, || place);
             } else {
                 hit.moves = true;
+                if other.next.is_some_and(|next| self.is_refused(other.content, next)) {
+                    hit.effect = Effect::Held;
+                    let place = hit.places.last().cloned();
+                    self.seen.hold(HeldBy::stays(&other.module, &clash.id), &self.bucket.runtimes, || place);
+                }
             }
             self.seen.found.add(hit, &self.bucket.runtimes);
         }
+    }
+
+    /// Whether the API server refuses a change of another module, so that nothing of that module is pruned.
+    fn is_refused(&self, old: ContentId, new: ContentId) -> bool {
+        let differing = differing(self.comparison, (Some(old), Some(new), false));
+        let Some(module) = self.comparison.new.module(new) else { return false };
+        let owner = Key::new("", "");
+        differing.iter().any(|(old, new)| {
+            let (Some(old), Some(new)) = (old, new) else { return false };
+            let (old, new) = (old.object(&owner), new.object(&owner));
+            let context = Context::in_module(&new.gvk(), new.value(), &module.objects().objects);
+            Hit { context, ..self.one(Side::Runtime, (Some(old), Some(new)), Vec::new(), None) }.is_refused()
+        })
     }
 
     /// An object in another module of the runtime.

@@ -53,6 +53,8 @@ pub(super) struct Other {
     pub(super) content: ContentId,
     /// Whether the content is from the new side.
     pub(super) is_new: bool,
+    /// What it contains on the new side; `None` if it leaves the runtime.
+    pub(super) next: Option<ContentId>,
 }
 
 /// The results for the objects of each module, by module.
@@ -137,8 +139,10 @@ impl Overlaps {
                     .map(|(name, content)| ((*name).to_owned(), *content))
                     .collect()
             };
-            one(&mut clashes, id, &holders(&old), &holders(&new), &|owner| {
-                !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
+            // What a module leaves to its runtime is another owner's.
+            let is_released = |module: &str| matches!(after.get(module), Some(ModuleOutcome::Unmanage));
+            one(&mut clashes, id, (&holders(&old), &holders(&new)), &new, &|owner| {
+                is_released(&owner.0) || !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
             });
         }
         clashes
@@ -172,12 +176,13 @@ fn in_registries(contents: &mut Contents, landscape: &Landscape, components: &Co
     unknown
 }
 
-/// `stays` says whether an object stays with a module that no longer contains it.
+/// `next` are the contents of all modules on the new side. `stays` says whether an object stays with a module that no
+/// longer contains it.
 fn one(
     clashes: &mut Clashes,
     id: &ObjectId,
-    had: &[(String, ContentId)],
-    wants: &[(String, ContentId)],
+    (had, wants): (&[(String, ContentId)], &[(String, ContentId)]),
+    next: &BTreeMap<&str, ContentId>,
     stays: &dyn Fn(&(String, ContentId)) -> bool,
 ) {
     let mut add = |module: &str, fate: Fate, is_news: bool| {
@@ -188,6 +193,7 @@ fn one(
         module: module.clone(),
         content: *content,
         is_new,
+        next: next.get(&**module).copied(),
     };
     let owner_before = had.first();
     let owner = match owner_before {

@@ -128,23 +128,45 @@ pub(super) fn keeps_version(comparison: &Comparison<'_>, loss: &Loss) -> bool {
     if is_suspended(comparison, key, old.as_ref(), &new) {
         return true;
     }
+    match outcome_of(comparison, key, (old.as_ref(), &new), module) {
+        Some(ModuleOutcome::Install(installation)) => installation.version == version,
+        Some(ModuleOutcome::Wait(_)) => true,
+        Some(ModuleOutcome::Refuse(refusal)) => refusal.keep,
+        Some(ModuleOutcome::Unmanage) | None => false,
+    }
+}
+
+/// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits.
+pub(super) fn version_after(comparison: &Comparison<'_>, key: &Key, module: &str) -> Option<String> {
+    let old = Half::old(comparison, key);
+    let new = Half::new(comparison, key, old.as_ref())?;
+    if is_suspended(comparison, key, old.as_ref(), &new) {
+        return None;
+    }
+    match outcome_of(comparison, key, (old.as_ref(), &new), module)? {
+        ModuleOutcome::Install(installation) => Some(installation.version),
+        ModuleOutcome::Wait(_) | ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    }
+}
+
+/// What becomes of a module of a runtime on the new side.
+fn outcome_of(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    (old, new): (Option<&Half<'_>>, &Half<'_>),
+    module: &str,
+) -> Option<ModuleOutcome> {
     let wanted = |name: &str| name == module;
-    let old_kyma = old.as_ref().map(|half| with_installed(comparison, key, half));
-    let old_plan = match (&old, &old_kyma) {
+    let old_kyma = old.map(|half| with_installed(comparison, key, half));
+    let old_plan = match (old, &old_kyma) {
         (Some(half), Some(kyma)) => {
             let before = InstalledModules::default();
             Some(half.outline.plan(kyma, &half.only(&wanted), &before, Windows::Unknown))
         }
         _ => None,
     };
-    let plan = new_plan(comparison, key, &new, (&old_plan, old_kyma.as_deref()), &wanted);
-    let outcome = plan.deciding().into_iter().find(|one| one.name == module).map(|one| &one.outcome);
-    match outcome {
-        Some(ModuleOutcome::Install(installation)) => installation.version == version,
-        Some(ModuleOutcome::Wait(_)) => true,
-        Some(ModuleOutcome::Refuse(refusal)) => refusal.keep,
-        Some(ModuleOutcome::Unmanage) | None => false,
-    }
+    let plan = new_plan(comparison, key, new, (&old_plan, old_kyma.as_deref()), &wanted);
+    plan.into_deciding().into_iter().find(|one| one.name == module).map(|one| one.outcome)
 }
 
 /// Whether a label suspends a runtime, either in git or by `tidegate suspend`.

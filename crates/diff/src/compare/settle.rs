@@ -16,11 +16,11 @@ use tidegate_core::{
         names::{annotation, label},
         shared::ObjectMeta,
     },
-    definition::{Allow, Definition, Definitions, Kind},
+    definition::{Allow, Definition, Definitions, Kind, ModuleNames, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait,
-        removal::{self, Removal},
+        self, Decision, Declared, HandOver, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait,
+        removal::{self, Removal, Removed},
     },
     landscape::{
         self, Landscape, SourceName,
@@ -43,6 +43,8 @@ pub(super) struct Settled {
     pub(super) held: Vec<Held>,
     /// Versions that are pruned as soon as no runtime has them, and the runtimes that have them now.
     pub(super) in_use: BTreeMap<Id, Vec<Loss>>,
+    /// Runtimes that lose objects of a version, which waits for a confirmation, with this version.
+    pub(super) losing: Vec<Loss>,
     /// Objects that the new side no longer declares and that other sources take over.
     pub(super) handed: BTreeMap<Id, Handed>,
     /// New definitions that are not applied, because these own their objects.
@@ -61,6 +63,9 @@ pub(super) struct Handed {
 /// Versions that stay in use after the commit, with the runtimes that keep them.
 pub(super) type InUse = BTreeMap<Id, BTreeSet<Key>>;
 
+/// The versions that runtimes get in place of those of [`Settled::losing`], by runtime and module.
+pub(super) type Replaced = BTreeMap<(Key, String), String>;
+
 /// What is known besides the two sides.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
@@ -78,6 +83,8 @@ pub(super) struct Around<'a> {
     pub(super) settings: &'a Settings,
     /// What runtimes keep, of [`Settled::in_use`] of an earlier call.
     pub(super) stays_in_use: &'a InUse,
+    /// What runtimes do not keep, of [`Settled::losing`] of an earlier call.
+    pub(super) replaced: &'a Replaced,
 }
 
 // === impl Handed ===
@@ -162,7 +169,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
     let removals = removals(from, &applied, &taken_over, around);
     if !gone.is_empty() || !claimed.is_empty() || is_without_release {
         let installed = match &removals {
-            Some((remaining, _)) => remaining.clone(),
+            Some((remaining, ..)) => remaining.clone(),
             None if gone.is_empty() => Vec::new(),
             None => (around.installed)(&(around.before)()),
         };
@@ -193,7 +200,7 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
                 }
             }
         }
-        hand_over((&decision, &gone), around, &installed, (&mut held, &mut unconfirmed, &mut handed));
+        hand_over((&decision, &gone, from), around, &installed, (&mut held, &mut unconfirmed, &mut handed));
         for id in decision.heirs.keys() {
             if let Some(definition) = gone.get(id).filter(|_| !handed.contains_key(id)) {
                 good.insert(id.clone(), Arc::clone(definition));
@@ -210,7 +217,9 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
             }
         }
     }
-    if let Some((_, decision)) = removals {
+    let mut losing = Vec::new();
+    if let Some((_, decision, of_versions)) = removals {
+        losing = of_versions;
         held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(around.source.key(), removal)));
         unconfirmed.extend(decision.held.into_keys());
     }
@@ -219,12 +228,12 @@ pub(super) fn settle(from: &Definitions, to: &Definitions, around: &Around<'_>) 
         modules.entry(*tree).or_insert_with(|| Arc::clone(objects));
     }
     let definitions = Definitions { good, modules, ..to.clone() };
-    Settled { definitions, unconfirmed, held, in_use, handed, conflicts }
+    Settled { definitions, unconfirmed, held, in_use, losing, handed, conflicts }
 }
 
 /// What becomes of the objects that the new side no longer declares and that other sources declare.
 fn hand_over(
-    (decision, gone): (&Decision, &BTreeMap<&Id, &Arc<Definition>>),
+    (decision, gone, from): (&Decision, &BTreeMap<&Id, &Arc<Definition>>, &Definitions),
     around: &Around<'_>,
     installed: &[Installed],
     (held, unconfirmed, handed): (&mut Vec<Held>, &mut BTreeSet<Id>, &mut BTreeMap<Id, Handed>),
@@ -233,14 +242,23 @@ fn hand_over(
     for (id, heir) in &decision.heirs {
         let Some(definition) = gone.get(id) else { continue };
         let before = landscape::stamp(definition, around.source);
-        let takeover = around.known.map(|known| known.takeover(id, &SourceName::new(heir.clone())));
+        let heir_name = SourceName::new(heir.clone());
+        let takeover = around.known.map(|known| known.takeover(id, &heir_name));
         let after = match takeover {
             None | Some(Takeover::Stays) => None,
             Some(Takeover::Changes(object)) => Some(object.map(|object| as_taken_over(&before, &object))),
         };
-        let removals = of_takeover(id, &before, after.as_ref().and_then(Option::as_ref), installed);
-        let lost: Vec<String> = removals.iter().map(|removal| removal.module.name().to_owned()).collect();
-        let (message, hint) = intake::handed_over(id, heir, after.is_some(), &lost);
+        let module = definition.module.as_ref().and_then(|module| from.modules.get(&module.tree.into()));
+        let names = around.known.and_then(|known| known.module_of_takeover(id, &heir_name));
+        let modules = (module.map(|module| &**module), names.as_ref());
+        let removals = of_takeover(id, (&before, after.as_ref().and_then(Option::as_ref)), modules, installed);
+        let is_suspended = around.known.is_some_and(|known| known.is_suspended(heir));
+        let what_then = match (&after, is_suspended) {
+            (_, true) => HandOver::Suspended,
+            (Some(_), false) => HandOver::Changes(&removals),
+            (None, false) => HandOver::Same,
+        };
+        let (message, hint) = intake::handed_over(id, heir, what_then);
         let place = Some(definition.place.clone());
         held.push(Held { hint: Some(hint), place, ..Held::of_definition(id, Why::Kept, message) });
         taken.entry(heir).or_default().insert(id.clone(), removals);
@@ -260,17 +278,26 @@ fn hand_over(
     }
 }
 
-/// The modules that leave a runtime when another source takes its Kyma over.
-fn of_takeover(id: &Id, before: &Object, after: Option<&Object>, installed: &[Installed]) -> Vec<Removal> {
+/// What leaves runtimes when another source takes an object over. `modules` are the objects of a ModuleTemplate, before
+/// and then.
+fn of_takeover(
+    id: &Id,
+    (before, after): (&Object, Option<&Object>),
+    modules: (Option<&ModuleObjects>, Option<&ModuleNames>),
+    installed: &[Installed],
+) -> Vec<Removal> {
     let typed = |object: &Object| serde_json::from_value::<Kyma>(object.value().clone()).ok();
     match (id.0, after.and_then(typed)) {
         (Kind::Kyma, Some(after)) => {
             let of_runtime = installed.iter().filter(|one| one.runtime == id.1);
             removal::of_kyma(&after, typed(before).as_ref(), of_runtime)
         }
-        (Kind::Kyma, None) | (Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => {
-            Vec::new()
+        (Kind::ModuleTemplate, _) => {
+            let (Some(old), Some(new)) = modules else { return Vec::new() };
+            let leaving = removal::leaving_but(old, |id| new.contains(id));
+            removal::of_template(&id.1, Some(&leaving), installed, |_, _| true)
         }
+        (Kind::Kyma, None) | (Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => Vec::new(),
     }
 }
 
@@ -361,17 +388,25 @@ fn decide(
     for (id, owner) in claimed {
         let (source, managers) = match owner {
             Owner::Source(other) => {
-                // Its owner may have dropped it.
-                match around.known.is_some_and(|known| known.is_undeclared(id, other)) {
-                    true => drop(note(&mut others, other)),
-                    false => declare(&mut others, other, id),
+                let is_gone = |known: &LandscapeFile| known.has_sources() && known.source(other.key()).is_none();
+                // Its owner may have dropped it, or may be gone.
+                match around.known {
+                    Some(known) if is_gone(known) => {}
+                    Some(known) if known.is_undeclared(id, other) => drop(note(&mut others, other)),
+                    Some(_) | None => declare(&mut others, other, id),
                 }
                 (Some(Arc::from(other.label_value())), None)
             }
             Owner::User => (None, Some(Arc::from([]))),
         };
-        let same_content = to.good.get(*id).zip(around.known).is_some_and(|(new, known)| known.has_content(new));
-        live.insert((*id).clone(), Live { source, managers, same_content, ..Live::default() });
+        let (new, known) = (to.good.get(*id), around.known);
+        // No client but the deleted source has written it, as far as the file says.
+        let left = known.is_some_and(|known| known.is_left(id, around.source));
+        let same_content = new.zip(known).is_some_and(|(new, known)| match left {
+            true => known.is_as_left(new, around.source),
+            false => known.has_content(new),
+        });
+        live.insert((*id).clone(), Live { source, managers, same_content, left, ..Live::default() });
     }
     // What is invalid may be in KCP as it was before.
     let releases = broken.keys().filter(|id| id.0 == Kind::ModuleReleaseMeta && !live.contains_key(*id));
@@ -419,14 +454,14 @@ fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
     Held { hint, place, ..Held::of_definition(id, why, held.message.clone()) }
 }
 
-/// The modules that stay in runtimes, and the decision which definitions wait, because they take something from more
-/// runtimes than the limit. `None` if none takes anything.
+/// The modules that stay in runtimes, the decision which definitions wait, because they take something from more
+/// runtimes than the limit, and [`Settled::losing`]. `None` if none takes anything.
 fn removals(
     from: &Definitions,
     to: &Definitions,
     taken_over: &BTreeSet<&Id>,
     around: &Around<'_>,
-) -> Option<(Vec<Installed>, Decision)> {
+) -> Option<(Vec<Installed>, Decision, Vec<Loss>)> {
     let is_changed = |id: &Id, definition: &Definition| match from.good.get(id) {
         Some(before) => before.digest != definition.digest || before.module != definition.module,
         None => taken_over.contains(id),
@@ -445,7 +480,7 @@ fn removals(
     let declared =
         |id: &Id| serde_json::from_value::<Kyma>(landscape::stamp(to.good.get(id)?, source).into_value()).ok();
     let candidates = decision.apply.clone();
-    let taken = taken((from, to), around, (&decision, &changed), &installed);
+    let mut taken = taken((from, to), around, (&decision, &changed), &installed);
     hold(&taken, to, around, &installed, &mut decision);
     // A Kyma that waits changes nothing.
     let kymas = candidates.iter().filter(|(id, _)| id.0 == Kind::Kyma && !decision.held.contains_key(id));
@@ -467,14 +502,31 @@ fn removals(
         // The label from the old revision goes with it.
         after.unwrap_or_else(|| before.is_none() && by_user.contains(key))
     };
-    let remaining = removal::remaining(&installed, &taken, &unmanaged, is_suspended, &decision);
-    if remaining.len() < installed.len() {
+    let mut remaining = removal::remaining(&installed, &taken, &unmanaged, is_suspended, &decision);
+    for one in &mut remaining {
+        if let Some(version) = around.replaced.get(&(one.runtime.clone(), one.module.clone())) {
+            one.version.clone_from(version);
+        }
+    }
+    if remaining != installed {
         // What no runtime has any more changes without a confirmation.
         decision = Decision { apply: candidates, ..Decision::default() };
-        let taken = self::taken((from, to), around, (&decision, &changed), &remaining);
+        taken = self::taken((from, to), around, (&decision, &changed), &remaining);
         hold(&taken, to, around, &remaining, &mut decision);
     }
-    Some((remaining, decision))
+    let losing = losing(&taken, &decision, &remaining);
+    Some((remaining, decision, losing))
+}
+
+/// The runtimes that lose objects of versions whose definitions wait.
+fn losing(taken: &Removals, decision: &Decision, installed: &[Installed]) -> Vec<Loss> {
+    let waiting = taken.iter().filter(|(id, _)| decision.held.contains_key(id)).flat_map(|(_, all)| all);
+    let waiting = waiting.filter(|removal| removal.loss != Removed::Module);
+    let of_one = |removal: &'_ Removal| {
+        let (module, runtimes) = (removal.module.name().to_owned(), removal.runtimes.clone());
+        installed.iter().filter(move |one| one.module == module && runtimes.contains(&one.runtime)).map(Loss::from)
+    };
+    waiting.flat_map(of_one).collect()
 }
 
 /// What the definitions of a decision take from runtimes. `changed` are those that may change which modules they have.
@@ -504,9 +556,19 @@ fn taken(
                 let objects = |definitions: &Definitions, definition: &Definition| {
                     definitions.modules.get(&definition.module.as_ref()?.tree.into()).cloned()
                 };
-                // The objects of another source are not here.
-                let Some(old) = before.and_then(|before| objects(from, before)) else { continue };
-                let leaving = removal::leaving(&old, objects(to, after).as_deref());
+                let new = objects(to, after);
+                let leaving = match before {
+                    Some(before) => {
+                        let Some(old) = objects(from, before) else { continue };
+                        removal::leaving(&old, new.as_deref())
+                    }
+                    // The objects of another source are not here, but those that runtimes have may be known.
+                    None => {
+                        let Some(old) = around.known.and_then(|known| known.module(&id.1)) else { continue };
+                        let new = new.as_deref().map(ModuleNames::from).unwrap_or_default();
+                        removal::leaving_names(old.ids(), |id| new.contains(id))
+                    }
+                };
                 // What the API server has refused is not known here.
                 removal::of_template(&id.1, Some(&leaving), installed, |_, _| true)
             }

@@ -660,6 +660,26 @@ fn objects_that_leave_a_version_wait_and_with_a_new_version_they_do_not() {
     assert!(bumped.held.iter().all(|held| held.why != Why::Unconfirmed));
 }
 
+/// The downgrade guard keeps a higher version in one of six runtimes, so the removal from the others is within the limit.
+#[test]
+fn a_runtime_that_the_guard_keeps_at_another_version_loses_nothing_of_this_one() {
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "six", "channel": "regular", "modules": [{"name": "mailer"}],
+         "installed": [{"name": "mailer", "channel": "regular", "version": "3.0.0"}]}]}"#;
+    let new = six().without("modules/mailer/objects/b.yaml");
+    check_held(&report(&six(), &new), &[(Why::Unconfirmed, "mailer", 6)]);
+    check_held(&report(&six(), &World { known: Some(known), ..new }), &[(Why::Downgrade, "mailer", 1)]);
+}
+
+#[test]
+fn the_headline_counts_objects_of_the_control_plane() {
+    let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {annotations: {a: b}}\n\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}}\n";
+    let found = report(&six(), &World { templates: vec![("kcp/manifest.yaml", manifest)], ..six() });
+    let headline = crate::summary::Summary::from_report(&found).headline;
+    assert_eq!(headline, "12 Manifests change");
+}
+
 #[test]
 fn an_unused_template_goes_at_once() {
     let old = world().release("1.1.0", "1.1.0");

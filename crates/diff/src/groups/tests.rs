@@ -27,6 +27,24 @@ fn labels_that_divide_runtimes_are_chosen() {
 }
 
 #[test]
+fn a_label_that_an_export_leaves_out_is_not_counted_as_missing() {
+    let (in_git, only_known) = (labels(12), |number: usize| Key::new("kcp-system", &format!("known-{number}")));
+    let known: BTreeSet<Key> = (0..3).map(only_known).collect();
+    let all = in_git.iter().map(|(key, labels)| (key.clone(), labels.clone()));
+    let all = all.chain(known.iter().map(|key| (key.clone(), BTreeMap::new()))).collect::<Labels>();
+    let groups = |exported: &[&str]| {
+        let exported = exported.iter().map(|name| (*name).to_owned()).collect();
+        let labels = all.clone().with_partly(known.clone(), exported);
+        let found = Groups::new(&labels).of(&labels.keys().cloned().collect::<Vec<_>>());
+        found.into_iter().find(|(name, _)| name == "region").map(|(_, text)| text)
+    };
+    let all_known = "ap 4 of 4, eu 4 of 4, us 4 of 4, ";
+    let left_out = format!("{all_known}3 runtimes whose labels are not in the landscape file");
+    assert_eq!(groups(&[]), Some(left_out));
+    assert_eq!(groups(&["region"]), Some(format!("{all_known}3 runtimes without it")));
+}
+
+#[test]
 fn of_few_runtimes_a_label_is_a_name() {
     assert_eq!(Groups::new(&labels(2)), Groups::default());
     assert_eq!(Groups::new(&Labels::new()), Groups::default());

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::Inputs;
 use crate::live::{
-    Intent, Outcome, WindowsAt,
+    Intent, Layers, Outcome, WindowsAt,
     compare::{Comparer, Differs, Wish},
     concerns_all, landscape_of, managers,
-    runtime::{Planning, keeps_version},
+    runtime::{Planning, keeps_version, version_after},
     world::{World, typed},
 };
 use tidegate_cluster::Error;
@@ -24,18 +24,21 @@ use tidegate_core::{
         names::{FIELD_MANAGER, annotation, label},
     },
     changes,
+    content::ContentId,
     definition::{self, Allow, Channels, Definition, Definitions, Elsewhere, Kind, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, HeldFor, Id, Installed, Live, Moved, Other, Removals, Situation, Standing, Terms,
-        Wait, removal,
+        self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Moved, Other, Removals, Situation, Standing,
+        Terms, Wait,
+        removal::{self, Removed},
+        status::Takeover,
     },
     inventory::Inventory,
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, ObjectId, PathPart},
     plan::Components,
-    render::live as placeholder,
+    render::{CompleteModule, live as placeholder},
     revision::Oid,
     snapshot::Limits,
     status, yaml,
@@ -84,7 +87,7 @@ pub(super) async fn intend(
     comparer: &Comparer<'_>,
     outcome: &mut Outcome,
 ) -> Result<Intent, Error> {
-    let decision = decide(inputs, world);
+    let decision = decide(inputs, world, (components, windows));
     let mut after: BTreeMap<Id, Value> =
         world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone())).collect();
     let before = landscape_of(&after);
@@ -110,7 +113,7 @@ pub(super) async fn intend(
     outcome.held.extend(inputs.wanted.definitions.withheld.iter().map(Held::withheld));
     outcome.held.extend(decision.removals.iter().map(|removal| Held::unconfirmed(inputs.source.key(), removal)));
     let mut unconfirmed = refused(inputs, world, comparer, &decision, outcome).await?;
-    let handed = hand_over(world, comparer, &decision, outcome).await?;
+    let handed = hand_over(inputs, world, comparer, &decision, outcome).await?;
     after.extend(handed.at_once);
     unconfirmed.extend(handed.unconfirmed);
     let (settings, landscape) = (&inputs.wanted.settings, landscape_of(&after));
@@ -121,18 +124,24 @@ pub(super) async fn intend(
     let of_kymas = |gone: &[(Id, Effect)]| -> BTreeSet<Key> {
         gone.iter().filter(|((kind, _), _)| *kind == Kind::Kyma).map(|((_, key), _)| key.clone()).collect()
     };
-    let until =
-        Intent { after: landscape_of(&after), before: before.clone(), gone: of_kymas(&at_once), until_confirmed: None };
+    let outlines = handed.outlines;
+    let until = Intent {
+        after: landscape_of(&after),
+        before: before.clone(),
+        gone: of_kymas(&at_once),
+        outlines: outlines.clone(),
+        until_confirmed: None,
+    };
     if unconfirmed.is_empty() && waiting.is_empty() {
         return Ok(until);
     }
     after.extend(unconfirmed);
     waiting.iter().for_each(|(id, _)| drop(after.remove(id)));
     let gone = until.gone.union(&of_kymas(&waiting)).cloned().collect();
-    Ok(Intent { after: landscape_of(&after), before, gone, until_confirmed: Some(Box::new(until)) })
+    Ok(Intent { after: landscape_of(&after), before, gone, outlines, until_confirmed: Some(Box::new(until)) })
 }
 
-fn decide(inputs: &Inputs, world: &World) -> Decision {
+fn decide(inputs: &Inputs, world: &World, plans: (&Components, Option<WindowsAt<'_>>)) -> Decision {
     let source = &inputs.source;
     let label = source.label_value();
     let broken = inputs.wanted.definitions.broken();
@@ -188,7 +197,8 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
     let unmanaged = unmanaged(inputs, &decision, situation.installed);
     let is_suspended = |key: &Key| will_be_suspended(inputs, world, key);
     let remaining = removal::remaining(situation.installed, &taken, &unmanaged, is_suspended, &decision);
-    if remaining.len() < situation.installed.len() {
+    let remaining = replaced(inputs, world, plans, (&decision, &taken), remaining);
+    if remaining != situation.installed {
         // What no runtime has any more is pruned, or changes, without a confirmation.
         let situation = Situation { installed: &remaining, ..situation };
         decision = intake::decide(&situation);
@@ -197,6 +207,54 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         removal::hold(&situation, &taken, &mut decision);
     }
     decision
+}
+
+/// The installed modules, with another version where the same revision replaces one that loses objects: the daemon
+/// changes such a version once no runtime has it.
+fn replaced(
+    inputs: &Inputs,
+    world: &World,
+    (components, windows): (&Components, Option<WindowsAt<'_>>),
+    (decision, taken): (&Decision, &Removals),
+    installed: Vec<Installed>,
+) -> Vec<Installed> {
+    let waiting = taken.iter().filter(|(id, _)| decision.held.contains_key(id)).flat_map(|(_, all)| all);
+    let of_versions = waiting.filter(|removal| removal.loss != Removed::Module);
+    let losing: BTreeSet<(&Key, &str)> = of_versions
+        .flat_map(|removal| removal.runtimes.iter().map(|runtime| (runtime, removal.module.name())))
+        .collect();
+    if losing.is_empty() {
+        return installed;
+    }
+    let mut objects: BTreeMap<Id, Value> =
+        world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone())).collect();
+    let before = landscape_of(&objects);
+    for (id, definition) in inputs.wanted.definitions.good.iter().filter(|(id, _)| !decision.held.contains_key(id)) {
+        let desired = landscape::stamp(definition, &inputs.source);
+        let live = world.objects.get(id).map(Object::value);
+        let value = match live {
+            Some(live) => stored(live, &desired),
+            None => desired.into_value(),
+        };
+        objects.insert(id.clone(), value);
+    }
+    let after = landscape_of(&objects);
+    let planning = Planning { components, settings: &inputs.wanted.settings, windows, before: &before, after: &after };
+    let replace = |one: Installed| {
+        let is_losing = losing.contains(&(&one.runtime, one.module.as_str())) && one.standing != Standing::Leaving;
+        let version = if is_losing { version_after(planning, world, &one.runtime, &one.module) } else { None };
+        Installed { version: version.unwrap_or_else(|| one.version.clone()), ..one }
+    };
+    installed.into_iter().map(replace).collect()
+}
+
+/// An object as it is stored after an apply, with its current status.
+fn stored(live: &Value, desired: &Object) -> Value {
+    let mut value = tidegate_diff::live::applied(live, desired.value(), FIELD_MANAGER);
+    for field in ["/metadata/uid", "/metadata/generation", "/status"] {
+        restore(&mut value, live, field);
+    }
+    value
 }
 
 /// Whether every field of `desired` has the same value in the live object, and the list of modules has no other entry.
@@ -383,12 +441,8 @@ async fn apply_over(
         return Ok((None, live.value().clone()));
     };
     let found = found(comparer, id, wish, &differs);
-    // Planning uses the object that would be stored, with its current status: the dry run's answer, unmasked.
-    let mut value = tidegate_diff::live::applied(live.value(), wish.object.value(), FIELD_MANAGER);
-    for field in ["/metadata/uid", "/metadata/generation", "/status"] {
-        restore(&mut value, live.value(), field);
-    }
-    Ok((Some(found), value))
+    // Planning uses the object that would be stored: the dry run's answer, unmasked.
+    Ok((Some(found), stored(live.value(), &wish.object)))
 }
 
 /// The change of a Kyma that only has more modules than git: an apply leaves them, so the daemon removes them as well.
@@ -498,11 +552,14 @@ struct Handed {
     at_once: Vec<(Id, Value)>,
     /// Those that change once a user confirms the commit of the other source.
     unconfirmed: Vec<(Id, Value)>,
+    /// The modules that ModuleTemplates then name, as far as the names of their objects are known.
+    outlines: Layers,
 }
 
 /// What becomes of the objects that git no longer declares and that other sources declare, as the statuses of these
 /// say.
 async fn hand_over(
+    inputs: &Inputs,
     world: &World,
     comparer: &Comparer<'_>,
     decision: &Decision,
@@ -516,16 +573,25 @@ async fn hand_over(
         let is_idle = source.spec.suspend || source.metadata.deletion_timestamp.is_some();
         let takeovers = if is_idle { BTreeMap::new() } else { intake::status::takeovers(source) };
         let ids = || decision.heirs.iter().filter(|(_, of)| **of == heir).map(|(id, _)| id);
-        let taken: Removals = ids().map(|id| (id.clone(), of_takeover(world, id, &takeovers, &installed))).collect();
+        let of_one = |id: &Id| {
+            let removals = takeovers.get(id).map(|takeover| of_takeover(inputs, world, id, takeover, &installed));
+            (id.clone(), removals.unwrap_or_default())
+        };
+        let taken: Removals = ids().map(of_one).collect();
         let waits = wait_for(source, &taken, &installed);
         let elsewhere = |removal| Held { place: None, ..Held::unconfirmed_elsewhere(&heir, removal) };
         outcome.held.extend(waits.removals.iter().map(elsewhere));
         for id in ids() {
-            let lost: Vec<String> = taken[id].iter().map(|removal| removal.module.name().to_owned()).collect();
-            let (message, hint) = intake::handed_over(id, &heir, takeovers.contains_key(id), &lost);
+            let what_then = match (is_idle, takeovers.contains_key(id)) {
+                (true, _) => HandOver::Suspended,
+                (false, true) => HandOver::Changes(&taken[id]),
+                (false, false) => HandOver::Same,
+            };
+            let (message, hint) = intake::handed_over(id, &heir, what_then);
             outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });
-            let (Some(object), Some(live)) = (takeovers.get(id), world.objects.get(id)) else { continue };
-            let Some(object) = object.clone() else {
+            let (Some(takeover), Some(live)) = (takeovers.get(id), world.objects.get(id)) else { continue };
+            handed.outlines.extend(outline(takeover));
+            let Some(object) = takeover.object.clone() else {
                 outcome.unknown.push(not_known(id, &heir));
                 continue;
             };
@@ -547,22 +613,37 @@ async fn hand_over(
     Ok(handed)
 }
 
-/// The modules that a runtime loses when another source takes its Kyma over.
+/// The module that a ModuleTemplate names once another source has taken it over, by the names of its objects.
+fn outline(takeover: &Takeover<Object>) -> Option<(ContentId, CompleteModule)> {
+    let tree: Oid = takeover.object.as_ref()?.annotation(annotation::MODULE_TREE)?.parse().ok()?;
+    let content = ContentId::from(tree);
+    Some((content, CompleteModule::new(&takeover.module.as_ref()?.outline(content))))
+}
+
+/// What runtimes lose when another source takes an object over.
 fn of_takeover(
+    inputs: &Inputs,
     world: &World,
     id: &Id,
-    takeovers: &BTreeMap<Id, Option<Object>>,
+    takeover: &Takeover<Object>,
     installed: &[Installed],
 ) -> Vec<removal::Removal> {
     let typed_of = |object: &Object| typed::<Kyma>(object.value());
-    match (id.0, takeovers.get(id).and_then(Option::as_ref).and_then(typed_of)) {
+    match (id.0, takeover.object.as_ref().and_then(typed_of)) {
+        (Kind::ModuleTemplate, _) => {
+            let (Some(live), Some(new)) = (world.objects.get(id), &takeover.module) else { return Vec::new() };
+            let named = |name| live.annotation(name).unwrap_or_default();
+            let leaving = match former(inputs, named(annotation::MODULE_TREE), named(annotation::MODULE_PATH)) {
+                Some(old) => removal::leaving_but(&old, |id| new.contains(id)),
+                None => removal::leaving_names(inventory(world, &id.1).ids(), |id| new.contains(id)),
+            };
+            removal::of_template(&id.1, Some(&leaving), installed, |one, object| has_had(world, one, object))
+        }
         (Kind::Kyma, Some(after)) => {
             let before = world.objects.get(id).and_then(typed_of);
             removal::of_kyma(&after, before.as_ref(), installed.iter().filter(|one| one.runtime == id.1))
         }
-        (Kind::Kyma, None) | (Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => {
-            Vec::new()
-        }
+        (Kind::Kyma, None) | (Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Setup(_), _) => Vec::new(),
     }
 }
 
