@@ -191,7 +191,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let progress = Progress::start("reading the repository");
     let mut cache = cache::Cache::new(arguments.cache_dir.as_deref());
     let mut from = arguments.read_old(landscape.as_ref(), &mut cache)?;
-    let after = arguments.counting.load(&arguments.path, arguments.to.as_deref(), Some(&from.loaded.snapshot))?;
+    let mut after = arguments.counting.load(&arguments.path, arguments.to.as_deref(), Some(&from.loaded.snapshot))?;
+    after.is_of_source(&from.loaded);
     let mut to = arguments.read(after, landscape.as_ref(), &mut cache)?;
     cache.store();
     if let Some(known) = landscape.as_ref().and_then(|file| file.source(to.loaded.source.key())) {

@@ -390,6 +390,13 @@ impl Loaded {
         self.problems.extend(differences.unwrap_or_default());
     }
 
+    /// Takes the name of the source from the old side, if no file of this side names it.
+    pub(super) fn is_of_source(&mut self, before: &Loaded) {
+        if self.is_source_assumed && !before.is_source_assumed {
+            (self.source, self.is_source_assumed) = (before.source.clone(), false);
+        }
+    }
+
     /// Whether a file seems to declare a Kyma: the definitions are not read yet.
     fn mentions_kymas(&self) -> bool {
         let is_kind = |line: &str| {

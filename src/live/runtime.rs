@@ -269,8 +269,8 @@ pub(crate) fn keeps_version(planning: Planning<'_>, world: &World, loss: &Loss) 
     }
 }
 
-/// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits. The Kyma in the
-/// runtime is not read.
+/// The version of a module that a runtime gets; `None` if it gets none, because it is suspended or waits. The Kyma in
+/// the runtime is not read.
 pub(crate) fn version_after(planning: Planning<'_>, world: &World, runtime: &Key, module: &str) -> Option<String> {
     let kyma = planning.after.kymas.get(runtime).filter(|kyma| !is_skipped(kyma))?;
     match outcome_of(planning, world, kyma, module)? {

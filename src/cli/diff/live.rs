@@ -52,7 +52,7 @@ use crate::{
         repository::{Loaded, try_templates},
     },
     live::{
-        Intent, Layers, Method, Outcome, Wanted, WindowsAt,
+        Intent, Method, Outcome, Wanted, WindowsAt,
         compare::{Comparer, Shared},
         desired::Bases,
         route,
@@ -205,7 +205,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     }
     let chosen = choose(arguments, &inputs.wanted.settings, &intent)?;
     let (bases, bases_until) = (Bases::default(), Bases::default());
-    let layers = Layers::new();
+    // What is kept until a confirmation is not in the revision.
+    let layers = intent::former_modules(&inputs, &intent);
     let whole = Baseline {
         wanted: &inputs.wanted,
         components: &components,
@@ -434,8 +435,8 @@ fn overridden(inputs: &Inputs) -> BTreeSet<&'static str> {
     Template::ALL.into_iter().filter(is_overridden).map(Template::name).collect()
 }
 
-/// Marks what is there whatever the revision says, apart from what these templates render. An API server that rejects an
-/// object rejects that of the active revision as well, so it is no error of this one.
+/// Marks what is there whatever the revision says, apart from what these templates render. An API server that rejects
+/// an object rejects that of the active revision as well, so it is no error of this one.
 fn is_former(outcome: &mut Outcome, overridden: &BTreeSet<&str>) {
     let is_other = |found: &&mut Found| found.maker.is_none_or(|maker| !overridden.contains(maker));
     outcome.found.iter_mut().filter(is_other).for_each(|found| found.is_former = true);

@@ -252,9 +252,8 @@ impl Trial {
         let kcp = &self.stage.kcp;
         self.stage.until("the commit is read", kcp, "GitSource", "kcp-system", "landscape", is_read).await;
         let after = self.compare(&before, &predictions, |prediction| prediction.now.clone(), what).await;
-        let said = said(&self.stage).await;
+        let mut said = said(&self.stage).await;
         for prediction in &predictions {
-            prediction.is_said(&said, what);
             self.tally.add(prediction, &before, &after);
         }
         if predictions.iter().any(|prediction| !prediction.confirmed.is_empty()) {
@@ -267,6 +266,13 @@ impl Trial {
             for prediction in &predictions {
                 self.tally.add_done(prediction, &prediction.confirmed, &before, &after);
             }
+            // What is held because of what was confirmed is said now.
+            for (of, texts) in self::said(&self.stage).await {
+                said.entry(of).or_default().push_str(&texts);
+            }
+        }
+        for prediction in &predictions {
+            prediction.is_said(&said, what);
         }
     }
 

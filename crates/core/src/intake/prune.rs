@@ -194,8 +194,8 @@ fn unread(situation: &Situation<'_>, id: &Id) -> Arc<[Key]> {
 /// Whether the deletion would, or might, uninstall something in a runtime.
 fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
     match kind {
-        // Without its ModuleReleaseMeta, a mandatory module is removed from every runtime, and no runtime can install or
-        // update another one.
+        // Without its ModuleReleaseMeta, a mandatory module is removed from every runtime, and no runtime can install
+        // or update another one.
         Kind::Kyma | Kind::ModuleReleaseMeta => true,
         Kind::ModuleTemplate => !losses.is_empty(),
         // Its etcd has users' workspaces, and without it nothing leads to them.

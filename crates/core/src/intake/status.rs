@@ -71,8 +71,8 @@ pub const TAKEOVER_LEN_MAX: usize = 4096;
 
 /// Maximum objects of a module in the status that its source is about to take over.
 pub const TAKEOVER_OBJECTS_MAX: usize = 200;
-/// Maximum names of definitions in the status beyond those with all fields: what moves to another source is known there,
-/// whatever its number. They are about 300 KiB.
+/// Maximum names of definitions in the status beyond those with all fields: what moves to another source is known
+/// there, whatever its number. They are about 300 KiB.
 pub const NAMES_MAX: usize = 10_000;
 
 /// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and

@@ -558,22 +558,20 @@ impl LandscapeFile {
         if is_other(metadata, source) { None } else { self.object(kind, key) }
     }
 
-    /// The GitSource of a repository that does not name it, if it can only be one: the one that declares the Kymas, or,
-    /// for a repository without Kymas, the only other one. `None` if the file does not say its name in full.
+    /// The GitSource of a repository that does not name it: the only one, or the one that declares all Kymas, if the
+    /// repository declares Kymas. `None` if the file does not say its name in full.
     pub fn only_source(&self, declares_kymas: bool) -> Option<SourceName> {
-        if let [only] = self.sources.as_slice() {
-            return Some(SourceName::new(only.key()));
+        match self.sources.as_slice() {
+            [only] => return Some(SourceName::new(only.key())),
+            // Another one than that of the Kymas may be meant.
+            [_, _, ..] if !declares_kymas => return None,
+            // A file of a former version may list none.
+            [] | [_, _, ..] => {}
         }
         let labels = self.kymas.iter().filter_map(|kyma| kyma.labels.get(names::label::SOURCE));
         let labels: BTreeSet<&String> = labels.collect();
         let (Some(label), 1) = (labels.first(), labels.len()) else { return None };
-        let of_kymas = named(label);
-        if declares_kymas || self.sources.is_empty() {
-            return of_kymas;
-        }
-        let others = self.sources.iter().map(|source| SourceName::new(source.key()));
-        let mut others = others.filter(|other| other.label_value() != **label);
-        others.next().filter(|_| others.next().is_none())
+        named(label)
     }
 
     /// Who declares a definition, if it is not this source: another source, or a user. `None` if nothing does.
@@ -1015,8 +1013,7 @@ kymas:
         assert_eq!((only(&[], true), only(&[], false)), (is("kymas"), is("kymas")), "a file of a former version");
         assert_eq!(only(&["landscape"], false), is("landscape"));
         assert_eq!(only(&["kymas", "modules"], true), is("kymas"));
-        assert_eq!(only(&["kymas", "modules"], false), is("modules"));
-        assert_eq!(only(&["kymas", "modules", "more"], false), None);
+        assert_eq!(only(&["kymas", "modules"], false), None);
     }
 
     #[test]

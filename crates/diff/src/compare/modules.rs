@@ -232,8 +232,8 @@ fn is_known(comparison: &Comparison<'_>, (old, new): (Option<ContentId>, Option<
         && new.is_none_or(|content| comparison.new.module(content).is_some())
 }
 
-/// The differing objects, by id. If those of a side are not known, the ones that leave by their names: all of them would
-/// seem to go or to come.
+/// The differing objects, by id. If those of a side are not known, the ones that leave by their names: all of them
+/// would seem to go or to come.
 fn differing(
     comparison: &Comparison<'_>,
     (old, new, renamed): Contents,

@@ -660,7 +660,8 @@ fn objects_that_leave_a_version_wait_and_with_a_new_version_they_do_not() {
     assert!(bumped.held.iter().all(|held| held.why != Why::Unconfirmed));
 }
 
-/// The downgrade guard keeps a higher version in one of six runtimes, so the removal from the others is within the limit.
+/// The downgrade guard keeps a higher version in one of six runtimes, so the removal from the others is within the
+/// limit.
 #[test]
 fn a_runtime_that_the_guard_keeps_at_another_version_loses_nothing_of_this_one() {
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [

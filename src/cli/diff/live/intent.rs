@@ -334,6 +334,27 @@ fn former(inputs: &Inputs, tree: &str, path: &str) -> Option<ModuleObjects> {
     definition::module_objects(tree, files, &yaml::Limits::default()).ok()
 }
 
+/// The objects of the source's modules in git that the revision no longer has, and that runtimes keep, for now or until
+/// a confirmation.
+pub(super) fn former_modules(inputs: &Inputs, intent: &Intent) -> Layers {
+    let known = &inputs.wanted.definitions.modules;
+    let all = intent.until_confirmed.iter().map(|until| &until.after).chain([&intent.after]);
+    let mut former = Layers::new();
+    for template in all.flat_map(|landscape| landscape.templates.values()) {
+        let named = |name| landscape::annotation(&template.metadata, name);
+        let tree = named(annotation::MODULE_TREE);
+        let Some(content) = tree.and_then(|tree| Some(ContentId::from(tree.parse::<Oid>().ok()?))) else { continue };
+        let is_ours = SourceName::from_metadata(&template.metadata).as_ref() == Some(&inputs.source);
+        if !is_ours || known.contains_key(&content) || former.contains_key(&content) {
+            continue;
+        }
+        let path = named(annotation::MODULE_PATH).unwrap_or_default();
+        let objects = self::former(inputs, tree.unwrap_or_default(), path);
+        former.extend(objects.map(|objects| (content, CompleteModule::new(&objects))));
+    }
+    former
+}
+
 /// The modules that runtimes lose because they may no longer have them, or because these are no longer mandatory.
 fn of_access(inputs: &Inputs, world: &World, decision: &Decision, installed: &[Installed]) -> Removals {
     let good = &inputs.wanted.definitions.good;
