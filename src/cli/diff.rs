@@ -261,7 +261,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let report = draft.finish();
     drop(progress);
     let mut excerpts = Excerpts::new(&to.loaded.snapshot);
-    arguments.outputs.write(&report, &to.loaded.below, &mut excerpts)?;
+    arguments.outputs.write(&report, &to.loaded.below, &rules.approval(), &mut excerpts)?;
     let exit = rules.exit(&report);
     // The process ends: freeing millions of small allocations would take a tenth of the time.
     std::mem::forget((prepared, report, from, to, cache));
@@ -296,7 +296,7 @@ async fn run_live(
     rules.judge(&mut draft, &labels, kinds.as_ref());
     let report = draft.finish();
     drop(progress);
-    arguments.outputs.write(&report, &below, &mut Excerpts::new(&snapshot))?;
+    arguments.outputs.write(&report, &below, &rules.approval(), &mut Excerpts::new(&snapshot))?;
     Ok(rules.exit(&report))
 }
 

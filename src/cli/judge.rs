@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use tidegate_core::diagnostic::Diagnostic;
 use tidegate_diff::{
     clean::Draft,
+    markdown::Approval,
     model::{Report, Verdict},
     policy::{self, Approvals, FailOn, Kinds, Labels, Policies},
 };
@@ -34,6 +35,10 @@ pub(super) struct Arguments {
     /// Ignore trailers `Tidegate-Approve` of commits: only `--approve` approves [default: off]
     #[arg(long)]
     ignore_trailers: bool,
+    /// Name this label, followed by the rule, as the way to approve a violated rule in comments, for example
+    /// `tidegate-approve/`: for pipelines that pass `--approve` for labels. Needs `--ignore-trailers` [default: none]
+    #[arg(long, value_name = "PREFIX", requires = "ignore_trailers")]
+    approval_label: Option<String>,
     /// Check the changes against the CEL rules in this file; repeat the option for more files [default: none]
     #[arg(long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
@@ -47,6 +52,7 @@ pub(super) struct Rules {
     fail_on: Vec<FailOn>,
     approvals: Approvals,
     ignore_trailers: bool,
+    approval_label: Option<String>,
     /// Problems of trailers.
     problems: Vec<Diagnostic>,
     policies: Policies,
@@ -79,6 +85,7 @@ impl Arguments {
             fail_on: self.fail_on.clone(),
             approvals,
             ignore_trailers: self.ignore_trailers,
+            approval_label: self.approval_label.clone(),
             problems: Vec::new(),
             policies,
             exit_zero: self.exit_zero,
@@ -128,6 +135,15 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// What a comment says of rules that can be approved.
+    pub(super) fn approval(&self) -> Approval {
+        match &self.approval_label {
+            Some(label) => Approval::Label(label.clone()),
+            None if self.ignore_trailers => Approval::Option,
+            None => Approval::Trailer,
+        }
     }
 
     /// Checks a report against the rules.

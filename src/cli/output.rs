@@ -85,16 +85,27 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes a report. `below` is the folder of the checkout that its paths are relative to. Fails if an output cannot
-    /// be written.
-    pub(super) fn write(&self, report: &Report, below: &str, excerpts: &mut Excerpts<'_>) -> anyhow::Result<()> {
+    /// Writes a report. `below` is the folder of the checkout that its paths are relative to; `approval` is what a
+    /// comment says of violated rules. Fails if an output cannot be written.
+    pub(super) fn write(
+        &self,
+        report: &Report,
+        below: &str,
+        approval: &markdown::Approval,
+        excerpts: &mut Excerpts<'_>,
+    ) -> anyhow::Result<()> {
         for sink in &self.outputs {
             sink.write(&mut |out| {
                 let text = match sink.format {
                     Format::Text => return self.write_text(out, report, excerpts),
                     Format::Markdown => {
-                        let (marker, elsewhere) = (self.marker.clone(), self.elsewhere.clone());
-                        markdown::markdown(report, &markdown::Options { marker, budget: self.budget, elsewhere })
+                        let options = markdown::Options {
+                            marker: self.marker.clone(),
+                            budget: self.budget,
+                            elsewhere: self.elsewhere.clone(),
+                            approval: approval.clone(),
+                        };
+                        markdown::markdown(report, &options)
                     }
                     Format::Json => json::json(report),
                     Format::Sarif => sarif::sarif(report, below),

@@ -246,10 +246,19 @@ fn only_a_label_approves() {
             repository.replace("modules/cache/1.1.0/objects/crd.yaml", "maximum: 5", "maximum: 6").unwrap();
         });
         let change = Change { labels, ..change };
-        (github(&change).last().unwrap().1.exit, gitlab(&change).exit)
+        let exits = (github(&change).last().unwrap().1.exit, gitlab(&change).exit);
+        let comments =
+            [change.temporary().join("comment.md"), change.repository.path().join("tidegate-report.tmp/note.md")];
+        (exits, comments.map(|path| fs::read_to_string(path).unwrap()))
     };
-    assert_eq!(judged("other"), (4, 4));
-    assert_eq!(judged("other tidegate-approve/crd"), (0, 0));
+    let (exits, comments) = judged("other");
+    assert_eq!(exits, (4, 4));
+    for comment in comments {
+        let step = "to approve `crd`, set the label `tidegate-approve/crd` and run the comparison again";
+        assert!(comment.contains(step), "{comment}");
+        assert!(!comment.contains("Tidegate-Approve"), "a trailer does nothing: {comment}");
+    }
+    assert_eq!(judged("other tidegate-approve/crd").0, (0, 0));
 }
 
 // === GitLab ===

@@ -43,6 +43,20 @@ pub struct Options {
     pub budget: usize,
     /// The location of the whole report, for a comment that must be cut.
     pub elsewhere: Option<String>,
+    /// What the comment says of rules that can be approved.
+    pub approval: Approval,
+}
+
+/// How a violated rule of `--fail-on` is approved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Approval {
+    /// A trailer of a commit, or the option `--approve`.
+    #[default]
+    Trailer,
+    /// Only the option `--approve`.
+    Option,
+    /// Only the option, which the pipeline passes for a label: this text, followed by the name of the rule.
+    Label(String),
 }
 
 /// The marker at the start of a comment, as `<!-- name -->`.
@@ -99,7 +113,7 @@ pub fn markdown(report: &Report, options: &Options) -> String {
     let tail = tail(report, budget / TAIL_SHARE);
     let mut page = Page::new(budget - tail.chars().count());
     page.push(&head(report, &options.marker));
-    alerts(&mut page, report);
+    alerts(&mut page, report, &options.approval);
     page.push(&subject(report));
     lists(&mut page, report);
     let left = Left { elsewhere: options.elsewhere.clone(), ..differences(&mut page, report) };
@@ -136,7 +150,7 @@ fn subject(report: &Report) -> String {
 }
 
 /// What must be resolved, and what a user has to do, as blocks that hosts show with their severity.
-fn alerts(page: &mut Page, report: &Report) {
+fn alerts(page: &mut Page, report: &Report, approval: &Approval) {
     let end = page.left() - page.left() / ALERTS_SHARE;
     let unreached =
         report.unreached.iter().map(|one| format!("not compared {}: {}", short(&one.target), short(&one.message)));
@@ -147,13 +161,28 @@ fn alerts(page: &mut Page, report: &Report) {
             |finding: &&Finding| finding.rule.strip_prefix("fail-on: ").is_some_and(|rule| rule.starts_with(name));
         report.findings.iter().filter(|finding| finding.severity == Severity::Error).any(|finding| is_of(&finding))
     });
-    let approve =
-        names.map(|name| format!("to approve `{name}`, add the trailer `Tidegate-Approve: {name}` to a commit"));
+    let approve = names.map(|name| approval.step(name));
     let all: Vec<String> = unreached.chain(errors).chain(of(Severity::Error)).chain(approve).collect();
     page.alert("CAUTION", "To be resolved", &all, end);
     let blocked = report.held.iter().filter(|one| is_blocked(one.why)).map(held);
     let all: Vec<String> = confirmation(report).into_iter().chain(blocked).chain(of(Severity::Warning)).collect();
     page.alert("WARNING", "Needs attention", &all, end);
+}
+
+// === impl Approval ===
+
+impl Approval {
+    /// What a reader does to approve the rule of this name.
+    fn step(&self, name: &str) -> String {
+        match self {
+            Approval::Trailer => format!("to approve `{name}`, add the trailer `Tidegate-Approve: {name}` to a commit"),
+            Approval::Option => format!("to approve `{name}`, run the comparison with `--approve {name}`"),
+            Approval::Label(label) => {
+                let label = cut_code(&format!("{label}{name}"), PART_MAX);
+                format!("to approve `{name}`, set the label {label} and run the comparison again")
+            }
+        }
+    }
 }
 
 /// Whether something prevents a change that the commit asks for.
@@ -571,7 +600,8 @@ impl fmt::Display for Marker {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { marker: Marker::default(), budget: BUDGET, elsewhere: None }
+        let approval = Approval::default();
+        Options { marker: Marker::default(), budget: BUDGET, elsewhere: None, approval }
     }
 }
 

@@ -46,6 +46,23 @@ fn it_begins_with_its_marker() {
 }
 
 #[test]
+fn a_violated_rule_names_the_way_to_approve_it() {
+    let cases = [
+        (Approval::Trailer, "to approve `delete`, add the trailer `Tidegate-Approve: delete` to a commit"),
+        (Approval::Option, "to approve `delete`, run the comparison with `--approve delete`"),
+        (
+            Approval::Label("ok/".to_owned()),
+            "to approve `delete`, set the label `ok/delete` and run the comparison again",
+        ),
+    ];
+    for (approval, expected) in cases {
+        let text = markdown(&fixture::report(), &Options { approval, ..Options::default() });
+        let steps: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("> - to approve")).collect();
+        assert_eq!(steps.iter().map(|step| format!("to approve{step}")).collect::<Vec<_>>(), [expected], "{text}");
+    }
+}
+
+#[test]
 fn it_keeps_its_budget() {
     for action in [Action::Change, Action::Delete, Action::Conflict, Action::Create] {
         for count in [1, 30, 2_000] {
