@@ -146,7 +146,7 @@ pub(crate) async fn judge(ctx: SourceContext<'_>, key: &Key, triggers: Triggers)
         return Ok(Judgement::Gone);
     };
     let slot = ctx.registry.slot(key);
-    let mut known = slot.known.lock().await;
+    let mut known = slot.known().await;
     let of_fetch = known.running.as_ref().map(|running| running.triggers).unwrap_or_default();
     let pass = SourcePass {
         ctx,
@@ -203,7 +203,7 @@ async fn reconcile_present(
     start: Start,
 ) -> Pass {
     let slot = ctx.registry.slot(key);
-    let mut known = slot.known.lock().await;
+    let mut known = slot.known().await;
     let source = known.writes.status.shown(&object).into_owned();
     let of_fetch = known.running.as_ref().map(|running| running.triggers).unwrap_or_default();
     let pass = SourcePass {
@@ -242,7 +242,7 @@ pub(crate) async fn report_failure(
 ) -> Result<(), Failure> {
     let Some(Source { object, origin }) = ctx.stores.source(key) else { return Ok(()) };
     let slot = ctx.registry.slot(key);
-    let mut known = slot.known.lock().await;
+    let mut known = slot.known().await;
     let source = known.writes.status.shown(&object).into_owned();
     let (asked, now) = (triggers, Instant::now());
     let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, asked, triggers, now };

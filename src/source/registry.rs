@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::{Deref, DerefMut},
     sync::{Arc, Weak},
 };
 
@@ -145,10 +146,14 @@ type Slots = Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>;
 
 /// What is known of one source.
 pub(crate) struct Slot {
-    /// Only the pass over the source locks it.
-    pub(crate) known: tokio::sync::Mutex<KnownSource>,
+    /// Only the pass over the source locks it: see [`Slot::known`].
+    known: tokio::sync::Mutex<KnownSource>,
     published: Mutex<Published>,
 }
+
+/// What is known of a source, for the pass over it. A pass that panics may have changed a part of it, so nothing is
+/// known after it, as in a new process.
+pub(crate) struct InPass<'a>(tokio::sync::MutexGuard<'a, KnownSource>);
 
 #[derive(Default)]
 struct Published {
@@ -188,6 +193,43 @@ struct Entry {
 /// Maximum number of diagnostics that all sources together keep listed; each keeps those that its status shows. With
 /// the longest messages they take 10 MiB.
 const LISTED_IN_PROCESS_MAX: usize = 10_000;
+
+// === impl Slot ===
+
+impl Slot {
+    fn new() -> Slot {
+        Slot { known: tokio::sync::Mutex::default(), published: Mutex::default() }
+    }
+
+    /// What is known of the source. The queue runs one pass over a subject at a time, so nobody waits here.
+    pub(crate) async fn known(&self) -> InPass<'_> {
+        InPass(self.known.lock().await)
+    }
+}
+
+// === impl InPass ===
+
+impl Deref for InPass<'_> {
+    type Target = KnownSource;
+
+    fn deref(&self) -> &KnownSource {
+        &self.0
+    }
+}
+
+impl DerefMut for InPass<'_> {
+    fn deref_mut(&mut self) -> &mut KnownSource {
+        &mut self.0
+    }
+}
+
+impl Drop for InPass<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0 = KnownSource::default();
+        }
+    }
+}
 
 // === impl SourceRegistry ===
 
@@ -392,7 +434,7 @@ impl SourceRegistry {
     /// The slot of a source, created at first use.
     pub(crate) fn slot(&self, source: &Key) -> Arc<Slot> {
         let mut slots = self.slots.lock();
-        let new = || Arc::new(Slot { known: tokio::sync::Mutex::default(), published: Mutex::default() });
+        let new = || Arc::new(Slot::new());
         Arc::clone(slots.entry(source.clone()).or_insert_with(new))
     }
 

@@ -1,3 +1,7 @@
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
+
 use super::*;
 
 const TEXT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
@@ -65,4 +69,21 @@ fn sources_that_are_checked_at_the_same_time_see_what_each_other_needs() {
     assert_eq!(registry.reserve(&second, &other, 5, seen).err().unwrap(), BTreeMap::from([(first, 7)]));
     drop(reserved);
     assert!(registry.reserve(&second, &other, 5, seen).is_ok(), "the check has ended without an active revision");
+}
+
+#[tokio::test]
+async fn a_pass_that_panics_leaves_nothing_known_and_another_does() {
+    let slot = Slot::new();
+    let handled = async |value: &str, panics: bool| {
+        let pass = async {
+            slot.known().await.handled = Some("before".to_owned());
+            let mut known = slot.known().await;
+            known.handled = Some(value.to_owned());
+            assert!(!panics, "a bug");
+        };
+        let _ = AssertUnwindSafe(pass).catch_unwind().await;
+        slot.known().await.handled.clone()
+    };
+    assert_eq!(handled("one", false).await.as_deref(), Some("one"));
+    assert_eq!(handled("two", true).await, None);
 }
