@@ -32,8 +32,6 @@ pub struct Pool {
     leadership: Option<Leadership>,
     crowd: Crowd,
     entries: Mutex<BTreeMap<Key, Entry>>,
-    /// Requests of dropped clients.
-    retired: Mutex<Requests>,
 }
 
 #[derive(Debug)]
@@ -58,7 +56,7 @@ struct Secret {
 impl Pool {
     /// An empty pool that reads access Secrets from `kcp`.
     pub fn new(kcp: Arc<Cluster>, limits: Limits, leadership: Option<Leadership>) -> Pool {
-        Pool { kcp, limits, leadership, crowd: Crowd::default(), entries: Mutex::default(), retired: Mutex::default() }
+        Pool { kcp, limits, leadership, crowd: Crowd::default(), entries: Mutex::default() }
     }
 
     /// The client of a Kyma's runtime, for this resource version of its access Secret.
@@ -99,24 +97,23 @@ impl Pool {
 
     /// Drops everything about a deleted runtime.
     pub fn forget(&self, runtime: &Key) {
-        let entry = self.entries().remove(runtime);
-        self.retire(entry);
+        // It is dropped, with its connections, after the lock.
+        let _entry = self.entries().remove(runtime);
     }
 
     /// Drops idle clients; call it periodically. Keeps the breakers of unreachable clusters.
     pub fn sweep(&self) {
         let now = Instant::now();
-        let idle: Vec<Entry> = {
-            let mut entries = self.entries();
-            let is_idle = |entry: &Entry| {
-                let open = entry.held().is_some_and(|cluster| cluster.transport.is_open());
-                now.duration_since(entry.used) >= IDLE_MAX && !open
-            };
-            let keys: Vec<Key> =
-                entries.iter().filter(|(_, entry)| is_idle(entry)).map(|(key, _)| key.clone()).collect();
-            keys.iter().filter_map(|key| entries.remove(key)).collect()
+        let is_idle = |entry: &Entry| {
+            let open = entry.held().is_some_and(|cluster| cluster.transport.is_open());
+            now.duration_since(entry.used) >= IDLE_MAX && !open
         };
-        self.retire(idle);
+        let mut entries = self.entries();
+        let keys: Vec<Key> = entries.iter().filter(|(_, entry)| is_idle(entry)).map(|(key, _)| key.clone()).collect();
+        let idle: Vec<Entry> = keys.iter().filter_map(|key| entries.remove(key)).collect();
+        // Their connections end after the lock.
+        drop(entries);
+        drop(idle);
     }
 
     /// The number of clients.
@@ -133,19 +130,6 @@ impl Pool {
     pub fn requests(&self) -> BTreeMap<Key, Requests> {
         let requests = |(key, entry): (&Key, &Entry)| Some((key.clone(), entry.held()?.requests()));
         self.entries().iter().filter_map(requests).collect()
-    }
-
-    /// Requests to all runtimes since the start, including those of dropped clients.
-    pub fn requests_total(&self) -> Requests {
-        let retired = *self.retired.lock();
-        self.requests().values().fold(retired, |sum, requests| sum.plus(requests))
-    }
-
-    fn retire(&self, entries: impl IntoIterator<Item = Entry>) {
-        let mut retired = self.retired.lock();
-        for cluster in entries.into_iter().filter_map(|entry| entry.held().cloned()) {
-            *retired = retired.plus(&cluster.requests());
-        }
     }
 
     /// The entry of a runtime's client: a new one if the Secret changed or the credentials were rejected.

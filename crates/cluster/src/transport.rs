@@ -228,12 +228,6 @@ impl Requests {
         Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.count(verb)).sum()
     }
 
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(&self, other: &Requests) -> Requests {
-        Requests(std::array::from_fn(|index| self.0[index] + other.0[index]))
-    }
-
     /// The difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Requests) -> Requests {

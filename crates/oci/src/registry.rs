@@ -153,20 +153,6 @@ impl Registry {
         self.within(&target.name, found).await
     }
 
-    /// The descriptor of a component, by the digest that the tag of its version had earlier.
-    ///
-    /// # Errors
-    ///
-    /// As [`Registry::descriptor`].
-    pub async fn descriptor_at(&self, component: &Component, manifest: BlobDigest) -> Result<Found, Error> {
-        let target = self.manifest_target(&component.name, manifest);
-        let found = async {
-            let (digest, manifest) = self.manifest(&target, Some(manifest)).await?;
-            self.find(component, &target, digest, &manifest).await
-        };
-        self.within(&target.name, found).await
-    }
-
     /// The YAML of a module's objects. The blob is read from this registry, whatever [`Source::repo`] says.
     ///
     /// # Errors
