@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use clap::Parser as _;
+
 use super::*;
 use tidegate_core::{
     api::{
@@ -8,6 +10,13 @@ use tidegate_core::{
     },
     overview::{RolloutLine, UnreadableLine, WatcherLine},
 };
+
+/// The command by itself.
+#[derive(clap::Parser)]
+struct Program {
+    #[command(flatten)]
+    arguments: Arguments,
+}
 
 fn source_line(name: &str, standing: SubjectState, message: &str, errors: usize) -> SourceLine {
     let diagnostic = |number: usize| DiagnosticEntry {
@@ -239,9 +248,8 @@ fn runtimes_with_the_same_cause_are_one_line_unless_all_are_asked_for() {
     );
     let shown = text(&overview);
     assert!(shown.starts_with(&expected), "{shown}");
-    let mut wide = anstream::StripStream::new(Vec::new());
-    write_text(&mut wide, &overview, usize::MAX).unwrap();
-    let wide = String::from_utf8(wide.into_inner()).unwrap();
+    let asked = Program::try_parse_from(["status", "-o", "wide"]).unwrap().arguments;
+    let wide = anstream::adapter::strip_str(&super::text(&asked, &overview).unwrap()).to_string();
     assert_eq!((wide.matches("  Error: no image\n").count(), wide.contains(" more")), (20, false), "{wide}");
     let json = serde_json::to_value(&overview).unwrap();
     assert_eq!(json["runtimes"].as_array().map(Vec::len), Some(11));

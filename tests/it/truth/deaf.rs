@@ -65,6 +65,7 @@ async fn shown(stage: &Stage, reason: &str, is_problem: bool) {
     let message = one["message"].as_str().unwrap_or_default();
     let is_shown = one["standing"] == "wrong" && message.starts_with(&format!("{reason}: "));
     assert_eq!(is_shown, is_problem, "{one}");
+    assert_eq!(output.status.code(), Some(i32::from(is_problem)), "{overview}");
 }
 
 /// The API server of the runtime reaches another port than the agent's, as with a wrong Service or a network policy.

@@ -48,7 +48,19 @@ fn kyma_on(channel: &str) -> String {
 async fn an_outage_is_one_warning_and_its_end_is_noticed_within_seconds() {
     let files = files();
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::with(1, Extent::Controllers, &files, &LEASE).await;
+    outage(Stage::with(1, Extent::Controllers, &files, &LEASE).await).await;
+}
+
+/// A real one answers with errors while it starts, and closes its watches in its own way.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_a_real_api_server_is_one_warning_and_its_end_is_noticed_within_seconds() {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    outage(Stage::real(1, Extent::Controllers, &files, &LEASE).await).await;
+}
+
+/// The control plane stops and comes back.
+async fn outage(stage: Stage) {
     stage.start();
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
