@@ -376,7 +376,9 @@ fn intent(report: &Report) -> String {
     let is_all_shown = in_runtimes.is_empty() && parts.is_empty();
     let shown = if is_all_shown { &real } else { &in_runtimes };
     if !shown.is_empty() {
-        parts.push(objects(shown));
+        // The other parts say how many runtimes they concern.
+        let scope = if parts.is_empty() { scope(report, &in_runtimes) } else { String::new() };
+        parts.push(objects(shown) + &scope);
     }
     let is_unsaid =
         |one: &&&Difference| one.action == Action::Refuse && one.target == Side::ControlPlane && !is_all_shown;
@@ -388,6 +390,15 @@ fn intent(report: &Report) -> String {
     match parts.is_empty() {
         true => format!("only bookkeeping changes: {}", counted(report.differences.len(), "difference")),
         false => parts.join("; "),
+    }
+}
+
+/// In how many runtimes these objects are: ` in 4,500 of 5,000 runtimes`; nothing without any.
+fn scope(report: &Report, in_runtimes: &[&Difference]) -> String {
+    let runtimes: BTreeSet<&Key> = in_runtimes.iter().flat_map(|one| one.runtimes.iter()).collect();
+    match runtimes.len() {
+        0 => String::new(),
+        count => format!(" in {} of {}", thousands(count), counted(report.runtimes.total, "runtime")),
     }
 }
 
