@@ -648,6 +648,8 @@ impl SourcePass<'_> {
         Elsewhere {
             templates: templates.map(|(key, _)| key.clone()).collect(),
             releases: releases.map(|(key, release)| (key.clone(), Channels::from(&**release))).collect(),
+            // A kind that is not known is a warning at most here.
+            groups: Default::default(),
         }
     }
 }

@@ -10,6 +10,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+use serde_json::json;
+
+use crate::harness;
+
 /// A repository in the making. Begins with one module, its release, a Kyma and a Watcher, all of them good.
 struct Folder {
     root: tempfile::TempDir,
@@ -317,6 +321,31 @@ macro_rules! cases {
 
 fn good() -> Folder {
     Folder::good()
+}
+
+/// The CustomResourceDefinition is in a module of another repository: the landscape file names it.
+#[test]
+fn a_kind_whose_group_another_source_defines_is_not_judged() {
+    let folder = good().file("modules/cache/1.0.0/objects/cache.yaml", CACHES);
+    let landscape = |group: &str| {
+        let template = json!({
+            "metadata": {"namespace": "kcp-system", "name": "store-1.0.0", "labels": {"tidegate.dev/source": "kcp-system.store"}},
+            "spec": {"moduleName": "store", "version": "1.0.0", "descriptor": {}},
+        });
+        let definition = format!("apiextensions.k8s.io/v1/CustomResourceDefinition//caches.{group}");
+        json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2020-01-01T00:00:00Z", "kymas": [],
+            "templates": [template],
+            "modules": [{"template": "kcp-system/store-1.0.0", "objects": [definition]}],
+        })
+    };
+    let beside = harness::folder();
+    for (group, expected) in [("example.com", 0), ("example.org", 3)] {
+        let file = beside.path().join("landscape.json");
+        fs::write(&file, landscape(group).to_string()).unwrap();
+        let (text, exit) = folder.run(&["--strict", "--landscape", file.to_str().unwrap()]);
+        assert_eq!((exit, text.contains("undefined-kind")), (expected, expected == 3), "{group}: {text}");
+    }
 }
 
 /// The good repository and a good kcp landscape.

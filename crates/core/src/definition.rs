@@ -153,6 +153,9 @@ pub struct Elsewhere {
     pub templates: BTreeSet<Key>,
     /// ModuleReleaseMetas.
     pub releases: BTreeMap<Key, Channels>,
+    /// API groups for which a module of these ModuleTemplates brings CustomResourceDefinitions, as far as its objects
+    /// are known. A CustomResourceDefinition's name has the group but not the kind.
+    pub groups: BTreeSet<String>,
 }
 
 /// What a ModuleReleaseMeta offers to Kymas.
@@ -401,6 +404,7 @@ impl Elsewhere {
         Elsewhere {
             templates: keys(Kind::ModuleTemplate).filter(|key| self.templates.contains(*key)).cloned().collect(),
             releases: releases.filter_map(|key| Some((key.clone(), self.releases.get(key)?.clone()))).collect(),
+            groups: self.groups.clone(),
         }
     }
 }

@@ -414,12 +414,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Warns of objects whose kind neither Kubernetes nor a module defines.
+    /// Warns of objects whose kind neither Kubernetes nor a module defines. A group that a module of another source
+    /// brings is not judged: its kinds are not known.
     fn undefined_kinds(&mut self, reads: &[Arc<ModuleRead>]) {
         let defined: BTreeSet<_> = reads.iter().flat_map(|read| &read.kinds.defined).collect();
         let uses = reads.iter().flat_map(|read| &read.kinds.used);
         for ((group, version, kind), used) in uses {
-            if defined.contains(&(group.clone(), kind.clone())) {
+            if defined.contains(&(group.clone(), kind.clone())) || self.options.elsewhere.groups.contains(&**group) {
                 continue;
             }
             let message = format!(

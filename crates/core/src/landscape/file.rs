@@ -460,9 +460,12 @@ impl LandscapeFile {
         let heirs = self.heirs(source);
         let stays = |kind: Kind, metadata: &ObjectMeta| stays_without(source, &heirs, kind, metadata);
         let templates = self.templates.iter().filter(|template| stays(Kind::ModuleTemplate, &template.metadata));
+        let templates: BTreeSet<Key> = templates.map(|template| super::key(&template.metadata)).collect();
         let releases = self.releases.iter().filter(|release| stays(Kind::ModuleReleaseMeta, &release.metadata));
+        let modules = templates.iter().filter_map(|template| self.module(template));
         Elsewhere {
-            templates: templates.map(|template| super::key(&template.metadata)).collect(),
+            groups: modules.flat_map(|module| module.groups()).collect(),
+            templates,
             releases: releases.map(|release| (super::key(&release.metadata), Channels::from(release))).collect(),
         }
     }

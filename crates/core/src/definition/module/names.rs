@@ -1,6 +1,6 @@
 //! The objects of a module by name only: those of a module in another source's repository.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::json;
 
@@ -36,6 +36,12 @@ impl ModuleNames {
             format!("{group}/{version}/{kind}/{namespace}/{name}")
         };
         self.0.iter().map(text).collect()
+    }
+
+    /// The API groups of its CustomResourceDefinitions.
+    pub fn groups(&self) -> BTreeSet<String> {
+        let definitions = self.ids().filter(|id| &*id.kind == "CustomResourceDefinition");
+        definitions.filter_map(|id| Some(id.name.split_once('.')?.1.to_owned())).collect()
     }
 
     /// The ids, sorted.
@@ -84,6 +90,17 @@ impl From<Inventory> for ModuleNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_are_those_of_definitions() {
+        let texts = [
+            "apiextensions.k8s.io/v1/CustomResourceDefinition//things.example.org",
+            "apiextensions.k8s.io/v1/CustomResourceDefinition//others.example.org",
+            "/v1/ConfigMap/kyma-system/a.example.com",
+        ];
+        let groups = ModuleNames::from_texts(&texts.map(str::to_owned)).groups();
+        assert_eq!(groups, BTreeSet::from(["example.org".to_owned()]));
+    }
 
     #[test]
     fn names_survive_their_texts() {
