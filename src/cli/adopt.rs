@@ -8,14 +8,15 @@
 //!
 //! `from-flux` and `from-argocd` say how another tool hands its definitions over first.
 //!
-//! `read` asks the control plane and `runtimes` the runtimes, [`tidegate_core::adopt`] decides, `write` and `release`
-//! send the requests.
+//! `read` asks the control plane, `runtimes` the runtimes and `registries` the registries of modules,
+//! [`tidegate_core::adopt`] decides, `write` and `release` send the requests.
 
 mod certificates;
 mod events;
 mod finish;
 mod hand_over;
 mod read;
+mod registries;
 mod release;
 mod runtimes;
 mod write;
@@ -42,7 +43,13 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, say, tell};
 
-use self::{certificates::Certificates, finish::Finished, read::Facts, release::Outcome};
+use self::{
+    certificates::Certificates,
+    finish::Finished,
+    read::Facts,
+    registries::{Asked, Registries},
+    release::Outcome,
+};
 use super::{
     control_plane::{self, Access},
     repository::Repository,
@@ -84,8 +91,8 @@ enum Command {
 ///
 /// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
-/// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. `tidegate diff --live`
-/// says what a take-over changes there.
+/// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
+/// modules that are not installed yet. `tidegate diff --live` says what a take-over changes in runtimes.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
@@ -172,10 +179,8 @@ struct Landscape {
     /// Expect a daemon with these `--restricted-default-modules`, separated by commas [default: none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     restricted_default_modules: Vec<String>,
-    /// Expect a daemon that reads modules from this registry, for example `registry.example.com/prod`, by its
-    /// `--oci-registry-host`, by a Secret or by `ociRegistries`; repeat the option for more [default: none]
-    #[arg(long = "oci-registry-host", value_name = "HOST")]
-    registries: Vec<String>,
+    #[command(flatten)]
+    registries: Registries,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -313,9 +318,10 @@ impl Landscape {
     }
 
     /// All findings, the most urgent first. `labelled` is what the runtimes that were asked have. Fails if an object is
-    /// not as its definition says.
-    fn findings(
+    /// not as its definition says, or if the Secret of a registry cannot be used.
+    async fn findings(
         &self,
+        cluster: &Cluster,
         facts: &Facts,
         labelled: &BTreeMap<Key, Answer>,
         declared: &Declared,
@@ -324,12 +330,14 @@ impl Landscape {
         let restricted_modules = self.restricted_default_modules.iter().cloned().collect();
         let settings = Settings { restricted_modules, ..Settings::default() };
         let after = facts.landscape_after(definitions, source)?;
+        let wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
+        let Asked { named, found } = self.registries.ask(cluster, wanted).await?;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![adopt::leader(facts.holder.as_ref())];
         findings.extend(adopt::storage(&facts.stored()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &self.registries));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         let (held, to_hold) = (facts.held(), facts.to_hold());
         findings.extend(adopt::held(&held, &to_hold));
@@ -391,7 +399,7 @@ async fn plan(arguments: &PlanArguments, network: &Network) -> anyhow::Result<(H
     let facts = landscape.read(&cluster, &declared).await?;
     let asked = if *no_runtimes { BTreeSet::new() } else { facts.reachable() };
     let labelled = runtimes::labelled(&cluster, &asked, &adopt::kinds_left(&facts.manifests)).await;
-    Ok((head, landscape.findings(&facts, &labelled, &declared)?))
+    Ok((head, landscape.findings(&cluster, &facts, &labelled, &declared).await?))
 }
 
 /// Takes a landscape over, or says what that would write. Returns the findings if one of them blocks.
@@ -405,7 +413,7 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
     let TakeArguments { repository, landscape, yes, .. } = arguments;
     let (cluster, declared) = begin(repository, landscape, network).await?;
     let facts = landscape.read(&cluster, &declared).await?;
-    let findings = landscape.findings(&facts, &BTreeMap::new(), &declared)?;
+    let findings = landscape.findings(&cluster, &facts, &BTreeMap::new(), &declared).await?;
     if !adopt::may_begin(&findings) {
         return Ok(Err(findings));
     }

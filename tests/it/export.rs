@@ -12,10 +12,11 @@ use tidegate_testbed::Extent;
 
 use crate::{
     conformance::oci::artifact,
+    git::server::{Action, Server},
     harness, live_diff,
     oci::{
         artifact::Artifact,
-        hostile::{self, answer, serve},
+        hostile::{self, serve},
     },
     stage::{self, Stage, read},
 };
@@ -149,17 +150,79 @@ fn parsed(text: &str) -> Value {
     serde_yaml::from_str(text).expect("YAML")
 }
 
+/// The registry has these modules, and nothing else.
+fn publish(registry: &Server, artifacts: Vec<Artifact>) {
+    registry.behave(move |request| {
+        let of = |one: &&Artifact| request.target.contains(&format!("/{}/", one.component.name));
+        artifacts.iter().find(of).map_or(Action::Answer(404, Vec::new(), Vec::new()), |one| serve(one, request))
+    });
+}
+
+/// A module that git adds is in no registry: the daemon would set each Kyma to Error, so the plan blocks.
+async fn lost_modules_block(stage: &Stage, registry: &Server, option: &str) {
+    let names = ["modules/lost/1.0.0.yaml", "modules/lost/release.yaml"];
+    for (name, (kind, object, spec)) in names.into_iter().zip([
+        ("ModuleTemplate", "lost-1.0.0", json!({"moduleName": "lost", "version": "1.0.0", "descriptor": {}})),
+        (
+            "ModuleReleaseMeta",
+            "lost",
+            json!({"moduleName": "lost", "ocmComponentName": "example.org/module/lost", "mandatory": {"version": "1.0.0"}}),
+        ),
+    ]) {
+        stage.commit(name, &self::object(kind, object, json!({}), spec).to_string());
+    }
+    let path = stage.repository.path().to_string_lossy().into_owned();
+    let said = async |arguments: &[&str]| {
+        let (text, errors, code) = run(stage, &[&["adopt", "plan", &path], arguments].concat()).await;
+        (text + &errors, code)
+    };
+    let (text, code) = said(&[option]).await;
+    let host = hostile::host(registry);
+    let lost = format!(
+        "blocks  example.org/module/lost:1.0.0 cannot be read from a registry that an option names, so 1 Kyma would be \
+         set to Error: kcp-system/one; {host}/component-descriptors/example.org/module/lost:1.0.0 does not exist, or \
+         these credentials have no access to it\n"
+    );
+    assert!(code == 1 && text.contains(&lost), "{text}");
+    let (text, code) = said(&[option, "--no-registries"]).await;
+    assert!(code == 0 && text.contains("note    1 component is not installed yet, and not looked up"), "{text}");
+    registry.behave(|_| Action::Answer(503, Vec::new(), Vec::new()));
+    let (text, code) = said(&[option]).await;
+    let unanswered = "blocks  1 component is not installed yet, and no registry says whether it exists: ";
+    assert!(code == 1 && text.contains(unanswered) && text.contains("answered with HTTP status 503"), "{text}");
+    // A Secret names the registry with its credentials.
+    let config = json!({"auths": {&host: {"username": "u", "password": "p"}}}).to_string();
+    let mut secret = self::object("Secret", "login", json!({}), json!({}));
+    secret["apiVersion"] = "v1".into();
+    secret["type"] = "kubernetes.io/dockerconfigjson".into();
+    secret["stringData"] = json!({".dockerconfigjson": config});
+    secret.as_object_mut().expect("an object").remove("spec");
+    let (text, code) = said(&["--oci-registry-cred-secret=login"]).await;
+    assert!(
+        code == 2 && text.contains("Secret kcp-system/login of --oci-registry-cred-secret does not exist"),
+        "{text}"
+    );
+    create(&stage.kcp, "test", &secret).await;
+    let lost = artifact("lost", "1.0.0", "one");
+    publish(registry, vec![lost]);
+    let (text, code) = said(&["--oci-registry-cred-secret=login"]).await;
+    assert!(code == 0 && text.contains("start the daemon with `--oci-registry-cred-secret=login`"), "{text}");
+    for name in names {
+        stage.repository.remove(name).expect("a file");
+    }
+    stage.repository.commit("without a lost module").expect("a commit");
+    let artifacts = ["keda", "warden"].map(|module| artifact(module, "1.0.0", "one"));
+    publish(registry, artifacts.into());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
     let artifacts = ["keda", "warden"].map(|module| artifact(module, "1.0.0", "one"));
-    let registry = hostile::plain();
-    registry.behave(move |request| {
-        let of = |one: &&Artifact| request.target.contains(&format!("/{}/", one.component.name));
-        artifacts.iter().find(of).map_or_else(|| answer(b""), |one| serve(one, request))
-    });
+    let server = hostile::plain();
+    publish(&server, artifacts.into());
     let cache = harness::folder();
     let options = [
-        format!("--oci-registry-host={}", hostile::host(&registry)),
+        format!("--oci-registry-host={}", hostile::host(&server)),
         format!("--module-cache={}", cache.path().display()),
     ];
     let stage = landscape(&[&options[0], &options[1]]).await;
@@ -248,7 +311,8 @@ async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
     assert_eq!(code, 0, "{text}{errors}");
     let equal = "to do   6 definitions in git say what the control plane has, and get the ownership label: ";
     assert!(text.contains(equal) && !text.contains("not in git"), "{text}");
-    assert_eq!(writes(&stage, &marks), Vec::<String>::new(), "until here, nothing is written");
+    lost_modules_block(&stage, &server, &options[0]).await;
+    assert_eq!(writes(&stage, &marks), ["kcp create secrets login"], "until here, only this test writes");
     let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", registry, &path]).await;
     assert!(code == 0 && text.contains("6 definitions marked"), "{text}{errors}");
 

@@ -35,7 +35,7 @@ use crate::{
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{claims, from_git, is_referenced, orphans, rendering};
+pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, unrecorded};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -198,8 +198,8 @@ impl Standing {
     }
 }
 
-/// What of a definition is compared with a live object.
-fn compared(definition: &Definition, live: &Value) -> Value {
+/// What of a definition is compared with a live object that has no ownership label.
+pub fn compared(definition: &Definition, live: &Value) -> Value {
     let mut desired = definition.object.clone();
     desired.map_mut().shift_remove("status");
     // Lifecycle Manager knows no annotation for it, and lets the runtime decide as well.

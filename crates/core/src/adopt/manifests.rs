@@ -12,13 +12,29 @@ use crate::{
         names::{annotation, label},
         shared::State,
     },
+    component::Component,
     landscape::{self, Landscape},
     name::Key,
     plan::{
-        self, Answer, Components, InstallSource, InstalledModules, ModuleOutcome, Refusal, Settings, Windows, reason,
+        self, Answer, Components, InstallSource, InstalledModules, ModuleOutcome, Published, Refusal, Settings,
+        Windows, reason,
     },
     words::{agreeing, counted, few},
 };
+
+/// What the registries say of a component that no Manifest records.
+#[derive(Clone, Debug)]
+pub enum Lookup {
+    /// One of them has it.
+    Found(Arc<Published>),
+    /// None of them has it in a form that can be used. Contains the reason, in one sentence.
+    Refused(String),
+    /// One of them did not answer, and the others do not have it. Contains the reason, in one sentence.
+    Unanswered(String),
+}
+
+/// The registries that the daemon will read, by their address as Manifests have it, each with the option that names it.
+pub type NamedRegistries = BTreeMap<String, String>;
 
 /// The modules that some runtimes have or want, and that Tidegate does not render.
 #[derive(Default)]
@@ -27,8 +43,9 @@ struct Refused {
     removed: BTreeMap<(String, String), Vec<String>>,
     /// Runtimes in which an installed module stays as it is, or is not installed.
     kept: BTreeMap<(String, String), Vec<String>>,
-    /// Components of which no Manifest says where they are.
-    unknown: BTreeSet<String>,
+    /// Components of which no Manifest says where they are, and that no registry is known to have, with the runtimes
+    /// that are to get them.
+    unknown: BTreeMap<Component, Vec<String>>,
 }
 
 /// What [`Answer::Unknown`] says of a component. It is no part of a finding.
@@ -89,22 +106,36 @@ pub fn claims(manifests: &[Key]) -> Option<Finding> {
     (!names.is_empty()).then(|| Finding::new(Level::Todo, Topic::Manifests, message))
 }
 
+/// The components that runtimes are to get and that no Manifest records: only a registry knows whether they exist.
+/// `landscape` is as in [`rendering`].
+pub fn unrecorded(landscape: &Landscape, manifests: &[Manifest], settings: &Settings) -> BTreeSet<Component> {
+    let mut of_kyma = by_kyma(manifests);
+    let (components, mut refused) = (components(&BTreeMap::new()), Refused::default());
+    for (key, kyma) in staying(landscape) {
+        let own = of_kyma.remove(key).unwrap_or_default();
+        refused.add(landscape, &components, key, kyma, &own, settings);
+    }
+    refused.unknown.into_keys().collect()
+}
+
 /// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
-/// What registries have is not asked for: an installed module is where its Manifest says. `named` are the registries
-/// that the daemon will read; without one, it renders nothing that is in a registry.
-pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Settings, named: &[String]) -> Vec<Finding> {
-    let mut of_kyma: BTreeMap<Key, Vec<&Manifest>> = BTreeMap::new();
-    for manifest in manifests {
-        let Some(kyma) = landscape::label(&manifest.metadata, label::KYMA_NAME) else { continue };
-        let namespace = landscape::key(&manifest.metadata).namespace().to_owned();
-        of_kyma.entry(Key::new(&namespace, kyma)).or_default().push(manifest);
-    }
-    let components = Components::new(Arc::default(), Answer::Unknown(UNKNOWN.to_owned()));
+/// Registries are not asked for what is installed: it is where its Manifest says. `named` are the registries that the
+/// daemon will read; without one, it renders nothing that is in a registry. `asked` is what they say of the components
+/// that [`unrecorded`] names; empty if they were not asked.
+pub fn rendering(
+    landscape: &Landscape,
+    manifests: &[Manifest],
+    settings: &Settings,
+    named: &NamedRegistries,
+    asked: &BTreeMap<Component, Lookup>,
+) -> Vec<Finding> {
+    let mut of_kyma = by_kyma(manifests);
+    let components = components(asked);
     let (mut refused, mut unreadable) = (Refused::default(), Vec::new());
     let mut registries: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for (key, kyma) in landscape.kymas.iter().filter(|(_, kyma)| kyma.metadata.deletion_timestamp.is_none()) {
+    for (key, kyma) in staying(landscape) {
         let own = of_kyma.remove(key).unwrap_or_default();
         let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
         for manifest in own {
@@ -123,7 +154,7 @@ pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Setti
             }
         }
     }
-    let mut findings = refused.findings(named);
+    let mut findings = refused.findings(named, asked);
     if !unreadable.is_empty() {
         let what = agreed(unreadable.len(), "Manifest", "has", "have");
         let message = format!("{what} a source that Tidegate does not read: {}", few(&unreadable));
@@ -138,14 +169,38 @@ pub fn rendering(landscape: &Landscape, manifests: &[Manifest], settings: &Setti
     findings
 }
 
+/// The Manifests of each Kyma.
+fn by_kyma(manifests: &[Manifest]) -> BTreeMap<Key, Vec<&Manifest>> {
+    let mut of_kyma: BTreeMap<Key, Vec<&Manifest>> = BTreeMap::new();
+    for manifest in manifests {
+        let Some(kyma) = landscape::label(&manifest.metadata, label::KYMA_NAME) else { continue };
+        let namespace = landscape::key(&manifest.metadata).namespace().to_owned();
+        of_kyma.entry(Key::new(&namespace, kyma)).or_default().push(manifest);
+    }
+    of_kyma
+}
+
+/// The Kymas that are not being deleted.
+fn staying(landscape: &Landscape) -> impl Iterator<Item = (&Key, &Arc<Kyma>)> {
+    landscape.kymas.iter().filter(|(_, kyma)| kyma.metadata.deletion_timestamp.is_none())
+}
+
+/// What is known of components without the daemon.
+fn components(asked: &BTreeMap<Component, Lookup>) -> Components {
+    let found = |(component, lookup): (&Component, &Lookup)| match lookup {
+        Lookup::Found(found) => Some((component.clone(), Answer::Found(Arc::clone(found)))),
+        Lookup::Refused(_) | Lookup::Unanswered(_) => None,
+    };
+    let known: BTreeMap<Component, Answer> = asked.iter().filter_map(found).collect();
+    Components::new(Arc::new(known), Answer::Unknown(UNKNOWN.to_owned()))
+}
+
 /// Modules that are in a registry, each with the number of its Manifests.
-fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &[String]) -> Finding {
+fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &NamedRegistries) -> Finding {
     if !named.is_empty() {
         let message = format!("installed modules are in the registry {registry}");
-        // A Manifest has no scheme, and an option needs one for plain HTTP.
-        let as_named = named.iter().find(|one| one.strip_prefix("http://").is_some_and(|host| host == registry));
-        let option = as_named.map_or(registry, String::as_str);
-        let next = format!("start the daemon with `--oci-registry-host={option}`");
+        let option = named.get(registry).cloned().unwrap_or_else(|| format!("--oci-registry-host={registry}"));
+        let next = format!("start the daemon with `{option}`");
         return Finding::new(Level::Note, Topic::Rendering, message).next(next);
     }
     let all: Vec<String> =
@@ -222,7 +277,9 @@ impl Refused {
             };
             let is_installed = manifests.iter().any(|manifest| module_of(manifest) == module.name);
             match (&module.component, refusal.reason) {
-                (Some(component), reason::SOURCE_UNAVAILABLE) => drop(self.unknown.insert(component.to_string())),
+                (Some(component), reason::SOURCE_UNAVAILABLE) => {
+                    self.unknown.entry(component.clone()).or_default().push(key.to_string());
+                }
                 _ => self.refuse(key, module.name, &refusal, is_installed),
             }
         }
@@ -239,7 +296,7 @@ impl Refused {
         all.entry((module, refusal.message.trim().to_owned())).or_default().push(key.to_string());
     }
 
-    fn findings(&self, named: &[String]) -> Vec<Finding> {
+    fn findings(&self, named: &NamedRegistries, asked: &BTreeMap<Component, Lookup>) -> Vec<Finding> {
         let mut findings = Vec::new();
         for ((module, why), runtimes) in &self.removed {
             let what = counted(runtimes.len(), "runtime");
@@ -253,18 +310,58 @@ impl Refused {
                 format!("module {module} is refused in {what}: {}; {why}; what is installed stays", few(runtimes));
             findings.push(Finding::new(Level::Note, Topic::Rendering, message));
         }
-        if !self.unknown.is_empty() {
-            let unknown: Vec<&String> = self.unknown.iter().collect();
-            let what = agreed(unknown.len(), "component", "is", "are");
-            if named.is_empty() {
-                let message =
-                    format!("{what} not installed yet, and in a registry that no option names: {}", few(&unknown));
-                let next = format!("{NAME_REGISTRY}, with `--oci-registry-host`");
-                findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
-            } else {
-                let message = format!("{what} not installed yet, and read from a registry later: {}", few(&unknown));
-                findings.push(Finding::new(Level::Note, Topic::Rendering, message));
+        findings.extend(self.unknown(named, asked));
+        findings
+    }
+
+    /// What is said of components that no Manifest records.
+    fn unknown(&self, named: &NamedRegistries, asked: &BTreeMap<Component, Lookup>) -> Vec<Finding> {
+        let (mut findings, mut later, mut unanswered, mut cause) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for (component, runtimes) in &self.unknown {
+            match asked.get(component) {
+                Some(Lookup::Refused(why)) => {
+                    let what = counted(runtimes.len(), "Kyma");
+                    let message = format!(
+                        "{component} cannot be read from a registry that an option names, so {what} would be set to \
+                         Error: {}; {why}",
+                        few(runtimes)
+                    );
+                    let next = "push this version of the component, let the channel offer another version, or name the \
+                                registry that has it";
+                    findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+                }
+                Some(Lookup::Unanswered(why)) => {
+                    unanswered.push(component.to_string());
+                    cause = Some(why);
+                }
+                Some(Lookup::Found(_)) | None => later.push(component.to_string()),
             }
+        }
+        if let Some(why) = cause {
+            let what = agreed(unanswered.len(), "component", "is", "are");
+            let message = format!(
+                "{what} not installed yet, and no registry says whether it exists: {}; {why}",
+                few(&unanswered)
+            );
+            let next = "let the registry answer, with `--oci-registry-cred-secret` if it needs credentials; if it cannot \
+                        be reached from here, add `--no-registries`";
+            findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
+        }
+        if !later.is_empty() {
+            let what = agreed(later.len(), "component", "is", "are");
+            findings.push(match named.is_empty() {
+                true => {
+                    let message =
+                        format!("{what} not installed yet, and in a registry that no option names: {}", few(&later));
+                    let next = format!("{NAME_REGISTRY}, with `--oci-registry-host`");
+                    Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
+                }
+                false => {
+                    let message = format!("{what} not installed yet, and not looked up in a registry: {}", few(&later));
+                    let next = "omit `--no-registries` to learn whether a registry has it, where one can be reached";
+                    Finding::new(Level::Note, Topic::Rendering, message).next(next)
+                }
+            });
         }
         findings
     }

@@ -1,7 +1,11 @@
 use serde_json::{Value, json};
 
 use super::{super::tests::lines, *};
-use crate::api::{ModuleReleaseMeta, ModuleTemplate, names::annotation};
+use crate::{
+    api::{ModuleReleaseMeta, ModuleTemplate, names::annotation},
+    component::{Layer, LayerKind, Module},
+    plan::ComponentRecord,
+};
 
 const VERSION: &str = "operator.kyma-project.io/v1beta2";
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -63,13 +67,18 @@ fn landscape(modules: &[&str]) -> Landscape {
 }
 
 /// The registry that the daemon will read.
-fn named() -> Vec<String> {
-    vec!["r.example.com/prod".to_owned()]
+fn named() -> NamedRegistries {
+    [("r.example.com/prod".to_owned(), "--oci-registry-host=r.example.com/prod".to_owned())].into()
+}
+
+/// The findings if no registry was asked.
+fn found(landscape: &Landscape, manifests: &[Manifest], named: &NamedRegistries) -> Vec<Finding> {
+    rendering(landscape, manifests, &Settings::default(), named, &BTreeMap::new())
 }
 
 #[track_caller]
 fn check(landscape: &Landscape, manifests: &[Manifest], expected: &[&str]) {
-    assert_eq!(lines(&rendering(landscape, manifests, &Settings::default(), &named())), expected);
+    assert_eq!(lines(&found(landscape, manifests, &named())), expected);
 }
 
 #[test]
@@ -88,29 +97,69 @@ fn installed_modules_are_where_their_manifests_say() {
 #[test]
 fn modules_in_a_registry_block_unless_the_daemon_reads_one() {
     let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
-    let found = rendering(&landscape(&["keda", "mailer"]), &manifests, &Settings::default(), &[]);
-    assert!(!super::super::may_begin(&found));
+    let blocking = found(&landscape(&["keda", "mailer"]), &manifests, &NamedRegistries::new());
+    assert!(!super::super::may_begin(&blocking));
     let expected = "Blocks: Tidegate cannot render 2 installed modules from the registry r.example.com/prod without an \
                     option that names it, and leaves them unchecked: keda 1.0.0 in 1 runtime, mailer 1.0.0 in 1 \
                     runtime; name each registry that the daemon will read; for a daemon with \
                     `--oci-registry-host=r.example.com/prod`, add `--oci-registry-host=r.example.com/prod` here";
-    assert_eq!(lines(&found), [expected]);
-    let found = lines(&rendering(&landscape(&["keda"]), &[], &Settings::default(), &[]));
+    assert_eq!(lines(&blocking), [expected]);
+    let blocking = lines(&found(&landscape(&["keda"]), &[], &NamedRegistries::new()));
     let expected = "Blocks: 1 component is not installed yet, and in a registry that no option names: \
                     example.org/module/keda:1.0.0; name each registry that the daemon will read, with \
                     `--oci-registry-host`";
-    assert_eq!(found, [expected]);
+    assert_eq!(blocking, [expected]);
 }
 
 #[test]
-fn a_component_that_no_manifest_records_is_read_later() {
+fn the_option_that_names_a_registry_is_repeated() {
+    let by_secret = [("r.example.com/prod".to_owned(), "--oci-registry-cred-secret=login".to_owned())].into();
+    let lines = lines(&found(&landscape(&["keda"]), &[manifest("keda", in_registry("keda"))], &by_secret));
+    let expected = "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+                    `--oci-registry-cred-secret=login`";
+    assert_eq!(lines[0], expected);
+}
+
+#[test]
+fn what_no_registry_has_blocks_and_names_the_kymas() {
+    let landscape = landscape(&["keda", "mailer"]);
+    let manifests = [manifest("keda", in_registry("keda"))];
+    let mailer = Component::new("example.org/module/mailer", "1.0.0").unwrap();
+    let wanted = unrecorded(&landscape, &manifests, &Settings::default());
+    assert_eq!(wanted, BTreeSet::from([mailer.clone()]), "an installed version needs no registry");
+    let said = |lookup: Lookup| {
+        let asked = BTreeMap::from([(mailer.clone(), lookup)]);
+        let found = rendering(&landscape, &manifests, &Settings::default(), &named(), &asked);
+        let mut lines = lines(&found);
+        lines.retain(|line| !line.starts_with("Note: installed modules are in the registry "));
+        (lines, super::super::may_begin(&found))
+    };
+    let ready = ["Ready: Tidegate can render every installed module".to_owned()].to_vec();
+
+    let module =
+        Module { layer: Layer { digest: DIGEST.parse().unwrap(), kind: LayerKind::Tar }, localized_images: Vec::new() };
+    let published = Published { repo: "r.example.com/prod".to_owned(), module, record: ComponentRecord::default() };
+    assert_eq!(said(Lookup::Found(Arc::new(published))), (ready.clone(), true));
+    let refused = "Blocks: example.org/module/mailer:1.0.0 cannot be read from a registry that an option names, so 1 \
+                   Kyma would be set to Error: kcp-system/one; it does not exist; push this version of the component, \
+                   let the channel offer another version, or name the registry that has it";
+    assert_eq!(said(Lookup::Refused("it does not exist".to_owned())), ([refused.to_owned()].to_vec(), false));
+    let unanswered = "Blocks: 1 component is not installed yet, and no registry says whether it exists: \
+                      example.org/module/mailer:1.0.0; cannot reach it; let the registry answer, with \
+                      `--oci-registry-cred-secret` if it needs credentials; if it cannot be reached from here, add \
+                      `--no-registries`";
+    assert_eq!(said(Lookup::Unanswered("cannot reach it".to_owned())), ([unanswered.to_owned()].to_vec(), false));
+    let skipped = "Note: 1 component is not installed yet, and not looked up in a registry: \
+                   example.org/module/mailer:1.0.0; omit `--no-registries` to learn whether a registry has it, where \
+                   one can be reached";
     check(
-        &landscape(&["keda", "mailer"]),
-        &[],
+        &landscape,
+        &manifests,
         &[
-            "Note: 2 components are not installed yet, and read from a registry later: \
-             example.org/module/keda:1.0.0, example.org/module/mailer:1.0.0",
-            "Ready: Tidegate can render every installed module",
+            skipped,
+            "Note: installed modules are in the registry r.example.com/prod; start the daemon with \
+             `--oci-registry-host=r.example.com/prod`",
+            &ready[0],
         ],
     );
 }
@@ -124,21 +173,21 @@ fn a_module_that_tidegate_would_remove_blocks_and_one_that_stays_does_not() {
     two.templates.insert(Key::new("kcp-system", "keda-1.0.0"), Arc::new(beta));
     two.templates.remove(&Key::new("kcp-system", "mailer-1.0.0"));
     let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
-    let found = rendering(&two, &manifests, &Settings::default(), &named());
-    assert!(!super::super::may_begin(&found));
-    let found = lines(&found);
+    let blocking = found(&two, &manifests, &named());
+    assert!(!super::super::may_begin(&blocking));
+    let blocking = lines(&blocking);
     assert_eq!(
-        found[0],
+        blocking[0],
         "Blocks: 1 runtime would lose module keda: kcp-system/one; module template not allowed: beta module; remove the \
          module from these runtimes, or correct its definitions"
     );
     assert!(
-        found[1].starts_with("Note: module mailer is refused in 1 runtime: kcp-system/one; failed to get"),
-        "{found:?}"
+        blocking[1].starts_with("Note: module mailer is refused in 1 runtime: kcp-system/one; failed to get"),
+        "{blocking:?}"
     );
-    assert!(found[1].ends_with("what is installed stays"), "{found:?}");
+    assert!(blocking[1].ends_with("what is installed stays"), "{blocking:?}");
     // Without a Manifest, nothing is lost.
-    let found = rendering(&two, &manifests[1..], &Settings::default(), &named());
+    let found = found(&two, &manifests[1..], &named());
     assert!(super::super::may_begin(&found), "{found:?}");
 }
 
@@ -147,7 +196,7 @@ fn a_source_that_tidegate_does_not_read_blocks_unless_it_is_replaced() {
     let chart = manifest("keda", json!({"type": "helm-chart", "url": "https://charts.example.org"}));
     let mut none = landscape(&["keda"]);
     none.releases.clear();
-    let found = lines(&rendering(&none, std::slice::from_ref(&chart), &Settings::default(), &named()));
+    let found = lines(&found(&none, std::slice::from_ref(&chart), &named()));
     assert!(
         found.contains(
             &"Blocks: 1 Manifest has a source that Tidegate does not read: kcp-system/one-keda (source type `helm-chart` \

@@ -1,0 +1,148 @@
+//! Asks the registries that the daemon will read for modules that are not installed yet. Sends reads only.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
+use tidegate_cluster::{Cluster, Kind};
+use tidegate_core::{
+    adopt::{Lookup, NamedRegistries},
+    api::names::KCP_NAMESPACE,
+    component::{Component, RegistryAddress},
+    name::Key,
+    plan::{ComponentRecord, Published},
+};
+use tidegate_oci::{DockerConfig, Error, Found, Registry, Settings};
+
+use crate::{components::docker_config, confine};
+
+/// The registries that the daemon will read.
+#[derive(clap::Args)]
+pub(super) struct Registries {
+    /// Expect a daemon that reads modules from this registry, for example `registry.example.com/prod`, by its
+    /// `--oci-registry-host` or by `ociRegistries`; repeat the option for more [default: none]
+    #[arg(long = "oci-registry-host", value_name = "HOST[/PATH]")]
+    hosts: Vec<RegistryAddress>,
+    /// Expect a daemon that reads modules from the registry that this Secret in kcp-system names, with its credentials;
+    /// repeat the option for more [default: none]
+    #[arg(long = "oci-registry-cred-secret", value_name = "NAME")]
+    secrets: Vec<String>,
+    /// Expect a daemon that looks for modules below this path of its registries, for example `modules` [default: none]
+    #[arg(long = "modules-repository-subpath", value_name = "PATH", default_value = "", hide_default_value = true)]
+    subpath: String,
+    /// Use the CAs in this PEM file, instead of those of the system, for the registries [default: none]
+    #[arg(long = "oci-registry-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Send the credentials of a registry to these hosts too if it requests tokens there, separated by commas
+    /// [default: none]
+    #[arg(long = "oci-registry-token-hosts", value_name = "HOSTS", value_delimiter = ',')]
+    token_hosts: Vec<String>,
+    /// Skip the registries, for example because they cannot be reached; then it is not known whether they have modules
+    /// that are not installed yet [default: off]
+    #[arg(long)]
+    no_registries: bool,
+}
+
+/// What registries were asked.
+pub(super) struct Asked {
+    /// The registries.
+    pub(super) named: NamedRegistries,
+    /// What they say; empty if they were not asked.
+    pub(super) found: BTreeMap<Component, Lookup>,
+}
+
+/// Components at a time.
+const AT_ONCE: usize = 8;
+
+// === impl Registries ===
+
+impl Registries {
+    /// Asks for these components. Fails if an option cannot be used, or the Secret that it names.
+    pub(super) async fn ask(&self, kcp: &Cluster, wanted: BTreeSet<Component>) -> anyhow::Result<Asked> {
+        let ca = self.ca.as_ref().map(std::fs::read).transpose();
+        let ca = ca.with_context(|| format!("cannot read the CA of the registries from {:?}", self.ca))?;
+        let (mut named, mut registries) = (NamedRegistries::new(), Vec::new());
+        let mut add = |address: RegistryAddress, option: String, credentials| -> anyhow::Result<()> {
+            let unusable = || format!("cannot use the registry of {option}");
+            let address = address.below(&self.subpath).with_context(unusable)?;
+            let unpacker = confine::unpacker().context("cannot unpack what registries send")?;
+            let (ca, token_hosts) = (ca.clone(), self.token_hosts.clone());
+            let settings = Settings { ca, credentials, token_hosts, unpacker, ..Settings::new(address) };
+            let registry = Registry::new(settings).with_context(unusable)?;
+            named.insert(registry.address().to_string(), option);
+            registries.push(registry);
+            Ok(())
+        };
+        for host in &self.hosts {
+            // Without its path, which is the other option's.
+            add(host.clone(), format!("--oci-registry-host={}", as_option(host)), None)?;
+        }
+        for name in &self.secrets {
+            let DockerConfig { registry, credentials } = of_secret(kcp, name).await?;
+            add(registry, format!("--oci-registry-cred-secret={name}"), Some(credentials))?;
+        }
+        if self.no_registries || registries.is_empty() {
+            return Ok(Asked { named, found: BTreeMap::new() });
+        }
+        let registries = &registries;
+        let lookup = async |component: Component| (component.clone(), look_up(registries, &component).await);
+        let found = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect().await;
+        Ok(Asked { named, found })
+    }
+}
+
+/// An address as an option has it: with the scheme, if its host alone would mean another one.
+fn as_option(address: &RegistryAddress) -> String {
+    let scheme = if address.url().starts_with("http://") && !address.is_local() { "http://" } else { "" };
+    format!("{scheme}{address}")
+}
+
+/// The registry and the credentials of a Secret. Fails if it cannot be read or used.
+async fn of_secret(kcp: &Cluster, name: &str) -> anyhow::Result<DockerConfig> {
+    let key = Key::new(KCP_NAMESPACE, name);
+    let what = || format!("Secret {key} of --oci-registry-cred-secret");
+    let secret: Option<Secret> =
+        kcp.get_as(&Kind::namespaced::<Secret>(), &key).await.with_context(|| format!("cannot read {}", what()))?;
+    docker_config(secret.with_context(|| format!("{} does not exist", what()))?).with_context(what)
+}
+
+/// What the registries have of a component: the first that has it decides.
+async fn look_up(registries: &[Registry], component: &Component) -> Lookup {
+    let (mut refused, mut unanswered) = (Vec::new(), Vec::new());
+    for registry in registries {
+        match registry.descriptor(component).await {
+            Ok(Found { manifest, module, .. }) => {
+                let record = ComponentRecord { manifest: Some(manifest), read: None };
+                return Lookup::Found(Arc::new(Published { repo: registry.address().to_string(), module, record }));
+            }
+            Err(error) if is_answer(&error) => refused.push(chain(error)),
+            Err(error) => unanswered.push(chain(error)),
+        }
+    }
+    match unanswered.is_empty() {
+        true => Lookup::Refused(refused.join("; ")),
+        false => Lookup::Unanswered(unanswered.join("; ")),
+    }
+}
+
+/// Whether an error says that the registry has no such component that can be used.
+fn is_answer(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotFound { .. }
+            | Error::TooMuch { .. }
+            | Error::NotADescriptor { .. }
+            | Error::Descriptor { .. }
+            | Error::Unpack { .. }
+            | Error::Exhausted { .. }
+    )
+}
+
+fn chain(error: Error) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
