@@ -251,6 +251,11 @@ pub(super) fn said(error: &cluster::Error) -> String {
     NotReached::of(error).map_or_else(|| error.to_string(), |found| found.to_string())
 }
 
+/// Whether an error says that the control plane did not answer. [`conclude`] makes one sentence of it.
+pub(super) fn is_not_reached(error: &cluster::Error) -> bool {
+    NotReached::of(error).is_some()
+}
+
 /// Whether a request had no answer. A command that goes on would wait for each further one.
 pub(super) fn is_unanswered(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(error) if error.is::<NotReached>())

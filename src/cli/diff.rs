@@ -291,6 +291,7 @@ async fn run_live(
         numbers: arguments.mask_key_file.is_none(),
         modules: arguments.modules.clone(),
         maintenance,
+        is_text: arguments.outputs.is_text(),
     };
     let live::Compared { mut draft, labels, kinds } = live::compare(&arguments.clusters, given, &progress).await?;
     rules.judge(&mut draft, &labels, kinds.as_ref());

@@ -85,6 +85,11 @@ impl Outputs {
         Ok(())
     }
 
+    /// Whether the report is for people only.
+    pub(super) fn is_text(&self) -> bool {
+        self.outputs.iter().all(|sink| matches!(sink.format, Format::Text))
+    }
+
     /// Writes a report. `below` is the folder of the checkout that its paths are relative to; `approval` is what a
     /// comment says of violated rules. Fails if an output cannot be written.
     pub(super) fn write(

@@ -117,13 +117,14 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
 
 /// Prints what work is left, and decides the exit code.
 fn conclude(report: &Report) -> Exit {
-    if let Some(observed) = &report.observed {
-        // A closed pipe is no failure of the comparison.
-        let _ = io::stdout().lock().write_all(observed.text.as_bytes());
-    }
+    // Nothing is known, so a table would be empty.
     if let Some(why) = &report.unanswered {
         tell!("error: {why}");
         return Exit::Incomplete;
+    }
+    if let Some(observed) = &report.observed {
+        // A closed pipe is no failure of the comparison.
+        let _ = io::stdout().lock().write_all(observed.text.as_bytes());
     }
     if let Some(observed) = &report.observed {
         return match (report.not_done.is_empty(), observed.differs) {

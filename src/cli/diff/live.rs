@@ -125,6 +125,8 @@ pub(super) struct Given {
     pub(super) modules: Modules,
     /// The policy of maintenance windows.
     pub(super) maintenance: Option<PolicyAt>,
+    /// Whether only people read the result. Programs get a report also if the control plane cannot be reached.
+    pub(super) is_text: bool,
 }
 
 /// The report, and the data that the rules need besides it.
@@ -165,7 +167,7 @@ const RUNTIME_REQUESTS: usize = 8;
 /// # Errors
 ///
 /// Fails if an argument is invalid, or if the definitions could not all be checked in time. The report names clusters
-/// that cannot be reached.
+/// that cannot be reached; for people, it is an error that the control plane cannot be.
 pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
     let shared = Shared::new(given.masker, Method::DryRun, false);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
@@ -173,13 +175,14 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let kcp = Cluster::new(ClusterName::Kcp, &config, arguments.access.limits(KCP_REQUESTS));
     let kcp = kcp.context("cannot use the kubeconfig")?;
     let kcp = Arc::new(kcp);
+    let is_text = given.is_text;
     let mut subject = subject(&given.loaded);
     progress.step("comparing the control plane");
     let (namespaces, istio) = (&given.loaded.options.namespaces, &arguments.istio_namespace);
     let world = World::read(Arc::clone(&kcp), namespaces, istio, arguments.kcp_landscapes).await;
     let world = match world {
         Ok(world) => world,
-        Err(error) => return Ok(unreachable(subject, &shared, &error)),
+        Err(error) => return unreachable(subject, &shared, error, is_text),
     };
     let assumed = super::source_assumed(&given.loaded, None);
     let (mut inputs, components, mut diagnostics) =
@@ -198,10 +201,10 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let windows = given.maintenance.as_ref().map(WindowsAt::from);
     let intent = match intent::intend(&inputs, &world, (&components, windows), &comparer, &mut outcome).await {
         Ok(intent) => intent,
-        Err(error) => return Ok(unreachable(subject, &shared, &error)),
+        Err(error) => return unreachable(subject, &shared, error, is_text),
     };
     if let Err(error) = virtual_services(&inputs, &world, &intent, &comparer, &mut outcome).await {
-        return Ok(unreachable(subject, &shared, &error));
+        return unreachable(subject, &shared, error, is_text);
     }
     let chosen = choose(arguments, &inputs.wanted.settings, &intent)?;
     let (bases, bases_until) = (Bases::default(), Bases::default());
@@ -243,12 +246,16 @@ fn subject(loaded: &Loaded) -> Subject {
     }
 }
 
-/// The report if the control plane cannot be read. It contains only that error.
-fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
-    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(error)) };
+/// The report if the control plane cannot be read. It contains only that error. Fails with it if it does not answer and
+/// only people read the result: as of every command, that is one sentence.
+fn unreachable(subject: Subject, shared: &Shared, error: Error, is_text: bool) -> anyhow::Result<Compared> {
+    if is_text && control_plane::is_not_reached(&error) {
+        return Err(error.into());
+    }
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&control_plane::said(&error)) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
     let draft = Draft::new(report, shared.met(), true);
-    Compared { draft, labels: Labels::default(), kinds: None }
+    Ok(Compared { draft, labels: Labels::default(), kinds: None })
 }
 
 /// Reads the definitions, which may refer to objects in the control plane.
