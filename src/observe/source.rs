@@ -6,6 +6,7 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
+    adopt,
     api::names::FIELD_MANAGER,
     definition::{Definition, Kind},
     intake::{Decision, Held, HeldFor, Id, Wait},
@@ -155,7 +156,7 @@ async fn differences(
     }
     for (id, held) in &decision.held {
         let fields = match (loaded.definitions.good.get(id), live.get(id)) {
-            (Some(definition), Some(live)) => fields(&comparer, &wish(definition, &name), live).await?,
+            (Some(definition), Some(live)) => fields(&comparer, definition, live).await?,
             (Some(_) | None, _) => Vec::new(),
         };
         let reason = match held.why {
@@ -201,12 +202,18 @@ fn applied(live: &Object, wish: &Wish) -> serde_json::Value {
     after
 }
 
-/// The fields in which an object of another owner differs from git. Its missing ownership label is not one of them.
-async fn fields(comparer: &Comparer<'_>, wish: &Wish, live: &Object) -> Result<Vec<String>, Error> {
-    let Some(differs) = comparer.existing(wish, live).await? else { return Ok(Vec::new()) };
-    let found = comparer.found(wish, &differs, Effect::Held);
-    let fields = Difference::from_found(&found, None).fields;
-    Ok(fields.into_iter().filter(|field| !field.starts_with("metadata.")).collect())
+/// The fields in which an object of another owner differs from git: those of its spec, its labels and its annotations,
+/// as `tidegate adopt plan` compares them. What Tidegate would add to the object is none.
+async fn fields(comparer: &Comparer<'_>, definition: &Definition, live: &Object) -> Result<Vec<String>, Error> {
+    let Ok(object) = Object::new(adopt::compared(definition, live.value())) else { return Ok(Vec::new()) };
+    let wish = Wish { gvk: object.gvk(), object, places: vec![definition.place.clone()], maker: None };
+    let Some(differs) = comparer.existing(&wish, live).await? else { return Ok(Vec::new()) };
+    let found = comparer.found(&wish, &differs, Effect::Held);
+    let is_declared = |field: &String| {
+        ["metadata.labels.", "metadata.annotations."].iter().any(|of| field.starts_with(of))
+            || !field.starts_with("metadata.")
+    };
+    Ok(Difference::from_found(&found, None).fields.into_iter().filter(is_declared).collect())
 }
 
 fn object_id(id: &Id) -> ObjectId {
