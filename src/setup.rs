@@ -133,8 +133,7 @@ fn requested(resources: &Resources, kind: Kind, key: &Key, triggers: Triggers) -
     let handled = conditions::message(&handled, conditions::RECONCILE_REQUESTED);
     let metadata = resources.metadata(kind, key);
     let requested = metadata.and_then(|found| landscape::annotation(found, annotation::RECONCILE_REQUESTED_AT));
-    // A CacheServer has no status that could say what was handled.
-    let is_new = requested.is_some() && requested != handled && kind != Kind::CacheServer;
+    let is_new = requested.is_some() && requested != handled;
     is_new || triggers.contains(Trigger::Requested) || triggers.contains(Trigger::Resync)
 }
 
@@ -414,11 +413,7 @@ impl SetupPass<'_> {
             tracing::debug!(problem, "not everything is applied");
             self.tell(events::Severity::Warning, reason::NOT_APPLIED, problem);
         }
-        if let (Some(leaving), Kind::CacheServer) = (facts.leaving, self.kind) {
-            // It has no status.
-            self.tell(events::Severity::Normal, reason::DELETION_WAITS, leaving.to_owned());
-        }
-        let Some(status) = status::status(facts, ambient::now()) else { return Ok(()) };
+        let status = status::status(facts, ambient::now());
         if self.resources.status(self.kind, self.key) == status {
             return Ok(());
         }
@@ -472,7 +467,8 @@ fn names(plan: &Plan) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>, BTreeSet<O
     let gates = gates.chain(plan.secrets.iter().flat_map(plan::Secret::gates));
     let gates: Vec<plan::Gate> = gates.chain(plan.deployments.iter().flat_map(|found| found.gates.clone())).collect();
     let inputs: BTreeSet<ObjectName> = decide::inputs(&gates).collect();
-    let needs = wanted.iter().cloned().chain(gates.iter().filter_map(decide::named)).collect();
+    let authorities = plan.issuers.iter().map(|found| &found.secret).map(of(ObjectKind::Secret));
+    let needs = wanted.iter().cloned().chain(gates.iter().filter_map(decide::named)).chain(authorities).collect();
     (wanted, inputs, needs)
 }
 

@@ -109,8 +109,6 @@ pub mod reason {
     pub(crate) const ORPHANED: &str = "OrphanedManifest";
     /// Objects of a resource of a kcp landscape cannot be applied.
     pub(crate) const NOT_APPLIED: &str = "NotApplied";
-    /// The deletion of a resource of a kcp landscape waits.
-    pub(crate) const DELETION_WAITS: &str = "DeletionWaits";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";

@@ -18,7 +18,7 @@ use tidegate_core::{
     api::names::{annotation, label},
     changes::covers,
     object::{Digest, Object},
-    plan::setup::{Gate, Mounted, Replicas},
+    plan::setup::{Gate, Issuer, Mounted, Replicas},
 };
 
 use super::{
@@ -341,9 +341,22 @@ pub(super) fn not_ready(issuance: Issuance, name: &str, live: &LiveObjects) -> O
     match live.get(&(ObjectKind::Certificate, name.to_owned())).map(|found| &found.state) {
         Some(ObjectState::Certificate(Ok(()))) => None,
         Some(ObjectState::Certificate(Err(why))) => Some(format!("Certificate {name} is not ready: {why}")),
-        Some(ObjectState::Plain | ObjectState::Deployment(_) | ObjectState::Issued(_)) | None => {
-            Some(format!("Certificate {name} does not exist yet"))
-        }
+        Some(ObjectState::Plain | ObjectState::Issuer(_) | ObjectState::Deployment(_) | ObjectState::Issued(_))
+        | None => Some(format!("Certificate {name} does not exist yet")),
+    }
+}
+
+/// Why the CA of an issuer cannot sign: one sentence; `None` if it can, or if its Secret does not exist yet.
+pub(super) fn unusable(issuer: &Issuer, live: &LiveObjects) -> Option<String> {
+    let Issuer { name, secret, .. } = issuer;
+    live.get(&(ObjectKind::Secret, secret.clone()))?;
+    match &live.get(&(ObjectKind::Issuer, name.clone()))?.state {
+        ObjectState::Issuer(Some(why)) => Some(format!("Issuer {name} cannot sign with Secret {secret}: {why}")),
+        ObjectState::Issuer(None)
+        | ObjectState::Plain
+        | ObjectState::Certificate(_)
+        | ObjectState::Deployment(_)
+        | ObjectState::Issued(_) => None,
     }
 }
 
@@ -354,7 +367,11 @@ fn deployment(gate: &Gate, live: &LiveObjects) -> Option<String> {
             Some(format!("the pods of Deployment {name} are not ready"))
         }
         Some(
-            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) | ObjectState::Issued(_),
+            ObjectState::Plain
+            | ObjectState::Certificate(_)
+            | ObjectState::Issuer(_)
+            | ObjectState::Deployment(_)
+            | ObjectState::Issued(_),
         ) => None,
         None => Some(format!("Deployment {name} does not exist yet")),
     }

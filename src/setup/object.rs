@@ -63,6 +63,8 @@ pub enum ObjectState {
     Plain,
     /// A Certificate. Contains why it is not ready, if it is not.
     Certificate(Result<(), Arc<str>>),
+    /// An Issuer. Contains why it cannot sign, if cert-manager says so.
+    Issuer(Option<Arc<str>>),
     /// A Deployment.
     Deployment(Pods),
     /// A Secret whose certificate Tidegate issued. Contains when it is renewed.
@@ -206,11 +208,13 @@ impl LiveObject {
         let state = match kind {
             ObjectKind::Certificate => ObjectState::Certificate(readiness(&found.data)),
             ObjectKind::Deployment => ObjectState::Deployment(Pods::of(&found.data, generation)),
-            ObjectKind::Issuer
-            | ObjectKind::Secret
-            | ObjectKind::ConfigMap
-            | ObjectKind::Service
-            | ObjectKind::PodDisruptionBudget => ObjectState::Plain,
+            ObjectKind::Issuer => {
+                let refusal = ready(&found.data).filter(|ready| ready["status"] == "False");
+                ObjectState::Issuer(refusal.map(|ready| ready["message"].as_str().unwrap_or("it is not ready").into()))
+            }
+            ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {
+                ObjectState::Plain
+            }
         };
         LiveObject::new(kind, found.metadata, state)
     }
@@ -219,7 +223,7 @@ impl LiveObject {
     pub(super) fn replicas(&self) -> Option<i32> {
         match self.state {
             ObjectState::Deployment(pods) => Some(pods.wanted),
-            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Issued(_) => None,
+            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Issuer(_) | ObjectState::Issued(_) => None,
         }
     }
 
@@ -227,7 +231,9 @@ impl LiveObject {
     pub(super) fn renew_at(&self) -> Option<Timestamp> {
         match self.state {
             ObjectState::Issued(renew_at) => Some(renew_at),
-            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) => None,
+            ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Issuer(_) | ObjectState::Deployment(_) => {
+                None
+            }
         }
     }
 
@@ -280,11 +286,15 @@ impl Pods {
 
 /// Why a Certificate is not ready, if it is not.
 fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
-    let conditions = certificate.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
-    match ready {
+    match ready(certificate) {
         Some(ready) if ready["status"] == "True" => Ok(()),
         Some(ready) => Err(ready["message"].as_str().unwrap_or("it is not ready").into()),
         None => Err("its issuer has not answered yet".into()),
     }
+}
+
+/// The condition of cert-manager that says whether an object is ready.
+fn ready(object: &Value) -> Option<&Value> {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready")
 }

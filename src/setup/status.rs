@@ -13,7 +13,7 @@ use tidegate_core::{
     },
     conditions::{
         self, Status,
-        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MOUNTS, OBJECTS, VALID},
+        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MOUNTS, OBJECTS, UNUSABLE, VALID},
     },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
@@ -54,8 +54,8 @@ pub(super) struct Facts<'a> {
     pub(super) leaving: Option<&'a str>,
 }
 
-/// The status; `None` for a kind that has none.
-pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Option<Value> {
+/// The status. That of a CacheServer goes into an annotation.
+pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Value {
     let before = facts.resources.status(facts.kind, facts.key);
     let all: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
     let mut conditions = Conditions { all, generation: facts.metadata.generation, now: Time(seconds(now)) };
@@ -71,9 +71,7 @@ pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Option<Value> {
         (false, false) => "Provisioning",
     };
     match facts.kind {
-        // Upstream's definition declares no field of its status.
-        Kind::CacheServer => return None,
-        Kind::VirtualWorkspace => {}
+        Kind::CacheServer | Kind::VirtualWorkspace => {}
         Kind::FrontProxy | Kind::Shard => {
             status.insert("phase".to_owned(), phase.into());
         }
@@ -101,7 +99,7 @@ pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Option<Value> {
             }
         }
     }
-    Some(Value::Object(status))
+    Value::Object(status)
 }
 
 /// What is wrong with a resource, for its Event and the log: one sentence; `None` if nothing is.
@@ -183,17 +181,27 @@ impl Facts<'_> {
         let well = ("Ready", "all certificates are ready");
         conditions.judge(CERTIFICATES, &not_ready, "CertificateNotReady", well);
         let (mut missing, mut refused) = (Vec::new(), self.failures.to_vec());
+        let mut unusable: Vec<String> = match self.issuance {
+            Issuance::CertManager => {
+                plan.issuers.iter().filter_map(|issuer| decide::unusable(issuer, self.live)).collect()
+            }
+            Issuance::Builtin => Vec::new(),
+        };
         for (_, outcome) in self.outcomes {
             match outcome {
                 Outcome::Waits(waits) => missing.extend(waits.keys.iter().chain(&waits.deployments).cloned()),
-                Outcome::Unusable(sentence) => missing.push(sentence.clone()),
+                Outcome::Unusable(sentence) => unusable.push(sentence.clone()),
                 Outcome::Refused(sentence) => refused.push(sentence.clone()),
                 Outcome::Well | Outcome::Leaves | Outcome::Stays => {}
             }
         }
         missing.sort();
         missing.dedup();
-        conditions.judge(MOUNTS, &missing, "Missing", ("Complete", "everything that its objects need exists"));
+        let reason = if unusable.is_empty() { "Missing" } else { UNUSABLE };
+        // What is unusable first: the rest may follow from it.
+        unusable.dedup();
+        unusable.extend(missing);
+        conditions.judge(MOUNTS, &unusable, reason, ("Complete", "everything that its objects need exists"));
         conditions.judge(OBJECTS, &refused, "NotApplied", ("Applied", "its objects are applied, or wait for others"));
     }
 
@@ -241,7 +249,11 @@ impl Facts<'_> {
                 (true, "ReplicasUp", format!("{name} is fully up and running."))
             }
             Some(
-                ObjectState::Plain | ObjectState::Certificate(_) | ObjectState::Deployment(_) | ObjectState::Issued(_),
+                ObjectState::Plain
+                | ObjectState::Certificate(_)
+                | ObjectState::Issuer(_)
+                | ObjectState::Deployment(_)
+                | ObjectState::Issued(_),
             ) => (false, "ReplicasUnavailable", format!("{name} is not fully up and running.")),
             None => (false, "DeploymentUnavailable", format!("{name} does not exist.")),
         }

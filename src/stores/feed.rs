@@ -231,11 +231,13 @@ impl Feed<'_> {
         let table = Table::SetupObjects(kind);
         match kind {
             ObjectKind::Secret | ObjectKind::ConfigMap => self.watch(table, all.metadata_only(), from_metadata, set),
-            ObjectKind::Issuer | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {
+            ObjectKind::Service | ObjectKind::PodDisruptionBudget => {
                 self.watch(table, labelled().metadata_only(), from_metadata, set)
             }
             // Others wait for what their status says.
-            ObjectKind::Certificate | ObjectKind::Deployment => self.watch(table, labelled(), from_object, set),
+            ObjectKind::Issuer | ObjectKind::Certificate | ObjectKind::Deployment => {
+                self.watch(table, labelled(), from_object, set)
+            }
         }
     }
 

@@ -213,14 +213,18 @@ pub enum Leader {
 // === impl SetupLine ===
 
 impl SetupLine {
-    /// A resource with its status; `None` for one that Tidegate does not reconcile.
+    /// A resource with its status; `None` for one that Tidegate does not reconcile. The status of a CacheServer is in
+    /// its annotation.
     pub fn new(kind: setup::Kind, metadata: &ObjectMeta, status: &Value) -> Option<SetupLine> {
-        use conditions::setup::{CERTIFICATES, CLUSTER, DELETION, MOUNTS, OBJECTS, VALID};
+        use conditions::setup::{CERTIFICATES, CLUSTER, DELETION, MOUNTS, OBJECTS, UNUSABLE, VALID};
 
         if !metadata.finalizers.iter().flatten().any(|name| name == finalizer::SETUP) {
             return None;
         }
+        let noted = (kind == setup::Kind::CacheServer).then(|| landscape::setup::noted_status(metadata));
+        let status = noted.as_ref().unwrap_or(status);
         let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+        let unusable = conditions::find(&all, MOUNTS).filter(|one| one.status == "False" && one.reason == UNUSABLE);
         let first = |types: &[&str]| {
             let fails = |type_: &&str| conditions::find(&all, type_).filter(|one| one.status == "False");
             types.iter().find_map(fails).map(|one| one.message.clone())
@@ -230,9 +234,11 @@ impl SetupLine {
             (SubjectState::Waiting, first(&[DELETION]).unwrap_or_else(|| "it is being deleted".to_owned()))
         } else if let Some(problem) = first(&[VALID, OBJECTS, CLUSTER, "RootShard", "ReferenceValid"]) {
             (SubjectState::Wrong, problem)
+        } else if let Some(unusable) = unusable {
+            (SubjectState::Wrong, unusable.message.clone())
         } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available"]) {
             (SubjectState::Waiting, missing)
-        } else if all.is_empty() && kind != setup::Kind::CacheServer {
+        } else if all.is_empty() {
             (SubjectState::Waiting, "not reconciled yet".to_owned())
         } else {
             (SubjectState::Well, "as desired".to_owned())

@@ -49,12 +49,15 @@ fn of(resources: &Resources, live: &LiveObjects, outcomes: &[(ObjectName, Outcom
         issuance: Issuance::CertManager,
         leaving,
     };
-    status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a RootShard has one")
+    status(&facts, Timestamp::from_second(1_800_000_000).unwrap())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
 }
 
 fn said(status: &Value) -> BTreeMap<String, String> {
     let all = status["conditions"].as_array().unwrap().iter();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
     all.map(|one| (text(&one["type"]), format!("{} {}", text(&one["status"]), text(&one["reason"])))).collect()
 }
 
@@ -91,6 +94,41 @@ fn what_is_missing_is_named_and_a_condition_keeps_its_time() {
     let again = root(|resource| resource["status"] = waiting.clone());
     let waits = decide::Waits { keys: vec!["Secret etcd does not exist".to_owned()], ..decide::Waits::default() };
     assert_eq!(of(&again, &LiveObjects::new(), &[(name(), Outcome::Waits(waits))], None), waiting);
+}
+
+/// What exists and cannot be used is another reason than what is missing, and comes first.
+#[test]
+fn what_cannot_be_used_is_no_wait() {
+    let resources = root(|resource| {
+        resource["spec"]["certificates"] = json!({"caSecretRef": {"name": "own-ca"}});
+    });
+    let mounts = |status: &Value| {
+        let all = status["conditions"].as_array().unwrap().iter();
+        let found = all.clone().find(|one| one["type"] == "tidegate.dev/Mounts").unwrap();
+        format!("{} {}: {}", text(&found["status"]), text(&found["reason"]), text(&found["message"]))
+    };
+    let secret = |name: &str| (ObjectKind::Secret, name.to_owned());
+    let waits = decide::Waits { keys: vec!["Secret etcd does not exist".to_owned()], ..decide::Waits::default() };
+    let outcomes = [
+        (secret("a"), Outcome::Waits(waits)),
+        (secret("b"), Outcome::Unusable("Secret own-ca cannot sign".to_owned())),
+    ];
+    let status = of(&resources, &LiveObjects::new(), &outcomes, None);
+    assert_eq!(mounts(&status), "False Unusable: Secret own-ca cannot sign; Secret etcd does not exist");
+
+    // cert-manager says it of an Issuer. While its Secret does not exist, nothing is wrong with it.
+    let object = |state: ObjectState| {
+        let pods = pods(2, 2, true).into_values().next().expect("a Deployment");
+        Arc::new(LiveObject { state, ..LiveObject::clone(&pods) })
+    };
+    let refuses = object(ObjectState::Issuer(Some("it is not a CA".into())));
+    let mut live = LiveObjects::from([((ObjectKind::Issuer, "main-ca".to_owned()), refuses)]);
+    assert_eq!(mounts(&of(&resources, &live, &[], None)), "True Complete: everything that its objects need exists");
+    live.insert(secret("own-ca"), object(ObjectState::Plain));
+    let expected = "False Unusable: Issuer main-ca cannot sign with Secret own-ca: it is not a CA";
+    assert_eq!(mounts(&of(&resources, &live, &[], None)), expected);
+    live.insert((ObjectKind::Issuer, "main-ca".to_owned()), object(ObjectState::Issuer(None)));
+    assert_eq!(mounts(&of(&resources, &live, &[], None)), "True Complete: everything that its objects need exists");
 }
 
 #[test]
@@ -131,7 +169,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             issuance: Issuance::CertManager,
             leaving: None,
         };
-        let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Kubeconfig has one");
+        let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
         (status["phase"].as_str().unwrap().to_owned(), said(&status)["Available"].clone())
     };
     let of = |phase: &str, available: &str| (phase.to_owned(), available.to_owned());
@@ -167,7 +205,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             issuance: Issuance::CertManager,
             leaving: None,
         };
-        status(&facts, Timestamp::from_second(1_800_000_000).unwrap()).expect("a Shard has one")["phase"].clone()
+        status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()
     };
     assert_eq!([phase(2), phase(0)], ["Running", "Provisioning"]);
 }

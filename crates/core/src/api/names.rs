@@ -167,6 +167,8 @@ pub mod annotation {
     /// `disabled` on a RootShard or Shard: the certificate of its virtual workspaces, which nothing mounts, is not
     /// made.
     pub const VIRTUAL_WORKSPACES_CERTIFICATE: &str = "tidegate.dev/virtual-workspaces-certificate";
+    /// The conditions of a CacheServer, as JSON: upstream's definition declares no field of its status.
+    pub const STATUS: &str = "tidegate.dev/status";
     /// Digest of the keys that a pod of a kcp landscape mounts. The pod restarts when it changes.
     pub const MOUNTS: &str = "tidegate.dev/mounts";
 }

@@ -6,6 +6,8 @@ pub const VALID: &str = "tidegate.dev/Valid";
 pub const CERTIFICATES: &str = "tidegate.dev/Certificates";
 /// Whether everything exists that its objects mount, contain or come after.
 pub const MOUNTS: &str = "tidegate.dev/Mounts";
+/// Reason of [`MOUNTS`]: something exists and cannot be used. The reason is another one while something is missing.
+pub const UNUSABLE: &str = "Unusable";
 /// Whether all its objects are applied.
 pub const OBJECTS: &str = "tidegate.dev/Objects";
 /// Present while the resource is being deleted. Says what it waits for.

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::annotation;
 use crate::{
     api::{
+        names,
         setup::{CacheServer, FrontProxy, Kind, Kubeconfig, RootShard, Shard, VirtualWorkspace},
         shared::ObjectMeta,
     },
@@ -52,10 +54,10 @@ impl Resources {
         }
     }
 
-    /// The status of a resource; an empty object if it has none.
+    /// The status of a resource; an empty object if it has none. That of a CacheServer is in an annotation.
     pub fn status(&self, kind: Kind, key: &Key) -> Value {
         let status = match kind {
-            Kind::CacheServer => self.cache_servers.get(key).map(|found| json!(found.status)),
+            Kind::CacheServer => self.cache_servers.get(key).map(|found| noted_status(&found.metadata)),
             Kind::RootShard => self.root_shards.get(key).map(|found| json!(found.status)),
             Kind::FrontProxy => self.front_proxies.get(key).map(|found| json!(found.status)),
             Kind::Shard => self.shards.get(key).map(|found| json!(found.status)),
@@ -105,6 +107,12 @@ impl Resources {
             Kind::Kubeconfig => drop(self.kubeconfigs.remove(key)),
         }
     }
+}
+
+/// The status that an annotation of a resource notes; an empty object if there is none.
+pub fn noted_status(metadata: &ObjectMeta) -> Value {
+    let noted = annotation(metadata, names::annotation::STATUS).and_then(|text| serde_json::from_str(text).ok());
+    noted.filter(Value::is_object).unwrap_or_else(|| json!({}))
 }
 
 fn insert<T: DeserializeOwned>(

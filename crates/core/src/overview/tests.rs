@@ -94,7 +94,27 @@ fn a_resource_of_a_kcp_landscape_stands_as_the_first_condition_that_fails() {
     assert_eq!(of_shard(&problems), said(SubjectState::Wrong, "tidegate.dev/Objects"));
     assert_eq!(of_shard(&problems[..2]), said(SubjectState::Waiting, "tidegate.dev/Mounts"));
     assert_eq!(of_shard(&[]), said(SubjectState::Waiting, "not reconciled yet"));
-    assert_eq!(line(setup::Kind::CacheServer, json!({}), &[]), well, "its status has no fields");
+    // What exists and cannot be used is a problem; what is missing may come.
+    let unusable = json!([
+        {"type": "tidegate.dev/Certificates", "status": "False", "reason": "CertificateNotReady", "message": "not yet",
+         "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "tidegate.dev/Mounts", "status": "False", "reason": "Unusable", "message": "the CA has expired",
+         "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]);
+    let broken = said(SubjectState::Wrong, "the CA has expired");
+    let metadata = json!({"namespace": "kcp-system", "name": "main", "finalizers": ["tidegate.dev/setup"]});
+    let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+    let found = SetupLine::new(setup::Kind::RootShard, &metadata, &json!({ "conditions": unusable }));
+    assert_eq!(found.map(|line| (line.standing, line.message)), broken);
+    // The status of a CacheServer has no fields, so an annotation has it.
+    let cache =
+        |noted: &str| line(setup::Kind::CacheServer, json!({"annotations": {"tidegate.dev/status": noted}}), &[]);
+    assert_eq!(line(setup::Kind::CacheServer, json!({}), &[]), said(SubjectState::Waiting, "not reconciled yet"));
+    assert_eq!(cache(&json!({ "conditions": unusable }).to_string()), broken);
+    let up = json!({"conditions": [{"type": "Available", "status": "True", "reason": "ReplicasUp", "message": "up",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    assert_eq!(cache(&up.to_string()), well);
+    assert_eq!(cache("junk"), said(SubjectState::Waiting, "not reconciled yet"));
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     let leaves = [("tidegate.dev/Valid", "False"), ("tidegate.dev/Deletion", "False")];
     let expected = said(SubjectState::Waiting, "tidegate.dev/Deletion");

@@ -26,8 +26,8 @@ const SERVER_FIELDS: [&str; 8] = [
     "uid",
 ];
 /// Labels that Tidegate sets when it applies a definition.
-const RESERVED_ANNOTATIONS: [&str; 4] =
-    [annotation::PATH, annotation::SOURCE, annotation::DIGEST, annotation::MODULE_TREE];
+const RESERVED_ANNOTATIONS: [&str; 5] =
+    [annotation::PATH, annotation::SOURCE, annotation::DIGEST, annotation::MODULE_TREE, annotation::STATUS];
 /// Our annotations that a definition may have, with their allowed values. Empty for any value.
 const ANNOTATIONS: [(&str, &[&str]); 12] = [
     (annotation::MODULE_PATH, &[]),

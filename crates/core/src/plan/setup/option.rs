@@ -58,7 +58,7 @@ pub const OPT_INS: [OptIn; 9] = [
 /// The prefix of all our annotations.
 const PREFIX: &str = "tidegate.dev/";
 /// Our annotations other than opt-ins that a resource may have.
-const ANNOTATIONS: [&str; 11] = [
+const ANNOTATIONS: [&str; 12] = [
     annotation::ADOPT,
     annotation::CLUSTER,
     annotation::CONFIRM_DELETION,
@@ -69,6 +69,7 @@ const ANNOTATIONS: [&str; 11] = [
     annotation::PRUNE,
     annotation::RECONCILE_REQUESTED_AT,
     annotation::SOURCE,
+    annotation::STATUS,
     annotation::SUSPENDED,
 ];
 
