@@ -31,6 +31,7 @@ mod monitoring;
 mod observe;
 mod oci;
 mod outputs;
+mod pages;
 mod pictures;
 mod pipelines;
 mod planted;

@@ -57,7 +57,7 @@ async fn before_with(more: &[String]) -> Stage {
 }
 
 /// The repository of such a stage.
-fn files_before(more: &[String]) -> Vec<(String, String)> {
+pub(crate) fn files_before(more: &[String]) -> Vec<(String, String)> {
     let mut files = stage::files(1);
     files.extend(more.iter().map(|name| (format!("kymas/{name}.yaml"), stage::kyma(name, &["cache"]))));
     for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("module-template.yaml")) {
@@ -71,7 +71,7 @@ fn files_before(more: &[String]) -> Vec<(String, String)> {
 }
 
 /// Another client applies the definitions of the repository.
-async fn apply_before(stage: &Stage, files: &[(&str, String)]) {
+pub(crate) async fn apply_before(stage: &Stage, files: &[(&str, String)]) {
     for (_, text) in files.iter().filter(|(path, _)| !path.contains("/objects/") && !path.starts_with(".tidegate")) {
         let definition: Value = serde_yaml::from_str(text).expect("YAML");
         let api = harness::api_of(&stage.kcp, &definition).await.expect("a kind that is served");

@@ -1,0 +1,274 @@
+//! The pages that a new user follows, word for word: what stands in their blocks of shell is run as it stands, with
+//! kubectl and this program. What needs a container runtime is not run here.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::json;
+use tidegate_testbed::{Extent, Folder};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+};
+
+use crate::{
+    harness::{self, SOON, eventually},
+    stage::{self, Stage, read},
+    take_over::{apply_before, files_before},
+};
+
+/// The tour itself takes half a minute; a loaded machine takes longer.
+const TOUR_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// The blocks of shell of a page, in order.
+fn blocks(page: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let (mut blocks, mut open) = (Vec::new(), None);
+    for line in text.lines() {
+        match &mut open {
+            None if line.trim() == "```sh" => open = Some((line.len() - line.trim_start().len(), String::new())),
+            None => {}
+            Some((_, block)) if line.trim() == "```" => {
+                blocks.push(std::mem::take(block));
+                open = None;
+            }
+            Some((indent, block)) => {
+                block.push_str(line.get(*indent..).unwrap_or_default());
+                block.push('\n');
+            }
+        }
+    }
+    assert!(blocks.len() > 2, "{page} has blocks of shell");
+    blocks
+}
+
+/// The only block of a page that begins like this.
+fn block(page: &str, beginning: &str) -> String {
+    let mut found: Vec<String> = blocks(page).into_iter().filter(|block| block.starts_with(beginning)).collect();
+    let block = found.pop().unwrap_or_else(|| panic!("{page} has no block that begins with {beginning}"));
+    assert!(found.is_empty(), "{page} has several");
+    block
+}
+
+/// The shell of a user.
+struct Shell {
+    /// The programs of the user.
+    bin: Folder,
+    /// Where the user is.
+    place: PathBuf,
+    kubeconfig: Option<PathBuf>,
+}
+
+// === impl Shell ===
+
+impl Shell {
+    async fn new(place: &Path, kubeconfig: Option<PathBuf>) -> Shell {
+        let bin = harness::folder();
+        symlink(harness::kubectl().await, bin.path().join("kubectl")).expect("a link");
+        symlink(env!("CARGO_BIN_EXE_tidegate"), bin.path().join("tidegate")).expect("a link");
+        Shell { bin, place: place.to_owned(), kubeconfig }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.bin.path().display());
+        command.current_dir(&self.place).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);
+        for who in ["GIT_AUTHOR", "GIT_COMMITTER"] {
+            command.env(format!("{who}_NAME"), "user").env(format!("{who}_EMAIL"), "user@example.org");
+        }
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.env("KUBECONFIG", kubeconfig);
+        }
+        command
+    }
+
+    /// Runs a block until its first command that fails. Returns what it says, and its exit code.
+    async fn run(&self, block: &str) -> (String, i32) {
+        let output = self.command("sh").args(["-euc", block]).output().await.expect("a shell");
+        let text = [&output.stdout[..], &output.stderr[..]].concat();
+        (String::from_utf8_lossy(&text).into_owned(), output.status.code().expect("an exit code"))
+    }
+
+    /// Runs a block, each command of which must succeed.
+    async fn well(&self, block: &str) -> String {
+        let (text, code) = self.run(block).await;
+        assert_eq!(code, 0, "{block}\n{text}");
+        text
+    }
+}
+
+/// Steps 1 to 5, where the program was applied with kustomize.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_uninstall_page_is_followed_word_for_word() {
+    let mut files = stage::files(1);
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    let folder = harness::folder();
+    symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), folder.path().join("deploy")).expect("a link");
+    let runtime = stage.landscape.skrs[0].kubeconfig().text();
+    fs::write(folder.path().join("runtime.kubeconfig"), runtime).expect("a file");
+    let shell = Shell::new(folder.path(), Some(stage.kubeconfig())).await;
+    shell.well("kubectl apply --server-side --force-conflicts -k deploy/setup && kubectl apply -k deploy/base").await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let installed = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is installed");
+
+    let mut steps = blocks("uninstall.md");
+    steps.retain(|block| !block.starts_with("helm "));
+    assert_eq!(steps.len(), 7, "{steps:#?}");
+    let [sources, watchers, program, finalizers, definitions, own, agent] = &steps[..] else { panic!("{steps:#?}") };
+    let said = shell.well(sources).await;
+    assert!(said.contains("landscape"), "it shows the policy: {said}");
+    shell.well(watchers).await;
+    shell.well(program).await;
+    stage.kill().await;
+    assert!(read(&stage.kcp, "Kyma", "kcp-system", "one").await.is_some(), "it stays");
+    shell.well(finalizers).await;
+    shell.well(definitions).await;
+    // Without an agent and without a pod, not all of it exists: then kubectl says so, and no more.
+    for step in [own, agent] {
+        let (text, _) = shell.run(step).await;
+        let said = text.lines().filter(|line| !line.contains(" deleted") && !line.contains("NotFound"));
+        assert_eq!(said.collect::<Vec<_>>(), [""; 0], "{step}\n{text}");
+    }
+
+    let left = shell.well("kubectl get clusterroles,clusterrolebindings,crd,leases -n kcp-system -o name").await;
+    let is_ours = |line: &&str| line.contains("tidegate") || line.contains("kyma-project.io");
+    assert_eq!(left.lines().filter(is_ours).collect::<Vec<_>>(), [""; 0]);
+    let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
+    assert_eq!(still["metadata"]["resourceVersion"], installed["metadata"]["resourceVersion"]);
+}
+
+/// From the switch to the end. The pods of both programs are not there: scaling a Deployment changes its number only,
+/// and the daemon is started by the test.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
+    const PAGE: &str = "take-over.md";
+    let files = files_before(&[]);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    apply_before(&stage, &files).await;
+    for name in ["klm-controller-manager", "tidegate"] {
+        let labels = json!({"app.kubernetes.io/name": name});
+        let container = json!({"name": "main", "image": "example.org/none:1"});
+        harness::apply(
+            &stage.kcp,
+            &json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "kcp-system"},
+                "spec": {"selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}},
+            }),
+        )
+        .await;
+    }
+    harness::apply(
+        &stage.kcp,
+        &json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "klm-controller-manager-events", "namespace": "kcp-system"},
+            "spec": {"selector": {"app.kubernetes.io/name": "klm-controller-manager"},
+                "ports": [{"name": "event", "port": 8082, "targetPort": 8082}]},
+        }),
+    )
+    .await;
+    let place = stage.repository.path();
+    fs::copy(stage.kubeconfig(), place.join("kcp.kubeconfig")).expect("a file");
+    let shell = Shell::new(place, Some(stage.kubeconfig())).await;
+    let replicas = async |name: &str| {
+        let found = read(&stage.kcp, "Deployment", "kcp-system", name).await.expect("it is there");
+        found["spec"]["replicas"].as_i64().expect("a number")
+    };
+
+    let said = shell.well(&block(PAGE, "tidegate run ")).await;
+    assert!(said.contains("ociRegistryHost: europe-docker.pkg.dev/kyma-project/prod"), "{said}");
+    shell.well(&block(PAGE, "kubectl scale deployment klm-controller-manager tidegate ")).await;
+    assert_eq!((replicas("klm-controller-manager").await, replicas("tidegate").await), (0, 0));
+    let said = shell.well(&block(PAGE, "tidegate adopt plan ")).await;
+    assert!(said.contains("0 to resolve first") && said.contains("6 definitions marked"), "{said}");
+    assert_eq!(replicas("tidegate").await, 1);
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+
+    shell.well(&block(PAGE, "kubectl get service klm-controller-manager-events ")).await;
+    let service =
+        read(&stage.kcp, "Service", "kcp-system", "klm-controller-manager-events").await.expect("it is there");
+    assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": "tidegate"}));
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], "events");
+    // There is no pod that could become ready.
+    let wait = "kubectl rollout status deployment/tidegate -n kcp-system --timeout=10m\n";
+    let status = block(PAGE, wait).replace(wait, "");
+    assert_eq!(status, "tidegate status\n");
+    shell.well(&status).await;
+    let said = shell.well(&block(PAGE, "tidegate validate\n")).await;
+    assert!(said.contains("0 errors"), "{said}");
+    shell.well(&block(PAGE, "tidegate adopt take --finish ")).await;
+}
+
+/// The demo, and what the user does in a second terminal.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quickstart_is_followed_word_for_word() {
+    const PAGE: &str = "quickstart.md";
+    let folder = harness::folder();
+    let shell = Shell::new(folder.path(), None).await;
+    let start = block(PAGE, "tidegate demo --dir demo\n");
+    let words: Vec<&str> = start.split_whitespace().collect();
+    let mut demo = shell.command(words[0]);
+    demo.args(&words[1..]).stdout(Stdio::piped());
+    let mut demo = demo.spawn().expect("it starts");
+    let mut lines = BufReader::new(demo.stdout.take().expect("its output")).lines();
+    let toured = async {
+        while let Some(line) = lines.next_line().await.expect("a line") {
+            if line.contains("Two things to break next:") {
+                return;
+            }
+        }
+        panic!("it ends before its tour does");
+    };
+    tokio::time::timeout(TOUR_MAX, toured).await.expect("the tour ends");
+    // What it says later is read as well: nobody closes a terminal here.
+    let rest = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+
+    let second = block(PAGE, "export KUBECONFIG=demo/kcp.kubeconfig\n");
+    // Before the removal, nothing is wrong.
+    shell.well(&second).await;
+    let environment = second.lines().next().expect("the first line");
+    let status = format!("{environment}\ntidegate status\n");
+    eventually("what the runtime would lose is said, and the command that confirms it", SOON * 4, async || {
+        let (text, code) = shell.run(&status).await;
+        let is_said = text.contains("dev") && text.contains("tidegate.dev/confirm-prune=");
+        if is_said { Ok(()) } else { Err(format!("{code} {text}")) }
+    })
+    .await;
+    shell.well(&block(PAGE, "git -C demo/repo revert ")).await;
+    eventually("the wait ends", SOON * 4, async || {
+        let (text, code) = shell.run(&status).await;
+        if code == 0 && !text.contains("confirm-prune") { Ok(()) } else { Err(format!("{code} {text}")) }
+    })
+    .await;
+    let pid = rustix::process::Pid::from_raw(i32::try_from(demo.id().expect("it runs")).expect("a pid"));
+    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::INT).expect("a signal");
+    tokio::time::timeout(SOON * 4, demo.wait()).await.expect("Ctrl-C ends it").expect("a status");
+    rest.await.expect("its output ends");
+}
+
+/// What no test can run says why, and nothing else is left out.
+#[test]
+fn only_what_needs_a_container_runtime_is_not_run() {
+    let others: Vec<String> = blocks("quickstart.md")
+        .into_iter()
+        .filter(|block| {
+            !["tidegate demo --dir", "export KUBECONFIG", "git -C"].iter().any(|run| block.starts_with(run))
+        })
+        .collect();
+    assert!(others.iter().all(|block| block.contains("kind create cluster")), "{others:#?}");
+    assert_eq!(others.len(), 3, "{others:#?}");
+}
