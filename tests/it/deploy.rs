@@ -194,6 +194,11 @@ pub(crate) fn needs(record: &Record) -> Vec<Need> {
 }
 
 impl Rule {
+    /// Whether it holds in this namespace only.
+    pub(crate) fn is_in(&self, namespace: &str) -> bool {
+        self.namespace.as_deref() == Some(namespace)
+    }
+
     pub(crate) fn only_reads(&self) -> bool {
         ["get", "list", "watch"].contains(&self.verb.as_str())
     }

@@ -324,6 +324,23 @@ async fn an_observer_gets_no_right_to_write() {
     }
 }
 
+/// Row 69: the daemon has the rights on kcp landscapes in each of its namespaces.
+#[tokio::test(flavor = "multi_thread")]
+async fn kcp_landscapes_in_more_namespaces_have_the_same_rules() {
+    let helm = harness::helm().await;
+    let more = r#"namespaces=["team-a"]"#;
+    let rules = |rendered: &[Value]| deploy::rules(rendered, "tidegate");
+    let one = rules(&with(helm, &[], "kcpLandscapes.enabled", "true").expect("it renders"));
+    let both = rules(&with(helm, &[more], "kcpLandscapes.enabled", "true").expect("it renders"));
+    let without = rules(&with(helm, &[more], "kcpLandscapes.enabled", "false").expect("it renders"));
+    let of_landscapes: Vec<&deploy::Rule> = both.difference(&without).collect();
+    let there = of_landscapes.iter().filter(|rule| rule.is_in("team-a")).count();
+    let here = of_landscapes.iter().filter(|rule| rule.is_in("kcp-system")).count();
+    // Some of them the daemon has in `kcp-system` anyway.
+    assert!(here <= there && 40 < here, "{there} and {here}");
+    assert!(one.is_subset(&both));
+}
+
 /// A template of the chart of CRDs: the file of `deploy/setup`, and what keeps a CRD.
 fn kept(text: &str) -> String {
     let mut kept = GENERATED.to_owned();
