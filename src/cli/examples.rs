@@ -194,6 +194,7 @@ const EXAMPLES: &[Examples] = &[
     ("sim render-offline", &[("A small fleet", "tidegate sim render-offline --runtimes 500")]),
     ("sim repository", &[("A small repository", "tidegate sim repository --modules 5")]),
     ("sim serve", &[("A fleet for a daemon of your own", "tidegate sim serve --runtimes 20 --dir fleet")]),
+    ("sim setup", &[("A small kcp landscape", "tidegate sim setup --shards 2 --kubeconfigs 4 --secrets 50")]),
     ("sim upgrade", &[("From an older program to this one, and back", "tidegate sim upgrade --old ./tidegate-0.1.0")]),
     ("sim watch", &[("Two runtimes", "tidegate sim watch --runtimes 2 --changes 50")]),
 ];

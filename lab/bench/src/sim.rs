@@ -3,8 +3,8 @@
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
 //! measure comparisons, `git` the time from a push to KCP, `agent` measures reviews, `listener` the receipt of events,
 //! `render` the effect of a slow override, `render-offline` the rendering of a fleet, `repository` what large and
-//! hostile repositories cost, `upgrade` what another version of the daemon writes, and `watch` the time from a change
-//! in a runtime to the reaction of the daemon.
+//! hostile repositories cost, `setup` what a kcp landscape costs, `upgrade` what another version of the daemon writes,
+//! and `watch` the time from a change in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
@@ -20,6 +20,7 @@ mod render_offline;
 mod report;
 mod repository;
 mod serve;
+mod setup;
 mod stage;
 mod upgrade;
 mod watch;
@@ -48,6 +49,7 @@ enum Command {
     RenderOffline(render_offline::Arguments),
     Repository(repository::Arguments),
     Serve(serve::Arguments),
+    Setup(setup::Arguments),
     Upgrade(upgrade::Arguments),
     Watch(watch::Arguments),
 }
@@ -66,6 +68,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::RenderOffline(arguments) => render_offline::run(arguments),
         Command::Repository(arguments) => runtime.block_on(repository::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
+        Command::Setup(arguments) => runtime.block_on(setup::measure(arguments)),
         Command::Upgrade(arguments) => runtime.block_on(upgrade::measure(arguments)),
         Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),
     }

@@ -22,6 +22,7 @@ use tidegate_core::{
     api::{
         self,
         names::{KCP_NAMESPACE, MANAGED_BY_SKR, label},
+        setup,
     },
     name::Key,
     object::{Digest, Gvk, Object, ObjectId, Stage},
@@ -133,6 +134,30 @@ impl Objects {
         Ok(Objects(all))
     }
 
+    /// Reads all objects of the kcp landscapes in a KCP.
+    pub(super) async fn of_setup(clients: &Clients) -> anyhow::Result<Objects> {
+        let client = &clients.0[0];
+        let resources = setup::Kind::ALL.map(|kind| Gvk::new(setup::SETUP_GROUP, setup::SETUP_VERSION, kind.as_str()));
+        let made = [
+            Gvk::new("", "v1", "Secret"),
+            Gvk::new("", "v1", "ConfigMap"),
+            Gvk::new("", "v1", "Service"),
+            Gvk::new("apps", "v1", "Deployment"),
+            Gvk::new("policy", "v1", "PodDisruptionBudget"),
+        ];
+        let events = [Gvk::new("events.k8s.io", "v1", "Event")];
+        let kinds = resources.into_iter().chain(events).map(|gvk| (gvk, None));
+        let kinds = kinds.chain(made.into_iter().map(|gvk| (gvk, Some(label::SETUP))));
+        let mut all = Vec::new();
+        for (gvk, selector) in kinds {
+            let Some(kind) = client.kind(&gvk).await? else { continue };
+            let found = client.list(&kind, Some(KCP_NAMESPACE), selector).await?;
+            all.extend(found.into_iter().map(|object| Final::from_object(0, kind.clone(), object)));
+        }
+        all.sort_by(|one: &Final, other| one.id.apply_order().cmp(&other.id.apply_order()));
+        Ok(Objects(all))
+    }
+
     /// Runs `work` on the objects of each cluster: first the KCP, then as many runtimes at a time as there are
     /// connections. Returns the sum of the results.
     async fn each_cluster(
@@ -226,7 +251,7 @@ fn skr_kinds() -> Vec<Gvk> {
 impl Final {
     fn from_object(cluster: usize, kind: Kind, mut object: Object) -> Final {
         let id = kind.id(&Key::new(object.namespace(), object.name()));
-        let ours = &*object.gvk().group == api::KYMA_GROUP;
+        let ours = [api::KYMA_GROUP, setup::SETUP_GROUP].contains(&&*object.gvk().group);
         let status = object.field("status").filter(|_| ours).map(|status| {
             let status = json!({
                 "apiVersion": object.gvk().api_version(), "kind": object.gvk().kind,
