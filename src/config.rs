@@ -28,6 +28,7 @@ use tidegate_core::{
     plan::{
         certificate::{Backend, Rules},
         reporting::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
+        setup::{DefaultImage, ParseImageError},
     },
     yaml,
 };
@@ -323,6 +324,21 @@ pub struct Options {
         default_value = "false"
     )]
     pub kcp_landscapes: bool,
+    /// Use this image of kcp where a resource of a kcp landscape names none, for example
+    /// `ghcr.io/kcp-dev/kcp:v0.32.3` [default: the one of this release]
+    #[arg(long, value_name = "REPOSITORY:TAG")]
+    pub kcp_image: Option<String>,
+    /// Serve the gauges of kcp-operator in `/metrics` as well, for its dashboards
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "false"
+    )]
+    pub kcp_operator_metrics: bool,
     /// Write only while this process holds the Lease that Tidegate shares with Lifecycle Manager
     #[arg(
         long,
@@ -507,6 +523,10 @@ pub struct Config {
     pub agent: Option<Agent>,
     /// Whether to reconcile kcp landscapes.
     pub kcp_landscapes: bool,
+    /// The image of kcp where a resource names none.
+    pub kcp_image: DefaultImage,
+    /// Whether the gauges of kcp-operator are served.
+    pub kcp_operator_metrics: bool,
     /// Certificates of runtimes and of the gateway.
     pub certificates: Rules,
     /// Leader election; `None` if the daemon writes without a Lease.
@@ -802,6 +822,11 @@ impl TryFrom<Options> for Config {
             lease,
             registries: registries::registries(&options)?,
             kcp_landscapes: options.kcp_landscapes,
+            kcp_image: match options.kcp_image.as_deref().filter(|text| !text.is_empty()) {
+                Some(text) => text.parse().map_err(|error: ParseImageError| invalid("kcpImage", error.to_string()))?,
+                None => DefaultImage::default(),
+            },
+            kcp_operator_metrics: options.kcp_operator_metrics,
             maintenance: Maintenance {
                 policy: options.maintenance_policy.clone().filter(|path| !path.as_os_str().is_empty()),
                 size_min: options.min_maintenance_window_size.0,

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     event_ports::{EventPorts, Threads},
     hook_port::HookPort,
-    observe::Observer,
+    observe::{KcpOperatorGauges, Observer},
     ready::Readiness,
 };
 use tidegate_cluster::{
@@ -308,6 +308,10 @@ impl Daemon {
             leadership: leadership.clone(),
             election,
             paused: config.paused,
+            kcp_landscapes: config.kcp_landscapes.then_some(match config.kcp_operator_metrics {
+                true => KcpOperatorGauges::Served,
+                false => KcpOperatorGauges::Left,
+            }),
             missing: Arc::clone(&missing),
         };
         let pages = http::metrics::router(observer.render()).merge(http::observed::router(&context, missing));
@@ -461,7 +465,13 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     }
     if config.kcp_landscapes {
         tracing::info!("reconciling kcp landscapes");
-        watches.extend(feed::setup(&context.kcp, &context.stores, &context.events, &config.namespaces));
+        watches.extend(feed::setup(
+            &context.kcp,
+            &context.stores,
+            &context.events,
+            &config.namespaces,
+            &config.kcp_image,
+        ));
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

@@ -18,7 +18,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use tidegate_core::{api::shared::State, plan::rollout::LineCounts};
+use tidegate_core::{
+    api::{setup, shared::State},
+    plan::rollout::LineCounts,
+};
 use tidegate_events::metrics::ListenerMetrics;
 use tidegate_process::lock::Mutex;
 
@@ -67,6 +70,32 @@ pub struct Observed {
     pub server_close_to_expiry: Option<bool>,
     /// What a process has found that only observes; `None` if the daemon reconciles.
     pub comparison: Option<ComparisonSeries>,
+    /// The resources of kcp landscapes; `None` if the daemon leaves them alone.
+    pub setup: Option<SetupSeries>,
+}
+
+/// The resources of kcp landscapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetupSeries {
+    /// How many there are, by kind and state.
+    pub states: BTreeMap<(&'static str, &'static str), usize>,
+    /// What kcp-operator exports of each; `None` if nobody asks for it.
+    pub upstream: Option<Vec<SetupResourceSeries>>,
+}
+
+/// What kcp-operator exports of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupResourceSeries {
+    /// Its kind.
+    pub kind: setup::Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The phase in its status; empty if there is none.
+    pub phase: String,
+    /// Its conditions by type: 1 for `True`, 0 for `False`, -1 otherwise.
+    pub conditions: Vec<(String, i64)>,
 }
 
 /// What a process has found that only observes.
@@ -320,6 +349,31 @@ struct ObjectKindLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindStateLabels {
+    kind: &'static str,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: String,
+    namespace: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NamespaceLabels {
+    namespace: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ConditionLabels {
+    resource_type: String,
+    resource_name: String,
+    namespace: String,
+    condition_type: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct DifferenceLabels {
     kind: String,
     reason: &'static str,
@@ -462,6 +516,9 @@ impl Metrics {
         if let Some(comparison) = &observed.comparison {
             register_comparison(&mut registry, comparison);
         }
+        if let Some(setup) = &observed.setup {
+            register_setup(&mut registry, setup);
+        }
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("writing to a String cannot fail");
         text
@@ -533,6 +590,62 @@ fn register_comparison(registry: &mut Registry, comparison: &ComparisonSeries) {
         runtimes.get_or_create(&StateLabels { state }).set(count(number));
     }
     registry.register("tidegate_observed_runtimes", "Runtimes, by what became of their comparison", runtimes);
+}
+
+fn register_setup(registry: &mut Registry, setup: &SetupSeries) {
+    let states = Family::<KindStateLabels, Gauge>::default();
+    for (&(kind, state), &number) in &setup.states {
+        states.get_or_create(&KindStateLabels { kind, state }).set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    registry.register("tidegate_kcp_resources", "Resources of kcp landscapes, by kind and state", states);
+    if let Some(resources) = &setup.upstream {
+        register_kcp_operator(registry, resources);
+    }
+}
+
+/// The gauges of kcp-operator, for its dashboards.
+fn register_kcp_operator(registry: &mut Registry, resources: &[SetupResourceSeries]) {
+    let (root_shards, shards, proxies) = (
+        Family::<PhaseLabels, Gauge>::default(),
+        Family::<PhaseLabels, Gauge>::default(),
+        Family::<PhaseLabels, Gauge>::default(),
+    );
+    let (caches, kubeconfigs, workspaces) = (
+        Family::<NamespaceLabels, Gauge>::default(),
+        Family::<NamespaceLabels, Gauge>::default(),
+        Family::<NamespaceLabels, Gauge>::default(),
+    );
+    let conditions = Family::<ConditionLabels, Gauge>::default();
+    for SetupResourceSeries { kind, namespace, name, phase, conditions: found } in resources {
+        let phase = if phase.is_empty() { "Unknown" } else { phase.as_str() };
+        let of_phase = PhaseLabels { phase: phase.to_owned(), namespace: namespace.clone() };
+        let of_namespace = NamespaceLabels { namespace: namespace.clone() };
+        match kind {
+            setup::Kind::RootShard => root_shards.get_or_create(&of_phase).inc(),
+            setup::Kind::Shard => shards.get_or_create(&of_phase).inc(),
+            setup::Kind::FrontProxy => proxies.get_or_create(&of_phase).inc(),
+            setup::Kind::CacheServer => caches.get_or_create(&of_namespace).inc(),
+            setup::Kind::Kubeconfig => kubeconfigs.get_or_create(&of_namespace).inc(),
+            setup::Kind::VirtualWorkspace => workspaces.get_or_create(&of_namespace).inc(),
+        };
+        for (condition_type, value) in found {
+            let labels = ConditionLabels {
+                resource_type: kind.as_str().to_lowercase(),
+                resource_name: name.clone(),
+                namespace: namespace.clone(),
+                condition_type: condition_type.clone(),
+            };
+            conditions.get_or_create(&labels).set(*value);
+        }
+    }
+    registry.register("kcp_operator_rootshard_count", "Number of RootShard objects by phase", root_shards);
+    registry.register("kcp_operator_shard_count", "Number of Shard objects by phase", shards);
+    registry.register("kcp_operator_frontproxy_count", "Number of FrontProxy objects by phase", proxies);
+    registry.register("kcp_operator_cacheserver_count", "Number of CacheServer objects by namespace", caches);
+    registry.register("kcp_operator_kubeconfig_count", "Number of Kubeconfig objects by namespace", kubeconfigs);
+    let help = "Number of VirtualWorkspace objects by namespace";
+    registry.register("kcp_operator_virtualworkspace_count", help, workspaces);
+    registry.register("kcp_operator_condition_status", "Status of conditions", conditions);
 }
 
 /// The states of a Kyma; each has a series.

@@ -266,6 +266,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "skrImagePullSecret",
         "skrWebhookGodebug",
         "additionalDnsNames",
+        "kcpImage",
         "identity",
     ];
     assert_eq!(in_words, expected);

@@ -8,9 +8,12 @@ use tidegate_core::{
     api::{
         Kyma, Manifest,
         names::{annotation, label},
+        setup,
+        shared::Condition,
     },
-    conditions, landscape,
-    overview::{Overview, SourceLine, SubjectState},
+    conditions,
+    landscape::{self, setup::Resources},
+    overview::{Overview, SetupLine, SourceLine, SubjectState},
     plan::is_mandatory,
 };
 use tidegate_process::ambient;
@@ -18,10 +21,16 @@ use tidegate_process::ambient;
 use crate::{
     gateway,
     http::{health::Missing, metrics::Render},
-    metrics::{KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    metrics::{
+        KymaSeries, MandatorySeries, Observed, QueueSeries, RequestSeries, SetupResourceSeries, SetupSeries,
+        SourceSeries,
+    },
     observe::Observation,
     source::registry::SourceRegistry,
 };
+
+/// The conditions that kcp-operator does not have begin with this.
+const OWN_PREFIX: &str = "tidegate.dev/";
 
 /// The sources of the metrics.
 pub(super) struct Observer {
@@ -29,8 +38,19 @@ pub(super) struct Observer {
     pub(super) leadership: Leadership,
     pub(super) election: Arc<Cluster>,
     pub(super) paused: bool,
+    /// Whether the gauges of kcp-operator are served; `None` without kcp landscapes.
+    pub(super) kcp_landscapes: Option<KcpOperatorGauges>,
     /// What this process lacks of the control plane.
     pub(super) missing: Missing,
+}
+
+/// Whether the gauges of kcp-operator are served as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KcpOperatorGauges {
+    /// They are.
+    Served,
+    /// They are not.
+    Left,
 }
 
 impl Observer {
@@ -78,6 +98,7 @@ impl Observer {
                 .observation
                 .as_ref()
                 .map(|observation: &Observation| observation.series((self.missing)().len())),
+            setup: self.kcp_landscapes.as_ref().map(|asked| setup_series(&context.stores.setup(), *asked)),
         }
     }
 
@@ -91,6 +112,50 @@ impl Observer {
         };
         Verb::ALL.into_iter().flat_map(|verb| [series("kcp", &kcp, verb), series("runtime", &runtimes, verb)]).collect()
     }
+}
+
+/// The series of kcp landscapes. Each kind has one for each state, because alerts need them.
+fn setup_series(resources: &Resources, gauges: KcpOperatorGauges) -> SetupSeries {
+    let word = |state: SubjectState| match state {
+        SubjectState::Wrong => "wrong",
+        SubjectState::Waiting => "waiting",
+        SubjectState::Stopped => "stopped",
+        SubjectState::Well => "well",
+    };
+    let all = [SubjectState::Wrong, SubjectState::Waiting, SubjectState::Stopped, SubjectState::Well];
+    let mut states: BTreeMap<(&str, &str), usize> =
+        setup::Kind::ALL.iter().flat_map(|kind| all.map(|state| ((kind.as_str(), word(state)), 0))).collect();
+    let mut upstream = Vec::new();
+    for (kind, key) in resources.ids() {
+        let (Some(metadata), status) = (resources.metadata(kind, key), resources.status(kind, key)) else { continue };
+        if let Some(line) = SetupLine::new(kind, metadata, &status) {
+            *states.entry((kind.as_str(), word(line.standing))).or_default() += 1;
+        }
+        if gauges == KcpOperatorGauges::Left {
+            continue;
+        }
+        let conditions: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+        let is_exported = |one: &&Condition| {
+            !one.type_.starts_with(OWN_PREFIX)
+                && !matches!(kind, setup::Kind::CacheServer | setup::Kind::VirtualWorkspace)
+        };
+        let value = |one: &Condition| {
+            let value = match one.status.as_str() {
+                "True" => 1,
+                "False" => 0,
+                _ => -1,
+            };
+            (one.type_.clone(), value)
+        };
+        upstream.push(SetupResourceSeries {
+            kind,
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            phase: status["phase"].as_str().unwrap_or_default().to_owned(),
+            conditions: conditions.iter().filter(is_exported).map(value).collect(),
+        });
+    }
+    SetupSeries { states, upstream: (gauges == KcpOperatorGauges::Served).then_some(upstream) }
 }
 
 fn series(kyma: &Kyma) -> KymaSeries {

@@ -83,8 +83,45 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
             not_compared: [("ControlPlane", 0), ("Source", 1)].into(),
             runtimes: [("Compared", 4), ("Pending", 0)].into(),
         }),
+        setup: Some(SetupSeries {
+            states: [(("Shard", "well"), 20), (("Shard", "wrong"), 1)].into(),
+            upstream: Some(setup::Kind::ALL.map(resource).into()),
+        }),
     };
     insta::assert_snapshot!(sorted(&metrics.render(&observed)));
+}
+
+fn resource(kind: setup::Kind) -> SetupResourceSeries {
+    SetupResourceSeries {
+        kind,
+        namespace: "kcp-system".to_owned(),
+        name: "main".to_owned(),
+        phase: if kind == setup::Kind::Shard { String::new() } else { "Running".to_owned() },
+        conditions: if kind == setup::Kind::Shard { vec![("Available".to_owned(), 0)] } else { Vec::new() },
+    }
+}
+
+/// Row 68: without the option, no series has the name of a resource.
+#[test]
+fn the_gauges_of_kcp_operator_are_there_only_if_they_are_asked_for() {
+    let metrics = Metrics::default();
+    let states = BTreeMap::from([(("RootShard", "well"), 1)]);
+    let text = |upstream| {
+        let setup = Some(SetupSeries { states: states.clone(), upstream });
+        metrics.render(&Observed { setup, ..Observed::default() })
+    };
+    let own = "tidegate_kcp_resources{kind=\"RootShard\",state=\"well\"} 1\n";
+    assert!(text(None).contains(own) && !text(None).contains("kcp_operator_"));
+    let all = text(Some(vec![resource(setup::Kind::Shard)]));
+    for line in [
+        own,
+        "kcp_operator_shard_count{phase=\"Unknown\",namespace=\"kcp-system\"} 1\n",
+        "kcp_operator_condition_status{resource_type=\"shard\",resource_name=\"main\",namespace=\"kcp-system\",\
+         condition_type=\"Available\"} 0\n",
+    ] {
+        assert!(all.contains(line), "{line} in {all}");
+    }
+    assert!(!metrics.render(&Observed::default()).contains("tidegate_kcp_resources"), "only with kcp landscapes");
 }
 
 #[test]

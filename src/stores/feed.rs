@@ -30,7 +30,11 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::Gvk,
-    plan::{certificate, reporting::Gateway},
+    plan::{
+        certificate,
+        reporting::Gateway,
+        setup::{Containers, DefaultImage},
+    },
     render::{self, RuntimeCrds},
 };
 
@@ -127,18 +131,26 @@ pub fn registry_secret(context: &Arc<Context>, key: &Key) -> Watch {
 
 /// Watches the resources of kcp landscapes and their objects, and all Secrets and ConfigMaps of the namespaces without
 /// their content: a resource may name any of them.
-pub fn setup(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, namespaces: &BTreeSet<String>) -> Vec<Watch> {
+///
+/// `image` is the one of resources that name none.
+pub fn setup(
+    kcp: &Arc<Cluster>,
+    stores: &Stores,
+    events: &Recorder,
+    namespaces: &BTreeSet<String>,
+    image: &DefaultImage,
+) -> Vec<Watch> {
     let feed = Feed { kcp, stores, events };
     stores.watch_setup();
     let mut watches = Vec::new();
     for namespace in namespaces {
         watches.extend([
-            feed.resource::<CacheServer>(setup::Kind::CacheServer, namespace),
-            feed.resource::<RootShard>(setup::Kind::RootShard, namespace),
-            feed.resource::<FrontProxy>(setup::Kind::FrontProxy, namespace),
-            feed.resource::<Shard>(setup::Kind::Shard, namespace),
-            feed.resource::<VirtualWorkspace>(setup::Kind::VirtualWorkspace, namespace),
-            feed.resource::<Kubeconfig>(setup::Kind::Kubeconfig, namespace),
+            feed.resource::<CacheServer>(setup::Kind::CacheServer, namespace, image),
+            feed.resource::<RootShard>(setup::Kind::RootShard, namespace, image),
+            feed.resource::<FrontProxy>(setup::Kind::FrontProxy, namespace, image),
+            feed.resource::<Shard>(setup::Kind::Shard, namespace, image),
+            feed.resource::<VirtualWorkspace>(setup::Kind::VirtualWorkspace, namespace, image),
+            feed.resource::<Kubeconfig>(setup::Kind::Kubeconfig, namespace, image),
         ]);
         watches.extend(ObjectKind::ALL.map(|kind| feed.setup_objects(kind, namespace)));
     }
@@ -210,12 +222,18 @@ impl Feed<'_> {
         self.watch(K::TABLE, Options::all(Kind::namespaced::<K>()).namespace(namespace), project, Stores::set)
     }
 
-    fn resource<K>(&self, kind: setup::Kind, namespace: &str) -> Watch
+    fn resource<K>(&self, kind: setup::Kind, namespace: &str, image: &DefaultImage) -> Watch
     where
-        K: Stored + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + PartialEq,
+        K: Stored
+            + Containers
+            + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + DeserializeOwned
+            + PartialEq,
     {
-        let project = |mut object: K| {
+        let image = image.clone();
+        let project = move |mut object: K| {
             slim(object.meta_mut());
+            image.complete(&mut object);
             Some(object)
         };
         let options = Options::all(Kind::namespaced::<K>()).namespace(namespace);

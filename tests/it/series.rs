@@ -67,7 +67,8 @@ fn page(metrics: &BTreeMap<String, Metric>) -> String {
         "<!-- written by tests/it/series.rs: UPDATE_GOLDEN=1 cargo test --test it series:: -->\n\
          # Metrics\n\n\
          What `/metrics` of the daemon serves, on `--metrics-address`. Those that begin with `lifecycle_mgr_`\n\
-         and `watcher_` are Lifecycle Manager's and the Runtime Watcher's. A histogram has the series\n\
+         and `watcher_` are Lifecycle Manager's and the Runtime Watcher's; those that begin with\n\
+         `kcp_operator_` are kcp-operator's, and need `--kcp-operator-metrics`. A histogram has the series\n\
          `_bucket`, `_sum` and `_count`. [monitoring.md](monitoring.md) has alerts and dashboards.\n\
          [configuration.md](configuration.md#metrics) says more about some of the metrics, and\n\
          [agent.md](agent.md#metrics) has those of the agent.\n\n\
@@ -94,7 +95,9 @@ fn every_metric_of_the_daemon_is_documented() {
     }
     // In the code, a name has neither the unit nor `_total`.
     let quoted = registered.split('"').skip(1).step_by(2);
-    let is_name = |text: &&str| ["tidegate_", "lifecycle_mgr_", "watcher_"].iter().any(|start| text.starts_with(start));
+    let is_name = |text: &&str| {
+        ["tidegate_", "lifecycle_mgr_", "watcher_", "kcp_operator_"].iter().any(|start| text.starts_with(start))
+    };
     let names: BTreeSet<&str> = quoted.filter(is_name).collect();
     let is_there = |name: &&&str| {
         ["", "_total", "_seconds", "_bytes_total"].iter().any(|end| metrics.contains_key(&format!("{name}{end}")))

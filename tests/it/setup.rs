@@ -31,6 +31,7 @@ scenarios! {
     a_kcp_landscape_goes_in_reverse_order_and_the_keys_of_its_cas_stay,
     what_a_user_must_do_is_in_the_status_and_the_rest_goes_on,
     without_the_option_kcp_landscapes_are_left_alone,
+    d26_a_kubeconfig_that_goes_before_its_first_pass_is_not_stuck,
 }
 
 const NAMESPACE: &str = "kcp-system";
@@ -271,7 +272,17 @@ async fn a_kcp_landscape_is_built_in_order_and_a_restart_writes_nothing() {
         "False DeploymentUnavailable: Deployment kcp-system/main-kcp does not exist."
     );
     assert!(landscape.read("Deployment", "main-kcp").await.is_none());
+    // The status of a CacheServer has no fields, so an annotation says it.
+    let noted = |available: &'static str| {
+        move |found: &Value| {
+            let text = found["metadata"]["annotations"]["tidegate.dev/status"].as_str().unwrap_or("{}");
+            condition(&json!({"status": serde_json::from_str::<Value>(text).unwrap()}), "Available")
+                .starts_with(available)
+        }
+    };
+    landscape.until("CacheServer", "cache", "its pods are not ready", noted("False ReplicasUnavailable")).await;
     landscape.pods_are_ready("cache-cache-server").await;
+    landscape.until("CacheServer", "cache", "its pods are ready", noted("True ReplicasUp")).await;
     let expected = "False Missing: Deployment main-kcp does not exist yet; Secret etcd-main-client does not exist";
     let waits = |found: &Value| condition(found, "tidegate.dev/Mounts") == expected;
     landscape.until("RootShard", "main", "only the Secret is missing", waits).await;
@@ -575,9 +586,12 @@ async fn what_a_user_must_do_is_in_the_status_and_the_rest_goes_on() {
     let status = landscape.stage.command(&["status"]).await;
     let text = String::from_utf8(status.stdout).unwrap();
     assert_eq!(status.status.code(), Some(1), "{text}");
+    // What exists and cannot be used is a problem, and not only in progress.
+    let text = text.split("\n\n").next().expect("the problems come first");
     for line in [
         "RootShard kcp-system/main  Service main-kcp exists and is not managed by Tidegate: testbed manages it",
         "Kubeconfig kcp-system/admin  spec.username: the user `kcp-front-proxy` is reserved",
+        "FrontProxy kcp-system/public  Secret company-ca, key `tls.crt`: block 1 is not PEM",
         "Shard kcp-system/eu  spec.rootShard",
     ] {
         assert!(text.contains(line), "{line}: {text}");
@@ -600,6 +614,67 @@ async fn what_a_user_must_do_is_in_the_status_and_the_rest_goes_on() {
     landscape.stage.rests().await;
     let text = String::from_utf8(landscape.stage.command(&["status"]).await.stdout).unwrap();
     assert!(!text.contains("Problems") && text.contains(" kcp resource"), "{text}");
+}
+
+/// Deleted between its finalizer and its first status, a Kubeconfig with permissions inside kcp is stuck with upstream.
+async fn d26_a_kubeconfig_that_goes_before_its_first_pass_is_not_stuck() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    let all = resources();
+    let mut admin = all.iter().find(|resource| resource["kind"] == "Kubeconfig").expect("a Kubeconfig").clone();
+    assert!(!admin["spec"]["authorization"].is_null(), "it has permissions");
+    for (name, finalizers) in [
+        ("both", &["operator.kcp.io/cleanup-rbac", "tidegate.dev/setup"] as &[&str]),
+        ("upstream", &["operator.kcp.io/cleanup-rbac"]),
+    ] {
+        admin["metadata"]["name"] = name.into();
+        admin["metadata"]["finalizers"] = json!(finalizers);
+        harness::apply(&landscape.client, &admin).await;
+        landscape.delete("Kubeconfig", name).await;
+        let found = landscape.read("Kubeconfig", name).await.expect("its finalizers hold it");
+        assert!(found["status"].is_null() && !found["metadata"]["deletionTimestamp"].is_null(), "{found}");
+    }
+    landscape.stage.start();
+    // Its FrontProxy never existed.
+    for name in ["both", "upstream"] {
+        landscape.until_gone("Kubeconfig", name).await;
+    }
+    assert!(!landscape.log().contains("panicked"), "{}", landscape.log());
+}
+
+/// Upstream keeps all Secrets of the cluster in memory. One process here has those that nothing names as metadata.
+#[tokio::test(flavor = "multi_thread")]
+async fn d27_the_content_of_secrets_that_nothing_names_takes_no_memory() {
+    const SECRETS: usize = 512;
+    const EACH: usize = 256 << 10;
+    let stage = Stage::on_simulated(0, Extent::Server, &[], &["--kcp-landscapes", "--pki=builtin"]).await;
+    let client = stage.kcp.clone();
+    let crds = setup::Kind::ALL.map(|kind| serde_json::to_value(kind.crd()).unwrap());
+    harness::install_crds(&client, &crds).await;
+    let landscape = KcpLandscape { stage, client, cert_manager: None };
+    landscape.provide().await;
+    for resource in resources() {
+        harness::apply(&landscape.client, &resource).await;
+    }
+    landscape.stage.start();
+    landscape.until("Secret", "admin-kubeconfig", "the landscape is built", |_| true).await;
+    landscape.stage.rests().await;
+    let resident = async || {
+        let path = format!("/proc/{}/status", landscape.stage.process_id().await);
+        let status = std::fs::read_to_string(path).expect("a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        line.split_whitespace().next().expect("a number").parse::<usize>().expect("a number") << 10
+    };
+    let before = resident().await;
+    let value = "x".repeat(EACH);
+    for index in 0..SECRETS {
+        harness::apply(&landscape.client, &secret(&format!("large-{index}"), &[("value", &value)])).await;
+    }
+    // After them comes one that a pass waits for: the watch has shown all of them.
+    landscape.delete("Secret", "admin-kubeconfig").await;
+    landscape.until("Secret", "admin-kubeconfig", "it is made again", |_| true).await;
+    landscape.stage.rests().await;
+    let more = resident().await.saturating_sub(before);
+    assert!(more < SECRETS * EACH / 4, "{} MiB more for {} MiB of Secrets", more >> 20, SECRETS * EACH >> 20);
 }
 
 async fn without_the_option_kcp_landscapes_are_left_alone() {

@@ -34,7 +34,7 @@ pub use self::{
     name::{host, setup_mark},
     option::{OPT_INS, OptIn, Takes},
     rule::{is_reserved_user, problems},
-    version::{DEFAULT_TAG, Feature, KcpVersion},
+    version::{Containers, DEFAULT_TAG, DefaultImage, Feature, KcpVersion, ParseImageError},
     workload::{Budget, Container, Deployment, Gate, Mounted, Probes, Replicas, Service, Volume, VolumeSource},
 };
 

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::setup::FrontProxy;
 
 const NAMESPACE: &str = "kcp-system";
 
@@ -264,6 +265,71 @@ fn d17_no_pod_mounts_the_key_of_a_ca() {
         }
     }
     assert!(seen > 20, "only {seen} Secrets");
+}
+
+/// Row 60: a default of one's own is for what names none, also in part, and decides about the features.
+#[test]
+fn row_60_the_image_of_resources_that_name_none_can_be_set() {
+    let image: DefaultImage = "registry.example.com:5000/kcp:v0.34.0".parse().unwrap();
+    let mut root: RootShard = serde_json::from_value(root(json!({"image": {"tag": "v0.30.3"}}))).unwrap();
+    image.complete(&mut root);
+    let mut proxy: FrontProxy = serde_json::from_value(proxy(json!({}))).unwrap();
+    image.complete(&mut proxy);
+    let documents = [serde_json::to_value(root).unwrap(), serde_json::to_value(proxy).unwrap()];
+    let of_root = plan(&documents, Kind::RootShard, "main");
+    let images: Vec<&str> = of_root.deployments.iter().map(|found| found.container.image.as_str()).collect();
+    assert_eq!(images, ["registry.example.com:5000/kcp:v0.30.3", "registry.example.com:5000/kcp:v0.34.0"]);
+    let of_proxy = plan(&documents, Kind::FrontProxy, "public");
+    assert!(args(&of_proxy).iter().any(|arg| arg.starts_with("--shard-peer-kubeconfig=")), "it is 0.34");
+    // The default of the release changes nothing, and what is no image is refused.
+    let mut own: FrontProxy = serde_json::from_value(self::proxy(json!({}))).unwrap();
+    DefaultImage::default().complete(&mut own);
+    assert_eq!(own.spec.image, None);
+    assert_eq!(DefaultImage::default().to_string().parse(), Ok(DefaultImage::default()));
+    let digest = "ghcr.io/kcp-dev/kcp:v0.33.0@sha256:abc";
+    assert_eq!(digest.parse::<DefaultImage>().unwrap().to_string(), digest);
+    for text in ["", "kcp", "kcp:", ":v1", "registry.example.com:5000/kcp", "https://ghcr.io/kcp:v1", "a b:v1"] {
+        assert_eq!(text.parse::<DefaultImage>(), Err(ParseImageError), "{text}");
+    }
+}
+
+/// Whatever another cluster gets is what its pods mount, computed from them. Upstream selects it by a label of the
+/// shard, which neither the CAs of its root shard nor the Secrets of users bear.
+#[test]
+fn d31_what_a_shard_mounts_is_known_also_of_its_root_shard_and_of_users() {
+    let more = json!({
+        "etcd": {"endpoints": ["https://etcd:2379"], "tlsConfig": {"secretRef": {"name": "etcd-client"}}},
+        "extraVolumes": [{"name": "a", "secret": {"secretName": "company"}}],
+    });
+    let plan = plan(&[root(json!({})), shard("eu", more)], Kind::Shard, "eu");
+    let deployment = &plan.deployments[0];
+    let mounted: BTreeSet<&str> = deployment
+        .volumes
+        .iter()
+        .filter_map(|volume| match &volume.source {
+            VolumeSource::Secret(name, _) | VolumeSource::Certificate(name) => Some(name.as_str()),
+            VolumeSource::ConfigMap(..) | VolumeSource::Empty | VolumeSource::User(_) => None,
+        })
+        .chain(["company"])
+        .collect();
+    let known: BTreeSet<&str> = deployment
+        .gates
+        .iter()
+        .filter_map(|gate| match gate {
+            Gate::Key(Mounted { kind: "Secret", name, .. }) => Some(name.as_str()),
+            Gate::Key(_) | Gate::Certificate(_) | Gate::Deployment { .. } => None,
+        })
+        .collect();
+    assert_eq!(known, mounted);
+    let own: BTreeSet<&str> = plan
+        .certificates
+        .iter()
+        .map(|one| one.name.as_str())
+        .chain(plan.secrets.iter().map(|one| one.name.as_str()))
+        .collect();
+    let others: Vec<&str> = known.difference(&own).copied().collect();
+    assert!(others.contains(&"company") && others.contains(&"etcd-client"), "{others:?}");
+    assert!(others.iter().filter(|name| name.starts_with("main-") && name.ends_with("-ca")).count() > 1, "{others:?}");
 }
 
 #[test]

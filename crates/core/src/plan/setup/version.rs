@@ -1,14 +1,36 @@
 //! The versions of kcp, and what each of them understands, as data.
 
+use std::{fmt, str::FromStr};
+
 use semver::Version;
 
 use super::name;
-use crate::api::setup::Image;
+use crate::api::setup::{
+    CacheServer, FrontProxy, Image, Kubeconfig, RootShard, RootShardSpec, Shard, VirtualWorkspace,
+};
 
 /// The tag of images that name none. A release of Tidegate changes it on purpose only.
 pub const DEFAULT_TAG: &str = "v0.32.3";
 /// The repository of images that name none.
 const DEFAULT_REPOSITORY: &str = "ghcr.io/kcp-dev/kcp";
+
+/// The image of containers whose resource names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultImage {
+    repository: String,
+    tag: String,
+}
+
+/// Why a text is no image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not an image: use a repository and a tag, for example {DEFAULT_REPOSITORY}:{DEFAULT_TAG}")]
+pub struct ParseImageError;
+
+/// A resource with containers.
+pub trait Containers {
+    /// Their images.
+    fn images(&mut self) -> Vec<&mut Option<Image>>;
+}
 
 /// The version of kcp in an image; `None` for a tag that is no version, which counts as the newest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +69,90 @@ fn ranges(feature: Feature) -> &'static [Range] {
         Feature::MountProxy => const { &[minor(31, 6), since(32, 3)] },
         Feature::AuthenticatedCache => const { &[minor(29, 2), minor(30, 2), since(31, 0)] },
         Feature::ShardPeers => const { &[Range { from: (0, 34, 0), is_minor_only: false, has_previews: true }] },
+    }
+}
+
+// === impl DefaultImage ===
+
+impl DefaultImage {
+    /// Names this image where a resource names none. A repository or a tag alone is completed as well.
+    pub fn complete(&self, resource: &mut impl Containers) {
+        // The plan has the same default.
+        if *self == DefaultImage::default() {
+            return;
+        }
+        for image in resource.images() {
+            let image = image.get_or_insert_default();
+            for (field, default) in [(&mut image.repository, &self.repository), (&mut image.tag, &self.tag)] {
+                if field.is_empty() {
+                    field.clone_from(default);
+                }
+            }
+        }
+    }
+}
+
+impl Default for DefaultImage {
+    fn default() -> DefaultImage {
+        DefaultImage { repository: DEFAULT_REPOSITORY.to_owned(), tag: DEFAULT_TAG.to_owned() }
+    }
+}
+
+impl FromStr for DefaultImage {
+    type Err = ParseImageError;
+
+    fn from_str(text: &str) -> Result<DefaultImage, ParseImageError> {
+        // A port of the registry has a colon as well.
+        let at = text.find('@').unwrap_or(text.len());
+        let (repository, tag) = text[..at].rsplit_once(':').ok_or(ParseImageError)?;
+        let is_one = |part: &str| !part.is_empty() && !part.chars().any(|c| c.is_whitespace() || c.is_control());
+        if !is_one(repository) || !is_one(text) || tag.is_empty() || tag.contains('/') || repository.contains("://") {
+            return Err(ParseImageError);
+        }
+        Ok(DefaultImage { repository: repository.to_owned(), tag: format!("{tag}{}", &text[at..]) })
+    }
+}
+
+impl fmt::Display for DefaultImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.repository, self.tag)
+    }
+}
+
+impl Containers for RootShard {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        let RootShardSpec { common, proxy, .. } = &mut self.spec;
+        vec![&mut common.image, &mut proxy.get_or_insert_default().image]
+    }
+}
+
+impl Containers for Shard {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        vec![&mut self.spec.common.image]
+    }
+}
+
+impl Containers for FrontProxy {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        vec![&mut self.spec.image]
+    }
+}
+
+impl Containers for CacheServer {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        vec![&mut self.spec.image]
+    }
+}
+
+impl Containers for VirtualWorkspace {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        vec![&mut self.spec.image]
+    }
+}
+
+impl Containers for Kubeconfig {
+    fn images(&mut self) -> Vec<&mut Option<Image>> {
+        Vec::new()
     }
 }
 
