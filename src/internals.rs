@@ -6,7 +6,7 @@
 #![allow(missing_docs, reason = "the items have their documentation where they are")]
 
 pub mod adopt {
-    pub use crate::cli::adopt::{ReleaseArguments, TakeArguments, finish, release, take};
+    pub use crate::cli::adopt::{KcpArguments, ReleaseArguments, TakeArguments, finish, kcp, release, take};
 }
 
 pub mod config {

@@ -9,13 +9,17 @@
 //! restart, and pruned. The annotation `tidegate.dev/digest` says what was applied, so a new process compares each
 //! object once and writes nothing.
 //!
+//! Objects of kcp-operator become Tidegate's by [`adopt`]. Some of them stay as they are for now, see [`hold`].
+//!
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
 //! digests of values, never the values themselves.
 
+pub(crate) mod adopt;
 mod builtin;
 mod content;
 mod decide;
 mod enact;
+mod hold;
 mod leave;
 pub(crate) mod object;
 mod state;
@@ -288,6 +292,7 @@ impl SetupPass<'_> {
             live,
             verified: BTreeMap::new(),
             desired: Vec::new(),
+            definition: None,
             wanted: BTreeSet::new(),
             is_complete: false,
             may_adopt: false,
@@ -308,14 +313,19 @@ impl SetupPass<'_> {
         context.memory.shown(namespace, live.keys());
         self.learn_all(inputs.iter(), &live, observed).await?;
         let (owned, keys, issuance) = (plan.clone(), observed.keys.clone(), context.issuance);
-        let render = move |templates: &Templates| desired(templates, &owned, &keys, issuance);
-        let (desired, failures) = context.templates.for_object(metadata, render).await;
+        let is_adopted = decide::owned(&live, &mark).any(|live| live.is_adopted);
+        let render = move |templates: &Templates| {
+            let definition = is_adopted.then(|| hold::definition(templates, &owned)).flatten();
+            (desired(templates, &owned, &keys, issuance), definition)
+        };
+        let ((desired, failures), definition) = context.templates.for_object(metadata, render).await;
         let known = Known {
             namespace: namespace.to_owned(),
             mark,
             verified: context.memory.verified(namespace, wanted.iter()),
             live,
             desired,
+            definition,
             wanted,
             is_complete: failures.is_empty(),
             may_adopt: landscape::annotation(metadata, annotation::ADOPT) == Some("true"),
@@ -401,7 +411,9 @@ impl SetupPass<'_> {
             if let (Some(found), Some(desired)) = (found, desired) {
                 let version = name.0.version_of_object(found);
                 let is_shown = known.live.contains_key(name);
-                let verified = Verified { digest: desired.digest, version, is_shown, since: known.now };
+                // The watch may not show yet that it may stay as it is.
+                let Some(digest) = decide::target(known, desired, object::is_adopted(found)) else { continue };
+                let verified = Verified { digest, version, is_shown, since: known.now };
                 self.context.memory.verify(self.key.namespace(), name, verified);
             }
         }

@@ -1,4 +1,5 @@
-//! `tidegate adopt`: takes a landscape of Lifecycle Manager over, and gives it back.
+//! `tidegate adopt`: takes a landscape of Lifecycle Manager over, and gives it back. `adopt kcp` takes kcp landscapes
+//! over from kcp-operator.
 //!
 //! `plan` says what stands in the way, and changes nothing. `take` does what the daemon does not do by itself: it lets
 //! the API server store no outdated version, it marks definitions that git and the control plane have alike, it becomes
@@ -15,6 +16,7 @@ mod certificates;
 mod events;
 mod finish;
 mod hand_over;
+mod kcp;
 mod read;
 mod registries;
 mod release;
@@ -43,6 +45,7 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, say, tell};
 
+pub use self::kcp::KcpArguments;
 use self::{
     certificates::Certificates,
     finish::Finished,
@@ -56,7 +59,7 @@ use super::{
     version,
 };
 
-/// Takes a landscape of Lifecycle Manager over, and gives it back.
+/// Takes a landscape of Lifecycle Manager over, and gives it back; takes kcp landscapes over from kcp-operator.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -68,6 +71,7 @@ enum Command {
     Plan(PlanArguments),
     Take(TakeArguments),
     Release(ReleaseArguments),
+    Kcp(KcpArguments),
     /// Says how Flux hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
     /// step is left.
     ///
@@ -363,6 +367,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments, &network).await,
         Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments, &network).await,
+        Command::Kcp(arguments) => kcp::say(&kcp::run(&arguments, &network).await?, &arguments),
         Command::Plan(arguments) => {
             let (head, findings) = plan(&arguments, &network).await?;
             report(Some(&head), &findings, arguments.output)
@@ -517,6 +522,18 @@ fn report(head: Option<&Head>, findings: &[Finding], output: Output) -> anyhow::
 
 /// The table of `plan`.
 fn print(findings: &[Finding]) {
+    list(findings);
+    let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+    say!(
+        "\n{} ready, {} for `tidegate adopt take`, {} to resolve first",
+        count(Level::Ready),
+        count(Level::Todo),
+        count(Level::Blocks)
+    );
+}
+
+/// The rows of a table of findings.
+fn list(findings: &[Finding]) {
     for finding in findings {
         let level = match finding.level {
             Level::Blocks => "blocks",
@@ -529,13 +546,17 @@ fn print(findings: &[Finding]) {
             say!("        {next}");
         }
     }
-    let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
-    say!(
-        "\n{} ready, {} for `tidegate adopt take`, {} to resolve first",
-        count(Level::Ready),
-        count(Level::Todo),
-        count(Level::Blocks)
-    );
+}
+
+/// Takes kcp landscapes over, or says what that would write: all findings.
+///
+/// May be dropped at any `await` and run again.
+///
+/// # Errors
+///
+/// Fails if the control plane cannot be read, or if it does not answer a write.
+pub async fn kcp(arguments: &KcpArguments, network: &Network) -> anyhow::Result<Vec<Finding>> {
+    kcp::run(arguments, network).await
 }
 
 /// The control plane. Fails if the kubeconfig cannot be used.

@@ -22,6 +22,7 @@ const EXAMPLES: &[Examples] = &[
             ("Take the landscape over, once Lifecycle Manager is stopped", "tidegate adopt take landscape --yes"),
             ("Later: replace the agents in the runtimes", "tidegate adopt take landscape --finish --yes"),
             ("Give it back", "tidegate adopt release --yes"),
+            ("Take kcp landscapes over, once kcp-operator is stopped", "tidegate adopt kcp --yes"),
         ],
     ),
     (
@@ -36,6 +37,14 @@ const EXAMPLES: &[Examples] = &[
         &[
             ("How Flux hands its definitions over, and the next step", "tidegate adopt from-flux"),
             ("The same for a program", "tidegate adopt from-flux -n kcp-system -o json"),
+        ],
+    ),
+    (
+        "adopt kcp",
+        &[
+            ("What differs where kcp-operator was, and what would be written", "tidegate adopt kcp"),
+            ("Write it, once kcp-operator is stopped; no pod restarts", "tidegate adopt kcp --yes"),
+            ("Later: restart the pods that still run as kcp-operator left them", "tidegate adopt kcp --now --yes"),
         ],
     ),
     (

@@ -7,6 +7,7 @@
 //! * What was applied and has not changed since is not read and not written, but for a certificate of the built-in CA
 //!   that is due for renewal.
 //! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
+//! * An object that was taken over from kcp-operator stays as it is until its resource changes, see [`hold`].
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -22,7 +23,7 @@ use tidegate_core::{
 };
 
 use super::{
-    content,
+    content, hold,
     object::{LiveObject, ObjectKind, ObjectState},
     state::{Desired, Issuance, Keys, Known, LiveObjects, ObjectName, Observed, Origin, Verified},
 };
@@ -125,9 +126,27 @@ pub(super) fn next(known: &Known, observed: &Observed) -> Next {
 
 /// The objects of the resource that are no longer desired, in the order of deletion.
 fn doomed(known: &Known) -> Vec<(ObjectName, Arc<LiveObject>)> {
-    let is_ours = |live: &LiveObject| live.mark.as_deref() == Some(known.mark.as_str());
-    let all = known.live.iter().filter(|(name, live)| is_ours(live) && !known.wanted.contains(*name));
+    let all = known.live.iter().filter(|(name, live)| is_owned(live, &known.mark) && !known.wanted.contains(*name));
     all.rev().map(|(name, live)| (name.clone(), Arc::clone(live))).collect()
+}
+
+fn is_owned(live: &LiveObject, mark: &str) -> bool {
+    live.mark.as_deref() == Some(mark)
+}
+
+/// The objects with the label of a resource.
+pub(super) fn owned<'a>(live: &'a LiveObjects, mark: &'a str) -> impl Iterator<Item = &'a LiveObject> {
+    live.values().map(|live| &**live).filter(move |live| is_owned(live, mark))
+}
+
+/// What an object is compared with: the digest of the desired object, unless it may stay as kcp-operator left it. `None`
+/// if it is not known whether its resource has changed.
+pub(super) fn target(known: &Known, desired: &Desired, is_adopted: bool) -> Option<Digest> {
+    if is_adopted {
+        known.definition.as_ref().map(|definition| hold::hold(definition, desired))
+    } else {
+        Some(desired.digest)
+    }
 }
 
 /// What happens to an object that shall not exist any more.
@@ -150,8 +169,10 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     if let Some(applied) = observed.applied.get(&desired.name) {
         return Ok(applied.clone().map_or_else(Outcome::Refused, |()| Outcome::Well));
     }
-    let step =
-        step(&desired.digest, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark, known.now);
+    let is_adopted = live.is_some_and(|live| live.is_adopted && is_owned(live, &known.mark));
+    // A template may fail.
+    let Some(target) = target(known, desired, is_adopted) else { return Ok(Outcome::Well) };
+    let step = step(&target, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark, known.now);
     match step {
         Step::Await => return Ok(Outcome::Leaves),
         Step::Keep if !is_due(known, desired, live) && !is_too_large(desired, live.map(|live| &**live)) => {
@@ -159,8 +180,8 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
         }
         Step::Keep | Step::Read | Step::Apply => {}
     }
-    // The key and the certificate that exist may stay.
-    let step = if matches!(desired.origin, Origin::Issued(_)) { Step::Read } else { step };
+    // The key and the certificate that exist may stay, or what kcp-operator left.
+    let step = if matches!(desired.origin, Origin::Issued(_)) || is_adopted { Step::Read } else { step };
     let found = match (step, observed.found.get(&desired.name)) {
         (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
         (_, found) => found,
@@ -169,6 +190,11 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
         && let Some(refusal) = refusal(known, found)
     {
         return Ok(Outcome::Refused(refusal));
+    }
+    if let Some(Some(found)) = found
+        && hold::is_held(known.definition.as_ref(), desired, found)
+    {
+        return Ok(Outcome::Well);
     }
     if let Some(rival) = rival(known, desired) {
         return Ok(Outcome::Refused(rival));
@@ -459,7 +485,9 @@ pub(super) fn step(
             }
         }
         // Another process applied something else.
-        (Some(live), None) if live.digest.as_deref() != Some(desired.to_string().as_str()) => Step::Apply,
+        (Some(live), None) if !live.is_adopted && live.digest.as_deref() != Some(desired.to_string().as_str()) => {
+            Step::Apply
+        }
         // Others changed it, or this process has not compared it yet.
         (Some(_), Some(_) | None) => Step::Read,
     }

@@ -48,6 +48,8 @@ pub struct LiveObject {
     pub version: Arc<str>,
     /// The digest of its last apply, if Tidegate applied it.
     pub digest: Option<Arc<str>>,
+    /// Whether it may stay as kcp-operator left it, see [`super::hold`].
+    pub is_adopted: bool,
     /// Whether an annotation says that it may or may not be pruned.
     pub prune: Option<bool>,
     /// Whether it is being deleted.
@@ -251,6 +253,8 @@ impl LiveObject {
             mark: labels.get(label::SETUP).map(|mark| mark.as_str().into()),
             version: kind.version(numbers, &labels, &annotations),
             digest: annotations.get(annotation::DIGEST).map(|digest| digest.as_str().into()),
+            is_adopted: annotations.contains_key(annotation::ADOPTED_AS)
+                && !annotations.contains_key(annotation::DIGEST),
             prune,
             is_terminating: metadata.deletion_timestamp.is_some(),
             state,
@@ -282,6 +286,11 @@ impl Pods {
     pub(super) fn are_up(self) -> bool {
         self.is_current && self.updated == self.wanted && self.ready == self.wanted
     }
+}
+
+/// As [`LiveObject::is_adopted`], of an object that was read.
+pub(super) fn is_adopted(object: &Object) -> bool {
+    object.annotation(annotation::ADOPTED_AS).is_some() && object.annotation(annotation::DIGEST).is_none()
 }
 
 /// Why a Certificate is not ready, if it is not.

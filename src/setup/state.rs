@@ -127,6 +127,9 @@ pub(super) struct Known {
     pub(super) desired: Vec<Desired>,
     /// All objects that shall exist, also those that another program makes.
     pub(super) wanted: BTreeSet<ObjectName>,
+    /// The digest of all objects of the resource, if it has objects that may stay as kcp-operator left them; `None`
+    /// also if a template fails.
+    pub(super) definition: Option<Digest>,
     /// Whether every object of the resource could be rendered.
     pub(super) is_complete: bool,
     /// Whether an annotation of the resource allows to take over objects without the label.

@@ -2,6 +2,7 @@
 //!
 //! The test plays cert-manager and the kubelet: see [`issuer`] and [`KcpLandscape::pods_are_ready`].
 
+mod adopt;
 mod builtin;
 mod git;
 mod issuer;

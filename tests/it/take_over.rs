@@ -1,6 +1,6 @@
 //! `tidegate adopt`: what stands in the way of a take-over, taking a landscape over, and giving it back.
 
-mod cut;
+pub(crate) mod cut;
 mod held;
 mod kill;
 

@@ -10,6 +10,8 @@ use crate::harness;
 
 /// The commands, without the options of the connection. `REPOSITORY` and `NEW` are folders.
 const COMMANDS: &[&[&str]] = &[
+    &["adopt", "kcp"],
+    &["adopt", "kcp", "--yes"],
     &["adopt", "plan", "REPOSITORY"],
     &["adopt", "take", "--yes", "REPOSITORY"],
     &["adopt", "take", "--finish", "--yes", "REPOSITORY"],

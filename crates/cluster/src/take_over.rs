@@ -1,5 +1,5 @@
 //! Takes objects over from Lifecycle Manager, so that fields which only it declared disappear: all of its objects in
-//! runtimes, and Manifests and certificates in the control plane.
+//! runtimes, and Manifests and certificates in the control plane. And from kcp-operator: the objects of kcp landscapes.
 //!
 //! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
 //! every field that a later version of its module drops. So Tidegate takes over its claims, once for each object, and
@@ -7,6 +7,10 @@
 //! follows: the take-over is then one write. Claims of other managers, and those on a status, stay. So does what
 //! `kubectl apply` noted on a definition, which Lifecycle Manager copies to runtimes: a write to every object of every
 //! runtime is not worth it.
+//!
+//! kcp-operator updates objects, and does not apply them. Its claims become those of an apply, so that the next apply
+//! removes what is no longer declared. Nothing but `tidegate adopt kcp` takes them over: `manager` is the name of many
+//! programs.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -31,6 +35,18 @@ const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager
 /// The field manager of Lifecycle Manager that applies a finalizer of Manifests. In runtimes it creates objects and
 /// applies none.
 const FORMER_OF_FINALIZERS: &str = "resource.kyma-project.io/finalizer";
+
+/// The field manager of kcp-operator: the name of its program. It updates.
+const KCP_OPERATOR: &str = "manager";
+
+/// Whose claims are taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Former {
+    /// What Lifecycle Manager applied.
+    LifecycleManager,
+    /// What kcp-operator updated, and what Tidegate patched since.
+    KcpOperator,
+}
 
 /// What `kubectl apply` notes on an object.
 const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
@@ -60,7 +76,21 @@ pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
 
 /// Whether Lifecycle Manager claims fields of an object that it applied, beside its status.
 pub fn is_claimed(object: &Object) -> bool {
-    merged(&entries(object.value())).is_some()
+    merged(&entries(object.value()), Former::LifecycleManager).is_some()
+}
+
+/// A live object as it is after [`Cluster::take_claims_of_kcp_operator`]; `None` if there is nothing to take over.
+pub fn claimed_from_kcp_operator(object: &Object) -> Option<Value> {
+    let merged = merged(&entries(object.value()), Former::KcpOperator)?;
+    let mut after = object.value().clone();
+    after["metadata"]["managedFields"] = merged.entries.into();
+    Some(after)
+}
+
+/// Whether kcp-operator claims fields of an object, beside its status.
+pub fn is_of_kcp_operator(object: &Object) -> bool {
+    let is_its_own = |entry: &Value| Former::KcpOperator.owns(entry) && entry["manager"] == KCP_OPERATOR;
+    entries(object.value()).iter().any(is_its_own)
 }
 
 /// What becomes of the claims on an object.
@@ -74,12 +104,15 @@ struct Merged {
     has_grown: bool,
 }
 
-/// Merges Lifecycle Manager's claims into Tidegate's; `None` if it claims nothing.
-fn merged(entries: &[Value]) -> Option<Merged> {
-    let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
-    let is_former =
-        |name: &str| FORMER.contains(&name) || [FORMER_OF_CERTIFICATES, FORMER_OF_FINALIZERS].contains(&name);
-    let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(is_former);
+/// Whether an entry is about the object itself, and of this operation.
+fn is_operation(entry: &Value, operation: &str) -> bool {
+    entry["operation"] == operation && entry.get("subresource").is_none_or(|s| s == "")
+}
+
+/// Merges the claims of another program into Tidegate's; `None` if it claims nothing.
+fn merged(entries: &[Value], whose: Former) -> Option<Merged> {
+    let applied = |entry: &Value| is_operation(entry, "Apply");
+    let former = |entry: &Value| whose.owns(entry);
     let first = entries.iter().find(|entry| former(entry))?;
     let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER);
     let mut all = ours.and_then(|entry| entry["fieldsV1"].as_object().cloned()).unwrap_or_default();
@@ -93,6 +126,7 @@ fn merged(entries: &[Value]) -> Option<Merged> {
         let mut entry = entry.clone();
         if entry == *place {
             entry["manager"] = FIELD_MANAGER.into();
+            entry["operation"] = "Apply".into();
             entry["fieldsV1"] = Value::Object(all.clone());
         }
         entry
@@ -143,6 +177,22 @@ pub(super) fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> 
     grown
 }
 
+// === impl Former ===
+
+impl Former {
+    /// Whether an entry of `managedFields` is taken over.
+    fn owns(self, entry: &Value) -> bool {
+        let Some(manager) = entry["manager"].as_str() else { return false };
+        match self {
+            Former::LifecycleManager => {
+                is_operation(entry, "Apply")
+                    && (FORMER.contains(&manager) || [FORMER_OF_CERTIFICATES, FORMER_OF_FINALIZERS].contains(&manager))
+            }
+            Former::KcpOperator => is_operation(entry, "Update") && [KCP_OPERATOR, FIELD_MANAGER].contains(&manager),
+        }
+    }
+}
+
 // === impl Metadata ===
 
 impl Metadata {
@@ -166,7 +216,9 @@ impl Cluster {
     ) -> Result<Metadata, Error> {
         let object: Value = serde_json::from_slice(answer)
             .map_err(|error| self.misunderstood(kind, &Key::new(&id.namespace, &id.name), &position(&error)))?;
-        let Some(merged) = merged(&entries(&object)) else { return self.metadata(kind, id, answer) };
+        let Some(merged) = merged(&entries(&object), Former::LifecycleManager) else {
+            return self.metadata(kind, id, answer);
+        };
         let metadata = self.write_claims(cause, kind, id, &object, &merged).await?;
         if merged.has_grown {
             return self.patch(cause, kind, id, None, Patch::Apply(OnConflict::Force), body).await;
@@ -190,7 +242,7 @@ impl Cluster {
     ) -> Result<Option<Metadata>, Error> {
         let Some(live) = self.get(kind, &Key::new(&id.namespace, &id.name)).await? else { return Ok(None) };
         let live = live.value();
-        let Some(merged) = merged(&entries(live)) else { return Ok(None) };
+        let Some(merged) = merged(&entries(live), Former::LifecycleManager) else { return Ok(None) };
         let metadata = self.write_claims(cause, kind, id, live, &merged).await?;
         let Ok(desired) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
         let is_as_desired = covers(&desired, live) && claims::are_those_of(&desired, &merged.claims);
@@ -205,9 +257,23 @@ impl Cluster {
     /// Fails if the API server refuses the write: another client may just have changed the object.
     pub async fn take_claims_of(&self, cause: &Cause, kind: &Kind, live: &Object) -> Result<Metadata, Error> {
         let (id, value) = (live.id(), live.value());
-        match merged(&entries(value)) {
+        match merged(&entries(value), Former::LifecycleManager) {
             Some(merged) => self.write_claims(cause, kind, &id, value, &merged).await,
             None => self.metadata(kind, &id, value.to_string().as_bytes()),
+        }
+    }
+
+    /// Takes over the claims of kcp-operator on an object as it was read, with one write, and changes nothing else. What
+    /// Tidegate patched before becomes part of them. Sends nothing if there is nothing to take over.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the write: another client may just have changed the object.
+    pub async fn take_claims_of_kcp_operator(&self, cause: &Cause, kind: &Kind, live: &Object) -> Result<(), Error> {
+        let (id, value) = (live.id(), live.value());
+        match merged(&entries(value), Former::KcpOperator) {
+            Some(merged) => self.write_claims(cause, kind, &id, value, &merged).await.map(drop),
+            None => Ok(()),
         }
     }
 
@@ -250,13 +316,14 @@ mod tests {
             status.clone(),
             update.clone(),
         ];
-        let Merged { entries: all, has_grown, .. } = merged(&entries).unwrap();
+        let Merged { entries: all, has_grown, .. } = merged(&entries, Former::LifecycleManager).unwrap();
         assert!(has_grown);
         let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:both": {}, "f:new": {}, "f:old": {}}}));
         assert_eq!(all, [user.clone(), ours, status.clone(), update.clone()]);
 
         // Before the first apply.
-        let Merged { entries: all, claims, .. } = merged(&[entries[0].clone(), user.clone(), status.clone()]).unwrap();
+        let Merged { entries: all, claims, .. } =
+            merged(&[entries[0].clone(), user.clone(), status.clone()], Former::LifecycleManager).unwrap();
         let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:old": {}, "f:both": {}}}));
         assert_eq!(all, [ours.clone(), user, status]);
         assert_eq!(Value::Object(claims), ours["fieldsV1"]);
@@ -264,7 +331,7 @@ mod tests {
 
     /// The entries after a merge, and whether Lifecycle Manager claimed more.
     fn both(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
-        merged(entries).map(|merged| (merged.entries, merged.has_grown))
+        merged(entries, Former::LifecycleManager).map(|merged| (merged.entries, merged.has_grown))
     }
 
     #[test]
@@ -314,9 +381,27 @@ mod tests {
             let spec = json!({"f:spec": {"f:beta": {}, "f:internal": {}, "f:moduleName": {}}});
             json!({"kind": kind, "metadata": {"managedFields": [entry("catalog-sync", "Apply", &spec)]}})
         };
-        let claims = |kind: &str| Value::Object(merged(&entries(&release(kind))).unwrap().claims);
+        let claims =
+            |kind: &str| Value::Object(merged(&entries(&release(kind)), Former::LifecycleManager).unwrap().claims);
         assert_eq!(claims("ModuleReleaseMeta"), json!({"f:spec": {"f:moduleName": {}}}));
         let all = json!({"f:spec": {"f:beta": {}, "f:internal": {}, "f:moduleName": {}}});
         assert_eq!(claims("Thing"), all, "of another kind, they may have to go");
+    }
+
+    #[test]
+    fn what_kcp_operator_updated_and_tidegate_patched_becomes_one_apply_and_nothing_else() {
+        let mut status = entry("manager", "Update", &json!({"f:status": {}}));
+        status["subresource"] = "status".into();
+        let user = entry("kubectl-edit", "Update", &json!({"f:metadata": {"f:annotations": {"f:team": {}}}}));
+        let applied = entry("manager", "Apply", &json!({"f:spec": {"f:other": {}}}));
+        let operator = entry("manager", "Update", &json!({"f:spec": {"f:template": {}}}));
+        let patched = entry(FIELD_MANAGER, "Update", &json!({"f:metadata": {"f:labels": {"f:mark": {}}}}));
+        let all = [user.clone(), operator, status.clone(), patched, applied.clone()];
+        let ours = json!({"f:spec": {"f:template": {}}, "f:metadata": {"f:labels": {"f:mark": {}}}});
+        let ours = entry(FIELD_MANAGER, "Apply", &ours);
+        let merged = |entries: &[Value]| merged(entries, Former::KcpOperator).map(|merged| merged.entries);
+        assert_eq!(merged(&all).unwrap(), [user, ours, status, applied]);
+        assert_eq!(merged(&merged(&all).unwrap()), None, "once");
+        assert_eq!(both(&all), None, "the take-over of Lifecycle Manager leaves them alone");
     }
 }

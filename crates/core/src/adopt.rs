@@ -12,6 +12,7 @@ mod leftovers;
 mod manifests;
 
 pub mod hand_over;
+pub mod kcp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,6 +82,10 @@ pub enum Topic {
     Certificates,
     /// Who applied the objects in the control plane.
     Managers,
+    /// Owners of the objects of kcp landscapes.
+    Owners,
+    /// The objects of kcp landscapes.
+    Objects,
 }
 
 /// One fact about the landscape.

@@ -312,7 +312,7 @@ pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> 
     Ok(lease.as_ref().and_then(|lease| holds(lease, Timestamp::now())))
 }
 
-fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
+pub(super) fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
     let spec = lease.spec.as_ref()?;
     let name = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
     let renewed = now.duration_since(spec.renew_time.as_ref()?.0);

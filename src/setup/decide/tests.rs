@@ -13,6 +13,7 @@ fn live(mark: Option<&str>, version: &str) -> LiveObject {
         resource_version: version.into(),
         version: version.into(),
         digest: None,
+        is_adopted: false,
         prune: None,
         is_terminating: false,
         state: ObjectState::Plain,
@@ -190,6 +191,7 @@ fn known(desired: Vec<Desired>) -> Known {
         verified: BTreeMap::new(),
         wanted: desired.iter().map(|desired| desired.name.clone()).collect(),
         desired,
+        definition: None,
         is_complete: true,
         may_adopt: false,
         issuance: Issuance::CertManager,
@@ -423,4 +425,57 @@ fn a_secret_that_cert_manager_writes_as_well_is_not_issued() {
     assert_eq!(acts, ["read eu-ca"]);
     let Outcome::Refused(sentence) = &outcomes[0].1 else { panic!("{outcomes:?}") };
     assert!(sentence.contains("Certificate eu-ca exists") && sentence.contains("--pki=cert-manager"), "{sentence}");
+}
+
+/// A Deployment that kcp-operator left, with the annotation that lets it stay.
+fn adopted(known: &Known) -> Value {
+    let mut server = deployment(json!(2));
+    let definition = known.definition.as_ref().expect("it is known");
+    let noted = hold::adopted_as(definition, &known.desired[0], &server).to_string();
+    server["metadata"]["annotations"] = json!({"tidegate.dev/adopted-as": noted});
+    server
+}
+
+#[test]
+fn what_kcp_operator_left_is_read_once_and_stays_until_its_resource_changes() {
+    let mut known = known(vec![desired(deployment(json!(3)), None)]);
+    known.definition = Some(digest("the resource"));
+    let name = known.desired[0].name.clone();
+    let server = adopted(&known);
+    let shown = LiveObject { is_adopted: true, ..live(Some(MARK), "1") };
+    known.live.insert(name.clone(), Arc::new(shown.clone()));
+    let (acts, outcomes) = play(&known, &mut Observed::default(), Some(&server));
+    assert_eq!((acts, &outcomes[0].1), (vec!["read eu-shard-kcp".to_owned()], &Outcome::Well));
+
+    // As the pass remembers it.
+    let noted = target(&known, &known.desired[0], true).expect("the resource is known");
+    assert_ne!(noted, known.desired[0].digest);
+    let verified = Verified { digest: noted, version: "1".into(), is_shown: true, since: now() };
+    known.verified.insert(name.clone(), verified);
+    let (acts, outcomes) = play(&known, &mut Observed::default(), Some(&server));
+    assert_eq!((acts, &outcomes[0].1), (vec![], &Outcome::Well), "it sends nothing");
+
+    // Its resource changes, although the object does not.
+    let definition = known.definition.replace(digest("the resource with another Service"));
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&server));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 3"]);
+    known.definition = definition;
+
+    // Another client edits it.
+    known.live.insert(name.clone(), Arc::new(LiveObject { version: "2".into(), ..shown.clone() }));
+    let mut edited = server.clone();
+    edited["spec"]["replicas"] = json!(1);
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&edited));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 3"]);
+
+    // A template fails: nothing is known, and nothing is sent.
+    known.definition = None;
+    let (acts, outcomes) = play(&known, &mut Observed::default(), Some(&edited));
+    assert_eq!((acts, &outcomes[0].1), (vec![], &Outcome::Well));
+    assert_eq!(target(&known, &known.desired[0], true), None, "and nothing is remembered");
+
+    // Once the annotation is removed, it is an object as any other.
+    known.live.insert(name, Arc::new(live(Some(MARK), "3")));
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&deployment(json!(2))));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 3"]);
 }

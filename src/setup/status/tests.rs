@@ -26,6 +26,7 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
         resource_version: "1".into(),
         version: "1".into(),
         digest: None,
+        is_adopted: false,
         prune: None,
         is_terminating: false,
         state: ObjectState::Deployment(pods),

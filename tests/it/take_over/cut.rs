@@ -27,10 +27,14 @@ scenarios!(a_take_over_may_be_killed_anywhere, finishing_may_be_killed_anywhere,
 /// At how many points each command is killed.
 const POINTS: usize = 50;
 /// Kinds of which the landscape has objects, each with the namespaces in which a cluster has them.
-const KINDS: [(&str, &str, &[&str]); 13] = [
+const KINDS: [(&str, &str, &[&str]); 17] = [
     ("v1", "Namespace", &[""]),
     ("v1", "Secret", &["kcp-system", "kyma-system"]),
-    ("v1", "ConfigMap", &["kyma-system"]),
+    ("v1", "ConfigMap", &["kcp-system", "kyma-system"]),
+    ("v1", "Service", &["kcp-system"]),
+    ("apps/v1", "Deployment", &["kcp-system"]),
+    ("cert-manager.io/v1", "Issuer", &["kcp-system"]),
+    ("cert-manager.io/v1", "Certificate", &["kcp-system"]),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &[""]),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", &[""]),
     ("coordination.k8s.io/v1", "Lease", &["kcp-system"]),
@@ -146,7 +150,11 @@ async fn killed(command: impl Future<Output = ()>, polls: usize) -> bool {
 
 /// Kills a command at 50 points from its first write to its last, each time on a copy of the landscape, and starts it
 /// again. `command` runs it until it has succeeded, and `order` checks the order of all writes.
-async fn check<C: Future<Output = ()>>(stage: &Stage, command: impl Fn(Network) -> C, order: impl Fn(&[String])) {
+pub(crate) async fn check<C: Future<Output = ()>>(
+    stage: &Stage,
+    command: impl Fn(Network) -> C,
+    order: impl Fn(&[String]),
+) {
     let uncut = Copies::of(stage.landscape.servers());
     let before = objects(&uncut).await;
     let polls = whole(&uncut, command(uncut.network())).await;

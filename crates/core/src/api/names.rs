@@ -143,6 +143,9 @@ pub mod annotation {
     /// stays there as Lifecycle Manager left it. `tidegate adopt take` sets it, and `tidegate adopt take --finish`
     /// removes it.
     pub const ADOPTED: &str = "tidegate.dev/adopted";
+    /// On an object of a kcp landscape that stays as kcp-operator left it: a digest of what it is and of what Tidegate
+    /// would make of it. `tidegate adopt kcp` sets it.
+    pub const ADOPTED_AS: &str = "tidegate.dev/adopted-as";
     /// `true` on a Shard of a kcp landscape that is being deleted: it goes although it may hold workspaces.
     pub const FORCE_REMOVAL: &str = "tidegate.dev/force-removal";
     /// The cluster for the objects of a resource of a kcp landscape.
