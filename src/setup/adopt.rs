@@ -4,8 +4,8 @@
 //! resource, so each object has to be handed over once:
 //!
 //! 1. Owner references to resources of kcp-operator go. The Deployments belong to `Compiled…` objects, which nothing
-//!    needs any more: with one of those, the garbage collector would delete its Deployment. So this comes first. Objects
-//!    other than Deployments get the label `tidegate.dev/setup` of their resource in the same write.
+//!    needs any more: with one of those, the garbage collector would delete its Deployment. So this comes first.
+//!    Objects other than Deployments get the label `tidegate.dev/setup` of their resource in the same write.
 //! 2. What kcp-operator updated becomes Tidegate's, as if it had applied it. Otherwise, fields that only kcp-operator
 //!    writes would stay for ever: an apply removes only its own.
 //! 3. Secrets, ConfigMaps, Issuers and Services become as Tidegate renders them. No pod restarts because of that, and

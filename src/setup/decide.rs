@@ -139,8 +139,8 @@ pub(super) fn owned<'a>(live: &'a LiveObjects, mark: &'a str) -> impl Iterator<I
     live.values().map(|live| &**live).filter(move |live| is_owned(live, mark))
 }
 
-/// What an object is compared with: the digest of the desired object, unless it may stay as kcp-operator left it. `None`
-/// if it is not known whether its resource has changed.
+/// What an object is compared with: the digest of the desired object, unless it may stay as kcp-operator left it.
+/// `None` if it is not known whether its resource has changed.
 pub(super) fn target(known: &Known, desired: &Desired, is_adopted: bool) -> Option<Digest> {
     if is_adopted {
         known.definition.as_ref().map(|definition| hold::hold(definition, desired))

@@ -263,8 +263,8 @@ impl Cluster {
         }
     }
 
-    /// Takes over the claims of kcp-operator on an object as it was read, with one write, and changes nothing else. What
-    /// Tidegate patched before becomes part of them. Sends nothing if there is nothing to take over.
+    /// Takes over the claims of kcp-operator on an object as it was read, with one write, and changes nothing else.
+    /// What Tidegate patched before becomes part of them. Sends nothing if there is nothing to take over.
     ///
     /// # Errors
     ///

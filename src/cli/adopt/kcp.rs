@@ -21,10 +21,10 @@ use crate::{
 /// Takes kcp landscapes over from kcp-operator, in place. Exit code 0: nothing is left to do; 1: something is.
 ///
 /// Says what differs from what Tidegate renders: owners, field managers, labels and fields. With `--yes`, removes the
-/// owner references of kcp-operator, marks the objects for their resources, makes the fields of kcp-operator Tidegate's,
-/// and applies what restarts no pod. Deployments and Certificates stay as they are until their resource changes; so no
-/// pod restarts, and no certificate is issued. Reads the resources, their objects and Secrets, and all Leases. While
-/// kcp-operator holds its Lease, it writes nothing. It can be cut off anywhere and started again.
+/// owner references of kcp-operator, marks the objects for their resources, makes the fields of kcp-operator
+/// Tidegate's, and applies what restarts no pod. Deployments and Certificates stay as they are until their resource
+/// changes; so no pod restarts, and no certificate is issued. Reads the resources, their objects and Secrets, and all
+/// Leases. While kcp-operator holds its Lease, it writes nothing. It can be cut off anywhere and started again.
 #[derive(clap::Args)]
 pub struct KcpArguments {
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct KcpArguments {
 /// Concurrent writes.
 const CONCURRENCY: usize = 16;
 
-/// How often the control plane is read. There are five steps; it is read more often only if other clients write as well.
+/// How often the control plane is read. There are five steps; more reads are necessary only if other clients write.
 const ROUNDS_MAX: usize = 50;
 
 /// Takes the landscapes over if the arguments say so. Returns what is left to do. Fails if the control plane cannot be

@@ -145,7 +145,7 @@ impl KcpLandscape {
                 let is_made = labels.is_some_and(|labels| labels.keys().any(|label| label.contains("kcp.io")))
                     || found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kcp-operator"
                     || found["metadata"]["labels"]["tidegate.dev/setup"].is_string()
-                    || found["metadata"]["managedFields"][0]["manager"] == OPERATOR;
+                    || managers(&found).contains(&format!("{OPERATOR} Update"));
                 if is_made {
                     let name = found["metadata"]["name"].as_str().unwrap().to_owned();
                     all.insert((kind.to_owned(), name), found);
