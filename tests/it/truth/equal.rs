@@ -32,8 +32,7 @@ scenarios! {
     what_is_refused_and_a_version_that_waits_do_what_was_predicted,
     an_object_of_a_user_and_one_that_moves_do_what_was_predicted,
     an_object_of_a_user_and_two_that_change_places_do_what_was_predicted,
-    a_version_that_its_only_runtime_leaves_loses_objects_as_predicted,
-    a_component_of_another_name_whose_module_loses_an_object_waits_as_predicted;
+    a_version_that_its_only_runtime_leaves_loses_objects_as_predicted;
     on real servers:
     every_action_is_done_as_predicted,
     changes_that_the_script_does_not_make_do_what_was_predicted,
@@ -167,12 +166,6 @@ async fn a_component_of_another_name_and_a_release_that_is_mended_do_what_was_pr
     trial.change(&[Change::BreakRelease], "a release is invalid").await;
     trial.change(&[Change::MendRelease], "it is mended").await;
     trial.change(&[Change::Component], "a component has another name").await;
-}
-
-/// The Manifests of both runtimes get other names at once, and their object goes after the confirmation.
-async fn a_component_of_another_name_whose_module_loses_an_object_waits_as_predicted() {
-    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
-    trial.change(&[Change::Component, Change::RemoveFromMandatory], "another name, and an object goes").await;
 }
 
 /// A script of changes, in commits that follow each other, so that each action is done at least once.

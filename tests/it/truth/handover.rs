@@ -19,7 +19,6 @@ scenarios! {
     a_module_that_moves_to_another_source_with_the_same_content_changes_nothing,
     a_version_that_another_source_takes_over_with_other_content_changes_runtimes_as_predicted,
     a_version_that_another_source_takes_over_without_an_object_waits_as_predicted,
-    more_definitions_than_a_status_names_in_full_change_hands,
     a_source_that_differs_from_its_file_is_said_live_and_offline,
     a_source_that_is_read_a_moment_later_is_no_news_at_the_start_of_a_daemon,
 }
@@ -371,46 +370,6 @@ async fn a_version_that_another_source_takes_over_without_an_object_waits_as_pre
     two.patch("other", json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": commit}}})).await;
     two.stage.until_gone(skr, "ClusterRole", "", "mailer").await;
     assert!(two.is_installed("mailer-a").await);
-}
-
-async fn more_definitions_than_a_status_names_in_full_change_hands() {
-    let release = |name: &str| stage::release(name, &[("regular", "9.0.0")]);
-    let template = |name: &str| stage::module(name, "9.0.0", "text");
-    let names: Vec<String> = (0..13).map(|number| format!("extra{number:02}")).collect();
-    let files: Vec<(String, String)> = names
-        .iter()
-        .flat_map(|name| {
-            let mut files = template(name);
-            files.push((format!("modules/{name}/release.yaml"), release(name)));
-            files
-        })
-        .collect();
-    let two = two(&mailer("mail")).await;
-    for (path, text) in &files {
-        two.stage.repository.write(path, text).expect("written");
-    }
-    two.committed("more modules").await;
-    two.stage.rests().await;
-    for (path, text) in &files {
-        two.other.write(path, text).expect("written");
-    }
-    two.other.commit("all of them").expect("a commit");
-    let are_held = |source: &Value| source["status"]["counts"]["withheld"] == 28;
-    two.stage.until("all are held back", &two.stage.kcp, "GitSource", "kcp-system", "other", are_held).await;
-    for name in &names {
-        two.stage.repository.remove(&format!("modules/{name}")).expect("removed");
-    }
-    for (report, code) in two.reports(two.stage.repository.path(), &[]).await {
-        assert_eq!((script(&report), code), (Vec::new(), 0), "{report:#}");
-        let held = held(&report);
-        let count = held.iter().filter(|one| one.contains("is no longer declared, but is not deleted")).count();
-        assert_eq!(count, 26, "{:#}", report["held"]);
-        assert!(!report["diagnostics"].to_string().contains("held-back-unnamed"), "{report:#}");
-    }
-    two.committed("they move").await;
-    two.stage
-        .until("the last one moves", &two.stage.kcp, "ModuleReleaseMeta", "kcp-system", "extra12", is_of_other)
-        .await;
 }
 
 async fn a_source_that_differs_from_its_file_is_said_live_and_offline() {

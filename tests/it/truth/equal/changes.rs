@@ -130,8 +130,6 @@ pub(super) enum Change {
     DropMandatory,
     /// The component of a mandatory module has another name, so its Manifests have other names.
     Component,
-    /// The mandatory module loses an object.
-    RemoveFromMandatory,
     /// A ModuleReleaseMeta is invalid: it is held, and so its component keeps its name.
     BreakRelease,
     /// It is valid again.
@@ -142,8 +140,8 @@ use Change::{
     Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, BreakRelease, Bump, BumpMandatory, Channel, Clash,
     Component, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, MendRelease, Move, NewModule,
     Paused, Recreate, Refuse, RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove,
-    RemoveFromBoth, RemoveFromMandatory, RemoveKyma, RemoveNamespace, RemoveProtected, Replace, Restrict, Resume,
-    Select, Spread, Suspend, SuspendAndDrop, Swap, Turn, Unmanage,
+    RemoveFromBoth, RemoveKyma, RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend,
+    SuspendAndDrop, Swap, Turn, Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
@@ -620,7 +618,6 @@ impl Change {
                     must.is_renamed = true;
                 }
             }
-            RemoveFromMandatory => drop(repo.remove("modules/must/6.0.0/objects/shared.yaml")),
             BreakRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = true,
             MendRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = false,
             BumpMandatory => repo.releases.get_mut("must").expect("a release").mandatory = Some("6.1.0"),
