@@ -193,6 +193,7 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     }
     if let Some(Some(found)) = found
         && hold::is_held(known.definition.as_ref(), desired, found)
+        && !is_too_large(desired, live.map(|live| &**live))
     {
         return Ok(Outcome::Well);
     }

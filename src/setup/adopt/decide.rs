@@ -86,7 +86,11 @@ pub(crate) fn left(facts: &Facts, templates: &Templates, now: bool) -> Left {
     let mut after = facts.clone();
     // Each step is done at once.
     for _ in 0..STEPS {
-        for act in next(&after, templates, now) {
+        let acts = next(&after, templates, now);
+        if acts.is_empty() {
+            break;
+        }
+        for act in acts {
             let name = named(act.place());
             match &act {
                 Act::Patch { frees, marks, .. } => {

@@ -479,3 +479,24 @@ fn what_kcp_operator_left_is_read_once_and_stays_until_its_resource_changes() {
     let (acts, _) = play(&known, &mut Observed::default(), Some(&deployment(json!(2))));
     assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 3"]);
 }
+
+/// A cache without etcd must not have two pods, whoever made its Deployment.
+#[test]
+fn too_many_pods_end_what_kcp_operator_left() {
+    let mut object = deployment(json!(null));
+    object["spec"] = json!({"paused": false});
+    let mut known = known(vec![desired(object, Some(Replicas::AtMost(1)))]);
+    known.definition = Some(digest("the resource"));
+    let server = adopted(&known);
+    let with = |wanted| {
+        let pods = super::super::object::Pods { wanted, updated: wanted, ready: wanted, is_current: true };
+        LiveObject { is_adopted: true, state: ObjectState::Deployment(pods), ..live(Some(MARK), "1") }
+    };
+    let name = known.desired[0].name.clone();
+    known.live.insert(name.clone(), Arc::new(with(1)));
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&server));
+    assert_eq!(acts, ["read eu-shard-kcp"]);
+    known.live.insert(name, Arc::new(with(2)));
+    let (acts, _) = play(&known, &mut Observed::default(), Some(&server));
+    assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 1"]);
+}
