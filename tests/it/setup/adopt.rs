@@ -20,9 +20,7 @@ use crate::{
 
 scenarios! {
     an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts,
-    a_take_over_of_kcp_landscapes_may_be_killed_anywhere;
-    on real servers:
-    row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_server,
+    a_take_over_of_kcp_landscapes_may_be_killed_anywhere,
 }
 
 /// The kinds of objects, in the order of apply.
@@ -364,10 +362,6 @@ fn is_of_tidegate(all: &Objects, name: &str) {
     assert!(template["metadata"]["annotations"]["tidegate.dev/mounts"].is_string(), "{name}");
     assert_eq!(annotation(all, "Deployment", name, "tidegate.dev/adopted-as"), None, "{name}");
     assert!(annotation(all, "Deployment", name, "tidegate.dev/digest").is_some(), "{name}");
-}
-
-async fn row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_server() {
-    an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts().await;
 }
 
 async fn a_take_over_of_kcp_landscapes_may_be_killed_anywhere() {
