@@ -20,7 +20,9 @@ use crate::{
 
 scenarios! {
     an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts,
-    a_take_over_of_kcp_landscapes_may_be_killed_anywhere,
+    a_take_over_of_kcp_landscapes_may_be_killed_anywhere;
+    on real servers:
+    row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_server,
 }
 
 /// The kinds of objects, in the order of apply.
@@ -96,7 +98,12 @@ fn of_operator(mut value: Value, owner: &Value) -> Value {
 impl KcpLandscape {
     /// The example as kcp-operator made it, and cert-manager has nothing to do. No daemon runs.
     async fn of_operator() -> KcpLandscape {
-        let mut landscape = KcpLandscape::built().await;
+        KcpLandscape::built().await.made_by_operator().await
+    }
+
+    /// The objects become as kcp-operator makes them.
+    async fn made_by_operator(self) -> KcpLandscape {
+        let mut landscape = self;
         landscape.stage.kill().await;
         landscape.cert_manager = None;
         let mut owners = BTreeMap::new();
@@ -248,34 +255,7 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
     assert!(text.contains("ready   no object is of kcp-operator any more\n"), "{text}");
     let after = landscape.objects().await;
     assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
-    for ((kind, name), object) in &after {
-        let (was, is) = (&before[&(kind.clone(), name.clone())], object);
-        assert!(is["metadata"]["labels"]["tidegate.dev/setup"].is_string(), "{kind} {name}");
-        assert!(is["metadata"]["ownerReferences"].is_null(), "{kind} {name}");
-        let expected = if is["type"] == "kubernetes.io/tls" {
-            vec![format!("{CERT_MANAGER} Update"), "tidegate Apply".to_owned()]
-        } else {
-            vec!["tidegate Apply".to_owned()]
-        };
-        let mut found = managers(is);
-        found.retain(|manager| manager != "testbed Update");
-        found.sort();
-        assert_eq!(found, expected, "{kind} {name}");
-        match kind.as_str() {
-            "Deployment" => assert_eq!(is["spec"], was["spec"], "{name}"),
-            "Certificate" => {
-                // What concerns neither the certificate nor its key.
-                let mut spec = is["spec"].clone();
-                spec["privateKey"].as_object_mut().unwrap().remove("rotationPolicy");
-                spec["secretTemplate"]["labels"].as_object_mut().unwrap().remove("tidegate.dev/setup");
-                assert_eq!(spec, was["spec"], "{name}");
-            }
-            "Secret" if name == "main-public-dynamic-kubeconfig" => assert_ne!(is["data"], was["data"]),
-            _ => assert_eq!((&is["spec"], &is["data"]), (&was["spec"], &was["data"]), "{kind} {name}"),
-        }
-    }
-    let kept = &after[&("Certificate".to_owned(), "main-service-account".to_owned())];
-    assert_eq!(kept["spec"]["privateKey"]["rotationPolicy"], "Never");
+    are_handed_over(&before, &after);
 
     // A second run does nothing.
     let (text, code) = landscape.adopt(&["--yes"]).await;
@@ -352,6 +332,40 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
     }
 }
 
+/// Everything is Tidegate's, and no pod and no certificate changes because of that.
+#[track_caller]
+fn are_handed_over(before: &Objects, after: &Objects) {
+    for ((kind, name), object) in after {
+        let (was, is) = (&before[&(kind.clone(), name.clone())], object);
+        assert!(is["metadata"]["labels"]["tidegate.dev/setup"].is_string(), "{kind} {name}");
+        assert!(is["metadata"]["ownerReferences"].is_null(), "{kind} {name}");
+        let expected = if is["type"] == "kubernetes.io/tls" {
+            vec![format!("{CERT_MANAGER} Update"), "tidegate Apply".to_owned()]
+        } else {
+            vec!["tidegate Apply".to_owned()]
+        };
+        let mut found = managers(is);
+        // It numbers the revisions of a Deployment.
+        found.retain(|manager| manager != "kube-controller-manager Update");
+        found.sort();
+        assert_eq!(found, expected, "{kind} {name}");
+        match kind.as_str() {
+            "Deployment" => assert_eq!(is["spec"], was["spec"], "{name}"),
+            "Certificate" => {
+                // What concerns neither the certificate nor its key.
+                let mut spec = is["spec"].clone();
+                spec["privateKey"].as_object_mut().unwrap().remove("rotationPolicy");
+                spec["secretTemplate"]["labels"].as_object_mut().unwrap().remove("tidegate.dev/setup");
+                assert_eq!(spec, was["spec"], "{name}");
+            }
+            "Secret" if name == "main-public-dynamic-kubeconfig" => assert_ne!(is["data"], was["data"]),
+            _ => assert_eq!((&is["spec"], &is["data"]), (&was["spec"], &was["data"]), "{kind} {name}"),
+        }
+    }
+    let kept = &after[&("Certificate".to_owned(), "main-service-account".to_owned())];
+    assert_eq!(kept["spec"]["privateKey"]["rotationPolicy"], "Never");
+}
+
 /// A Deployment has nothing of kcp-operator any more, and all that Tidegate renders.
 #[track_caller]
 fn is_of_tidegate(all: &Objects, name: &str) {
@@ -362,6 +376,51 @@ fn is_of_tidegate(all: &Objects, name: &str) {
     assert!(template["metadata"]["annotations"]["tidegate.dev/mounts"].is_string(), "{name}");
     assert_eq!(annotation(all, "Deployment", name, "tidegate.dev/adopted-as"), None, "{name}");
     assert!(annotation(all, "Deployment", name, "tidegate.dev/digest").is_some(), "{name}");
+}
+
+/// The same on a real API server. No pod runs there, so of the Deployments only those exist that wait for no other.
+async fn row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_server() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    for mut resource in resources() {
+        if resource["kind"] == "RootShard" {
+            resource["spec"]["cache"] = json!({});
+        }
+        harness::apply(&landscape.client, &resource).await;
+    }
+    landscape.stage.start();
+    for name in ["cache-cache-server", "main-kcp"] {
+        landscape.until("Deployment", name, "it exists", |_| true).await;
+    }
+    landscape.until("Kubeconfig", "admin", "it is ready", |found| found["status"]["phase"] == "Ready").await;
+    landscape.stage.rests().await;
+    let landscape = landscape.made_by_operator().await;
+    let before = landscape.objects().await;
+    let (text, code) = landscape.adopt(&[]).await;
+    assert_eq!(code, Some(1), "{text}");
+    let differs = "note    Deployment kcp-system/main-kcp differs; the daemon applies it once RootShard main changes: digest \
+                   of the mounted keys, ownership label of the pods, revision labels, volumes of CAs without their keys\n";
+    assert!(text.contains(differs), "{text}");
+    let (text, code) = landscape.adopt(&["--yes"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let after = landscape.objects().await;
+    are_handed_over(&before, &after);
+
+    let mark = landscape.stage.landscape.kcp.mark();
+    landscape.stage.start();
+    landscape.is_taken_charge_of().await;
+    assert_eq!(landscape.objects_written_since(mark), [""; 0]);
+    landscape.merge("RootShard", "main", None, json!({"spec": {"logging": {"level": 3}}})).await;
+    let has_digest =
+        |found: &Value| found["spec"]["template"]["metadata"]["annotations"]["tidegate.dev/mounts"].is_string();
+    landscape.until("Deployment", "main-kcp", "it restarts", has_digest).await;
+    landscape.stage.rests().await;
+    let found = landscape.objects().await;
+    is_of_tidegate(&found, "main-kcp");
+    assert_eq!(template(&found, "cache-cache-server"), template(&before, "cache-cache-server"));
+    let (text, code) = landscape.adopt(&["--now", "--yes"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    landscape.until("Deployment", "cache-cache-server", "it restarts", has_digest).await;
+    is_of_tidegate(&landscape.objects().await, "cache-cache-server");
 }
 
 async fn a_take_over_of_kcp_landscapes_may_be_killed_anywhere() {
