@@ -90,7 +90,7 @@ pub(super) fn differences(all: &mut Vec<(String, Value)>, path: String, one: &Va
             fields.sort();
             for field in fields {
                 let of = |map: &serde_json::Map<String, Value>| map.get(field).cloned().unwrap_or_default();
-                let is_plain = field.chars().all(|c| c.is_alphanumeric());
+                let is_plain = field.chars().all(char::is_alphanumeric);
                 let below = match (is_plain, path.is_empty()) {
                     (true, true) => field.clone(),
                     (true, false) => format!("{path}.{field}"),
