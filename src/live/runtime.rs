@@ -916,17 +916,8 @@ impl<'a> RuntimeComparison<'a> {
 
     /// An object that would move to another module, but is not deleted by the one that has it.
     fn stays_with(&self, giver: &Module, found: &Found) -> Held {
-        let (id, name) = (&found.id, &giver.name);
-        Held {
-            why: Why::Conflict,
-            module: name.clone(),
-            runtimes: [self.key.clone()].into(),
-            message: format!(
-                "{id} stays with module {name}, of which Tidegate prunes nothing now: the module that gets it waits"
-            ),
-            hint: None,
-            place: found.places.first().cloned(),
-        }
+        let place = found.places.first().cloned();
+        Held { runtimes: [self.key.clone()].into(), place, ..Held::stays_with(&giver.name, &found.id) }
     }
 
     /// Takes the objects that cannot be created, because their namespace is neither in the runtime nor among what is

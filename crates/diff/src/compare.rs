@@ -564,7 +564,7 @@ impl<'a> Comparison<'a> {
             let is_left = || self.request.known.is_some_and(|known| known.is_left(id, self.request.source));
             let owner = match owner {
                 Owner::Source(source) => format!("GitSource {source}"),
-                Owner::User if is_left() => format!("GitSource {}, which was deleted", self.request.source),
+                Owner::User if is_left() => format!("a former GitSource with the same name ({})", self.request.source),
                 Owner::User => "another client".to_owned(),
             };
             let hit = Hit {

@@ -614,6 +614,21 @@ impl Held {
         }
     }
 
+    /// An object that would move to another module, and that the one that has it does not delete. The caller adds the
+    /// runtime and the place.
+    pub fn stays_with(module: &str, id: &ObjectId) -> Held {
+        Held {
+            why: Why::Conflict,
+            module: module.to_owned(),
+            runtimes: Arc::default(),
+            message: format!(
+                "{id} stays with module {module}, of which Tidegate prunes nothing now: the module that gets it waits"
+            ),
+            hint: None,
+            place: None,
+        }
+    }
+
     /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
     pub fn runtime_suspended() -> Held {
         Held {

@@ -76,14 +76,8 @@ impl HeldBy {
 
     /// An object that would move to another module, and that the one that has it does not delete.
     pub(super) fn stays(module: &str, id: &ObjectId) -> HeldBy {
-        HeldBy {
-            why: Why::Conflict,
-            module: module.to_owned(),
-            message: format!(
-                "{id} stays with module {module}, of which Tidegate prunes nothing now: the module that gets it waits"
-            ),
-            hint: None,
-        }
+        let Held { why, module, message, hint, .. } = Held::stays_with(module, id);
+        HeldBy { module, why, message, hint }
     }
 
     /// An object that another module owns.
