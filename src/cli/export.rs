@@ -119,7 +119,8 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
     };
     let kept = kept(&releases, labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
-    let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
+    let suspended =
+        sources.iter().filter(|source| landscape::is_idle(source)).map(|source| landscape::key(&source.metadata));
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
         .with_sources(&sources)
         .with_catalog(templates, releases)
@@ -135,6 +136,7 @@ async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemp
     let in_git = in_git.filter(|metadata| landscape::annotation(metadata, annotation::MODULE_TREE).is_some());
     let in_git: BTreeSet<Key> = in_git.map(landscape::key).collect();
     let mut modules: BTreeMap<Key, ModuleNames> = BTreeMap::new();
+    let mut lacks = Lacks::default();
     for namespace in namespaces.iter().filter(|_| !in_git.is_empty()) {
         let take = |manifest: Manifest| {
             let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
@@ -144,7 +146,9 @@ async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemp
                 modules.entry(template).or_default().extend(&Inventory::from_status(&status.synced));
             }
         };
-        if let Err(error) = control_plane::each(client, namespace, &mut Lacks::default(), take).await {
+        let listed = control_plane::each(client, namespace, &mut lacks, take).await;
+        // The objects of some runtimes only would look like all of them.
+        if let Err(error) = listed.and_then(|()| complete(&lacks)) {
             let why = control_plane::conclude(&error).0;
             tell!("warning: {why}: a comparison does not see which objects of other sources' modules leave runtimes");
             return BTreeMap::new();
@@ -240,6 +244,57 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "after");
         write(&folder.path().join("new"), "text").unwrap();
+    }
+
+    /// A control plane that answers each request with this.
+    fn answering(code: u16, body: &serde_json::Value) -> Client {
+        let text = body.to_string();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let body = kube::client::Body::from(text.clone().into_bytes());
+            let response = http::Response::builder().status(code).body(body).expect("a response");
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn objects_of_modules_are_written_only_if_all_manifests_could_be_read() {
+        let template: ModuleTemplate = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+            "metadata": {"namespace": "kcp-system", "name": "cache-1.0.0",
+                "annotations": {annotation::MODULE_TREE: "c15cab3d04ec92b416507419d7124ec912699dc9"}},
+            "spec": {"moduleName": "cache", "version": "1.0.0", "descriptor": {}},
+        }))
+        .unwrap();
+        let manifest = |name: &str, remote: serde_json::Value| {
+            json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+                "metadata": {"namespace": "kcp-system", "name": name, "labels": {label::MODULE_NAME: "cache"}},
+                "spec": {"remote": remote, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {}}},
+                "status": {"synced": [
+                    {"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "kyma-system", "name": name},
+                ]},
+            })
+        };
+        let list = |manifests: &[serde_json::Value]| {
+            json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ManifestList",
+                "metadata": {"resourceVersion": "1"}, "items": manifests,
+            })
+        };
+        let not_served = json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not found", "reason": "NotFound",
+            "code": 404,
+        });
+        let (good, bad) = (manifest("good", json!(true)), manifest("bad", json!("not-a-boolean")));
+        let namespaces = ["kcp-system".to_owned()];
+        for (code, body, expected) in
+            [(200, list(std::slice::from_ref(&good)), 1), (200, list(&[good, bad]), 0), (404, not_served, 0)]
+        {
+            let client = answering(code, &body);
+            let found = modules(&client, &namespaces, std::slice::from_ref(&template)).await;
+            assert_eq!(found.len(), expected, "{body}");
+        }
     }
 
     #[test]

@@ -379,9 +379,13 @@ impl Loaded {
     /// Takes from a landscape file what other sources define, and which source this one is if no file of the repository
     /// names it.
     pub(super) fn know(&mut self, landscape: &LandscapeFile) {
-        let source = landscape.only_source(self.mentions_kymas());
-        if let Some(source) = source.filter(|_| self.is_source_assumed) {
-            (self.source, self.is_source_assumed) = (source, false);
+        if self.is_source_assumed {
+            let declares = |is_meant: &dyn Fn(definition::Kind, &Key) -> bool| {
+                definition::declares(&self.snapshot, &self.options, is_meant)
+            };
+            if let Some(source) = landscape.only_source(declares) {
+                (self.source, self.is_source_assumed) = (source, false);
+            }
         }
         self.options.elsewhere = Arc::new(landscape.elsewhere(&self.source));
         let spec = landscape.source(self.source.key()).and_then(KnownSource::spec);
@@ -395,17 +399,6 @@ impl Loaded {
         if self.is_source_assumed && !before.is_source_assumed {
             (self.source, self.is_source_assumed) = (before.source.clone(), false);
         }
-    }
-
-    /// Whether a file seems to declare a Kyma: the definitions are not read yet.
-    fn mentions_kymas(&self) -> bool {
-        let is_kind = |line: &str| {
-            let value = line.trim_start_matches(['{', '-', ' ', ',']).trim_start_matches('"').strip_prefix("kind");
-            let value = value.map(|rest| rest.trim_start_matches('"').trim_start_matches(':').trim());
-            value.is_some_and(|value| value.trim_end_matches(',').trim_matches(['"', '\'']) == "Kyma")
-        };
-        let texts = self.snapshot.files.values().filter_map(|file| std::str::from_utf8(file.text()?).ok());
-        texts.flat_map(str::lines).any(is_kind)
     }
 
     /// What the GitSource in the control plane says otherwise than the repository's own file: then the daemon applies

@@ -428,6 +428,27 @@ fn commands_name_the_source_of_the_landscape_file_or_say_that_it_is_assumed() {
 }
 
 #[test]
+fn a_repository_with_nothing_of_the_only_source_of_the_landscape_file_is_not_taken_for_its() {
+    let stage = only_kymas();
+    stage.remove("one.yaml");
+    let with = |kyma: &str| {
+        let kymas = format!(
+            "\"kymas\": [{{\"namespace\": \"kcp-system\", \"name\": \"{kyma}\", \"channel\": \"regular\", \
+             \"labels\": {{\"tidegate.dev/source\": \"kcp-system.fleet\"}}}}], \
+             \"sources\": [{{\"namespace\": \"kcp-system\", \"name\": \"fleet\"}}]"
+        );
+        let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];
+        let file = stage.beside("landscape.json", &catalog(trees).replace("\"kymas\": []", &kymas));
+        let output = stage.run(&["--landscape", &file, "--max-age", "40000d"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let its = with("one");
+    assert!(its.contains("Kyma") && !its.contains("source-assumed"), "{its}");
+    let another = with("three");
+    assert!(another.contains("source-assumed") && another.contains("assume kcp-system/landscape"), "{another}");
+}
+
+#[test]
 fn limits_and_waits_of_the_gitsource_come_from_the_landscape_file_unless_its_own_file_sets_them() {
     let stage = only_kymas();
     let trees = ["c15cab3d04ec92b416507419d7124ec912699dc9", "bc164fce99cc5236a6f0986ac4931bc2ec9a7599"];

@@ -529,6 +529,23 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     Definitions { files, ..definitions }
 }
 
+/// Whether a file has a definition that is meant, whether or not it is valid. Reads files only until it finds one.
+pub fn declares(snapshot: &Snapshot, options: &Options, mut is_meant: impl FnMut(Kind, &Key) -> bool) -> bool {
+    let mut cache = Cache::default();
+    cache.begin(options);
+    let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
+    let files = Files::selected(snapshot, &selection);
+    let naming: Vec<(&Arc<str>, Arc<file::FileRead>)> =
+        files.naming.iter().map(|(path, file)| (*path, cache.file(path, file, options))).collect();
+    let (_, module_paths) = module_sources(snapshot, &naming);
+    let mut has_one = |read: &file::FileRead| read.candidates.iter().any(|one| is_meant(one.kind, &one.key));
+    if naming.iter().any(|(path, read)| !is_below_any(path, &module_paths) && has_one(read)) {
+        return true;
+    }
+    let mut rest = files.rest.iter().filter(|(path, _)| !is_below_any(path, &module_paths));
+    rest.any(|(path, file)| has_one(&cache.file(path, file, options)))
+}
+
 /// The next pieces of work that [`read`] would do, for callers with several threads. Run them in
 /// any order, pass the results to [`Cache::take`], and repeat until there are none.
 pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options) -> Vec<Piece<'a>> {

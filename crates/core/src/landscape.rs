@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     api::{
-        Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
+        GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
         names::{self, annotation, finalizer},
         shared::ObjectMeta,
     },
@@ -23,6 +23,11 @@ use crate::{
 
 pub mod file;
 pub mod setup;
+
+/// Whether a source takes nothing over and applies nothing: it is suspended, or being deleted.
+pub fn is_idle(source: &GitSource) -> bool {
+    source.spec.suspend || source.metadata.deletion_timestamp.is_some()
+}
 
 /// Definitions by key. Iteration is in key order, so it is reproducible.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -93,6 +93,30 @@ fn check(snapshot: &Snapshot, good: &[&str], withheld: &[&str], codes: &[&str]) 
 }
 
 #[test]
+fn what_a_repository_declares_is_found_however_it_is_written() {
+    let head = "apiVersion: operator.kyma-project.io/v1beta2";
+    let rest = "metadata: {name: a, namespace: kcp-system}\nspec: {channel: regular}";
+    let flow = "{apiVersion: operator.kyma-project.io/v1beta2, \"kind\" : Kyma, metadata: {name: a, namespace: kcp-system}, \
+                spec: {channel: regular}}\n";
+    let quoted =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: kcp-system}\ndata:\n  a: |\n    kind: Kyma\n";
+    for (text, expected) in [
+        (format!("{head}\nkind: Kyma # of a customer\n{rest}\n"), true),
+        (format!("{head}\nkind: 'Kyma'\n{rest}\n"), true),
+        (flow.to_owned(), true),
+        (quoted.to_owned(), false),
+        (String::new(), false),
+    ] {
+        let snapshot = snapshot([("a.yaml", text.clone())]);
+        let found = declares(&snapshot, &Options::default(), |kind, key| {
+            (kind, key) == (Kind::Kyma, &Key::new("kcp-system", "a"))
+        });
+        assert_eq!(found, expected, "{text}");
+        assert!(!declares(&snapshot, &Options::default(), |kind, _| kind == Kind::Watcher), "{text}");
+    }
+}
+
+#[test]
 fn a_good_repository_is_all_good() {
     let snapshot = snapshot(good());
     check(&snapshot, &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"], &[], &[]);

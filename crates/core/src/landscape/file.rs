@@ -562,12 +562,21 @@ impl LandscapeFile {
     }
 
     /// The GitSource of a repository that does not name it: the only one, or the one that declares all Kymas, if the
-    /// repository declares Kymas. `None` if the file does not say its name in full.
-    pub fn only_source(&self, declares_kymas: bool) -> Option<SourceName> {
+    /// repository declares Kymas. `declares` says whether the repository declares one of the definitions that are meant.
+    /// `None` if the file does not say its name in full, or if the repository has nothing of the only one.
+    pub fn only_source(&self, declares: impl Fn(&dyn Fn(Kind, &Key) -> bool) -> bool) -> Option<SourceName> {
         match self.sources.as_slice() {
-            [only] => return Some(SourceName::new(only.key())),
+            [only] => {
+                // A second repository, whose source is not in the file yet, declares nothing of the first one's.
+                let source = SourceName::new(only.key());
+                let is_its = |kind: Kind, key: &Key| {
+                    let id = (kind, key.clone());
+                    self.is_of(&source, &id) || only.held_back.contains(&intake::text(&id))
+                };
+                return (!self.has_objects_of(&source) || declares(&is_its)).then_some(source);
+            }
             // Another one than that of the Kymas may be meant.
-            [_, _, ..] if !declares_kymas => return None,
+            [_, _, ..] if !declares(&|kind, _| kind == Kind::Kyma) => return None,
             // A file of a former version may list none.
             [] | [_, _, ..] => {}
         }
@@ -609,13 +618,27 @@ impl LandscapeFile {
     /// Whether the control plane has a GitSource of this name, as far as the file says: it lists the source, or has an
     /// object of the source.
     fn knows(&self, source: &SourceName) -> bool {
+        self.source(source.key()).is_some() || self.has_objects_of(source)
+    }
+
+    /// Whether it has an object of a source.
+    fn has_objects_of(&self, source: &SourceName) -> bool {
         let own = source.label_value();
         let of_kyma = |kyma: &KnownKyma| kyma.labels.get(names::label::SOURCE) == Some(&own);
         let mut catalog =
             self.templates.iter().map(|one| &one.metadata).chain(self.releases.iter().map(|one| &one.metadata));
-        self.source(source.key()).is_some()
-            || self.kymas.iter().any(of_kyma)
-            || catalog.any(|metadata| !is_other(metadata, source))
+        self.kymas.iter().any(of_kyma) || catalog.any(|metadata| !is_other(metadata, source))
+    }
+
+    /// Whether it has this object, as one of a source.
+    fn is_of(&self, source: &SourceName, (kind, key): &intake::Id) -> bool {
+        match kind {
+            Kind::Kyma => {
+                let label = self.kyma(key).and_then(|kyma| kyma.labels.get(names::label::SOURCE));
+                label == Some(&source.label_value())
+            }
+            kind => self.metadata(*kind, key).is_some_and(|metadata| !is_other(metadata, source)),
+        }
     }
 
     /// The annotations with which users have paused rollouts of modules of a source, by ModuleReleaseMeta. What
@@ -1008,15 +1031,30 @@ kymas:
         };
         let mut file = LandscapeFile::parse(FILE).unwrap();
         file.kymas[0].labels.insert(names::label::SOURCE.to_owned(), "kcp-system.kymas".to_owned());
-        let only = |sources: &[&str], declares_kymas: bool| {
+        let declared = |sources: &[&str], declares: &[(Kind, Key)]| {
             let sources = sources.iter().map(|name| named(name)).collect();
-            LandscapeFile { sources, ..file.clone() }.only_source(declares_kymas).map(|source| source.to_string())
+            let declares =
+                |is_meant: &dyn Fn(Kind, &Key) -> bool| declares.iter().any(|(kind, key)| is_meant(*kind, key));
+            LandscapeFile { sources, ..file.clone() }.only_source(declares).map(|source| source.to_string())
+        };
+        let kyma = |name: &str| (Kind::Kyma, Key::new("kcp-system", name));
+        let only = |sources: &[&str], declares_kymas: bool| {
+            let kymas = [kyma("new")];
+            declared(sources, &kymas[..usize::from(declares_kymas)])
         };
         let is = |name: &str| Some(format!("kcp-system/{name}"));
         assert_eq!((only(&[], true), only(&[], false)), (is("kymas"), is("kymas")), "a file of a former version");
         assert_eq!(only(&["landscape"], false), is("landscape"));
         assert_eq!(only(&["kymas", "modules"], true), is("kymas"));
         assert_eq!(only(&["kymas", "modules"], false), None);
+        // The only source has objects: a repository without any of them is another one.
+        let known = kyma(&file.kymas[0].name);
+        assert_eq!(declared(&["kymas"], &[kyma("new"), known]), is("kymas"));
+        assert_eq!((only(&["kymas"], true), only(&["kymas"], false)), (None, None));
+        let holds = KnownSource { held_back: vec!["Kyma kcp-system/new".to_owned()], ..named("kymas") };
+        let holding = LandscapeFile { sources: vec![holds], ..file.clone() };
+        let source = holding.only_source(|is_meant: &dyn Fn(Kind, &Key) -> bool| is_meant(Kind::Kyma, &kyma("new").1));
+        assert_eq!(source.map(|source| source.to_string()), is("kymas"));
     }
 
     #[test]

@@ -590,8 +590,7 @@ async fn hand_over(
     let installed = installed(world);
     for source in &world.sources {
         let heir = landscape::key(&source.metadata);
-        // A suspended source takes nothing over.
-        let is_idle = source.spec.suspend || source.metadata.deletion_timestamp.is_some();
+        let is_idle = landscape::is_idle(source);
         let takeovers = if is_idle { BTreeMap::new() } else { intake::status::takeovers(source) };
         let ids = || decision.heirs.iter().filter(|(_, of)| **of == heir).map(|(id, _)| id);
         let of_one = |id: &Id| {
