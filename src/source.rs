@@ -336,18 +336,17 @@ impl SourcePass<'_> {
             self.report(known, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
-        let (Decided { decision, confirmation, .. }, enacted) = self.settle(known, &loaded, terms).await?;
+        let (Decided { mut decision, confirmation, .. }, enacted) = self.settle(known, &loaded, terms).await?;
         let is_over = self.ctx.stores.set_awaited(self.key, decide::awaited(&decision));
         let again = !decision.look_up.is_empty() || enacted.again || is_over || confirmation == Confirmation::Acting;
         for other in &decision.awaken {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
         self.keep_trees(known, &loaded).await;
-        if self.is_early(&decision) {
-            // What is in doubt only until another source is read, in a moment, is no news.
-            return Ok(self.finish(known, terms, &enacted, true));
-        }
-        self.report(known, Some((&loaded, &decision)), &enacted, terms).await?;
+        // What is in doubt only until another source is read, in a moment, is no news.
+        let is_early = self.set_aside(known, &mut decision);
+        let again = again || is_early;
+        self.report(known, Some((&loaded, &decision, is_early)), &enacted, terms).await?;
         if confirmation == Confirmation::Spent && !again {
             self.forget(annotation::CONFIRM_PRUNE).await?;
         }
@@ -355,12 +354,21 @@ impl SourcePass<'_> {
         Ok(self.finish(known, terms, &enacted, again))
     }
 
-    /// Whether something is held back only because another source has not been read yet, which will be soon.
-    fn is_early(&self, decision: &intake::Decision) -> bool {
-        decision.unread.iter().any(|owner| {
-            let is_coming = |owner: Source| status::is_coming(&owner.object);
-            self.ctx.registry.loaded(owner).is_none() && self.ctx.stores.source(owner).is_some_and(is_coming)
-        })
+    /// Leaves out of a decision what is held back only because another source has not been read yet, which will be soon.
+    /// Returns whether there is such a thing.
+    fn set_aside(&self, known: &mut KnownSource, decision: &mut intake::Decision) -> bool {
+        // A pass over a source that cannot be read, or whose revision is refused, ends as well.
+        let is_coming = |owner: &&Key| {
+            let source = self.ctx.stores.source(owner);
+            !self.ctx.registry.is_visited(owner) && source.is_some_and(|source| !landscape::is_idle(&source.object))
+        };
+        let coming: BTreeSet<Key> = decision.unread.values().filter(is_coming).cloned().collect();
+        known.early_since = decide::early_since(known.early_since, !coming.is_empty(), self.now);
+        let is_early = decide::is_early(known.early_since, self.now);
+        if is_early {
+            decision.set_aside(&coming);
+        }
+        is_early
     }
 
     /// Removes an annotation of the GitSource that is no longer true.
@@ -395,9 +403,9 @@ impl SourcePass<'_> {
             });
         };
         let decision = self.decide(known, &loaded, terms).await?.decision;
-        if !self.is_early(&decision) {
-            self.warn(known, Some((&loaded, &decision)));
-        }
+        let mut rest = decision.clone();
+        let is_early = self.set_aside(known, &mut rest);
+        self.warn(known, Some((&loaded, &rest, is_early)));
         self.keep_trees(known, &loaded).await;
         let finish = self.finish(known, terms, &nothing, false);
         Ok(Judgement::Decided(finish, loaded, Box::new(decision), unused))
@@ -517,7 +525,7 @@ impl SourcePass<'_> {
             let key = source.key();
             let loaded = self.ctx.registry.loaded(&key);
             let other = Other {
-                idle: source.object.spec.suspend || source.object.metadata.deletion_timestamp.is_some(),
+                idle: landscape::is_idle(&source.object),
                 declares: loaded.filter(is_current).map(|loaded| Arc::clone(&loaded.declares)),
                 allow: source.object.spec.allow.as_ref().map(definition::Allow::from).unwrap_or_default(),
                 key,

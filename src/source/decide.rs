@@ -33,6 +33,10 @@ const FETCH_LOOK: Duration = Duration::from_secs(30);
 /// Delay of the next pass if a watch is behind, or if an object was just deleted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Maximum time for which a source does not report what it holds back because another one has not been read yet: fetches
+/// take less, except those that a git server keeps waiting.
+const EARLY_MAX: Duration = Duration::from_secs(60);
+
 /// How a pass starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -178,6 +182,16 @@ pub(super) fn may_prune(live: &Metadata, label_value: &str, uid: &str) -> bool {
 pub(super) fn parting(live: &Metadata, prune: bool) -> Parting {
     let has_other_tool = || OtherTool::recognize(&live.labels, &live.annotations, &live.managers).is_some();
     if prune && !is_kept(live) && !has_other_tool() { Parting::Delete } else { Parting::Release }
+}
+
+/// Since when a source waits without a break for others that are about to be read.
+pub(super) fn early_since(before: Option<Instant>, waits: bool, now: Instant) -> Option<Instant> {
+    if waits { Some(before.unwrap_or(now)) } else { None }
+}
+
+/// Whether a source that waits since then does not report it yet.
+pub(super) fn is_early(since: Option<Instant>, now: Instant) -> bool {
+    since.is_some_and(|since| now.saturating_duration_since(since) < EARLY_MAX)
 }
 
 /// When the next pass is due. `is_running` says whether a fetch is in progress. `failure` is what can help if KCP did

@@ -69,17 +69,17 @@ pub(super) fn arrived(ctx: SourceContext<'_>, revision: &Revision) {
 // === impl SourcePass ===
 
 impl SourcePass<'_> {
-    /// Computes the status, publishes Events about what changed, and writes the status if it differs. Fails if KCP does
-    /// not accept the status.
+    /// Computes the status, publishes Events about what changed, and writes the status if it differs. What is decided
+    /// comes with whether something of it is set aside. Fails if KCP does not accept the status.
     pub(super) async fn report(
         &self,
         known: &mut KnownSource,
-        decided: Option<(&Loaded, &Decision)>,
+        decided: Option<(&Loaded, &Decision, bool)>,
         enacted: &Enacted,
         terms: &Terms,
     ) -> Result<(), Failure> {
         let status = self.status(known, &self.fetched(known, terms), decided, enacted, Some(terms));
-        self.publish(&status, decided.map(|(_, decision)| decision));
+        self.publish(&status, decided.map(|(_, decision, _)| decision));
         self.warn(known, decided);
         let is_settled = status::is_settled(&status);
         self.write(known, status).await?;
@@ -103,11 +103,11 @@ impl SourcePass<'_> {
         &self,
         known: &KnownSource,
         fetched: &Fetched,
-        decided: Option<(&Loaded, &Decision)>,
+        decided: Option<(&Loaded, &Decision, bool)>,
         enacted: &Enacted,
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
-        let found = decided.map_or_else(Cow::default, |(loaded, _)| self.diagnostics(loaded));
+        let found = decided.map_or_else(Cow::default, |(loaded, ..)| self.diagnostics(loaded));
         let mut remarks = known.remarks.diagnostics();
         remarks.extend(terms.and_then(|terms| self.receiver_warning(terms)));
         let refused = known.revision.refused();
@@ -117,11 +117,12 @@ impl SourcePass<'_> {
             fetched,
             trust: known.trust.shown(terms),
             attempted: known.revision.attempted(),
-            in_force: decided.map(|(loaded, _)| &loaded.revision),
+            in_force: decided.map(|(loaded, ..)| &loaded.revision),
             is_read: self.is_read(),
             refused: refused.is_some(),
-            decision: decided.map(|(_, decision)| decision),
-            withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
+            is_early: decided.is_some_and(|(.., is_early)| is_early),
+            decision: decided.map(|(_, decision, _)| decision),
+            withheld: decided.map_or(&[], |(loaded, ..)| &loaded.withheld),
             diagnostics: refused.map_or(&*found, |refused| &refused.diagnostics),
             remarks: &remarks,
             failures: &enacted.failures,
@@ -173,16 +174,19 @@ impl SourcePass<'_> {
     }
 
     /// Writes into the log what of the revision does not happen, as far as it has not said it before.
-    pub(super) fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision)>) {
+    pub(super) fn warn(&self, known: &mut KnownSource, decided: Option<(&Loaded, &Decision, bool)>) {
         let confirm_by = self.origin.confirm_by();
         let causes = match (decided, known.revision.refused()) {
-            (Some((loaded, decision)), None) => {
-                said::causes(&self.diagnostics(loaded), &loaded.withheld, decision, confirm_by)
+            (Some((loaded, decision, is_early)), None) => {
+                let mut causes = said::causes(&self.diagnostics(loaded), &loaded.withheld, decision, confirm_by);
+                // Prunes may wait only for what is set aside.
+                causes.retain(|cause| !is_early || !cause.is_for_errors());
+                causes
             }
             (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default(), confirm_by),
             (None, None) => return,
         };
-        let commit = decided.and_then(|(loaded, _)| loaded.revision.commit());
+        let commit = decided.and_then(|(loaded, ..)| loaded.revision.commit());
         let confirm = confirm_by.command(self.key, &commit.map_or_else(|| "worktree".to_owned(), |id| id.to_string()));
         known.said.news(causes).iter().for_each(|cause| cause.warn(self.key, &confirm));
     }

@@ -15,6 +15,9 @@ use tidegate_core::{
 /// Most warnings about one source at once. The status has the number of all definitions.
 const WARNINGS_MAX: usize = 20;
 
+/// What a prune waits for if something of the revision is held back.
+const FOR_ERRORS: &str = "the revision has errors";
+
 /// Why something of a revision does not happen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
@@ -80,6 +83,11 @@ impl Said {
 // === impl Cause ===
 
 impl Cause {
+    /// Whether prunes wait because something of the revision is held back.
+    pub(super) fn is_for_errors(&self) -> bool {
+        matches!(self, Cause::Waits { reason, .. } if *reason == FOR_ERRORS)
+    }
+
     /// Writes it into the log. `confirm` is the command that confirms what waits.
     pub(super) fn warn(&self, source: &Key, confirm: &str) {
         match self {
@@ -165,7 +173,7 @@ pub(super) fn causes(
 /// What a prune waits for, if a user should know: one sentence fragment.
 fn reason(wait: &Wait, confirm_by: ConfirmBy) -> Option<&'static str> {
     match wait {
-        Wait::Errors => Some("the revision has errors"),
+        Wait::Errors => Some(FOR_ERRORS),
         Wait::Unread(_) => Some("other sources have not been read and may declare them"),
         Wait::Unreadable => Some("they do not match their types"),
         Wait::Tool(_) => Some("another tool manages them"),

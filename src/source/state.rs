@@ -50,6 +50,8 @@ pub(crate) struct KnownSource {
     pub(super) history: BranchHistory,
     /// The former objects of ModuleTemplates whose definitions remove some.
     pub(super) former: FormerModules,
+    /// Since when it waits for other sources that are about to be read.
+    pub(super) early_since: Option<Instant>,
     /// Parsed files.
     pub(super) cache: definition::Cache,
     /// What this process has written.

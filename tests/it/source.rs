@@ -92,6 +92,7 @@ scenarios! {
     a_panic_is_in_the_status_until_a_pass_ends_by_itself,
     a_source_that_says_otherwise_than_its_repository_is_an_error_until_they_agree,
     a_kcp_landscape_is_checked_and_said_not_to_be_reconciled_and_the_rest_goes_on,
+    an_owner_whose_revision_is_refused_does_not_keep_others_from_their_status,
 }
 
 async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
@@ -575,6 +576,40 @@ async fn the_first_source_keeps_an_object_and_it_moves_without_a_delete_when_dro
     let after = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
     assert_eq!(owner(&after), format!("{}.two", world.namespace));
     assert_eq!(after.metadata.uid, before.metadata.uid);
+}
+
+async fn an_owner_whose_revision_is_refused_does_not_keep_others_from_their_status() {
+    let mut world = World::new("early").await;
+    world.repository.write("one/mail-1.0.0.yaml", &template(&world.namespace, "mail", "1.0.0")).unwrap();
+    world.repository.write("two/mail-1.0.0.yaml", &template(&world.namespace, "mail", "1.0.0")).unwrap();
+    let commit = world.commit();
+    world.declare("one", json!({"paths": ["one"]})).await;
+    world.start().await;
+    world.settled("one", &commit).await;
+    world.declare("two", json!({"paths": ["two"]})).await;
+    world.ready_is("two", "False Withheld").await;
+
+    // The file names only one of the two sources.
+    let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: two}\nspec:\n  strict: false\n";
+    world.repository.write(".tidegate/source.yaml", own).unwrap();
+    world.commit();
+    world.ready_is("one", "False SourceDiffers").await;
+    world.stop().await;
+    world.lose_state();
+    world.repository.write("two/note-1.0.0.yaml", &template(&world.namespace, "note", "1.0.0")).unwrap();
+    let commit = world.commit();
+    world.start().await;
+    // The process has no revision of the owner, and will have none.
+    eventually("the status says what waits", SOON, async || {
+        let status = world.source("two").await.status.unwrap();
+        let is_it = |found: &str| found.ends_with("/one, which has not been read yet");
+        let says = status.diagnostics.iter().any(|found| is_it(found.message.split(';').next().unwrap_or_default()));
+        let is_new = status.attempted_revision.as_deref() == Some(&*format!("main@sha1:{commit}"));
+        (says && is_new).then_some(()).ok_or_else(|| serde_json::to_string(&status).unwrap())
+    })
+    .await;
+    assert_eq!(ready(&world.source("two").await), "False Withheld");
+    assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok(), "the rest is applied");
 }
 
 async fn foreign_objects_are_refused_by_their_managers_names_unless_adopted() {

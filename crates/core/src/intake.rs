@@ -274,7 +274,7 @@ pub enum Why {
 }
 
 /// The decision for a source.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// Whether something else than a commit removes what waits.
     pub moved: Moved,
@@ -303,8 +303,9 @@ pub struct Decision {
     /// Objects of other sources that this one takes over with other content, once their owners no longer declare them,
     /// and what they then are: see [`status::takeover`].
     pub takeovers: BTreeMap<Id, status::Takeover>,
-    /// Sources that own objects of definitions that are not applied, and that have not been read.
-    pub unread: BTreeSet<Key>,
+    /// Definitions that are not applied because another source owns the object and has not been read, each with that
+    /// source; and those that depend on them.
+    pub unread: BTreeMap<Id, Key>,
     /// All rejections and all reasons to wait.
     pub diagnostics: Diagnostics,
 }
@@ -329,6 +330,24 @@ impl Decision {
     pub fn undeclared(&self) -> impl Iterator<Item = &Id> {
         let all: BTreeSet<&Id> = self.waiting.keys().chain(self.heirs.keys()).collect();
         all.into_iter()
+    }
+
+    /// Leaves out the definitions that wait until one of these sources is read, and what is reported of them.
+    pub fn set_aside(&mut self, sources: &BTreeSet<Key>) {
+        let waits = self.unread.iter().filter(|(_, owner)| sources.contains(*owner));
+        let held: Vec<Held> = waits.filter_map(|(id, _)| self.held.get(id)).cloned().collect();
+        let places: BTreeSet<(&Place, &str)> = held.iter().map(|held| (&held.place, held.message.as_str())).collect();
+        let is_of_held = |found: &Diagnostic| {
+            found.place.as_ref().is_some_and(|place| places.contains(&(place, found.message.as_str())))
+        };
+        let mut rest = Diagnostics::default();
+        rest.extend(self.diagnostics.iter().filter(|found| !is_of_held(found)).cloned());
+        self.diagnostics = rest;
+        let unread = &self.unread;
+        let waits = |id: &Id| unread.get(id).is_some_and(|owner| sources.contains(owner));
+        self.held.retain(|id, _| !waits(id));
+        self.takeovers.retain(|id, _| !waits(id));
+        self.unread.retain(|_, owner| !sources.contains(owner));
     }
 }
 
@@ -367,6 +386,10 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             decision
                 .diagnostics
                 .push(Diagnostic::warning(code::REFERS_TO_WITHHELD, held.message.clone()).at(held.place.clone()));
+            let needed = declared.needs.iter().find(|needed| decision.held.contains_key(*needed));
+            if let Some(owner) = needed.and_then(|needed| decision.unread.get(needed)).cloned() {
+                decision.unread.insert(id.clone(), owner);
+            }
             decision.held.insert(id.clone(), held);
             continue;
         }
@@ -387,7 +410,7 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
                 decision.held.insert(id.clone(), held);
             }
             ownership::Claim::Refused(refusal) => {
-                decision.unread.extend(refusal.unread().cloned());
+                decision.unread.extend(refusal.unread().map(|owner| (id.clone(), owner.clone())));
                 if refusal.adopts() {
                     decision.takeovers.insert(id.clone(), status::Takeover::default());
                 }

@@ -174,6 +174,19 @@ fn the_mirror_keeps_the_trees_of_modules_and_of_manifests() {
 }
 
 #[test]
+fn a_source_waits_in_silence_for_others_only_for_a_time() {
+    let begin = Instant::now();
+    let (soon, late) = (begin + EARLY_MAX / 2, begin + EARLY_MAX);
+    assert!(!is_early(early_since(None, false, begin), begin), "nothing waits");
+    let since = early_since(None, true, begin);
+    assert!(is_early(since, begin));
+    let still = early_since(since, true, soon);
+    assert_eq!(still, since, "from its beginning");
+    assert!(is_early(still, soon) && !is_early(still, late));
+    assert_eq!(early_since(still, false, soon), None, "it is over");
+}
+
+#[test]
 fn only_what_still_is_ours_and_not_kept_is_deleted() {
     let ours = live(&[(label::SOURCE, "kcp-system.dev")], &[]);
     assert!(may_prune(&ours, "kcp-system.dev", "u1"));

@@ -279,7 +279,7 @@ async fn a_suspended_source_whose_state_is_lost_says_what_rests_and_is_ready_aft
     stage.kill().await;
     stage.forget();
     stage.start();
-    let says = "its modules are not repaired; to fetch it, run `tidegate resume gitsource/landscape`";
+    let says = "its modules are not repaired; `tidegate resume gitsource/landscape -n kcp-system` ends the suspension";
     until("it says what rests", &|ready| ready["message"].as_str().is_some_and(|text| text.contains(says))).await;
     let (path, away) = (stage.repository.path(), stage.repository.path().with_extension("away"));
     std::fs::rename(path, &away).expect("renamed");

@@ -162,12 +162,13 @@ impl SourceFile {
             value if value.to_string().contains("://") => "a value with a URL".to_owned(),
             value => format!("`{}`", shortened(&value.to_string())),
         };
-        let message =
-            format!("the GitSource has {} as `{}`, and this file {}", shown(theirs), DisplayPath(path), shown(own));
+        let field = DisplayPath(path).to_string();
+        let message = format!("the GitSource has {} as `{field}`, and this file {}", shown(theirs), shown(own));
         let (line, column) = self.positions.position(path);
         Diagnostic::error(code::SOURCE_DIFFERS, message)
             .hint("correct one of the two: `tidegate validate` and `tidegate diff` use this file")
             .at(Place::at(&self.path, line, column))
+            .of_field(field)
     }
 }
 

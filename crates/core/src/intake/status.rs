@@ -11,6 +11,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use super::{ConfirmBy, Decision, HeldFor, Id, Moved, Wait, code, prune::UnconfirmedEnd, text};
 use crate::{
@@ -72,8 +73,11 @@ pub const TAKEOVER_LEN_MAX: usize = 4096;
 /// Maximum objects of a module in the status that its source is about to take over.
 pub const TAKEOVER_OBJECTS_MAX: usize = 200;
 /// Maximum names of definitions in the status beyond those with all fields: what moves to another source is known
-/// there, whatever its number. They are about 300 KiB.
+/// there. Names of the usual length take about 300 KiB.
 pub const NAMES_MAX: usize = 10_000;
+/// Maximum bytes of what the status has of definitions that are held back and of undeclared objects, in JSON. With all
+/// else it stays far below the 1.5 MiB that etcd stores of an object.
+pub const LISTS_BYTES_MAX: usize = 512 * 1024;
 
 /// Longest message of [`READY`], in characters: `kubectl get gitsources` shows it in one line. [`FETCHED`] and
 /// [`APPLIED`] have the whole message.
@@ -157,7 +161,9 @@ const QUOTATION: &str = "; the server says: ";
 /// Precedes the revision whose objects stay while the source is suspended.
 const STAYING: &str = "; the objects of ";
 /// Precedes what a suspended source without its revision does not do.
-const LOST: &str = "; its revision is not in the state folder";
+const LOST: &str = "; the state folder has no revision";
+/// What a sentence about a suspended source leaves at least for who suspended it, in characters.
+const SUSPENSION_CHARS: usize = 24;
 
 /// The message of a condition without the words of a git server: for logs and Events.
 pub fn without_quotation(message: &str) -> &str {
@@ -198,6 +204,9 @@ pub struct Pass<'a> {
     pub is_read: bool,
     /// `onError: RefuseRevision`, and there are errors: nothing of the revision is applied.
     pub refused: bool,
+    /// Whether definitions are set aside, because other sources are about to be read: see [`Decision::set_aside`]. What
+    /// the status has of the last pass then stays, unless this one has found something else.
+    pub is_early: bool,
     /// The decision; `None` if no revision was ever read.
     pub decision: Option<&'a Decision>,
     /// Definitions that are invalid or refer to invalid ones.
@@ -254,6 +263,9 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     let fetched = fetched(source, pass);
     let verified = verified(pass);
     let applied = applied(source, pass);
+    // Not all that is declared is applied, and what is set aside is no problem yet.
+    let stays = pass.is_early && applied.as_ref().is_some_and(|applied| applied.holds);
+    let applied = applied.filter(|_| !stays);
     let mut all = before.conditions;
     if pass.trust == Trust::NotAsked {
         conditions::remove(&mut all, VERIFIED);
@@ -271,16 +283,19 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     }
     let verified = verified.as_ref().filter(|verified| !verified.holds);
     let ready = match (fetched.holds, verified) {
-        (false, _) => &fetched,
-        (true, Some(verified)) => verified,
-        (true, None) => applied.as_ref().unwrap_or(&fetched),
+        (false, _) => Some(&fetched),
+        (true, Some(verified)) => Some(verified),
+        (true, None) if stays => None,
+        (true, None) => Some(applied.as_ref().unwrap_or(&fetched)),
     };
-    let ready = Verdict { message: ready.brief(pass.confirm_by), ..ready.clone() };
-    set(READY, &ready);
-    if ready.stalled {
-        set(STALLED, &Verdict { holds: true, ..ready });
-    } else {
-        conditions::remove(&mut all, STALLED);
+    if let Some(ready) = ready {
+        let ready = Verdict { message: ready.brief(pass.confirm_by), ..ready.clone() };
+        set(READY, &ready);
+        if ready.stalled {
+            set(STALLED, &Verdict { holds: true, ..ready });
+        } else {
+            conditions::remove(&mut all, STALLED);
+        }
     }
     set_scope(&mut all, source, pass, now);
     set_kcp_landscapes(&mut all, pass, generation, now);
@@ -293,7 +308,8 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
         status.diagnostics = entries(found);
         return status;
     };
-    let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
+    let is_held = pass.is_early || !pass.withheld.is_empty() || !decision.held.is_empty();
+    let complete = !pass.refused && !is_held && pass.failures.is_empty();
     status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
     (status.withheld, status.more_withheld) = withheld(pass, decision);
@@ -303,7 +319,70 @@ fn without_deliveries(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> Gi
     found.append(pass.remarks.clone());
     found.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
     status.diagnostics = entries(found);
+    if pass.is_early {
+        status.counts = before.counts.or(status.counts);
+        if status.withheld.iter().all(|entry| before.withheld.contains(entry)) {
+            (status.withheld, status.more_withheld) = (before.withheld, before.more_withheld);
+        }
+        if status.diagnostics.iter().all(|entry| before.diagnostics.contains(entry)) {
+            status.diagnostics = before.diagnostics;
+        }
+    }
+    limit_lists(&mut status, LISTS_BYTES_MAX);
     status
+}
+
+/// Limits what the status has of definitions to these bytes of JSON. The first definitions stay, and their messages.
+/// The rest takes what it needs in this order, and what no longer fits is left out: the contents of objects that the
+/// source is about to take over, the names of definitions that are held back, the names of undeclared objects, and the
+/// objects of modules that it is about to take over.
+fn limit_lists(status: &mut GitSourceStatus, max: usize) {
+    let mut budget = ListBudget(max);
+    for entry in &status.withheld {
+        let outline = WithheldEntry { object: None, objects: Vec::new(), ..entry.clone() };
+        budget.takes(&outline);
+    }
+    for entry in &status.undeclared {
+        budget.takes(entry);
+    }
+    for entry in &mut status.withheld {
+        if entry.object.as_ref().is_some_and(|object| !budget.takes(object)) {
+            entry.object = None;
+        }
+    }
+    budget.limit_names(&mut status.more_withheld);
+    budget.limit_names(&mut status.more_undeclared);
+    for entry in status.withheld.iter_mut().filter(|entry| !entry.objects.is_empty()) {
+        // Some of the objects only would look like all of them.
+        if !budget.takes(&entry.objects) {
+            entry.objects.clear();
+        }
+    }
+}
+
+/// The bytes of JSON that are left for lists of the status.
+struct ListBudget(usize);
+
+impl ListBudget {
+    /// Takes the bytes of a value and of its separator, if they are left. Otherwise nothing is left for later values
+    /// either, so that what stays does not depend on their lengths.
+    fn takes(&mut self, value: &impl Serialize) -> bool {
+        let bytes = serde_json::to_string(value).map_or(usize::MAX, |text| text.len().saturating_add(1));
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Leaves out the names that do not fit.
+    fn limit_names(&mut self, entries: &mut Vec<NamesEntry>) {
+        for entry in &mut *entries {
+            let names = std::mem::take(&mut entry.names);
+            if self.takes(&*entry) {
+                entry.names = names.into_iter().take_while(|name| self.takes(name)).collect();
+            }
+        }
+        entries.retain(|entry| !entry.names.is_empty());
+    }
 }
 
 /// What a process has of a suspended source.
@@ -324,15 +403,16 @@ pub fn suspended(source: &GitSource, kept: Kept, now: Timestamp) -> GitSourceSta
     let generation = source.metadata.generation;
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
+    let templates = waiting_for_templates(source, kept == Kept::Read);
     let objects = match (&status.applied_revision, kept) {
         (Some(_), Kept::Lost) => {
-            let name = source.metadata.name.as_deref().unwrap_or_default();
-            format!("{LOST}, so its modules are not repaired; to fetch it, run `tidegate resume gitsource/{name}`")
+            let room = READY_CHARS_MAX.saturating_sub(SUSPENSION_CHARS + templates.chars().count());
+            lost(&landscape::key(&source.metadata), room)
         }
         (Some(revision), Kept::Read | Kept::Unread) => format!("{STAYING}{revision} stay applied"),
         (None, _) => String::new(),
     };
-    let rest = format!("{objects}{}", waiting_for_templates(source, kept == Kept::Read));
+    let rest = format!("{objects}{templates}");
     let suspension = landscape::suspension(&source.metadata, Switch::Spec);
     let suspension = suspension.unwrap_or_else(|| "the source is suspended".to_owned());
     let message = format!("{}{rest}", cut_to(&suspension, READY_CHARS_MAX.saturating_sub(rest.chars().count())));
@@ -340,6 +420,17 @@ pub fn suspended(source: &GitSource, kept: Kept, now: Timestamp) -> GitSourceSta
     conditions::set(&mut status.conditions, READY, Status::False, SUSPENDED, &message, generation, &now);
     conditions::remove(&mut status.conditions, STALLED);
     status
+}
+
+/// What a suspended source without its revision does not do, and how to get the revision: in at most `room` characters,
+/// with the whole command if that fits.
+fn lost(source: &Key, room: usize) -> String {
+    let command = format!("`tidegate resume gitsource/{} -n {}`", source.name(), source.namespace());
+    let long = format!("{LOST} of it, so its modules are not repaired; {command} ends the suspension and fetches it");
+    let short = format!("{LOST}; {command} ends the suspension and fetches it");
+    let fits = |text: &String| text.chars().count() <= room;
+    let without = || format!("{LOST} of it; resume it to end the suspension and fetch it");
+    [long, short].into_iter().find(fits).unwrap_or_else(without)
 }
 
 /// The status of a source after a pass that came to no result of its own: it keeps what is known, and
@@ -384,15 +475,6 @@ pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceSt
 /// Whether the signatures of the last read revision are those that the GitSource asks for.
 pub fn is_verified(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == VERIFIED && condition.status == "True")
-}
-
-/// Whether a process that has just started has not read a source yet, but will soon: it could be read last time, or no
-/// process has tried.
-pub fn is_coming(source: &GitSource) -> bool {
-    let is_idle = source.spec.suspend || source.metadata.deletion_timestamp.is_some();
-    let conditions = source.status.iter().flat_map(|status| &status.conditions);
-    let fetched = conditions.into_iter().find(|condition| condition.type_ == FETCHED);
-    !is_idle && fetched.is_none_or(|fetched| fetched.status == "True")
 }
 
 /// Whether something of the last read revision waits for a confirmation.
@@ -573,16 +655,17 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
 /// Why nothing of a revision is used; also for a source that has no active revision.
 fn refused(pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.attempted.or(pass.in_force)?;
-    let first = |code: &str| entries(pass.diagnostics.clone()).into_iter().find(|entry| entry.code == code);
-    if let Some(first) = first(code::SOURCE_DIFFERS).map(located) {
-        let place = first.split(": ").next().unwrap_or_default();
-        let field = first.split_once("`, and this file ").and_then(|(before, _)| before.rsplit('`').next());
-        let action =
-            format!("correct one of the two: {place} and the GitSource differ in `{}`", field.unwrap_or("spec"));
+    let first = |code: &str| by_severity(pass.diagnostics.clone()).into_iter().find(|found| found.code == code);
+    if let Some(first) = first(code::SOURCE_DIFFERS) {
+        let field = first.field.clone().unwrap_or_else(|| "spec".to_owned());
+        let entry = diagnostic_entry(first);
+        let place = place_of(&entry).unwrap_or_default();
+        let action = format!("correct one of the two: {place} and the GitSource differ in `{field}`");
+        let first = located(entry);
         let message = format!("{revision} is not applied, because its source.yaml and the GitSource differ; {first}");
         return Some(Verdict { action: Some(action), ..Verdict::no("SourceDiffers", message).stalled() });
     }
-    if let Some(first) = first(code::SOURCE_FILE).map(located) {
+    if let Some(first) = first(code::SOURCE_FILE).map(|found| located(diagnostic_entry(found))) {
         let message = format!("{revision} is not applied, because its source.yaml is invalid; {first}");
         return Some(Verdict::no("SourceFileInvalid", message).stalled());
     }
@@ -770,7 +853,7 @@ fn set_scope(conditions: &mut Vec<Condition>, source: &GitSource, pass: &Pass<'_
     let generation = source.metadata.generation;
     let Some(decision) = pass.decision else { return };
     // Settings that are invalid have no scope.
-    if pass.fetched != &Fetched::Done || pass.refused || pass.scope.is_empty() {
+    if pass.fetched != &Fetched::Done || pass.refused || pass.scope.is_empty() || pass.is_early {
         return;
     }
     let open = decision.waiting.values().any(|wait| !matches!(wait, Wait::Kept | Wait::Tool(_)));
@@ -1033,10 +1116,19 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> (Vec<WithheldEntry>, Vec<Na
 /// The first diagnostics, errors before warnings: a truncated list must not hide the error behind
 /// warnings.
 fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
+    by_severity(diagnostics).into_iter().take(ENTRIES_MAX).map(diagnostic_entry).collect()
+}
+
+/// All diagnostics, errors before warnings.
+fn by_severity(diagnostics: Diagnostics) -> Vec<Diagnostic> {
     let mut sorted = diagnostics.sorted();
     sorted.sort_by_key(|diagnostic| diagnostic.severity);
+    sorted
+}
+
+fn diagnostic_entry(diagnostic: Diagnostic) -> DiagnosticEntry {
     let position = |number: u32| Some(i64::from(number)).filter(|number| 0 < *number);
-    let entry = |diagnostic: Diagnostic| DiagnosticEntry {
+    DiagnosticEntry {
         severity: match diagnostic.severity {
             Severity::Error => "error".to_owned(),
             Severity::Warning => "warning".to_owned(),
@@ -1049,15 +1141,19 @@ fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
             Some(hint) => format!("{}; {hint}", diagnostic.message),
             None => diagnostic.message,
         },
-    };
-    sorted.into_iter().take(ENTRIES_MAX).map(entry).collect()
+    }
 }
 
 /// A diagnostic in a sentence, after its place.
 fn located(entry: DiagnosticEntry) -> String {
-    let line = entry.line.map(|line| format!(":{line}")).unwrap_or_default();
-    let place = entry.path.map(|path| format!("{path}{line}: ")).unwrap_or_default();
+    let place = place_of(&entry).map(|place| format!("{place}: ")).unwrap_or_default();
     format!("{place}{}", entry.message)
+}
+
+/// The file of an entry, with the line if it is known.
+fn place_of(entry: &DiagnosticEntry) -> Option<String> {
+    let line = entry.line.map(|line| format!(":{line}")).unwrap_or_default();
+    Some(format!("{}{line}", entry.path.as_ref()?))
 }
 
 fn failure(id: &Id, message: &str) -> Diagnostic {

@@ -785,6 +785,7 @@ fn rejected_objects_are_stalled_unless_another_try_may_help() {
             in_force: Some(&commit),
             is_read: true,
             refused: false,
+            is_early: false,
             decision: Some(&Decision::default()),
             withheld: &[],
             diagnostics: &Diagnostics::default(),
@@ -812,6 +813,7 @@ fn after_deliveries(before: &GitSource, receiving: Receiving, revision: Option<&
         in_force: None,
         is_read: false,
         refused: false,
+        is_early: false,
         decision: None,
         withheld: &[],
         diagnostics: &Diagnostics::default(),
@@ -889,6 +891,7 @@ fn a_source_whose_templates_are_unknown_says_what_waits_for_them() {
         in_force: None,
         is_read,
         refused: false,
+        is_early: false,
         decision: None,
         withheld: &[],
         diagnostics: &nothing,
@@ -934,6 +937,7 @@ fn a_revision_that_is_not_verified_is_in_the_condition_and_the_last_verified_one
             in_force: Some(&first),
             is_read: true,
             refused: false,
+            is_early: false,
             decision: Some(&decision),
             withheld: &[],
             diagnostics: &nothing,
@@ -1122,23 +1126,29 @@ fn a_suspended_source_says_who_suspended_it_and_why() {
     // The state folder of a process that has just started is empty.
     let status = status::suspended(&source, Kept::Lost, Timestamp::UNIX_EPOCH);
     let ready = &conditions::find(&status.conditions, status::READY).unwrap().message;
-    assert!(ready.ends_with("not repaired; to fetch it, run `tidegate resume gitsource/landscape`"), "{ready}");
+    let command =
+        |name: &str| format!("`tidegate resume gitsource/{name} -n kcp-system` ends the suspension and fetches it");
+    let rest =
+        format!("; the state folder has no revision of it, so its modules are not repaired; {}", command("landscape"));
+    assert!(ready.ends_with(&rest), "{ready}");
     assert!(ready.chars().count() <= status::READY_CHARS_MAX, "{ready}");
     assert!(!status::without_what_stays(ready).contains("state folder"), "{ready}");
-}
 
-#[test]
-fn a_source_is_read_soon_unless_it_could_not_be_read_last_time_or_is_suspended() {
-    let mut source = source();
-    assert!(status::is_coming(&source), "no process has tried");
-    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
-    source.status = Some(world.status(&source, &Fetched::Done, "scope"));
-    assert!(status::is_coming(&source));
-    let failed = Fetched::Failed { reason: "Timeout", message: "no".to_owned(), said: None, stalled: false };
-    let unreadable = Some(world.status(&source, &failed, "scope"));
-    assert!(!status::is_coming(&GitSource { status: unreadable, ..source.clone() }));
-    source.spec.suspend = true;
-    assert!(!status::is_coming(&source));
+    // A long name leaves room for the command only, and the longest one for neither.
+    for (length, has_command) in [(63, true), (253, false)] {
+        let name = "n".repeat(length);
+        source.metadata.name = Some(name.clone());
+        let status = status::suspended(&source, Kept::Lost, Timestamp::UNIX_EPOCH);
+        let ready = &conditions::find(&status.conditions, status::READY).unwrap().message;
+        assert!(ready.starts_with("suspended by alice"), "{ready}");
+        assert_eq!(ready.ends_with(&command(&name)), has_command, "{ready}");
+        assert!(
+            ready.ends_with("fetches it") || ready.ends_with("resume it to end the suspension and fetch it"),
+            "{ready}"
+        );
+        assert!(ready.chars().count() <= status::READY_CHARS_MAX, "{ready}");
+        assert!(!status::without_what_stays(ready).contains("state folder"), "{ready}");
+    }
 }
 
 #[test]
@@ -1193,6 +1203,121 @@ fn what_a_source_takes_over_beyond_the_first_twenty_is_known_by_name() {
     }
     let source = GitSource { status: Some(world.status(&source(), &Fetched::Done, "scope")), ..source() };
     assert_eq!((status::takeovers(&source).len(), status::held_back(&source).len()), (30, 30));
+}
+
+#[test]
+fn what_only_waits_for_a_source_that_is_about_to_be_read_is_set_aside_and_the_rest_is_reported() {
+    let mut world =
+        World::new().declares(["Kyma/a", "Kyma/b"]).ours(["Kyma/b"]).owned_by("other", "Kyma/a").unread("other");
+    world.declared.get_mut(&id("Kyma/b")).unwrap().needs = vec![id("Kyma/a")];
+    world = world.with("Kyma/b", |live| live.digest = Some("old".into()));
+    let other = || BTreeSet::from([Key::new("kcp-system", "other")]);
+    let mut decision = decide(&world.situation());
+    assert_eq!(
+        decision.unread.keys().collect::<Vec<_>>(),
+        [&id("Kyma/a"), &id("Kyma/b")],
+        "the one and what depends on it"
+    );
+    decision.set_aside(&BTreeSet::from([Key::new("kcp-system", "third")]));
+    assert_eq!(decision.held.len(), 2);
+    decision.set_aside(&other());
+    assert!(decision.held.is_empty() && decision.unread.is_empty() && decision.diagnostics.is_empty());
+
+    let before = world.status(&source(), &Fetched::Done, "scope");
+    check_conditions(
+        &before,
+        &["Applied=False Withheld", "Fetched=True Fetched", "Ready=False Withheld", "Stalled=True Withheld"],
+    );
+    let source = GitSource { status: Some(before.clone()), ..source() };
+    let early = |failures: &[(Id, String)]| {
+        let mut decision = decide(&world.situation());
+        decision.set_aside(&other());
+        let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+        let pass = Pass {
+            fetched: &Fetched::Done,
+            trust: Trust::NotAsked,
+            attempted: Some(&revision),
+            in_force: Some(&revision),
+            is_read: true,
+            refused: false,
+            is_early: true,
+            decision: Some(&decision),
+            withheld: &[],
+            diagnostics: &Diagnostics::default(),
+            remarks: &Diagnostics::default(),
+            failures,
+            retry_helps: true,
+            handled: None,
+            receiving: &Receiving::Off,
+            scope: "scope",
+            moved: Moved::No,
+            confirm_by: ConfirmBy::Annotation,
+        };
+        status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH)
+    };
+    assert_eq!(early(&[]), before, "no news, no write");
+    let failed = early(&[(id("Kyma/b"), "no".to_owned())]);
+    check_conditions(&failed, &["Applied=False ApplyFailed", "Fetched=True Fetched", "Ready=False ApplyFailed"]);
+    let codes: Vec<&str> = failed.diagnostics.iter().map(|entry| entry.code.as_str()).collect();
+    assert_eq!(codes, [code::APPLY_FAILED]);
+    assert_eq!((failed.counts, failed.applied_revision), (before.counts, None), "not all is applied");
+}
+
+#[test]
+fn the_lists_of_a_status_are_limited_in_bytes_and_what_is_left_out_is_counted() {
+    let names = |letter: &str| -> Vec<String> {
+        let all = 0..status::NAMES_MAX + status::ENTRIES_MAX;
+        all.map(|number| format!("Kyma/{}{number:05}", letter.repeat(248))).collect()
+    };
+    let (held, gone) = (names("a"), names("b"));
+    let texts = || held.iter().map(String::as_str);
+    let mut world = World::new().declares(texts()).other("other", texts()).ours(gone.iter().map(String::as_str));
+    for name in &held {
+        world = world.adopts(name).owned_by("other", name);
+    }
+    let mut decision = decide(&world.situation());
+    let object = |number: usize| format!("example.org/v1/Thing/{}/{number:03}{}", "n".repeat(63), "o".repeat(250));
+    let objects: Vec<String> = (0..status::TAKEOVER_OBJECTS_MAX).map(object).collect();
+    for takeover in decision.takeovers.values_mut().take(status::ENTRIES_MAX) {
+        takeover.object = Some("\"".repeat(status::TAKEOVER_LEN_MAX).into());
+        takeover.module = Some(crate::definition::ModuleNames::from_texts(&objects));
+    }
+    let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+    let pass = Pass {
+        fetched: &Fetched::Done,
+        trust: Trust::NotAsked,
+        attempted: Some(&revision),
+        in_force: Some(&revision),
+        is_read: true,
+        refused: false,
+        is_early: false,
+        decision: Some(&decision),
+        withheld: &[],
+        diagnostics: &Diagnostics::default(),
+        remarks: &Diagnostics::default(),
+        failures: &[],
+        retry_helps: true,
+        handled: None,
+        receiving: &Receiving::Off,
+        scope: "scope",
+        moved: Moved::No,
+        confirm_by: ConfirmBy::Annotation,
+    };
+    let status = status::after_pass(&source(), &pass, Timestamp::UNIX_EPOCH);
+    let lists = (&status.withheld, &status.more_withheld, &status.undeclared, &status.more_undeclared);
+    let bytes = serde_json::to_string(&lists).unwrap().len();
+    // The budget does not count the names of fields.
+    assert!(bytes < status::LISTS_BYTES_MAX + 1024, "{bytes}");
+    assert!(serde_json::to_string(&status).unwrap().len() < 1024 * 1024);
+    // What matters most stays.
+    assert_eq!((status.withheld.len(), status.undeclared.len()), (status::ENTRIES_MAX, status::ENTRIES_MAX));
+    assert!(status.withheld.iter().all(|entry| entry.object.is_some() && entry.objects.is_empty()));
+    let named: usize = status.more_withheld.iter().map(|entry| entry.names.len()).sum();
+    assert!((1..status::NAMES_MAX).contains(&named), "{named}");
+    assert!(status.more_undeclared.is_empty());
+    let source = GitSource { status: Some(status), ..source() };
+    assert_eq!(status::held_back(&source).len(), status::ENTRIES_MAX + named);
+    assert_eq!(status::unnamed(&source), status::NAMES_MAX - named);
 }
 
 // === the world of a test ===
@@ -1337,6 +1462,7 @@ impl World {
             in_force: Some(&revision),
             is_read: true,
             refused: false,
+            is_early: false,
             decision: Some(&decision),
             withheld: &withheld,
             diagnostics: &Diagnostics::default(),

@@ -353,6 +353,7 @@ fn the_status_says_what_waits_beside_everything_that_is_applied() {
             in_force: Some(&revision),
             is_read: true,
             refused: false,
+            is_early: false,
             decision: Some(&decision),
             withheld,
             diagnostics: &Diagnostics::default(),
