@@ -324,8 +324,8 @@ pub struct Options {
         default_value = "false"
     )]
     pub kcp_landscapes: bool,
-    /// Use this image of kcp where a resource of a kcp landscape names none, for example
-    /// `ghcr.io/kcp-dev/kcp:v0.32.3` [default: the one of this release]
+    /// Use this image of kcp where a resource of a kcp landscape names none [default: ghcr.io/kcp-dev/kcp:v0.32.3, the
+    /// image of this release]
     #[arg(long, value_name = "REPOSITORY:TAG")]
     pub kcp_image: Option<String>,
     /// Serve the gauges of kcp-operator in `/metrics` as well, for its dashboards

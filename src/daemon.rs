@@ -388,7 +388,7 @@ fn confined() -> anyhow::Result<Renderer> {
 }
 
 /// The embedded templates, and those of a folder, which replace them by name.
-fn templates(engine: &Engine, folder: Option<&Path>) -> anyhow::Result<Templates> {
+pub(crate) fn templates(engine: &Engine, folder: Option<&Path>) -> anyhow::Result<Templates> {
     let embedded = Templates::embedded();
     let Some(folder) = folder else { return Ok(embedded) };
     let mut files = Vec::new();

@@ -412,7 +412,10 @@ impl SetupPass<'_> {
                 let version = name.0.version_of_object(found);
                 let is_shown = known.live.contains_key(name);
                 // The watch may not show yet that it may stay as it is.
-                let Some(digest) = decide::target(known, desired, object::is_adopted(found)) else { continue };
+                let Some(digest) = decide::target(known, desired, hold::is_adopted(|name| found.annotation(name)))
+                else {
+                    continue;
+                };
                 let verified = Verified { digest, version, is_shown, since: known.now };
                 self.context.memory.verify(self.key.namespace(), name, verified);
             }

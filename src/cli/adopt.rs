@@ -335,13 +335,14 @@ impl Landscape {
         let settings = Settings { restricted_modules, ..Settings::default() };
         let after = facts.landscape_after(definitions, source)?;
         let wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
-        let Asked { named, found } = self.registries.ask(cluster, wanted).await?;
+        let Asked { named, found, silent } = self.registries.ask(cluster, wanted).await?;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![adopt::leader(facts.holder.as_ref())];
         findings.extend(adopt::storage(&facts.stored()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
+        findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         let (held, to_hold) = (facts.held(), facts.to_hold());
         findings.extend(adopt::held(&held, &to_hold));

@@ -59,3 +59,17 @@ fn every_command_says_what_it_does() {
     each("tidegate", &Arguments::command(), &mut problems);
     assert!(problems.is_empty(), "{problems:#?}");
 }
+
+#[test]
+fn the_help_of_kcp_image_names_the_image_of_this_release() {
+    let image = tidegate_core::plan::setup::DefaultImage::default();
+    let mut seen = 0;
+    each_option("tidegate", &Arguments::command(), &mut |name, option| {
+        if option.get_id() == "kcp_image" {
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("[default: {image}, ")), "{name}: {help}");
+            seen += 1;
+        }
+    });
+    assert!(2 <= seen, "of run and of adopt kcp");
+}

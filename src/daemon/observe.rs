@@ -119,10 +119,10 @@ fn setup_series(resources: &Resources, gauges: KcpOperatorGauges) -> SetupSeries
     let word = |state: SubjectState| match state {
         SubjectState::Wrong => "wrong",
         SubjectState::Waiting => "waiting",
-        SubjectState::Stopped => "stopped",
-        SubjectState::Well => "well",
+        // A resource of a kcp landscape cannot be suspended, so none is stopped.
+        SubjectState::Stopped | SubjectState::Well => "well",
     };
-    let all = [SubjectState::Wrong, SubjectState::Waiting, SubjectState::Stopped, SubjectState::Well];
+    let all = [SubjectState::Wrong, SubjectState::Waiting, SubjectState::Well];
     let mut states: BTreeMap<(&str, &str), usize> =
         setup::Kind::ALL.iter().flat_map(|kind| all.map(|state| ((kind.as_str(), word(state)), 0))).collect();
     let mut upstream = Vec::new();

@@ -32,6 +32,7 @@
 mod decide;
 mod enact;
 mod read;
+mod templates;
 mod words;
 
 use std::collections::BTreeMap;
@@ -45,7 +46,8 @@ use super::state::{Known, ObjectName, Observed};
 pub(crate) use self::{
     decide::{left, next},
     enact::{Written, enact},
-    read::{leases, read},
+    read::{leases, plain, read},
+    templates::DaemonTemplates,
 };
 
 /// An object of a namespace.

@@ -71,13 +71,18 @@ pub(super) fn hold(definition: &Digest, desired: &Desired) -> Digest {
     Digest::all([definition, &desired.digest])
 }
 
+/// Whether an object with these annotations may stay as kcp-operator left it: it was taken over, and not applied since.
+pub(super) fn is_adopted<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> bool {
+    annotation(annotation::ADOPTED_AS).is_some() && annotation(annotation::DIGEST).is_none()
+}
+
 /// Whether an object that was read stays as it is. `definition` is `None` if it is not known whether the resource has
 /// changed.
 pub(super) fn is_held(definition: Option<&Digest>, desired: &Desired, found: &Object) -> bool {
-    let Some(noted) = found.annotation(annotation::ADOPTED_AS) else { return false };
-    if found.annotation(annotation::DIGEST).is_some() {
+    let Some(noted) = found.annotation(annotation::ADOPTED_AS).filter(|_| is_adopted(|name| found.annotation(name)))
+    else {
         return false;
-    }
+    };
     definition.is_none_or(|definition| adopted_as(definition, desired, found.value()).to_string() == noted)
 }
 

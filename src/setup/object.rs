@@ -16,6 +16,8 @@ use tidegate_core::{
     plan::certificate::Backend,
 };
 
+use super::hold;
+
 /// The kinds of objects of kcp landscapes, in the order of apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
@@ -211,7 +213,7 @@ impl LiveObject {
             ObjectKind::Certificate => ObjectState::Certificate(readiness(&found.data)),
             ObjectKind::Deployment => ObjectState::Deployment(Pods::of(&found.data, generation)),
             ObjectKind::Issuer => {
-                let refusal = ready(&found.data).filter(|ready| ready["status"] == "False");
+                let refusal = ready(&found.data).filter(|ready| ready["status"] == "False" && !is_about_absence(ready));
                 ObjectState::Issuer(refusal.map(|ready| ready["message"].as_str().unwrap_or("it is not ready").into()))
             }
             ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service | ObjectKind::PodDisruptionBudget => {
@@ -253,8 +255,7 @@ impl LiveObject {
             mark: labels.get(label::SETUP).map(|mark| mark.as_str().into()),
             version: kind.version(numbers, &labels, &annotations),
             digest: annotations.get(annotation::DIGEST).map(|digest| digest.as_str().into()),
-            is_adopted: annotations.contains_key(annotation::ADOPTED_AS)
-                && !annotations.contains_key(annotation::DIGEST),
+            is_adopted: hold::is_adopted(|name| annotations.get(name).map(String::as_str)),
             prune,
             is_terminating: metadata.deletion_timestamp.is_some(),
             state,
@@ -288,11 +289,6 @@ impl Pods {
     }
 }
 
-/// As [`LiveObject::is_adopted`], of an object that was read.
-pub(super) fn is_adopted(object: &Object) -> bool {
-    object.annotation(annotation::ADOPTED_AS).is_some() && object.annotation(annotation::DIGEST).is_none()
-}
-
 /// Why a Certificate is not ready, if it is not.
 fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
     match ready(certificate) {
@@ -300,6 +296,14 @@ fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
         Some(ready) => Err(ready["message"].as_str().unwrap_or("it is not ready").into()),
         None => Err("its issuer has not answered yet".into()),
     }
+}
+
+/// Whether cert-manager says of an Issuer that its Secret does not exist. In a rollout, it says so until it has seen the
+/// Secret. The time of the condition does not tell: it stays while the condition stays `False`, whatever the message.
+fn is_about_absence(ready: &Value) -> bool {
+    // https://github.com/cert-manager/cert-manager/blob/v1.19.0/pkg/issuer/ca/setup.go
+    ready["reason"] == "ErrGetKeyPair"
+        && ready["message"].as_str().is_some_and(|message| message.ends_with("not found"))
 }
 
 /// The condition of cert-manager that says whether an object is ready.

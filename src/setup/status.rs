@@ -199,6 +199,7 @@ impl Facts<'_> {
         missing.dedup();
         let reason = if unusable.is_empty() { "Missing" } else { UNUSABLE };
         // What is unusable first: the rest may follow from it.
+        unusable.sort();
         unusable.dedup();
         unusable.extend(missing);
         conditions.judge(MOUNTS, &unusable, reason, ("Complete", "everything that its objects need exists"));

@@ -36,7 +36,7 @@ use crate::{
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, unrecorded};
+pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, silent, unrecorded};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -2,11 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster::{Cluster, Kind};
@@ -54,6 +54,8 @@ pub(super) struct Asked {
     pub(super) named: NamedRegistries,
     /// What they say; empty if they were not asked.
     pub(super) found: BTreeMap<Component, Lookup>,
+    /// Components that a registry has, while one before it did not answer: the reason, in one sentence.
+    pub(super) silent: BTreeMap<Component, String>,
 }
 
 /// Components at a time.
@@ -65,7 +67,10 @@ impl Registries {
     /// Asks for these components. Fails if an option cannot be used, or the Secret that it names.
     pub(super) async fn ask(&self, kcp: &Cluster, wanted: BTreeSet<Component>) -> anyhow::Result<Asked> {
         let ca = self.ca.as_ref().map(std::fs::read).transpose();
-        let ca = ca.with_context(|| format!("cannot read the CA of the registries from {:?}", self.ca))?;
+        let ca = ca.with_context(|| {
+            let path = self.ca.as_deref().unwrap_or(Path::new("")).display();
+            format!("cannot read the CA of registries `{path}`")
+        })?;
         let (mut named, mut registries) = (NamedRegistries::new(), Vec::new());
         let mut add = |address: RegistryAddress, option: String, credentials| -> anyhow::Result<()> {
             let unusable = || format!("cannot use the registry of {option}");
@@ -74,7 +79,7 @@ impl Registries {
             let (ca, token_hosts) = (ca.clone(), self.token_hosts.clone());
             let settings = Settings { ca, credentials, token_hosts, unpacker, ..Settings::new(address) };
             let registry = Registry::new(settings).with_context(unusable)?;
-            named.insert(registry.address().to_string(), option);
+            name(&mut named, registry.address().to_string(), option)?;
             registries.push(registry);
             Ok(())
         };
@@ -87,12 +92,17 @@ impl Registries {
             add(registry, format!("--oci-registry-cred-secret={name}"), Some(credentials))?;
         }
         if self.no_registries || registries.is_empty() {
-            return Ok(Asked { named, found: BTreeMap::new() });
+            return Ok(Asked { named, found: BTreeMap::new(), silent: BTreeMap::new() });
         }
         let registries = &registries;
         let lookup = async |component: Component| (component.clone(), look_up(registries, &component).await);
-        let found = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect().await;
-        Ok(Asked { named, found })
+        let answers: Vec<_> = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect().await;
+        let (mut found, mut silent) = (BTreeMap::new(), BTreeMap::new());
+        for (component, (lookup, why)) in answers {
+            silent.extend(why.map(|why| (component.clone(), why)));
+            found.insert(component, lookup);
+        }
+        Ok(Asked { named, found, silent })
     }
 }
 
@@ -111,22 +121,39 @@ async fn of_secret(kcp: &Cluster, name: &str) -> anyhow::Result<DockerConfig> {
     docker_config(secret.with_context(|| format!("{} does not exist", what()))?).with_context(what)
 }
 
-/// What the registries have of a component: the first that has it decides.
-async fn look_up(registries: &[Registry], component: &Component) -> Lookup {
+/// Adds a registry with the option that names it. Fails if another option names it as well.
+fn name(named: &mut NamedRegistries, address: String, option: String) -> anyhow::Result<()> {
+    if let Some(other) = named.get(&address) {
+        bail!("{other} and {option} name the same registry, {address}: leave one of them out");
+    }
+    named.insert(address, option);
+    Ok(())
+}
+
+/// What the registries have of a component: the first that has it decides. And why registries before it did not answer.
+async fn look_up(registries: &[Registry], component: &Component) -> (Lookup, Option<String>) {
     let (mut refused, mut unanswered) = (Vec::new(), Vec::new());
     for registry in registries {
         match registry.descriptor(component).await {
             Ok(Found { manifest, module, .. }) => {
                 let record = ComponentRecord { manifest: Some(manifest), read: None };
-                return Lookup::Found(Arc::new(Published { repo: registry.address().to_string(), module, record }));
+                let published = Published { repo: registry.address().to_string(), module, record };
+                return concluded(Some(published), &refused, &unanswered);
             }
             Err(error) if is_answer(&error) => refused.push(chain(error)),
             Err(error) => unanswered.push(chain(error)),
         }
     }
-    match unanswered.is_empty() {
-        true => Lookup::Refused(refused.join("; ")),
-        false => Lookup::Unanswered(unanswered.join("; ")),
+    concluded(None, &refused, &unanswered)
+}
+
+/// What answers of registries mean.
+fn concluded(found: Option<Published>, refused: &[String], unanswered: &[String]) -> (Lookup, Option<String>) {
+    let silent = (!unanswered.is_empty()).then(|| unanswered.join("; "));
+    match (found, silent) {
+        (Some(found), silent) => (Lookup::Found(Arc::new(found)), silent),
+        (None, Some(silent)) => (Lookup::Unanswered(silent), None),
+        (None, None) => (Lookup::Refused(refused.join("; ")), None),
     }
 }
 
@@ -145,4 +172,45 @@ fn is_answer(error: &Error) -> bool {
 
 fn chain(error: Error) -> String {
     format!("{:#}", anyhow::Error::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::component::{Layer, LayerKind, Module};
+
+    use super::*;
+
+    #[test]
+    fn a_registry_is_named_once() {
+        let mut named = NamedRegistries::new();
+        let address = || "r.example.com/prod".to_owned();
+        name(&mut named, address(), "--oci-registry-host=r.example.com".to_owned()).unwrap();
+        let error = name(&mut named, address(), "--oci-registry-cred-secret=login".to_owned()).unwrap_err();
+        let expected = "--oci-registry-host=r.example.com and --oci-registry-cred-secret=login name the same registry, \
+                        r.example.com/prod: leave one of them out";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(named[&address()], "--oci-registry-host=r.example.com");
+    }
+
+    #[test]
+    fn a_registry_that_does_not_answer_is_named_also_if_another_one_has_the_component() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let layer = Layer { digest: digest.parse().unwrap(), kind: LayerKind::Tar };
+        let module = Module { layer, localized_images: Vec::new() };
+        let published =
+            || Published { repo: "b".to_owned(), module: module.clone(), record: ComponentRecord::default() };
+        let (refused, silent) = (["a does not have it".to_owned()], ["a does not answer".to_owned()]);
+        let (lookup, why) = concluded(Some(published()), &[], &silent);
+        assert!(matches!(lookup, Lookup::Found(_)));
+        assert_eq!(why.as_deref(), Some("a does not answer"));
+        let (lookup, why) = concluded(Some(published()), &refused, &[]);
+        assert!(matches!(lookup, Lookup::Found(_)));
+        assert_eq!(why, None);
+        let (lookup, why) = concluded(None, &refused, &silent);
+        assert!(matches!(lookup, Lookup::Unanswered(text) if text == "a does not answer"));
+        assert_eq!(why, None);
+        let (lookup, why) = concluded(None, &refused, &[]);
+        assert!(matches!(lookup, Lookup::Refused(text) if text == "a does not have it"));
+        assert_eq!(why, None);
+    }
 }

@@ -11,6 +11,7 @@ use tidegate_core::{
     api::{
         names::{FIELD_MANAGER, annotation, label},
         setup::Kind,
+        shared::ObjectMeta,
     },
     changes::overlay,
     landscape,
@@ -22,10 +23,10 @@ use tidegate_core::{
 use tidegate_diff::live::{applied_by, stripped};
 use tidegate_process::ambient;
 
-use super::{Act, Facts, Place, Subject, words};
+use super::{Act, DaemonTemplates, Facts, Place, Subject, words};
 use crate::setup::{
     content, decide, desired, hold, names,
-    object::{self, LiveObject, ObjectKind},
+    object::{LiveObject, ObjectKind},
     state::{Desired, Issuance, Known, LiveObjects, ObjectName, Observed},
 };
 
@@ -55,6 +56,8 @@ pub(crate) struct Left {
     pub(crate) differing: Vec<Waiting>,
     /// Those that are not handed over, and why: one sentence each.
     pub(crate) refused: Vec<String>,
+    /// Resources of which nothing is handed over, or of which a template fails: one sentence each.
+    pub(crate) skipped: BTreeSet<String>,
 }
 
 /// A Deployment or Certificate that differs from what Tidegate renders.
@@ -72,16 +75,16 @@ pub(crate) struct Waiting {
 
 /// The writes of the first step that is not done; none if the take-over is complete. With `now`, no object waits for a
 /// change of its resource.
-pub(crate) fn next(facts: &Facts, templates: &Templates, now: bool) -> Vec<Act> {
+pub(crate) fn next(facts: &Facts, templates: &DaemonTemplates, now: bool) -> Vec<Act> {
     let mut steps: [Vec<Act>; STEPS] = Default::default();
-    for subject in subjects(facts, templates) {
+    for subject in subjects(facts, templates).0 {
         collect(&mut steps, facts, &subject, now);
     }
     steps.into_iter().find(|step| !step.is_empty()).unwrap_or_default()
 }
 
 /// What is left to do, from all steps.
-pub(crate) fn left(facts: &Facts, templates: &Templates, now: bool) -> Left {
+pub(crate) fn left(facts: &Facts, templates: &DaemonTemplates, now: bool) -> Left {
     let mut left = Left::default();
     let mut after = facts.clone();
     // Each step is done at once.
@@ -113,7 +116,9 @@ pub(crate) fn left(facts: &Facts, templates: &Templates, now: bool) -> Left {
             imagine(&mut after, &act);
         }
     }
-    for subject in subjects(&after, templates) {
+    let (subjects, skipped) = subjects(&after, templates);
+    left.skipped = skipped;
+    for subject in subjects {
         left.differing.extend(differing(&after, &subject));
         left.refused.extend(refusals(facts, &subject));
     }
@@ -151,8 +156,9 @@ pub(super) fn imagine(facts: &mut Facts, act: &Act) {
     }
 }
 
-/// The resources with a plan, in the order of apply. Those that are being deleted keep what they have.
-fn subjects<'a>(facts: &'a Facts, templates: &Templates) -> Vec<Subject<'a>> {
+/// The resources with a plan, in the order of apply, and what is wrong with others: one sentence each. Those that are
+/// being deleted keep what they have.
+fn subjects<'a>(facts: &'a Facts, templates: &DaemonTemplates) -> (Vec<Subject<'a>>, BTreeSet<String>) {
     let mut live: BTreeMap<&str, LiveObjects> = BTreeMap::new();
     for ((namespace, name), object) in &facts.objects {
         let Ok(found) = serde_json::from_value(object.value().clone()) else { continue };
@@ -160,20 +166,51 @@ fn subjects<'a>(facts: &'a Facts, templates: &Templates) -> Vec<Subject<'a>> {
         live.entry(namespace).or_default().insert(name.clone(), object);
     }
     let chained = chained(facts);
-    let ids = facts.resources.ids();
-    ids.filter_map(|(kind, key)| {
-        let metadata = facts.resources.metadata(kind, key)?;
-        let reserved = facts.resources.kubeconfigs.get(key).filter(|_| kind == Kind::Kubeconfig);
-        let is_reserved = reserved.is_some_and(|found| is_reserved_user(&found.spec.username));
-        let is_elsewhere = landscape::annotation(metadata, annotation::CLUSTER).is_some();
-        if metadata.deletion_timestamp.is_some() || is_reserved || is_elsewhere {
-            return None;
-        }
-        let plan = facts.resources.plan(kind, key, &chained)?.ok()?;
+    let (mut subjects, mut skipped) = (Vec::new(), BTreeSet::new());
+    for (kind, key) in facts.resources.ids() {
+        let (Some(metadata), Some(plan)) =
+            (facts.resources.metadata(kind, key), facts.resources.plan(kind, key, &chained))
+        else {
+            continue;
+        };
+        let plan = match obstacle(facts, kind, key, metadata) {
+            Some(sentence) => Err(sentence),
+            None => plan.map_err(|problem| {
+                format!("{} {}: {}: {}; {}", problem.kind, problem.key, problem.field, problem.message, problem.hint)
+            }),
+        };
+        let found = plan.and_then(|plan| Ok((plan, templates.of(kind, key, metadata)?)));
+        let (plan, templates) = match found {
+            Ok(found) => found,
+            Err(sentence) => {
+                skipped.insert(sentence);
+                continue;
+            }
+        };
         let live = live.get(key.namespace()).cloned().unwrap_or_default();
-        Some(subject(facts, templates, &plan, kind, key, live))
+        let (subject, failures) = subject(facts, templates, &plan, kind, key, live);
+        skipped.extend(failures.into_iter().map(|failure| format!("{kind} {key}: {failure}")));
+        subjects.push(subject);
+    }
+    (subjects, skipped)
+}
+
+/// Why the daemon makes nothing of a resource: one sentence; `None` if it does.
+fn obstacle(facts: &Facts, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Option<String> {
+    if metadata.deletion_timestamp.is_some() {
+        return Some(format!("{kind} {key} is being deleted: wait until it is gone, then run the command again"));
+    }
+    if landscape::annotation(metadata, annotation::CLUSTER).is_some() {
+        return Some(format!(
+            "{kind} {key} has the annotation `{}`, with which Tidegate makes nothing of it: remove the annotation",
+            annotation::CLUSTER
+        ));
+    }
+    let kubeconfig = facts.resources.kubeconfigs.get(key).filter(|_| kind == Kind::Kubeconfig)?;
+    let user = &kubeconfig.spec.username;
+    is_reserved_user(user).then(|| {
+        format!("{kind} {key}: spec.username: the user `{user}` is reserved for parts of kcp; use another name")
     })
-    .collect()
 }
 
 /// The RootShards whose root CA is not self-signed.
@@ -193,7 +230,7 @@ fn subject<'a>(
     kind: Kind,
     key: &'a Key,
     live: LiveObjects,
-) -> Subject<'a> {
+) -> (Subject<'a>, Vec<String>) {
     let namespace = key.namespace();
     let (wanted, inputs, _) = names(plan);
     let mut observed = Observed::default();
@@ -218,7 +255,7 @@ fn subject<'a>(
         issuance: Issuance::CertManager,
         now: ambient::now(),
     };
-    Subject { kind, key, known, observed }
+    (Subject { kind, key, known, observed }, failures)
 }
 
 /// Adds the writes for the objects of a resource.
@@ -307,7 +344,7 @@ fn others_owners(object: &Object) -> Option<Vec<Value>> {
 /// The patch that marks an object, or that lets it no longer wait; `None` if nothing changes.
 fn marking(subject: &Subject<'_>, name: &ObjectName, object: &Object, now: bool) -> Option<Value> {
     if object.label(label::SETUP).is_some() {
-        let is_released = now && object::is_adopted(object);
+        let is_released = now && hold::is_adopted(|name| object.annotation(name));
         return is_released.then(|| json!({ "metadata": { "annotations": { annotation::ADOPTED_AS: null } } }));
     }
     let mut patch = json!({ "metadata": { "labels": { label::SETUP: subject.known.mark } } });
@@ -408,6 +445,13 @@ fn differing(facts: &Facts, subject: &Subject<'_>) -> Vec<Waiting> {
 
 /// Why objects with the names of the resource's are not handed over.
 fn refusals(facts: &Facts, subject: &Subject<'_>) -> Vec<String> {
+    let metadata = facts.resources.metadata(subject.kind, subject.key);
+    let is_let = metadata.is_some_and(|found| landscape::annotation(found, annotation::ADOPT) == Some("true"));
+    // The daemon takes these over.
+    let may_be_adopted = |object: &Object| {
+        let has_owners = object.value()["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty());
+        !has_owners && (is_let || object.annotation(annotation::ADOPT) == Some("true"))
+    };
     let of_object = |(place, object): (Place, &Object)| {
         let name = named(&place);
         match object.label(label::SETUP) {
@@ -415,7 +459,7 @@ fn refusals(facts: &Facts, subject: &Subject<'_>) -> Vec<String> {
             Some(mark) => {
                 Some(format!("{name} belongs to {mark}, whose label it bears: rename one of the two resources"))
             }
-            None if is_recognized(object) => None,
+            None if is_recognized(object) || may_be_adopted(object) => None,
             None => Some(format!(
                 "{name} is not of kcp-operator and stays as it is: delete or rename it, or annotate it with `{}: \"true\"`",
                 annotation::ADOPT

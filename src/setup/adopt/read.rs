@@ -1,14 +1,20 @@
 //! Reads what the control plane has of kcp landscapes. Sends reads only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Resource as _;
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
-    api::setup::{self, SETUP_GROUP, SETUP_VERSION},
+    api::{
+        GitSource, TIDEGATE_GROUP,
+        setup::{self, SETUP_GROUP, SETUP_VERSION},
+    },
+    landscape::SourceName,
     name::Key,
     object::{Gvk, Object},
+    plan::setup::DefaultImage,
 };
 
 use super::Facts;
@@ -20,8 +26,9 @@ const LEASE: &str = "239f9f9a.operator.kcp.io";
 const COMPILED: [&str; 5] =
     ["CompiledRootShard", "CompiledShard", "CompiledFrontProxy", "CompiledCacheServer", "CompiledVirtualWorkspace"];
 
-/// What the control plane has in these namespaces. Fails if a request fails, or if a resource is not one of its kind.
-pub(crate) async fn read(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Facts> {
+/// What the control plane has in these namespaces. `image` is that of resources that name none, as the daemon completes
+/// them. Fails if a request fails, or if a resource is not one of its kind.
+pub(crate) async fn read(cluster: &Cluster, namespaces: &[String], image: &DefaultImage) -> anyhow::Result<Facts> {
     let mut facts = Facts::default();
     for kind in setup::Kind::ALL {
         for object in list(cluster, SETUP_GROUP, SETUP_VERSION, kind.as_str(), namespaces).await? {
@@ -30,6 +37,7 @@ pub(crate) async fn read(cluster: &Cluster, namespaces: &[String]) -> anyhow::Re
             facts.resources.insert(kind, &key, object.into_value()).with_context(what)?;
         }
     }
+    image.complete_all(&mut facts.resources);
     for kind in ObjectKind::ALL {
         let gvk = kind.kind().gvk;
         for object in list(cluster, &gvk.group, &gvk.version, &gvk.kind, namespaces).await? {
@@ -41,6 +49,17 @@ pub(crate) async fn read(cluster: &Cluster, namespaces: &[String]) -> anyhow::Re
         facts.compiled += list(cluster, "deploy.operator.kcp.io", "v1alpha1", kind, namespaces).await?.len();
     }
     Ok(facts)
+}
+
+/// Those of these GitSources that the control plane has, and that have no templates. Fails if a request fails.
+pub(crate) async fn plain(cluster: &Cluster, sources: &BTreeSet<SourceName>) -> anyhow::Result<BTreeSet<SourceName>> {
+    let namespaces: BTreeSet<String> = sources.iter().map(|source| source.key().namespace().to_owned()).collect();
+    let namespaces: Vec<String> = namespaces.into_iter().collect();
+    let (version, kind) = (GitSource::version(&()), GitSource::kind(&()));
+    let found = list(cluster, TIDEGATE_GROUP, &version, &kind, &namespaces).await?;
+    let plain = found.iter().filter(|source| source.value()["spec"]["templates"].is_null());
+    let plain = plain.map(|source| SourceName::new(Key::new(source.namespace(), source.name())));
+    Ok(plain.filter(|source| sources.contains(source)).collect())
 }
 
 /// All objects of a kind in these namespaces; none if the control plane does not serve it.

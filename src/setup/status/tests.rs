@@ -132,6 +132,36 @@ fn what_cannot_be_used_is_no_wait() {
     assert_eq!(mounts(&of(&resources, &live, &[], None)), "True Complete: everything that its objects need exists");
 }
 
+/// In a rollout, cert-manager says that the Secret of an Issuer does not exist until it has seen the Secret.
+#[test]
+fn an_issuer_that_has_not_seen_its_secret_yet_is_no_problem() {
+    let state = |reason: &str, message: &str| {
+        let condition = json!({"type": "Ready", "status": "False", "reason": reason, "message": message});
+        let issuer = json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "main-ca"},
+            "status": {"conditions": [condition]}});
+        let found = serde_json::from_value(issuer).unwrap();
+        LiveObject::from_object(ObjectKind::Issuer, found).state
+    };
+    let absent = "Error getting keypair for CA issuer: secrets \"main-ca\" not found";
+    let empty = "Error getting keypair for CA issuer: no data for \"tls.crt\" in secret 'kcp-system/main-ca'";
+    let no_ca = "Error getting keypair for CA issuer: certificate is not a CA";
+    assert_eq!(state("ErrGetKeyPair", absent), ObjectState::Issuer(None));
+    assert_eq!(state("ErrGetKeyPair", empty), ObjectState::Issuer(Some(empty.into())));
+    assert_eq!(state("ErrInvalidKeyPair", no_ca), ObjectState::Issuer(Some(no_ca.into())));
+}
+
+/// Several objects may not be usable for one reason.
+#[test]
+fn what_cannot_be_used_is_said_once() {
+    let secret = |name: &str| (ObjectKind::Secret, name.to_owned());
+    let unusable = |why: &str| Outcome::Unusable(why.to_owned());
+    let outcomes = [(secret("a"), unusable("two")), (secret("b"), unusable("one")), (secret("c"), unusable("two"))];
+    let status = of(&root(|_| ()), &LiveObjects::new(), &outcomes, None);
+    let all = status["conditions"].as_array().unwrap().iter();
+    let found = all.clone().find(|one| one["type"] == "tidegate.dev/Mounts").unwrap();
+    assert_eq!(found["message"], "one; two");
+}
+
 #[test]
 fn a_resource_that_goes_says_what_it_waits_for() {
     let resources = root(|resource| resource["metadata"]["deletionTimestamp"] = json!("2026-11-26T00:00:00Z"));

@@ -20,7 +20,8 @@ use crate::{
 
 scenarios! {
     an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts,
-    a_take_over_of_kcp_landscapes_may_be_killed_anywhere;
+    a_take_over_of_kcp_landscapes_may_be_killed_anywhere,
+    where_nothing_can_be_taken_over_it_is_not_done;
     on real servers:
     row_10_an_installation_of_kcp_operator_is_taken_over_on_a_real_api_server,
 }
@@ -226,15 +227,16 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
     let (text, code) = landscape.adopt(&[]).await;
     assert_eq!(code, Some(1), "{text}");
     for line in [
-        "have owners of kcp-operator, with which the API server would delete them: ",
-        "get the label tidegate.dev/setup of the resource: ",
+        "note    no namespace has the Lease of kcp-operator, so it is not known whether it runs\n",
+        "have owner references to kcp-operator resources: deleting those resources would delete the objects: ",
+        "need the ownership label tidegate.dev/setup: ",
         "have fields of the field manager `manager`, which become Tidegate's: ",
         "to do   Secret kcp-system/main-public-dynamic-kubeconfig changes: ",
         "note    Deployment kcp-system/main-kcp differs; the daemon applies it once RootShard main changes: digest of the \
          mounted keys, ownership label of the pods, revision labels, volumes of CAs without their keys\n",
         "note    Certificate kcp-system/eu-workspaces-server differs; the daemon applies it once VirtualWorkspace \
          eu-workspaces changes: names of the certificate\n",
-        "\nadd --yes to do it\n",
+        "\nTo write these changes, add `--yes`.\n",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -252,7 +254,7 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
 
     let (text, code) = landscape.adopt(&["--yes"]).await;
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("ready   no object is of kcp-operator any more\n"), "{text}");
+    assert!(text.contains("ready   all objects belong to Tidegate\n"), "{text}");
     let after = landscape.objects().await;
     assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
     are_handed_over(&before, &after);
@@ -364,6 +366,26 @@ fn are_handed_over(before: &Objects, after: &Objects) {
     }
     let kept = &after[&("Certificate".to_owned(), "main-service-account".to_owned())];
     assert_eq!(kept["spec"]["privateKey"]["rotationPolicy"], "Never");
+}
+
+/// A resource that cannot be planned, and a namespace without any: something is left to do, and nothing is written.
+async fn where_nothing_can_be_taken_over_it_is_not_done() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    for arguments in [&[][..], &["--yes"]] {
+        let (text, code) = landscape.adopt(arguments).await;
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("blocks  no kcp landscape in namespace kcp-system\n"), "{text}");
+        assert!(!text.contains("all objects belong to Tidegate") && !text.contains("add `--yes`"), "{text}");
+    }
+    let resource = resources().into_iter().find(|resource| resource["kind"] == "FrontProxy").unwrap();
+    harness::apply(&landscape.client, &resource).await;
+    let (text, code) = landscape.adopt(&["--yes"]).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("blocks  FrontProxy kcp-system/public: spec.rootShard"), "{text}");
+    assert!(!text.contains("all objects belong to Tidegate"), "{text}");
+    let (text, code) = landscape.adopt(&["--kcp-image=kcp"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("invalid image `kcp`: use REPOSITORY:TAG, for example ghcr.io/kcp-dev/kcp:"), "{text}");
 }
 
 /// A Deployment has nothing of kcp-operator any more, and all that Tidegate renders.

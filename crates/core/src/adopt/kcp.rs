@@ -18,18 +18,32 @@ pub fn operator(holders: &BTreeMap<String, Holder>) -> Vec<Finding> {
     holders.iter().map(finding).collect()
 }
 
+/// That no Lease says whether kcp-operator runs.
+pub fn unleased() -> Finding {
+    let message = "no namespace has the Lease of kcp-operator, so it is not known whether it runs";
+    Finding::new(Level::Note, Topic::Leader, message).next("check that its Deployment is scaled to 0 or deleted")
+}
+
+/// That there is nothing to take over.
+pub fn nothing(namespaces: &[String]) -> Finding {
+    let names = namespaces.join(", ");
+    let what = agreeing(namespaces.len(), "namespace", "namespaces");
+    Finding::new(Level::Blocks, Topic::Objects, format!("no kcp landscape in {what} {names}"))
+        .next("select the namespace of the landscape with -n, and check that the kinds of kcp-operator are installed")
+}
+
 /// Objects with owners that are resources of kcp-operator.
 pub fn owned(names: &BTreeSet<String>) -> Option<Finding> {
     some(names, Topic::Owners, |count, objects| {
-        let have = agreeing(count, "has an owner", "have owners");
-        format!("{objects} {have} of kcp-operator, with which the API server would delete them")
+        let have = agreeing(count, "has an owner reference", "have owner references");
+        format!("{objects} {have} to kcp-operator resources: deleting those resources would delete the objects")
     })
 }
 
 /// Objects without the label of their resource.
 pub fn unmarked(names: &BTreeSet<String>) -> Option<Finding> {
     some(names, Topic::Objects, |count, objects| {
-        format!("{objects} {} the label tidegate.dev/setup of the resource", agreeing(count, "gets", "get"))
+        format!("{objects} {} the ownership label tidegate.dev/setup", agreeing(count, "needs", "need"))
     })
 }
 
@@ -70,7 +84,12 @@ pub fn differing<'a>(all: impl Iterator<Item = (&'a str, &'a str, &'a [String], 
 
 /// Objects that are not handed over, and why.
 pub fn refused(sentences: &[String]) -> Vec<Finding> {
-    sentences.iter().map(|sentence| Finding::new(Level::Note, Topic::Objects, sentence.clone())).collect()
+    sentences.iter().map(|sentence| Finding::new(Level::Blocks, Topic::Objects, sentence.clone())).collect()
+}
+
+/// Resources whose objects are not taken over, or not all of them, and why.
+pub fn skipped(sentences: &BTreeSet<String>) -> Vec<Finding> {
+    sentences.iter().map(|sentence| Finding::new(Level::Blocks, Topic::Definitions, sentence.clone())).collect()
 }
 
 /// Objects that the API server rejected.
@@ -95,7 +114,7 @@ pub fn compiled(count: usize, namespaces: &[String]) -> Option<Finding> {
 
 /// That nothing is left to do.
 pub fn done() -> Finding {
-    Finding::new(Level::Ready, Topic::Objects, "no object is of kcp-operator any more")
+    Finding::new(Level::Ready, Topic::Objects, "all objects belong to Tidegate")
         .next("start the daemon with --kcp-landscapes")
 }
 

@@ -54,6 +54,18 @@ const UNKNOWN: &str = "no Manifest records it";
 /// What to do if no registry is named.
 const NAME_REGISTRY: &str = "name each registry that the daemon will read";
 
+/// Components that a registry has, while another one did not answer, with the reason in one sentence.
+pub fn silent(components: &BTreeMap<Component, String>) -> Option<Finding> {
+    let (_, why) = components.first_key_value()?;
+    let names: Vec<String> = components.keys().map(ToString::to_string).collect();
+    let what = counted(names.len(), "component");
+    let message = format!("a registry did not answer for {what} that another one has: {}; {why}", few(&names));
+    Some(
+        Finding::new(Level::Note, Topic::Rendering, message)
+            .next("check that the daemon can reach the registry, or leave it out"),
+    )
+}
+
 /// Manifests whose Kyma does not exist.
 pub fn orphans(manifests: &[Manifest], kymas: &BTreeSet<Key>) -> Vec<Finding> {
     let (mut staying, mut leaving) = (Vec::new(), Vec::new());

@@ -289,7 +289,9 @@ fn row_60_the_image_of_resources_that_name_none_can_be_set() {
     let digest = "ghcr.io/kcp-dev/kcp:v0.33.0@sha256:abc";
     assert_eq!(digest.parse::<DefaultImage>().unwrap().to_string(), digest);
     for text in ["", "kcp", "kcp:", ":v1", "registry.example.com:5000/kcp", "https://ghcr.io/kcp:v1", "a b:v1"] {
-        assert_eq!(text.parse::<DefaultImage>(), Err(ParseImageError), "{text}");
+        let error = text.parse::<DefaultImage>().expect_err(text).to_string();
+        let expected = format!("invalid image `{text}`: use REPOSITORY:TAG, for example {}", DefaultImage::default());
+        assert_eq!(error, expected);
     }
 }
 

@@ -1,12 +1,15 @@
 //! The versions of kcp, and what each of them understands, as data.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use semver::Version;
 
 use super::name;
-use crate::api::setup::{
-    CacheServer, FrontProxy, Image, Kubeconfig, RootShard, RootShardSpec, Shard, VirtualWorkspace,
+use crate::{
+    api::setup::{CacheServer, FrontProxy, Image, Kubeconfig, RootShard, RootShardSpec, Shard, VirtualWorkspace},
+    landscape::setup::Resources,
+    name::Key,
+    yaml,
 };
 
 /// The tag of images that name none. A release of Tidegate changes it on purpose only.
@@ -22,9 +25,9 @@ pub struct DefaultImage {
 }
 
 /// Why a text is no image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is not an image: use a repository and a tag, for example {DEFAULT_REPOSITORY}:{DEFAULT_TAG}")]
-pub struct ParseImageError;
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid image `{0}`: use REPOSITORY:TAG, for example {DEFAULT_REPOSITORY}:{DEFAULT_TAG}")]
+pub struct ParseImageError(String);
 
 /// A resource with containers.
 pub trait Containers {
@@ -90,6 +93,21 @@ impl DefaultImage {
             }
         }
     }
+
+    /// As [`DefaultImage::complete`], for all of these resources.
+    pub fn complete_all(&self, resources: &mut Resources) {
+        fn each<T: Containers + Clone>(image: &DefaultImage, all: &mut BTreeMap<Key, Arc<T>>) {
+            all.values_mut().for_each(|resource| image.complete(Arc::make_mut(resource)));
+        }
+        let Resources { root_shards, shards, front_proxies, cache_servers, virtual_workspaces, kubeconfigs } =
+            resources;
+        each(self, root_shards);
+        each(self, shards);
+        each(self, front_proxies);
+        each(self, cache_servers);
+        each(self, virtual_workspaces);
+        each(self, kubeconfigs);
+    }
 }
 
 impl Default for DefaultImage {
@@ -102,12 +120,13 @@ impl FromStr for DefaultImage {
     type Err = ParseImageError;
 
     fn from_str(text: &str) -> Result<DefaultImage, ParseImageError> {
+        let invalid = || ParseImageError(yaml::short(text).to_string());
         // A port of the registry has a colon as well.
         let at = text.find('@').unwrap_or(text.len());
-        let (repository, tag) = text[..at].rsplit_once(':').ok_or(ParseImageError)?;
+        let (repository, tag) = text[..at].rsplit_once(':').ok_or_else(invalid)?;
         let is_one = |part: &str| !part.is_empty() && !part.chars().any(|c| c.is_whitespace() || c.is_control());
         if !is_one(repository) || !is_one(text) || tag.is_empty() || tag.contains('/') || repository.contains("://") {
-            return Err(ParseImageError);
+            return Err(invalid());
         }
         Ok(DefaultImage { repository: repository.to_owned(), tag: format!("{tag}{}", &text[at..]) })
     }
