@@ -26,8 +26,9 @@
 //!
 //! Only objects that a resource has as Tidegate plans it are handed over, and only if they are recognizably those of
 //! kcp-operator: by owner, label or field manager. Objects of others stay, and so does what kcp-operator left of
-//! resources that have other names now. This module deletes nothing. While kcp-operator holds its Lease, it writes
-//! nothing.
+//! resources that have other names now. A resource without a plan, or whose templates are not known, is skipped and
+//! named: with another image or other templates than the daemon's, its first pass would end every hold. This module
+//! deletes nothing. While kcp-operator holds its Lease, it writes nothing.
 
 mod decide;
 mod enact;

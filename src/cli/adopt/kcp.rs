@@ -135,8 +135,8 @@ impl OptionalRepository {
     }
 }
 
-/// Takes the landscapes over if the arguments say so. Returns what is left to do. Fails if the repository or the control
-/// plane cannot be read, or if it does not answer a write.
+/// Takes the landscapes over if the arguments say so. Returns what is left to do. Fails if the repository or the
+/// control plane cannot be read, or if it does not answer a write.
 pub(super) async fn run(arguments: &KcpArguments, network: &Network) -> anyhow::Result<Vec<Finding>> {
     let KcpArguments { repository, access, kcp_image, templates, now, yes, .. } = arguments;
     let cluster = super::connect(access, network).await?;

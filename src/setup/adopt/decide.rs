@@ -461,7 +461,8 @@ fn refusals(facts: &Facts, subject: &Subject<'_>) -> Vec<String> {
             }
             None if is_recognized(object) || may_be_adopted(object) => None,
             None => Some(format!(
-                "{name} is not of kcp-operator and stays as it is: delete or rename it, or annotate it with `{}: \"true\"`",
+                "{name} is not of kcp-operator and stays as it is: delete or rename it, or annotate it with \
+                 `{}: \"true\"`",
                 annotation::ADOPT
             )),
         }

@@ -70,8 +70,8 @@ fn unowned(kind: Kind, key: &Key, source: &SourceName) -> String {
     let resource = format!("{}.{SETUP_GROUP} -n {} {}", kind.plural(), key.namespace(), key.name());
     format!(
         "the repository declares {kind} {key} and overrides templates, but the resource has no ownership label, so the \
-         daemon would begin with other templates: set it with `kubectl annotate {resource} {}={source} && kubectl label \
-         {resource} {}={}`",
+         daemon would begin with other templates: set it with `kubectl annotate {resource} {}={source} && kubectl \
+         label {resource} {}={}`",
         annotation::SOURCE,
         label::SOURCE,
         source.label_value()

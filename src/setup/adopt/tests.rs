@@ -413,8 +413,8 @@ fn what_is_not_handed_over_is_said() {
             value["metadata"]["annotations"]["tidegate.dev/source"] = json!(annotation);
         }
     };
-    let expected = "Shard kcp-system/eu is declared by GitSource kcp-system/landscape, which may override templates: name \
-                    the path of its repository, for example `tidegate adopt kcp .`";
+    let expected = "Shard kcp-system/eu is declared by GitSource kcp-system/landscape, which may override templates: \
+                    name the path of its repository, for example `tidegate adopt kcp .`";
     assert_eq!(skipped(&declared, &embedded()), [expected]);
     let plain = DaemonTemplates { plain: BTreeSet::from([source.clone()]), ..embedded() };
     assert_eq!(skipped(&declared, &plain), [""; 0]);
@@ -434,8 +434,8 @@ fn what_is_not_handed_over_is_said() {
     let mut library = Library::new(Templates::embedded());
     library.set(source.clone(), own);
     let overriding = DaemonTemplates { library, declared: Some((source, named)), plain: BTreeSet::new() };
-    let expected = "the repository declares Shard kcp-system/eu and overrides templates, but the resource has no ownership \
-                    label, so the daemon would begin with other templates: set it with `kubectl annotate \
+    let expected = "the repository declares Shard kcp-system/eu and overrides templates, but the resource has no \
+                    ownership label, so the daemon would begin with other templates: set it with `kubectl annotate \
                     shards.operator.kcp.io -n kcp-system eu tidegate.dev/source=kcp-system/landscape && kubectl label \
                     shards.operator.kcp.io -n kcp-system eu tidegate.dev/source=kcp-system.landscape`";
     assert_eq!(skipped(&|_| {}, &overriding), [expected]);

@@ -257,3 +257,14 @@ fn modules_with_objects_in_git_have_no_way_back() {
     let both = [said("a, b", ("2 modules", "have", "their"))];
     assert_eq!(found(&offered, &[manifest("a", in_git), manifest("c", in_registry("c"))]), both);
 }
+
+#[test]
+fn a_registry_that_does_not_answer_is_a_note_if_another_one_has_the_component() {
+    assert_eq!(silent(&BTreeMap::new()), None);
+    let mailer = Component::new("example.org/module/mailer", "1.0.0").unwrap();
+    let found = silent(&BTreeMap::from([(mailer, "a does not answer".to_owned())])).unwrap();
+    let expected = "Note: a registry did not answer for 1 component that another one has: \
+                    example.org/module/mailer:1.0.0; a does not answer; check that the daemon can reach the registry, \
+                    or leave it out";
+    assert_eq!(lines(&[found]), [expected]);
+}
