@@ -271,7 +271,7 @@ mod tests {
                 "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
                 "metadata": {"namespace": "kcp-system", "name": name, "labels": {label::MODULE_NAME: "cache"}},
                 "spec": {"remote": remote, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {}}},
-                "status": {"synced": [
+                "status": {"state": "Ready", "synced": [
                     {"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "kyma-system", "name": name},
                 ]},
             })

@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use super::*;
 
 /// The verbs with which the help of an option begins.
-const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Confirm Create Declare Deliver \
+const VERBS: &str = "Accept Add Allow Answer Apply Cache Cancel Change Check Choose Compare Confirm Create Declare Deliver \
                      Exit Expect Export Fail Generate Give Hold Ignore Install Issue Keep Let Limit List \
                      Listen Look Make Mask Measure Name Poll Print Probe Pull Push Put Read Reconcile Render \
                      Renew Report Request Restrict Run Select Send Serve Set Show Skip Spread Start Stop \

@@ -1012,8 +1012,7 @@ impl<'a> RuntimeComparison<'a> {
         let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
-            // What a module leaves to its runtime is another owner's.
-            Some(giver) if !giver.is_released && giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
+            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
                 Ownership::Moves(object, giver.manifest.clone())
             }
             _ => Ownership::Foreign(object, managers),

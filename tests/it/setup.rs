@@ -675,7 +675,7 @@ async fn d27_the_content_of_secrets_that_nothing_names_takes_no_memory() {
     landscape.until("Secret", "admin-kubeconfig", "it is made again", |_| true).await;
     landscape.stage.rests().await;
     let more = resident().await.saturating_sub(before);
-    assert!(more < SECRETS * EACH / 4, "{} MiB more for {} MiB of Secrets", more >> 20, SECRETS * EACH >> 20);
+    assert!(more < SECRETS * EACH / 4, "{} MiB more for {} MiB of Secrets", more >> 20, (SECRETS * EACH) >> 20);
 }
 
 async fn without_the_option_kcp_landscapes_are_left_alone() {

@@ -52,8 +52,6 @@ pub struct Diagnostic {
     /// The object in whose rendering it was found; empty if it was found before. A sink lists the same problem of many
     /// objects once.
     pub subject: Option<String>,
-    /// The field with the problem, for sentences that name it. The message names it as well.
-    pub field: Option<String>,
 }
 
 /// The sink of diagnostics. They are read in the order of places, so that two runs print the same
@@ -129,8 +127,7 @@ impl fmt::Display for Place {
 impl Diagnostic {
     /// An error.
     pub fn error(code: &'static str, message: impl Into<String>) -> Diagnostic {
-        let message = message.into();
-        Diagnostic { place: None, severity: Severity::Error, code, message, hint: None, subject: None, field: None }
+        Diagnostic { place: None, severity: Severity::Error, code, message: message.into(), hint: None, subject: None }
     }
 
     /// A warning.
@@ -154,12 +151,6 @@ impl Diagnostic {
     #[must_use]
     pub fn about(self, subject: &str) -> Diagnostic {
         Diagnostic { subject: Some(subject.to_owned()), ..self }
-    }
-
-    /// Sets the field with the problem.
-    #[must_use]
-    pub fn of_field(self, field: impl Into<String>) -> Diagnostic {
-        Diagnostic { field: Some(field.into()), ..self }
     }
 
     /// Its file, if it names one.

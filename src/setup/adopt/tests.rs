@@ -299,7 +299,7 @@ fn complete(facts: &mut Facts) {
     let mut mounted: Vec<(ObjectKind, Mounted)> = Vec::new();
     for gate in plans.iter().flat_map(|plan| &plan.deployments).flat_map(|found| &found.gates) {
         if let Gate::Key(found) = gate {
-            mounted.push((ObjectKind::named(&found.kind).expect("an input"), found.clone()));
+            mounted.push((ObjectKind::named(found.kind).expect("an input"), found.clone()));
         }
     }
     for (kind, Mounted { name, keys, .. }) in mounted {

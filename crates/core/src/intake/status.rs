@@ -641,7 +641,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
         return Some(verdict.besides(waits));
     }
     if pass.diagnostics.has_errors() {
-        let first = located(entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default());
+        let first = located(&entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default());
         let message = format!("{revision} has errors, so nothing is pruned; {first}");
         return Some(Verdict::no("Invalid", message).stalled().besides(waits));
     }
@@ -657,15 +657,16 @@ fn refused(pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.attempted.or(pass.in_force)?;
     let first = |code: &str| by_severity(pass.diagnostics.clone()).into_iter().find(|found| found.code == code);
     if let Some(first) = first(code::SOURCE_DIFFERS) {
-        let field = first.field.clone().unwrap_or_else(|| "spec".to_owned());
+        let field = first.message.split_once("`, and this file ").and_then(|(before, _)| before.rsplit('`').next());
+        let field = field.unwrap_or("spec").to_owned();
         let entry = diagnostic_entry(first);
         let place = place_of(&entry).unwrap_or_default();
         let action = format!("correct one of the two: {place} and the GitSource differ in `{field}`");
-        let first = located(entry);
+        let first = located(&entry);
         let message = format!("{revision} is not applied, because its source.yaml and the GitSource differ; {first}");
         return Some(Verdict { action: Some(action), ..Verdict::no("SourceDiffers", message).stalled() });
     }
-    if let Some(first) = first(code::SOURCE_FILE).map(|found| located(diagnostic_entry(found))) {
+    if let Some(first) = first(code::SOURCE_FILE).map(|found| located(&diagnostic_entry(found))) {
         let message = format!("{revision} is not applied, because its source.yaml is invalid; {first}");
         return Some(Verdict::no("SourceFileInvalid", message).stalled());
     }
@@ -1145,8 +1146,8 @@ fn diagnostic_entry(diagnostic: Diagnostic) -> DiagnosticEntry {
 }
 
 /// A diagnostic in a sentence, after its place.
-fn located(entry: DiagnosticEntry) -> String {
-    let place = place_of(&entry).map(|place| format!("{place}: ")).unwrap_or_default();
+fn located(entry: &DiagnosticEntry) -> String {
+    let place = place_of(entry).map(|place| format!("{place}: ")).unwrap_or_default();
     format!("{place}{}", entry.message)
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Overlaps {
     unknown: BTreeSet<Key>,
 }
 
+/// A module, and its content with the object.
+type Holder = (String, ContentId);
 /// The modules that have a content.
 type Contents = BTreeMap<ContentId, BTreeSet<Key>>;
 
@@ -139,10 +141,8 @@ impl Overlaps {
                     .map(|(name, content)| ((*name).to_owned(), *content))
                     .collect()
             };
-            // What a module leaves to its runtime is another owner's.
-            let is_released = |module: &str| matches!(after.get(module), Some(ModuleOutcome::Unmanage));
             one(&mut clashes, id, (&holders(&old), &holders(&new)), &new, &|owner| {
-                is_released(&owner.0) || !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
+                !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
             });
         }
         clashes
@@ -181,7 +181,7 @@ fn in_registries(contents: &mut Contents, landscape: &Landscape, components: &Co
 fn one(
     clashes: &mut Clashes,
     id: &ObjectId,
-    (had, wants): (&[(String, ContentId)], &[(String, ContentId)]),
+    (had, wants): (&[Holder], &[Holder]),
     next: &BTreeMap<&str, ContentId>,
     stays: &dyn Fn(&(String, ContentId)) -> bool,
 ) {

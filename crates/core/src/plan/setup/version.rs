@@ -120,7 +120,7 @@ impl FromStr for DefaultImage {
     type Err = ParseImageError;
 
     fn from_str(text: &str) -> Result<DefaultImage, ParseImageError> {
-        let invalid = || ParseImageError(yaml::short(text).to_string());
+        let invalid = || ParseImageError(yaml::short(text).clone());
         // A port of the registry has a colon as well.
         let at = text.find('@').unwrap_or(text.len());
         let (repository, tag) = text[..at].rsplit_once(':').ok_or_else(invalid)?;
