@@ -354,8 +354,8 @@ impl SourcePass<'_> {
         Ok(self.finish(known, terms, &enacted, again))
     }
 
-    /// Leaves out of a decision what is held back only because another source has not been read yet, which will be soon.
-    /// Returns whether there is such a thing.
+    /// Leaves out of a decision what is held back only because another source has not been read yet, which will be
+    /// soon. Returns whether there is such a thing.
     fn set_aside(&self, known: &mut KnownSource, decision: &mut intake::Decision) -> bool {
         // A pass over a source that cannot be read, or whose revision is refused, ends as well.
         let is_coming = |owner: &&Key| {

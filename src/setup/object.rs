@@ -299,7 +299,8 @@ fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
 }
 
 /// Whether cert-manager says of an Issuer that its Secret does not exist. In a rollout, it says so until it has seen
-/// the Secret. The time of the condition does not tell: it stays while the condition stays `False`, whatever the message.
+/// the Secret. The time of the condition does not tell: it stays while the condition stays `False`, whatever the
+/// message.
 fn is_about_absence(ready: &Value) -> bool {
     // https://github.com/cert-manager/cert-manager/blob/v1.19.0/pkg/issuer/ca/setup.go
     ready["reason"] == "ErrGetKeyPair"

@@ -33,8 +33,8 @@ const FETCH_LOOK: Duration = Duration::from_secs(30);
 /// Delay of the next pass if a watch is behind, or if an object was just deleted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a source does not report what it holds back because another one has not been read yet: fetches
-/// take less, except those that a git server keeps waiting.
+/// Maximum time for which a source does not report what it holds back because another one has not been read yet:
+/// fetches take less, except those that a git server keeps waiting.
 const EARLY_MAX: Duration = Duration::from_secs(60);
 
 /// How a pass starts.

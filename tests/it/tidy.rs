@@ -7,8 +7,8 @@ use std::{
     process::Command,
 };
 
-/// The modules of `std` that the core must not name, in code outside its tests. `crates/core/clippy.toml` forbids clocks
-/// and locks.
+/// The modules of `std` that the core must not name, in code outside its tests. `crates/core/clippy.toml` forbids
+/// clocks and locks.
 const FORBIDDEN: &[&str] = &["env", "fs", "net", "process", "thread"];
 
 /// A package, and the crates that its build must not bring along.

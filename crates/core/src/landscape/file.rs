@@ -562,8 +562,8 @@ impl LandscapeFile {
     }
 
     /// The GitSource of a repository that does not name it: the only one, or the one that declares all Kymas, if the
-    /// repository declares Kymas. `declares` says whether the repository declares one of the definitions that are meant.
-    /// `None` if the file does not say its name in full, or if the repository has nothing of the only one.
+    /// repository declares Kymas. `declares` says whether the repository declares one of the definitions that are
+    /// meant. `None` if the file does not say its name in full, or if the repository has nothing of the only one.
     pub fn only_source(&self, declares: impl Fn(&dyn Fn(Kind, &Key) -> bool) -> bool) -> Option<SourceName> {
         match self.sources.as_slice() {
             [only] => {
