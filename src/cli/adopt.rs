@@ -368,7 +368,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::FromFlux(arguments) => hand_over::run(Program::Flux, &arguments, &network).await,
         Command::FromArgocd(arguments) => hand_over::run(Program::ArgoCd, &arguments, &network).await,
-        Command::Kcp(arguments) => kcp::say(&kcp::run(&arguments, &network).await?, &arguments),
+        Command::Kcp(arguments) => kcp::say(&kcp(&arguments, &network).await?, &arguments),
         Command::Plan(arguments) => {
             let (head, findings) = plan(&arguments, &network).await?;
             report(Some(&head), &findings, arguments.output)

@@ -196,7 +196,7 @@ async fn a_ca_that_a_user_provides_signs_or_says_why_not() {
 
     let (_, other) = issuer_with_key("another");
     harness::apply(&landscape.client, &secret("own-ca", &[("tls.crt", &sound), ("tls.key", &other)])).await;
-    let mismatch = "False Unusable: Secret main-server-ca: Secret own-ca cannot sign: the key does not belong to the \
+    let mismatch = "False Unusable: Secret main-client-ca: Secret own-ca cannot sign: the key does not belong to the \
                     certificate";
     landscape.until("RootShard", "main", "it says that they differ", says("tidegate.dev/Mounts", mismatch)).await;
     assert!(landscape.read("Secret", "main-server-ca").await.is_none());
