@@ -79,7 +79,7 @@ pub struct Observed {
 pub struct SetupSeries {
     /// How many there are, by kind and state.
     pub states: BTreeMap<(&'static str, &'static str), usize>,
-    /// What kcp-operator exports of each; `None` if nobody asks for it.
+    /// The gauges that kcp-operator exports for each; `None` without `--kcp-operator-metrics`.
     pub upstream: Option<Vec<SetupResourceSeries>>,
 }
 

@@ -201,7 +201,7 @@ impl Slot {
         Slot { known: tokio::sync::Mutex::default(), published: Mutex::default() }
     }
 
-    /// What is known of the source. The queue runs one pass over a subject at a time, so nobody waits here.
+    /// The knowledge of the source. The queue runs one pass over a subject at a time, so no pass waits here.
     pub(crate) async fn known(&self) -> InPass<'_> {
         InPass(self.known.lock().await)
     }

@@ -234,7 +234,7 @@ async fn the_quickstart_is_followed_word_for_word() {
         panic!("it ends before its tour does");
     };
     tokio::time::timeout(TOUR_MAX, toured).await.expect("the tour ends");
-    // What it says later is read as well: nobody closes a terminal here.
+    // Later output is read as well: a program whose output nobody reads would stop.
     let rest = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 
     let second = block(PAGE, "export KUBECONFIG=demo/kcp.kubeconfig\n");

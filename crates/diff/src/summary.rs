@@ -429,8 +429,8 @@ fn release(report: &Report, one: &Move) -> String {
     }
 }
 
-/// How many objects of which kinds differ and how, in runtimes each distinct difference once: `1 ConfigMap goes, 2
-/// change`. Those of the control plane are counted: there is no number of runtimes beside them.
+/// How many objects of which kinds differ and how: `1 ConfigMap goes, 2 change`. In runtimes, this is the number of
+/// distinct differences; in the control plane, the number of objects.
 fn objects(differences: &[&Difference]) -> String {
     let mut counts: BTreeMap<(&str, u8), (Action, usize)> = BTreeMap::new();
     for one in differences {

@@ -480,7 +480,7 @@ fn what_kcp_operator_left_is_read_once_and_stays_until_its_resource_changes() {
     assert_eq!(acts, ["read eu-shard-kcp", "apply eu-shard-kcp Force 3"]);
 }
 
-/// A cache without etcd must not have two pods, whoever made its Deployment.
+/// A cache without etcd must not have two pods, also if kcp-operator created its Deployment.
 #[test]
 fn too_many_pods_end_what_kcp_operator_left() {
     let mut object = deployment(json!(null));

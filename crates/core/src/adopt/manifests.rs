@@ -326,7 +326,7 @@ impl Refused {
         findings
     }
 
-    /// What is said of components that no Manifest records.
+    /// The findings about components that no Manifest records.
     fn unknown(&self, named: &NamedRegistries, asked: &BTreeMap<Component, Lookup>) -> Vec<Finding> {
         let (mut findings, mut later, mut unanswered, mut cause) = (Vec::new(), Vec::new(), Vec::new(), None);
         for (component, runtimes) in &self.unknown {

@@ -7,6 +7,7 @@ use crate::intake::status::{Fetched, Kept, Pass, Receiving, Trust, Withheld};
 use crate::revision::Revision;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
+use std::sync::LazyLock;
 
 const LABEL: &str = "kcp-system.landscape";
 const COMMIT: &str = "0123456789012345678901234567890123456789";
@@ -778,27 +779,34 @@ fn rejected_objects_are_stalled_unless_another_try_may_help() {
             ],
         ),
     ] {
-        let pass = Pass {
-            fetched: &Fetched::Done,
-            trust: Trust::NotAsked,
-            attempted: Some(&commit),
-            in_force: Some(&commit),
-            is_read: true,
-            refused: false,
-            is_early: false,
-            decision: Some(&Decision::default()),
-            withheld: &[],
-            diagnostics: &Diagnostics::default(),
-            remarks: &Diagnostics::default(),
-            failures: &failures,
-            retry_helps,
-            handled: None,
-            receiving: &Receiving::Off,
-            scope: "",
-            moved: Moved::No,
-            confirm_by: ConfirmBy::Annotation,
-        };
+        let decision = Decision::default();
+        let pass = Pass { failures: &failures, retry_helps, scope: "", ..passed(&decision, &commit) };
         check_conditions(&status::after_pass(&source(), &pass, Timestamp::UNIX_EPOCH), expected);
+    }
+}
+
+/// A pass over a revision that is read whole and has no problems.
+fn passed<'a>(decision: &'a Decision, revision: &'a Revision) -> Pass<'a> {
+    static NONE: LazyLock<Diagnostics> = LazyLock::new(Diagnostics::default);
+    Pass {
+        fetched: &Fetched::Done,
+        trust: Trust::NotAsked,
+        attempted: Some(revision),
+        in_force: Some(revision),
+        is_read: true,
+        refused: false,
+        is_early: false,
+        decision: Some(decision),
+        withheld: &[],
+        diagnostics: &NONE,
+        remarks: &NONE,
+        failures: &[],
+        retry_helps: true,
+        handled: None,
+        receiving: &Receiving::Off,
+        scope: "scope",
+        moved: Moved::No,
+        confirm_by: ConfirmBy::Annotation,
     }
 }
 
@@ -1233,26 +1241,7 @@ fn what_only_waits_for_a_source_that_is_about_to_be_read_is_set_aside_and_the_re
         let mut decision = decide(&world.situation());
         decision.set_aside(&other());
         let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
-        let pass = Pass {
-            fetched: &Fetched::Done,
-            trust: Trust::NotAsked,
-            attempted: Some(&revision),
-            in_force: Some(&revision),
-            is_read: true,
-            refused: false,
-            is_early: true,
-            decision: Some(&decision),
-            withheld: &[],
-            diagnostics: &Diagnostics::default(),
-            remarks: &Diagnostics::default(),
-            failures,
-            retry_helps: true,
-            handled: None,
-            receiving: &Receiving::Off,
-            scope: "scope",
-            moved: Moved::No,
-            confirm_by: ConfirmBy::Annotation,
-        };
+        let pass = Pass { is_early: true, failures, ..passed(&decision, &revision) };
         status::after_pass(&source, &pass, Timestamp::UNIX_EPOCH)
     };
     assert_eq!(early(&[]), before, "no news, no write");
@@ -1283,30 +1272,11 @@ fn the_lists_of_a_status_are_limited_in_bytes_and_what_is_left_out_is_counted() 
         takeover.module = Some(crate::definition::ModuleNames::from_texts(&objects));
     }
     let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
-    let pass = Pass {
-        fetched: &Fetched::Done,
-        trust: Trust::NotAsked,
-        attempted: Some(&revision),
-        in_force: Some(&revision),
-        is_read: true,
-        refused: false,
-        is_early: false,
-        decision: Some(&decision),
-        withheld: &[],
-        diagnostics: &Diagnostics::default(),
-        remarks: &Diagnostics::default(),
-        failures: &[],
-        retry_helps: true,
-        handled: None,
-        receiving: &Receiving::Off,
-        scope: "scope",
-        moved: Moved::No,
-        confirm_by: ConfirmBy::Annotation,
-    };
+    let pass = passed(&decision, &revision);
     let status = status::after_pass(&source(), &pass, Timestamp::UNIX_EPOCH);
     let lists = (&status.withheld, &status.more_withheld, &status.undeclared, &status.more_undeclared);
     let bytes = serde_json::to_string(&lists).unwrap().len();
-    // The budget does not count the names of fields.
+    // The names of the fields are not part of the budget.
     assert!(bytes < status::LISTS_BYTES_MAX + 1024, "{bytes}");
     assert!(serde_json::to_string(&status).unwrap().len() < 1024 * 1024);
     // What matters most stays.
