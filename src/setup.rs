@@ -103,11 +103,12 @@ const RENEWAL_LATEST: Duration = Duration::from_secs(24 * 3600);
 ///
 /// Errors of the control plane, and waiting if something cannot be read.
 pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, triggers: Triggers) -> Pass {
-    let resources = context.stores.setup();
+    let (resources, version) = context.stores.setup_with_version();
     if context.stores.unreadable_object(Table::Setup(kind), key).is_some() {
         return Ok(Finish::Deferred);
     }
     let Some(metadata) = resources.metadata(kind, key) else {
+        context.memory.said(kind, key);
         return Ok(Finish::Gone);
     };
     // What it refers to, or an object of its own, may be among them.
@@ -115,7 +116,7 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
         return Err(Failure::new(Class::Waiting, "Unreadable", found.sentence()));
     }
     let cause = controller::cause(triggers);
-    let pass = SetupPass { context, resources: &resources, kind, key, metadata, cause: &cause };
+    let pass = SetupPass { context, resources: &resources, version, kind, key, metadata, cause: &cause };
     let ended = if metadata.deletion_timestamp.is_some() {
         pass.leave().await
     } else {
@@ -144,7 +145,9 @@ fn requested(resources: &Resources, kind: Kind, key: &Key, triggers: Triggers) -
 /// One pass over a resource.
 struct SetupPass<'a> {
     context: SetupContext<'a>,
-    resources: &'a Arc<Resources>,
+    resources: &'a Resources,
+    /// Grows whenever a definition changes.
+    version: u64,
     kind: Kind,
     key: &'a Key,
     metadata: &'a ObjectMeta,
@@ -187,13 +190,17 @@ impl SetupPass<'_> {
             issuance: context.issuance,
             leaving: None,
         };
-        self.report(&facts).await?;
+        let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
+        let unsaid = self.report(&facts, moved).await?;
         let is_refused = |(_, outcome): &(ObjectName, Outcome)| match outcome {
             Outcome::Refused(_) => true,
             Outcome::Well | Outcome::Waits(_) | Outcome::Unusable(_) | Outcome::Leaves | Outcome::Stays => false,
         };
         if outcomes.iter().any(is_refused) {
             return Ok(Finish::After(REFUSED_RETRY, Trigger::Resync));
+        }
+        if let Some(after) = unsaid {
+            return Ok(Finish::After(after, Trigger::Retry));
         }
         let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
         // It may be gone before the watch has shown it.
@@ -238,7 +245,7 @@ impl SetupPass<'_> {
             issuance: context.issuance,
             leaving: Some(&leaving),
         };
-        self.report(&facts).await?;
+        self.report(&facts, false).await?;
         Ok(Finish::Done)
     }
 
@@ -276,7 +283,7 @@ impl SetupPass<'_> {
     /// The rules that the resource violates.
     fn problems(&self, chained: &KnownOfCluster, unplanned: Option<&Problem>) -> Vec<Problem> {
         let is_own = |problem: &&Problem| problem.kind == self.kind && problem.key == *self.key;
-        let all = self.context.memory.problems(self.resources, chained);
+        let all = self.context.memory.problems((self.resources, self.version), chained);
         let mut problems: Vec<Problem> = all.iter().filter(is_own).cloned().collect();
         problems.extend(unplanned.filter(|problem| is_own(problem) && !problems.contains(problem)).cloned());
         problems
@@ -361,13 +368,30 @@ impl SetupPass<'_> {
     /// Reads the values of a Secret or ConfigMap.
     async fn learn(&self, name: &ObjectName, observed: &mut Observed) -> Result<(), Error> {
         let found = enact::read(self.context.kcp, self.key.namespace(), name).await?;
-        let values = found.as_ref().map(content::values).unwrap_or_default();
-        let version =
-            found.as_ref().map(|found| found.value()["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+        self.note(name, found.as_ref(), observed);
+        observed.learned.insert(name.clone(), found);
+        Ok(())
+    }
+
+    /// Notes the values of a Secret or ConfigMap that was read.
+    fn note(&self, name: &ObjectName, found: Option<&Object>, observed: &mut Observed) {
+        let values = found.map(content::values).unwrap_or_default();
+        let version = found.map(|found| found.value()["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let known = version.map(|version| content::known(version, &values));
         self.context.memory.set_content(self.key.namespace(), name, known);
         observed.values.insert(name.clone(), values);
-        Ok(())
+    }
+
+    /// An object as it is now. One whose values were read in this pass is not read again.
+    async fn read(&self, name: &ObjectName, observed: &mut Observed) -> Result<Option<Object>, Error> {
+        if let Some(found) = observed.learned.remove(name) {
+            return Ok(found);
+        }
+        let found = enact::read(self.context.kcp, self.key.namespace(), name).await?;
+        if name.0.is_input() {
+            self.note(name, found.as_ref(), observed);
+        }
+        Ok(found)
     }
 
     /// Works until there is nothing more to do, and returns what became of each object.
@@ -379,13 +403,18 @@ impl SetupPass<'_> {
                 Next::End(outcomes) => return Ok(outcomes),
                 Next::Do(Act::Learn(name)) => self.learn(&name, observed).await?,
                 Next::Do(Act::Read(name)) => {
-                    let found = enact::read(kcp, namespace, &name).await?;
+                    let found = self.read(&name, observed).await?;
                     observed.found.insert(name, found);
                 }
                 Next::Do(Act::Apply(name, object, digest, on_conflict)) => {
                     let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
+                        // Nobody else has written a new one, so its content is what was applied.
+                        if name.0.is_input() && !known.live.contains_key(&name) {
+                            let content = content::known(&version, &content::values(&object));
+                            memory.set_content(namespace, &name, Some(content));
+                        }
                         memory.verify(
                             namespace,
                             &name,
@@ -422,17 +451,28 @@ impl SetupPass<'_> {
         }
     }
 
-    /// Writes the status if it differs, and an Event about a problem.
-    async fn report(&self, facts: &Facts<'_>) -> Result<(), Error> {
+    /// Writes the status if it differs, and an Event about a problem. Returns how long a status waits that only says
+    /// that the work goes on. `moved` says whether the pass wrote an object.
+    async fn report(&self, facts: &Facts<'_>, moved: bool) -> Result<Option<Duration>, Error> {
+        let (SetupContext { kcp, memory, .. }, kind, key) = (self.context, self.kind, self.key);
         if let Some(problem) = status::problem(facts) {
             tracing::debug!(problem, "not everything is applied");
             self.tell(events::Severity::Warning, reason::NOT_APPLIED, problem);
         }
         let status = status::status(facts, ambient::now());
-        if self.resources.status(self.kind, self.key) == status {
-            return Ok(());
+        let before = self.resources.status(kind, key);
+        if before == status {
+            memory.said(kind, key);
+            return Ok(None);
         }
-        enact::report(self.context.kcp, self.cause, self.kind, self.key, &status).await
+        if status::is_under_way(facts, &before, &status)
+            && let Some(after) = memory.postpone(kind, key, moved, ambient::now())
+        {
+            return Ok(Some(after));
+        }
+        memory.said(kind, key);
+        enact::report(kcp, self.cause, kind, key, &status).await?;
+        Ok(None)
     }
 
     /// Says which Secrets stay although their resource goes.

@@ -164,6 +164,10 @@ pub struct Tables {
     setup_not_served: BTreeSet<(setup::Kind, String)>,
     /// The resources of kcp landscapes.
     setup: Arc<Resources>,
+    /// Grows whenever a definition of a kcp landscape changes. A status does not count.
+    setup_version: u64,
+    /// The resources by namespace and label of their objects.
+    setup_by_mark: BTreeMap<(String, String), (setup::Kind, Key)>,
     /// Their objects, and all Secrets and ConfigMaps of the namespaces.
     setup_objects: BTreeMap<(ObjectKind, Key), Arc<LiveObject>>,
     /// The objects with the label of each resource, by namespace and label.
@@ -475,6 +479,12 @@ impl Stores {
         Arc::clone(&self.tables().setup)
     }
 
+    /// The resources of kcp landscapes, and a number that grows whenever a definition among them changes.
+    pub(crate) fn setup_with_version(&self) -> (Arc<Resources>, u64) {
+        let tables = self.tables();
+        (Arc::clone(&tables.setup), tables.setup_version)
+    }
+
     /// Records that kcp landscapes are reconciled.
     pub(crate) fn watch_setup(&self) {
         self.tables().is_setup_watched = true;
@@ -554,8 +564,8 @@ impl Stores {
         let before = mark(before.as_ref());
         let name = (kind, key.name().to_owned());
         let mut concerned = tables.setup_users.get(&(kind, key.clone())).cloned().unwrap_or_default();
-        let marks: BTreeSet<Arc<str>> = before.iter().chain(&after).map(|(_, mark)| Arc::clone(mark)).collect();
-        concerned.extend(tables.marked_by(key.namespace(), &marks));
+        let marks = before.iter().chain(&after).map(|(namespace, mark)| (namespace.clone(), mark.to_string()));
+        concerned.extend(marks.filter_map(|mark| tables.setup_by_mark.get(&mark).cloned()));
         reindex(&mut tables.setup_marked, &name, before, after);
         if !concerned.is_empty() {
             self.wake(&mut tables, &Change::SetupObject(concerned));
@@ -1092,16 +1102,6 @@ impl Tables {
         own.map(|(kind, key)| (kind, key.clone())).collect()
     }
 
-    /// The resources of a namespace whose objects bear one of these labels.
-    fn marked_by(&self, namespace: &str, marks: &BTreeSet<Arc<str>>) -> Vec<(setup::Kind, Key)> {
-        if marks.is_empty() {
-            return Vec::new();
-        }
-        let mut all = self.setup_of(namespace);
-        all.retain(|(kind, key)| marks.contains(setup_mark(*kind, key.name()).as_str()));
-        all
-    }
-
     fn set_setup_needs(&mut self, (kind, key): (setup::Kind, &Key), needs: BTreeSet<ObjectName>) {
         let (resource, namespace) = ((kind, key.clone()), key.namespace());
         let before = self.setup_needs.remove(&resource).unwrap_or_default();
@@ -1257,16 +1257,45 @@ impl Stored for Manifest {
     }
 }
 
+/// Whether the metadata of a resource of a kcp landscape says the same, but for bookkeeping and status.
+fn is_same_definition(before: &ObjectMeta, after: &ObjectMeta) -> bool {
+    let annotations = |metadata: &ObjectMeta| {
+        let mut annotations = metadata.annotations.clone().unwrap_or_default();
+        // The status of a CacheServer.
+        annotations.remove(names::annotation::STATUS);
+        annotations
+    };
+    before.uid == after.uid
+        && before.labels == after.labels
+        && before.deletion_timestamp == after.deletion_timestamp
+        && annotations(before) == annotations(after)
+}
+
 macro_rules! stored_of_setup {
     ($kind:ident, $map:ident) => {
         impl Stored for setup::$kind {
             const TABLE: Table = Table::Setup(setup::Kind::$kind);
 
             fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
-                if object.is_none() {
-                    tables.set_setup_needs((setup::Kind::$kind, key), BTreeSet::new());
+                let kind = setup::Kind::$kind;
+                let mark = (key.namespace().to_owned(), setup_mark(kind, key.name()));
+                if object.is_some() {
+                    tables.setup_by_mark.insert(mark, (kind, key.clone()));
+                } else {
+                    tables.setup_by_mark.remove(&mark);
+                    tables.set_setup_needs((kind, key), BTreeSet::new());
                 }
-                put(&mut Arc::make_mut(&mut tables.setup).$map, key, object)
+                let after = object.clone();
+                let before = put(&mut Arc::make_mut(&mut tables.setup).$map, key, object);
+                let is_same = match (&before, &after) {
+                    (Some(before), Some(after)) => {
+                        before.spec == after.spec && is_same_definition(&before.metadata, &after.metadata)
+                    }
+                    (None, None) => true,
+                    (Some(_), None) | (None, Some(_)) => false,
+                };
+                tables.setup_version += u64::from(!is_same);
+                before
             }
 
             fn change(edit: Edit<Self>) -> Change {

@@ -4,10 +4,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, MutexGuard},
+    time::Duration,
 };
 
 use k8s_openapi::jiff::Timestamp;
 use tidegate_core::{
+    api::setup::Kind,
     landscape::setup::Resources,
     name::Key,
     object::{Digest, Object},
@@ -19,6 +21,11 @@ use super::{
     builtin::Request,
     object::{LiveObject, ObjectKind},
 };
+
+/// After this time without a write to an object, a status says that the work goes on.
+const REST: Duration = Duration::from_secs(1);
+/// After this time, a status says that the work goes on, whatever happens.
+const UNSAID_MAX: Duration = Duration::from_secs(5);
 
 /// An object of a namespace.
 pub(crate) type ObjectName = (ObjectKind, String);
@@ -38,12 +45,23 @@ struct Memory {
     verified: HashMap<(ObjectKind, Key), Verified>,
     contents: HashMap<(ObjectKind, Key), Arc<KnownContent>>,
     judged: Option<Judged>,
+    unsaid: HashMap<(Kind, Key), Unsaid>,
 }
 
-/// The rules that resources violate. Most passes after one another are over the same resources.
+/// A status that is not written yet, because it only says that the work goes on.
+#[derive(Clone, Copy, Debug)]
+struct Unsaid {
+    /// When the first such status was not written.
+    since: Timestamp,
+    /// When a pass last wrote an object.
+    moved: Timestamp,
+}
+
+/// The rules that resources violate. Most passes after one another are over the same definitions.
 #[derive(Debug)]
 struct Judged {
-    resources: Arc<Resources>,
+    /// See [`crate::stores::Stores::setup_with_version`].
+    version: u64,
     chained: KnownOfCluster,
     problems: Arc<[Problem]>,
 }
@@ -147,7 +165,9 @@ pub(super) struct Observed {
     pub(super) keys: BTreeMap<ObjectName, Keys>,
     /// The values that were read in this pass.
     pub(super) values: BTreeMap<ObjectName, Values>,
-    /// The objects that were read in this pass; `None` for one that does not exist.
+    /// The Secrets and ConfigMaps whose values were read in this pass; `None` for one that does not exist.
+    pub(super) learned: BTreeMap<ObjectName, Option<Object>>,
+    /// The objects that were read in this pass to be compared; `None` for one that does not exist.
     pub(super) found: BTreeMap<ObjectName, Option<Object>>,
     /// The objects that were applied in this pass, or why the API server rejected them: one sentence.
     pub(super) applied: BTreeMap<ObjectName, Result<(), String>>,
@@ -192,17 +212,37 @@ impl SetupMemory {
         }
     }
 
-    /// The rules that resources violate, judged once.
-    pub(super) fn problems(&self, resources: &Arc<Resources>, chained: &KnownOfCluster) -> Arc<[Problem]> {
-        let is_same = |judged: &&Judged| Arc::ptr_eq(&judged.resources, resources) && judged.chained == *chained;
+    /// The rules that resources violate, judged once for each version of the definitions.
+    pub(super) fn problems(&self, (resources, version): (&Resources, u64), chained: &KnownOfCluster) -> Arc<[Problem]> {
+        let is_same = |judged: &&Judged| judged.version == version && judged.chained == *chained;
         if let Some(judged) = self.lock().judged.as_ref().filter(is_same) {
             return Arc::clone(&judged.problems);
         }
         let (plans, _) = resources.plans(chained);
         let problems: Arc<[Problem]> = plan::problems(resources, &plans).into();
-        let (resources, chained) = (Arc::clone(resources), chained.clone());
-        self.lock().judged = Some(Judged { resources, chained, problems: Arc::clone(&problems) });
+        self.lock().judged = Some(Judged { version, chained: chained.clone(), problems: Arc::clone(&problems) });
         problems
+    }
+
+    /// How long a status can wait that only says that the work goes on; `None` if it is written now: when nothing was
+    /// written for [`REST`], and after [`UNSAID_MAX`] in any case. `moved` says whether the pass wrote an object.
+    pub(super) fn postpone(&self, kind: Kind, key: &Key, moved: bool, now: Timestamp) -> Option<Duration> {
+        let mut memory = self.lock();
+        let unsaid = memory.unsaid.entry((kind, key.clone())).or_insert(Unsaid { since: now, moved: now });
+        if moved {
+            unsaid.moved = now;
+        }
+        let due = (unsaid.moved + REST).min(unsaid.since + UNSAID_MAX);
+        if due <= now {
+            memory.unsaid.remove(&(kind, key.clone()));
+            return None;
+        }
+        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default())
+    }
+
+    /// Notes that the status of a resource says what there is to say.
+    pub(super) fn said(&self, kind: Kind, key: &Key) {
+        self.lock().unsaid.remove(&(kind, key.clone()));
     }
 
     /// What was read of a Secret or ConfigMap.
@@ -227,3 +267,6 @@ impl SetupMemory {
 fn id(namespace: &str, (kind, name): &ObjectName) -> (ObjectKind, Key) {
     (*kind, Key::new(namespace, name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ use super::{
 
 const ELSEWHERE: &str = "Tidegate does not place kcp landscapes in other clusters yet, so nothing is made: remove the \
                          annotation `tidegate.dev/cluster`";
+/// Upstream's condition about pods, and about the Secret of a Kubeconfig.
+const AVAILABLE: &str = "Available";
 /// Length of a message that the API server accepts, in bytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
@@ -110,6 +112,18 @@ pub(super) fn problem(facts: &Facts<'_>) -> Option<String> {
         Outcome::Well | Outcome::Waits(_) | Outcome::Leaves | Outcome::Stays => None,
     });
     broken.chain(facts.failures.iter().cloned()).chain(refused).next()
+}
+
+/// Whether a status only says that the work goes on: nothing is wrong, and the resource neither was nor is available.
+/// Most of what it names is there a moment later.
+pub(super) fn is_under_way(facts: &Facts<'_>, before: &Value, after: &Value) -> bool {
+    let is_available = |status: &Value| {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == AVAILABLE && condition["status"] == "True")
+    };
+    let is_planned = facts.plan.is_ok() && facts.leaving.is_none() && facts.problems.is_empty();
+    let is_well = is_planned && problem(facts).is_none();
+    is_well && !is_available(before) && !is_available(after)
 }
 
 fn sentence(problem: &Problem) -> String {
@@ -235,7 +249,7 @@ impl Facts<'_> {
                 self.pods()
             }
         };
-        conditions.set("Available", holds, reason, &message);
+        conditions.set(AVAILABLE, holds, reason, &message);
         holds
     }
 

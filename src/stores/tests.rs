@@ -551,6 +551,31 @@ fn kcp_landscapes_are_applied_only_if_all_of_their_kinds_are_served_and_a_change
 }
 
 #[test]
+fn the_version_of_kcp_landscapes_grows_with_definitions_and_not_with_statuses() {
+    let stores = started();
+    let set = |change: fn(&mut Value)| {
+        let mut cache = json!({
+            "apiVersion": "operator.kcp.io/v1alpha1", "kind": "CacheServer", "spec": {},
+            "metadata": {"namespace": "kcp-system", "name": "cache", "resourceVersion": "1"},
+        });
+        change(&mut cache);
+        upsert::<setup::CacheServer>(&stores, serde_json::from_value(cache).unwrap());
+        stores.setup_with_version().1
+    };
+    let first = set(|_| ());
+    assert!(0 < first);
+    let noted = |cache: &mut Value| cache["metadata"]["annotations"] = json!({"tidegate.dev/status": "{}"});
+    assert_eq!(set(|cache| cache["metadata"]["resourceVersion"] = "2".into()), first);
+    assert_eq!(set(noted), first, "its status is an annotation");
+    let changed = set(|cache| cache["spec"] = json!({"image": {"tag": "v1"}}));
+    assert!(first < changed);
+    let asked = set(|cache| cache["metadata"]["annotations"] = json!({"tidegate.dev/adopt": "true"}));
+    assert!(changed < asked);
+    remove::<setup::CacheServer>(&stores, &key("cache"));
+    assert!(asked < stores.setup_with_version().1);
+}
+
+#[test]
 fn a_source_is_woken_when_others_change_its_kcp_landscape_and_not_by_its_own_apply() {
     let stores = started();
     let metadata = |digest: &str, generation: i64| {

@@ -35,6 +35,16 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
 }
 
 fn of(resources: &Resources, live: &LiveObjects, outcomes: &[(ObjectName, Outcome)], leaving: Option<&str>) -> Value {
+    judged(resources, live, outcomes, leaving).0
+}
+
+/// The status, and whether it only says that the work goes on.
+fn judged(
+    resources: &Resources,
+    live: &LiveObjects,
+    outcomes: &[(ObjectName, Outcome)],
+    leaving: Option<&str>,
+) -> (Value, bool) {
     let key = Key::new(NAMESPACE, "main");
     let plan = resources.plan(Kind::RootShard, &key, &Known::default()).unwrap();
     let facts = Facts {
@@ -50,7 +60,10 @@ fn of(resources: &Resources, live: &LiveObjects, outcomes: &[(ObjectName, Outcom
         issuance: Issuance::CertManager,
         leaving,
     };
-    status(&facts, Timestamp::from_second(1_800_000_000).unwrap())
+    let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
+    let before = resources.status(Kind::RootShard, &key);
+    let is_under_way = is_under_way(&facts, &before, &after);
+    (after, is_under_way)
 }
 
 fn text(value: &Value) -> String {
@@ -75,6 +88,27 @@ fn the_phase_follows_the_pods_and_falls_back() {
     check(&pods(2, 1, true), "Provisioning", "False ReplicasUnavailable");
     check(&pods(2, 2, false), "Provisioning", "False ReplicasUnavailable");
     check(&pods(0, 0, true), "Running", "True ReplicasUp");
+}
+
+#[test]
+fn a_status_waits_only_while_the_resource_comes_up() {
+    let under_way = |resources: &Resources, live: &LiveObjects, outcome: Option<Outcome>, leaving: Option<&str>| {
+        let deployment = (ObjectKind::Deployment, "main-kcp".to_owned());
+        let outcomes: Vec<_> = outcome.into_iter().map(|outcome| (deployment.clone(), outcome)).collect();
+        judged(resources, live, &outcomes, leaving).1
+    };
+    let (new, nothing) = (root(|_| ()), LiveObjects::new());
+    let was_up = root(|value| {
+        value["status"] = json!({"conditions": [{"type": "Available", "status": "True", "reason": "ReplicasUp",
+            "message": "up", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    });
+    assert!(under_way(&new, &nothing, None, None), "nothing exists yet");
+    assert!(under_way(&new, &pods(2, 1, true), Some(Outcome::Waits(decide::Waits::default())), None), "it waits");
+    assert!(!under_way(&new, &pods(2, 2, true), None, None), "it is up");
+    assert!(!under_way(&was_up, &pods(2, 1, true), None, None), "it was up");
+    assert!(!under_way(&new, &nothing, Some(Outcome::Refused("no".to_owned())), None), "it is refused");
+    assert!(!under_way(&new, &nothing, Some(Outcome::Unusable("no".to_owned())), None), "it is unusable");
+    assert!(!under_way(&new, &nothing, None, Some("it waits")), "it leaves");
 }
 
 /// Row 82: what is missing is named, and goes from the condition once it is there.
