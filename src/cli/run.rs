@@ -118,7 +118,7 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
 /// Prints what work is left, and decides the exit code.
 fn conclude(report: &Report) -> Exit {
     // Nothing is known, so a table would be empty.
-    if let Some(why) = &report.unanswered {
+    if let Some(why) = &report.unusable {
         tell!("error: {why}");
         return Exit::Incomplete;
     }

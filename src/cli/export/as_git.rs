@@ -24,7 +24,7 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, say, tell};
 
-use super::complete;
+use super::{complete, without_path};
 use crate::cli::control_plane::{self, Lacks};
 
 /// What a landscape contains.
@@ -77,6 +77,13 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
             return Ok(Exit::Incomplete);
         }
     };
+    if landscape.files.is_empty() && landscape.left_out.is_empty() && landscape.from_git.is_empty() {
+        tell!(
+            "there is nothing to export in {}: check the kubeconfig, or select the namespaces of the landscape with -n",
+            namespaces.join(", ")
+        );
+        return Ok(Exit::Changes);
+    }
     let definitions = landscape.files.iter().map(|(path, definition)| (path.as_str(), yaml::to_string(definition)));
     let files: Vec<(&str, String)> = definitions.chain([(SOURCE_PATH, source(namespaces))]).collect();
     let target = Target::open(folder)?;
@@ -246,7 +253,7 @@ fn check_empty(path: &Path) -> anyhow::Result<()> {
 
 /// Writes the files into an empty folder. If it fails, the folder is empty again.
 fn fill(folder: &Path, files: &[(&str, String)]) -> anyhow::Result<()> {
-    let staged = tempfile::Builder::new().prefix(".export-").tempdir_in(folder)?;
+    let staged = tempfile::Builder::new().prefix(".export-").tempdir_in(folder).map_err(without_path)?;
     for (path, text) in files {
         let path = staged.path().join(path);
         if let Some(parent) = path.parent() {
