@@ -72,7 +72,7 @@ enum Command {
     Release(ReleaseArguments),
     Kcp(KcpArguments),
     /// Says how Flux hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
-    /// step is left.
+    /// step is left, or there are no definitions; 5: the control plane lacks kinds.
     ///
     /// Finds the definitions that Flux manages by their labels, and says which steps are done: suspend, protect from
     /// the prune, remove from the repository of Flux, remove its labels. Reads Kymas, ModuleTemplates,
@@ -80,7 +80,7 @@ enum Command {
     /// control plane.
     FromFlux(HandOverArguments),
     /// Says how Argo CD hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
-    /// step is left.
+    /// step is left, or there are no definitions; 5: the control plane lacks kinds.
     ///
     /// Finds the definitions that Argo CD manages by their labels and annotations, and says which steps are done: turn
     /// automatic syncs off, protect from the prune, remove from the repository of the Application, remove its marks.
@@ -95,7 +95,7 @@ enum Command {
 /// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
 /// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
-/// modules that are not installed yet. `tidegate diff --live` says what a take-over changes in runtimes.
+/// components that no Manifest records. `tidegate diff --live` says what a take-over changes in runtimes.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
@@ -134,7 +134,8 @@ pub struct TakeArguments {
     yes: bool,
 }
 
-/// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first.
+/// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first; 5: runtimes are
+/// left.
 ///
 /// Gives the fields of objects in the control plane and in runtimes back to the field managers of Lifecycle Manager,
 /// and removes labels, annotations and conditions that only Tidegate understands: it lists them. Changes nothing else,
@@ -147,7 +148,7 @@ pub struct ReleaseArguments {
     /// Give the landscape in this namespace back; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// Skip the runtimes, for example because they cannot be reached [default: off]
+    /// Skip the runtimes, for example until they can be reached; Lifecycle Manager must wait for them [default: off]
     #[arg(long)]
     no_runtimes: bool,
     /// Give the certificates of runtimes and the Secret of the gateway in this namespace back
@@ -368,7 +369,8 @@ impl Landscape {
         findings.extend(adopt::storage(&crds));
         findings.extend(adopt::empty(&facts.empty, facts.empty.len() < declared.namespaces.len()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
-        findings.extend(declared.uncommitted.map(adopt::uncommitted));
+        let has_definitions = !definitions.good.is_empty();
+        findings.extend(declared.uncommitted.filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
         findings.extend(adopt::silent(&silent));
@@ -629,4 +631,43 @@ pub async fn kcp(arguments: &KcpArguments, network: &Network) -> anyhow::Result<
 async fn connect(access: &Access, network: &Network) -> anyhow::Result<Cluster> {
     let limits = access.limits(Limits::default().concurrency);
     Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, limits)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::diagnostic::{Diagnostic, Place};
+
+    use super::*;
+
+    #[test]
+    fn what_to_type_is_the_whole_command() {
+        let of = |words: &[&str]| with_yes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["adopt", "take", "."]), "to do it: tidegate adopt take . --yes");
+        assert_eq!(of(&["adopt", "take", "--", "-x"]), "to do it: tidegate adopt take --yes -- -x");
+    }
+
+    #[test]
+    fn lifecycle_manager_waits_for_runtimes_that_were_left_or_skipped() {
+        let names = |count: usize| vec!["kcp-system/a".to_owned(); count];
+        let next = |left, skipped| Outcome { left: names(left), skipped: names(skipped), ..Outcome::default() }.next();
+        assert_eq!(next(0, 0), "next: start Lifecycle Manager");
+        assert!(
+            next(1, 0).starts_with("next: run the command again, ")
+                && next(1, 0).ends_with("; then start Lifecycle Manager")
+        );
+        assert!(next(0, 1).starts_with("next: run the command without --no-runtimes; "));
+    }
+
+    #[test]
+    fn errors_of_the_repository_are_named_with_file_and_line() {
+        let mut diagnostics = Diagnostics::default();
+        for line in 1..=12 {
+            let place = Place { path: "a.yaml".into(), line, column: 1 };
+            diagnostics.push(Diagnostic::error("code", format!("wrong {line}")).at(place));
+        }
+        diagnostics.push(Diagnostic::warning("code", "odd"));
+        let text = errors_of(&diagnostics);
+        assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
+        assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");
+    }
 }

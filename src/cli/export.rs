@@ -50,7 +50,8 @@ use tidegate_process::{Exit, tell};
 /// GitSource in `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have
 /// added to the objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file,
 /// because its runtime decides on its modules. Modules in registries stay references. A module whose objects are in git
-/// is not exported, because the repository of its GitSource has it: it is named, and the exit code is 5.
+/// is not exported, because the repository of its GitSource has it: it is named, and the exit code is 5. If there is
+/// nothing to export, the exit code is 1.
 ///
 /// Reads no Secrets and contacts no runtimes.
 #[derive(clap::Args)]
