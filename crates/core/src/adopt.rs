@@ -14,7 +14,7 @@ mod manifests;
 pub mod hand_over;
 pub mod kcp;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
