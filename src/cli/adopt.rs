@@ -584,7 +584,8 @@ fn confirmed() -> String {
 fn with_yes(words: &[String]) -> String {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (options, rest) = words.split_at(end);
-    let all = [&["tidegate".to_owned()], options, &["--yes".to_owned()], rest].concat();
+    let (program, yes) = (["tidegate".to_owned()], ["--yes".to_owned()]);
+    let all = [&program[..], options, &yes[..], rest].concat();
     format!("to do it: {}", all.join(" "))
 }
 

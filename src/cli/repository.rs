@@ -176,7 +176,7 @@ impl Repository {
         if !git::locate(&self.path).is_ok_and(|place| place.is_repository) {
             return ("none (a folder without git)".to_owned(), Some(Uncommitted::Folder));
         }
-        let Ok(head) = self.counting.load(&self.path, Some("HEAD"), Some(&loaded.snapshot)) else {
+        let Ok(head) = self.counting.load(&self.path, Some("HEAD"), None) else {
             return ("none (a repository without a commit)".to_owned(), Some(Uncommitted::All));
         };
         let ids = |snapshot: &Snapshot| -> Vec<(Arc<str>, Oid)> {

@@ -111,8 +111,7 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
     Ok(findings)
 }
 
-/// Gives the landscape back. Fails if the control plane cannot be read; a runtime that cannot be reached is
-/// left.
+/// Gives the landscape back. Fails if the control plane cannot be read. A runtime that cannot be reached is left.
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,

@@ -77,7 +77,7 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
             return Ok(Exit::Incomplete);
         }
     };
-    if landscape.files.is_empty() && landscape.left_out.is_empty() && landscape.from_git.is_empty() {
+    if landscape.is_empty() {
         tell!(
             "there is nothing to export in {}: check the kubeconfig, or select the namespaces of the landscape with -n",
             namespaces.join(", ")
@@ -157,6 +157,11 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
 // === impl Landscape ===
 
 impl Landscape {
+    /// Whether there is nothing to export, and nothing that is left out.
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.left_out.is_empty() && self.from_git.is_empty() && self.of_kcp.is_empty()
+    }
+
     /// Adds an object, or why it is left out. Fails if another object has its path.
     fn add(&mut self, kind: Kind, folder: &str, object: Value) -> anyhow::Result<()> {
         let object = Object::new(object).context("the control plane returned an object without a name")?;
