@@ -560,11 +560,11 @@ async fn work(
         tracing::warn!("paused by the configuration: not fetching, applying or pruning");
         std::future::pending::<()>().await;
     }
-    tracing::info!(
-        sources = context.stores.sources().len(),
-        runtimes = context.stores.kymas().len(),
-        "leading; starting work"
-    );
+    let (sources, runtimes) = (context.stores.sources().len(), context.stores.kymas().len());
+    match context.observation {
+        Some(_) => tracing::info!(sources, runtimes, "the control plane is read; starting to compare"),
+        None => tracing::info!(sources, runtimes, "leading; starting work"),
+    }
     let unread = context.stores.all_unknown(&[Table::Sources], None);
     let known =
         context.stores.sources().iter().map(Source::key).chain(unread.iter().map(|found| found.object.key())).collect();

@@ -33,15 +33,14 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Network};
 use tidegate_core::{
-    adopt::{self, Answer, Finding, Level, hand_over::Program},
+    adopt::{self, Answer, Finding, Level, Uncommitted, hand_over::Program},
     api::Kyma,
     definition::{self, Definitions},
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostics, Severity},
     landscape::SourceName,
     name::Key,
     plan::Settings,
-    revision::Revision,
-    words::counted,
+    words::{agreeing, counted, few},
 };
 use tidegate_process::{Exit, say, tell};
 
@@ -73,7 +72,7 @@ enum Command {
     Release(ReleaseArguments),
     Kcp(KcpArguments),
     /// Says how Flux hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
-    /// step is left.
+    /// step is left, or there are no definitions; 5: the control plane lacks kinds.
     ///
     /// Finds the definitions that Flux manages by their labels, and says which steps are done: suspend, protect from
     /// the prune, remove from the repository of Flux, remove its labels. Reads Kymas, ModuleTemplates,
@@ -81,7 +80,7 @@ enum Command {
     /// control plane.
     FromFlux(HandOverArguments),
     /// Says how Argo CD hands its definitions over, one kind at a time. Changes nothing. Exit code 0: it has none; 1: a
-    /// step is left.
+    /// step is left, or there are no definitions; 5: the control plane lacks kinds.
     ///
     /// Finds the definitions that Argo CD manages by their labels and annotations, and says which steps are done: turn
     /// automatic syncs off, protect from the prune, remove from the repository of the Application, remove its marks.
@@ -96,7 +95,7 @@ enum Command {
 /// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
 /// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
 /// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
-/// modules that are not installed yet. `tidegate diff --live` says what a take-over changes in runtimes.
+/// components that no Manifest records. `tidegate diff --live` says what a take-over changes in runtimes.
 #[derive(clap::Args)]
 struct PlanArguments {
     #[command(flatten)]
@@ -135,7 +134,8 @@ pub struct TakeArguments {
     yes: bool,
 }
 
-/// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first.
+/// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first; 5: runtimes are
+/// left.
 ///
 /// Gives the fields of objects in the control plane and in runtimes back to the field managers of Lifecycle Manager,
 /// and removes labels, annotations and conditions that only Tidegate understands: it lists them. Changes nothing else,
@@ -148,7 +148,7 @@ pub struct ReleaseArguments {
     /// Give the landscape in this namespace back; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// Skip the runtimes, for example because they cannot be reached [default: off]
+    /// Skip the runtimes, for example until they can be reached; Lifecycle Manager must wait for them [default: off]
     #[arg(long)]
     no_runtimes: bool,
     /// Give the certificates of runtimes and the Secret of the gateway in this namespace back
@@ -195,6 +195,9 @@ enum Output {
     Json,
 }
 
+/// How many errors of a repository end a command by name.
+const ERRORS_MAX: usize = 10;
+
 /// What `plan -o json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -215,7 +218,7 @@ struct Head {
     namespaces: Vec<String>,
     /// The GitSource.
     source: String,
-    /// The revision of its repository.
+    /// The revision of its repository, or what is read in place of one.
     revision: String,
     /// When the control plane was read.
     date: String,
@@ -242,7 +245,10 @@ struct Declared {
     definitions: Definitions,
     source: SourceName,
     namespaces: Vec<String>,
-    revision: Revision,
+    /// The revision, or what is read in place of one.
+    revision: String,
+    /// Why no daemon can read exactly this, if none can.
+    uncommitted: Option<Uncommitted>,
 }
 
 // === impl Head ===
@@ -253,7 +259,7 @@ impl Head {
             server: cluster.server().to_owned(),
             namespaces: declared.namespaces.clone(),
             source: declared.source.to_string(),
-            revision: declared.revision.to_string(),
+            revision: declared.revision.clone(),
             date: Timestamp::from_second(now.as_second()).unwrap_or(now).to_string(),
             version: version::line(),
         }
@@ -278,14 +284,17 @@ impl Taken {
     /// Says what was written, or would be.
     fn say(&self, is_written: bool) -> Exit {
         let (verb, next) = match is_written {
-            true => ("", "; start the daemon with this source: it takes the rest over, each object with one write"),
-            false => ("would be ", "; add --yes to do it"),
+            true => {
+                let next = "start the daemon with this source: it takes the rest over, each object with one write";
+                ("", next.to_owned())
+            }
+            false => ("would be ", confirmed()),
         };
         let (stored, marked) = (counted(self.stored, "object"), counted(self.marked, "definition"));
         let (claimed, held) = (counted(self.claimed, "Manifest"), counted(self.held, "runtime"));
         say!(
             "{stored} {verb}stored again, {marked} {verb}marked for {}, {claimed} {verb}taken over, {held} \
-             {verb}held{next}",
+             {verb}held; {next}",
             self.source
         );
         Exit::Ok
@@ -295,21 +304,37 @@ impl Taken {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Says what was written, or would be.
+    /// Says what was written, or would be. Runtimes that still have something of Tidegate come first: Lifecycle Manager
+    /// must wait for them.
     fn say(&self, is_written: bool) -> Exit {
-        let (verb, next) = match is_written {
-            true => ("", "; start Lifecycle Manager"),
-            false => ("would be ", "; add --yes to do it"),
-        };
+        let verb = if is_written { "" } else { "would be " };
+        self.left.iter().for_each(|sentence| tell!("warning: {sentence}"));
+        if !self.skipped.is_empty() {
+            let (skipped, is) = (counted(self.skipped.len(), "runtime"), agreeing(self.skipped.len(), "is", "are"));
+            tell!("warning: {skipped} {is} skipped: {}", few(&self.skipped));
+        }
         let (changed, unchanged) = (counted(self.changed, "object"), self.unchanged);
-        say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate{next}");
+        say!("{changed} {verb}given back, {unchanged} had nothing of Tidegate");
         let lines = self.understood();
         if !lines.is_empty() {
             say!("what only Tidegate understands {verb}removed:", verb = if is_written { "was " } else { verb });
             lines.iter().for_each(|line| say!("  {line}"));
         }
         self.remarks.iter().for_each(|remark| tell!("warning: {remark}"));
-        if self.is_complete { Exit::Ok } else { Exit::Incomplete }
+        match is_written {
+            true => say!("{}", self.next()),
+            false => say!("{}", confirmed()),
+        }
+        if self.left.is_empty() { Exit::Ok } else { Exit::Incomplete }
+    }
+
+    /// What comes after this command. A runtime that still has something of Tidegate comes before Lifecycle Manager.
+    fn next(&self) -> &'static str {
+        match (self.left.is_empty(), self.skipped.is_empty()) {
+            (false, _) => "next: run the command again, until no runtime is left; then start Lifecycle Manager",
+            (true, false) => "next: run the command without --no-runtimes; then start Lifecycle Manager",
+            (true, true) => "next: start Lifecycle Manager",
+        }
     }
 }
 
@@ -318,7 +343,8 @@ impl Outcome {
 impl Landscape {
     /// What the control plane says. Fails if a request fails.
     async fn read(&self, cluster: &Cluster, declared: &Declared) -> anyhow::Result<Facts> {
-        Facts::read(cluster, &declared.namespaces, &self.istio_namespace, &declared.definitions).await
+        let Declared { definitions, source, namespaces, .. } = declared;
+        Facts::read(cluster, namespaces, &self.istio_namespace, definitions, source).await
     }
 
     /// All findings, the most urgent first. `labelled` is what the runtimes that were asked have. Fails if an object is
@@ -338,15 +364,19 @@ impl Landscape {
         let Asked { named, found, silent } = self.registries.ask(cluster, wanted).await?;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![adopt::leader(facts.holder.as_ref())];
-        findings.extend(adopt::storage(&facts.stored()));
+        let crds = facts.stored();
+        findings.extend(adopt::kinds(&facts.missing).filter(|_| !crds.is_empty()));
+        findings.extend(adopt::storage(&crds));
+        findings.extend(adopt::empty(&facts.empty, facts.empty.len() < declared.namespaces.len()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
+        let has_definitions = !definitions.good.is_empty();
+        findings.extend(declared.uncommitted.filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
         findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
-        let (held, to_hold) = (facts.held(), facts.to_hold());
-        findings.extend(adopt::held(&held, &to_hold));
-        findings.extend(adopt::first_contact(&facts.reachable(), &held.into_iter().chain(to_hold).collect()));
+        findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
+        findings.extend(adopt::first_contact(&facts.contacts()));
         findings.extend(adopt::claims(&facts.to_claim().into_iter().map(read::key_of).collect::<Vec<_>>()));
         findings.extend(adopt::orphans(&facts.manifests, &facts.kymas()));
         findings.extend(adopt::leftovers(labelled, &after, &facts.manifests, &settings));
@@ -375,7 +405,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         Command::Take(arguments) if arguments.finish => match finish(&arguments, &network).await? {
             Ok(finished) => Ok(finished.say(arguments.yes)),
-            Err(blocking) => report(None, &blocking, Output::Text),
+            Err(blocking) => Ok(refused(&blocking)),
         },
         Command::Take(arguments) if arguments.limit.is_some() => bail!(
             "--limit counts the runtimes of --finish: add --finish, or omit --limit, because `adopt take` alone writes \
@@ -383,11 +413,11 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         ),
         Command::Take(arguments) => match take(&arguments, &network).await? {
             Ok(taken) => Ok(taken.say(arguments.yes)),
-            Err(blocking) => report(None, &blocking, Output::Text),
+            Err(blocking) => Ok(refused(&blocking)),
         },
         Command::Release(arguments) => match release(&arguments, &network).await? {
             Ok(outcome) => Ok(outcome.say(arguments.yes)),
-            Err(blocking) => report(None, &blocking, Output::Text),
+            Err(blocking) => Ok(refused(&blocking)),
         },
     }
 }
@@ -450,7 +480,7 @@ pub async fn finish(arguments: &TakeArguments, network: &Network) -> anyhow::Res
     let TakeArguments { repository, landscape, limit, yes, .. } = arguments;
     let cluster = connect(&landscape.access, network).await?;
     read::check_namespaces(&cluster, repository.namespaces()).await?;
-    let blocking = finish::blocking(&cluster).await?;
+    let blocking = finish::blocking(&cluster, repository.namespaces()).await?;
     if !blocking.is_empty() {
         return Ok(Err(blocking));
     }
@@ -502,10 +532,25 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
     if diagnostics.has_errors() {
-        bail!("the repository has errors: see `tidegate validate`");
+        bail!(errors_of(&diagnostics));
     }
     let namespaces = loaded.options.namespaces.clone();
-    Ok(Declared { definitions, source: loaded.source, namespaces, revision: loaded.snapshot.revision })
+    let (revision, uncommitted) = repository.described(&loaded);
+    Ok(Declared { definitions, source: loaded.source, namespaces, revision, uncommitted })
+}
+
+/// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with other
+/// options might not find them.
+fn errors_of(diagnostics: &Diagnostics) -> String {
+    let sorted = diagnostics.sorted();
+    let errors: Vec<String> =
+        sorted.iter().filter(|one| one.severity == Severity::Error).map(ToString::to_string).collect();
+    let more = match errors.len().saturating_sub(ERRORS_MAX) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    let named: String = errors.iter().take(ERRORS_MAX).map(|error| format!("\n  {error}")).collect();
+    format!("the repository has {}:{named}{more}", counted(errors.len(), "error"))
 }
 
 /// Prints the findings. The exit code says whether one of them blocks.
@@ -519,6 +564,29 @@ fn report(head: Option<&Head>, findings: &[Finding], output: Output) -> anyhow::
         Output::Json => say!("{}", serde_json::to_string_pretty(&Report { head, ready: is_ready, findings })?),
     }
     Ok(if is_ready { Exit::Ok } else { Exit::Changes })
+}
+
+/// Prints why a command wrote nothing.
+fn refused(findings: &[Finding]) -> Exit {
+    list(findings);
+    let blocking = findings.iter().filter(|finding| finding.level == Level::Blocks).count();
+    say!("\nnothing was written: {} {} to resolve first", blocking, agreeing(blocking, "finding is", "findings are"));
+    Exit::Changes
+}
+
+/// How to do what a command only says: this command with `--yes`, as a user can type it.
+fn confirmed() -> String {
+    let words = std::env::args_os().skip(1).map(|word| say::word(word.to_string_lossy()));
+    with_yes(&words.collect::<Vec<String>>())
+}
+
+/// The same, from the words of the command. What follows `--` is no option.
+fn with_yes(words: &[String]) -> String {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let (options, rest) = words.split_at(end);
+    let (program, yes) = (["tidegate".to_owned()], ["--yes".to_owned()]);
+    let all = [&program[..], options, &yes[..], rest].concat();
+    format!("to do it: {}", all.join(" "))
 }
 
 /// The table of `plan`.
@@ -564,4 +632,43 @@ pub async fn kcp(arguments: &KcpArguments, network: &Network) -> anyhow::Result<
 async fn connect(access: &Access, network: &Network) -> anyhow::Result<Cluster> {
     let limits = access.limits(Limits::default().concurrency);
     Ok(Cluster::on(network, ClusterName::Kcp, &access.config().await?, limits)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::diagnostic::{Diagnostic, Place};
+
+    use super::*;
+
+    #[test]
+    fn what_to_type_is_the_whole_command() {
+        let of = |words: &[&str]| with_yes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["adopt", "take", "."]), "to do it: tidegate adopt take . --yes");
+        assert_eq!(of(&["adopt", "take", "--", "-x"]), "to do it: tidegate adopt take --yes -- -x");
+    }
+
+    #[test]
+    fn lifecycle_manager_waits_for_runtimes_that_were_left_or_skipped() {
+        let names = |count: usize| vec!["kcp-system/a".to_owned(); count];
+        let next = |left, skipped| Outcome { left: names(left), skipped: names(skipped), ..Outcome::default() }.next();
+        assert_eq!(next(0, 0), "next: start Lifecycle Manager");
+        assert!(
+            next(1, 0).starts_with("next: run the command again, ")
+                && next(1, 0).ends_with("; then start Lifecycle Manager")
+        );
+        assert!(next(0, 1).starts_with("next: run the command without --no-runtimes; "));
+    }
+
+    #[test]
+    fn errors_of_the_repository_are_named_with_file_and_line() {
+        let mut diagnostics = Diagnostics::default();
+        for line in 1..=12 {
+            let place = Place { path: "a.yaml".into(), line, column: 1 };
+            diagnostics.push(Diagnostic::error("code", format!("wrong {line}")).at(place));
+        }
+        diagnostics.push(Diagnostic::warning("code", "odd"));
+        let text = errors_of(&diagnostics);
+        assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
+        assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");
+    }
 }

@@ -50,7 +50,8 @@ use tidegate_process::{Exit, tell};
 /// GitSource in `.tidegate/source.yaml`. It leaves out what the API server, Lifecycle Manager and other tools have
 /// added to the objects. Labels of customers stay. A Kyma that no GitSource owns has no `spec.modules` in its file,
 /// because its runtime decides on its modules. Modules in registries stay references. A module whose objects are in git
-/// is not exported, because the repository of its GitSource has it: it is named, and the exit code is 5.
+/// is not exported, because the repository of its GitSource has it: it is named, and the exit code is 5. If there is
+/// nothing to export, the exit code is 1.
 ///
 /// Reads no Secrets and contacts no runtimes.
 #[derive(clap::Args)]
@@ -205,12 +206,21 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The file is replaced as a whole, because a pipeline may read it at any time.
     let written = || -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        fs::metadata(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(without_path)?;
         file.write_all(text.as_bytes())?;
         readable(&file)?;
         file.persist(path).map(drop).map_err(|error| error.error)
     };
     written().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The error without the name of a temporary file: it means nothing to a user, who has named another.
+fn without_path(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => error,
+        None => error.kind().into(),
+    }
 }
 
 /// Lets all users read the file. Temporary files are for their owner only.
@@ -244,6 +254,19 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "after");
         write(&folder.path().join("new"), "text").unwrap();
+    }
+
+    #[test]
+    fn an_error_names_the_file_of_the_user_and_no_temporary_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none/landscape.yaml");
+        let error = write(&path, "text").unwrap_err();
+        let shown = path.display();
+        assert_eq!(format!("{error:#}"), format!("cannot write {shown}: No such file or directory (os error 2)"));
+        // A folder of the system, in which no user can create a file.
+        let error = write(Path::new("/proc/landscape.yaml"), "text").unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.starts_with("cannot write /proc/landscape.yaml: ") && !text.contains(".tmp"), "{text}");
     }
 
     /// A control plane that answers each request with this.

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 use tidegate_core::{
+    adopt::Uncommitted,
     api::{self, GitSource, git_source::GitSourceSpec, names},
     budget::Budget,
     definition::{self, Allow, Cache, Definitions, Options},
@@ -132,8 +133,6 @@ pub(super) struct Committed {
 const INPUT: &str = "-";
 /// The file that diagnostics name for it.
 const INPUT_NAME: &str = "stdin.yaml";
-/// Maximum number of files that a message names.
-const SEVERAL_MAX: usize = 5;
 /// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
 /// Code of the warning about a repository inside the one that is read.
@@ -167,8 +166,31 @@ impl Repository {
         self.counting.load_selected(folder.path(), None, None, selected, None)
     }
 
+    /// The revision that was read, for a person: without `--rev`, the last commit, if the work tree has the same files,
+    /// or else what the files are. And why no daemon can read exactly these files, if none can.
+    pub(super) fn described(&self, loaded: &Loaded) -> (String, Option<Uncommitted>) {
+        let revision = &loaded.snapshot.revision;
+        if revision.commit().is_some() {
+            return (revision.to_string(), None);
+        }
+        if !git::locate(&self.path).is_ok_and(|place| place.is_repository) {
+            return ("none (a folder without git)".to_owned(), Some(Uncommitted::Folder));
+        }
+        let Ok(head) = self.counting.load(&self.path, Some("HEAD"), None) else {
+            return ("none (a repository without a commit)".to_owned(), Some(Uncommitted::All));
+        };
+        let ids = |snapshot: &Snapshot| -> Vec<(Arc<str>, Oid)> {
+            snapshot.files.iter().map(|(path, file)| (Arc::clone(path), file.id)).collect()
+        };
+        let commit = &head.snapshot.revision;
+        match ids(&head.snapshot) == ids(&loaded.snapshot) {
+            true => (commit.to_string(), None),
+            false => (format!("{commit} with uncommitted changes"), Some(Uncommitted::Some)),
+        }
+    }
+
     /// Whether standard input is read, which has no revisions.
-    fn is_input(&self) -> bool {
+    pub(super) fn is_input(&self) -> bool {
         self.path.as_os_str() == INPUT
     }
 }
@@ -427,12 +449,7 @@ impl Loaded {
                 "no file names the GitSource".to_owned(),
                 format!("name it in `.tidegate/source.yaml`, or pass {options}"),
             ),
-            several => {
-                let names = several.iter().take(SEVERAL_MAX).map(|path| format!("{}/{path}", self.below));
-                let names: Vec<String> = names.map(|path| path.trim_start_matches('/').to_owned()).collect();
-                let problem = format!("`.tidegate` has several GitSources ({})", names.join(", "));
-                (problem, format!("choose one of them with `--source-file {}`", names[0]))
-            }
+            several => return intake::several_sources(&self.below, several),
         })
     }
 

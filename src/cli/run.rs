@@ -27,9 +27,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     print_config: bool,
     /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
-    /// listed, or the control plane cannot be reached. With `--observe`, compare everything once and print the table,
-    /// without a port that no option names. Exit code 0: no difference but decided improvements; 1: differences; 5: not
-    /// everything could be compared [default: off]
+    /// listed, or the control plane cannot be reached or lacks a kind. With `--observe`, compare everything once and
+    /// print the table, without a port that no option names. Exit code 0: no difference but decided improvements; 1:
+    /// differences; 5: not everything could be compared [default: off]
     #[arg(long)]
     once: bool,
     /// Wait at most this long with `--once`
@@ -118,7 +118,7 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
 /// Prints what work is left, and decides the exit code.
 fn conclude(report: &Report) -> Exit {
     // Nothing is known, so a table would be empty.
-    if let Some(why) = &report.unanswered {
+    if let Some(why) = &report.unusable {
         tell!("error: {why}");
         return Exit::Incomplete;
     }

@@ -13,7 +13,7 @@ use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics, Severity},
     kubernetes::Version,
-    snapshot::{is_below, is_definition_name},
+    snapshot::{File, Snapshot, is_below, is_definition_name},
 };
 use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 
@@ -96,11 +96,17 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });
     if !diagnostics.has_errors() && !declares_in(&definitions, part.as_deref()) {
+        let is_input = arguments.repository.is_input();
         let message = match files {
+            _ if is_input && is_blank(&loaded.snapshot) => "no definitions found: standard input is empty".to_owned(),
+            _ if is_input => "no definitions found: standard input contains none".to_owned(),
             0 => "no definitions found: there are no YAML or JSON files".to_owned(),
             files => format!("no definitions found: none of {files} YAML and JSON files contains one"),
         };
-        let hint = "check the path, `--paths` and `ignore`";
+        let hint = match is_input {
+            true => "check the command that writes it",
+            false => "check the path, `--paths` and `ignore`",
+        };
         diagnostics.push(Diagnostic::error("nothing-found", message).hint(hint));
     }
     let is_of_part = |diagnostic: &Diagnostic| match (&part, &diagnostic.place) {
@@ -126,6 +132,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         })?;
     }
     Ok(exit)
+}
+
+/// Whether no file has any text.
+fn is_blank(snapshot: &Snapshot) -> bool {
+    snapshot.files.values().filter_map(File::text).all(|text| text.trim_ascii().is_empty())
 }
 
 /// Whether a part of the repository, or all of it, has a definition or objects of a module that a definition names.

@@ -17,8 +17,8 @@ pub struct Report {
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
-    /// Why the control plane was not reached. Then nothing is known.
-    pub unanswered: Option<String>,
+    /// Why the control plane cannot be used: it was not reached, or lacks kinds. Then nothing is known.
+    pub unusable: Option<String>,
     /// What a process has found that only observes; `None` if the daemon reconciles.
     pub observed: Option<Observed>,
 }
@@ -41,9 +41,9 @@ const QUIET: Duration = Duration::from_millis(750);
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     context.observation.iter().for_each(Observation::be_brief);
-    let (in_time, unanswered) = tokio::select! {
+    let (in_time, unusable) = tokio::select! {
         in_time = tokio::time::timeout(timeout, done(context, readiness)) => (in_time.is_ok(), None),
-        why = unanswered(readiness) => (true, Some(why)),
+        why = unusable(readiness) => (true, Some(why)),
     };
     let overview = overview(&context.stores);
     let report = context.observation.as_ref().map(|observation| observation.report(readiness.lines()));
@@ -61,14 +61,14 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
         not_done.push(format!("timed out after {} s", timeout.as_secs()));
     }
     let observed = report.map(|report| Observed { text: report.to_text(), differs: 0 < report.summary.differences });
-    Report { invalid: overview.has_invalid_definitions(), not_done, observed, unanswered }
+    Report { invalid: overview.has_invalid_definitions(), not_done, observed, unusable }
 }
 
-/// Returns once the first question to the control plane has failed, because that cannot be reached. As every command, a
-/// single pass does not wait for it.
-async fn unanswered(readiness: &Readiness) -> String {
+/// Returns once the control plane was asked and cannot be used, because it cannot be reached or lacks kinds. As every
+/// command, a single pass does not wait for it.
+async fn unusable(readiness: &Readiness) -> String {
     loop {
-        if let Some(why) = readiness.unanswered() {
+        if let Some(why) = readiness.unusable() {
             return why;
         }
         tokio::time::sleep(ANSWER_PAUSE).await;

@@ -72,10 +72,7 @@ impl Readiness {
         match &*self.kinds.lock() {
             Kinds::Unasked => lines.push("the control plane has not answered yet".to_owned()),
             Kinds::Unreachable(why) | Kinds::Unknown(why) => lines.push(why.clone()),
-            Kinds::Lacking(kinds) => lines.push(format!(
-                "the control plane does not serve {}: apply what `tidegate crds` prints",
-                kinds.join(", ")
-            )),
+            Kinds::Lacking(kinds) => lines.push(not_served(kinds)),
             Kinds::Served => {
                 let missing = self.context.stores.missing();
                 lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
@@ -101,11 +98,12 @@ impl Readiness {
         lines
     }
 
-    /// Why the control plane was not reached, if it has never answered and was asked.
-    pub(super) fn unanswered(&self) -> Option<String> {
+    /// Why nothing can be known of the control plane, if it was asked: it has never answered, or it lacks kinds.
+    pub(super) fn unusable(&self) -> Option<String> {
         match &*self.kinds.lock() {
             Kinds::Unreachable(why) => Some(why.clone()),
-            Kinds::Unasked | Kinds::Unknown(_) | Kinds::Lacking(_) | Kinds::Served => None,
+            Kinds::Lacking(kinds) => Some(not_served(kinds)),
+            Kinds::Unasked | Kinds::Unknown(_) | Kinds::Served => None,
         }
     }
 
@@ -170,6 +168,10 @@ impl Readiness {
         }
         Ok(lacking)
     }
+}
+
+fn not_served(kinds: &[String]) -> String {
+    format!("the control plane does not serve {}: apply what `tidegate crds` prints", kinds.join(", "))
 }
 
 /// Who leads, and how long this process may have to wait. A holder that has stopped may not have released the Lease:

@@ -1,8 +1,8 @@
 //! The git sources of the command line: repositories by path or URL, and GitSources in files.
 //!
 //! A repository on this machine names its source itself, in `.tidegate/source.yaml`; otherwise the source has the name
-//! of its folder. That file may be given as a file with a GitSource as well: the repository is then the one that
-//! contains it.
+//! of its folder. A file in that folder may be given as a file with a GitSource as well: the repository is then the one
+//! that contains it, if the GitSource names no other.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,11 @@ fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
         return Ok(source(&name_of(place), namespace, spec));
     };
     let place = git::locate(path).context("cannot find the repository")?;
-    anyhow::ensure!(place.is_repository, "{} is not in a git repository", path.display());
+    anyhow::ensure!(
+        place.is_repository,
+        "{} is not in a git repository, and the daemon reads commits only: make it a repository, and commit its files",
+        path.display()
+    );
     let own = own_file(&place.root, branch.as_deref())?;
     let (name, own_namespace, own) = own.map(|own| (own.name, own.namespace, own.spec)).unwrap_or_default();
     let base = if place.below.is_empty() { place.root.display().to_string() } else { place.below.clone() };
@@ -82,6 +86,12 @@ fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
         url: place.root.display().to_string(),
         reference: reference.or_else(|| checked_out(&place.root).map(of_branch)),
         paths: paths.unwrap_or_else(|| own.paths.clone()),
+        // A file that users apply to the control plane has what the repository's server needs. A folder needs none.
+        secret_ref: None,
+        bearer_token_file: None,
+        proxy_secret_ref: None,
+        receiver: None,
+        suspend: false,
         ..own
     };
     Ok(source(&name.unwrap_or_else(|| name_of(&base)), own_namespace.as_deref().unwrap_or(namespace), spec))
@@ -93,13 +103,19 @@ fn source(name: &str, namespace: &str, spec: GitSourceSpec) -> GitSource {
     source
 }
 
-/// What a repository says of its GitSource: the daemon refuses a revision that says otherwise. `None` if it says
-/// nothing, or has no commit yet. Fails with the first problem of the file.
+/// What a repository says of its GitSource, as commands read it: the daemon refuses a revision that says otherwise.
+/// `None` if it says nothing, or has no commit yet. Fails with the first problem of the file, or if several files could
+/// be it.
 fn own_file(root: &Path, branch: Option<&str>) -> anyhow::Result<Option<SourceFile>> {
     let nothing_else = Filter::default().within_folder("", &[], &["*".to_owned()]);
     let revision = branch.unwrap_or("HEAD");
     match git::resolve_after(root, revision, None, &nothing_else, Limits::default()) {
-        Ok(snapshot) => SourceFile::read(&snapshot).map_err(|problem| anyhow::anyhow!("{problem}")),
+        Ok(snapshot) => {
+            if let Some((problem, next)) = intake::several_sources("", &SourceFile::several(&snapshot)) {
+                anyhow::bail!("{problem}: {next}");
+            }
+            SourceFile::find(&snapshot).map_err(|problem| anyhow::anyhow!("{problem}"))
+        }
         // A fetch says it, and tries again.
         Err(_) => Ok(None),
     }
@@ -171,10 +187,9 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
     Ok(sources)
 }
 
-/// The repository whose own file this is, `.tidegate/source.yaml`; `None` for other files.
+/// The repository in whose folder `.tidegate` this file is; `None` for other files.
 fn repository_around(file: &Path) -> Option<PathBuf> {
     let canonical = file.canonicalize().ok()?;
-    canonical.file_name().filter(|name| *name == "source.yaml")?;
     let folder = canonical.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))?;
     let place = git::locate(folder).ok()?;
     (place.is_repository && place.below == OWN_FOLDER).then_some(place.root)

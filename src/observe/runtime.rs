@@ -210,6 +210,7 @@ impl Runtime<'_> {
         if let Due::In(rest) =
             decide::due(last.as_ref(), wanted, (observation.interval, observation.gap()), Instant::now())
         {
+            self.say();
             return Ok(Finish::After(rest, Trigger::Resync));
         }
         let cluster = self.connect(access).await?;
@@ -302,9 +303,23 @@ impl Runtime<'_> {
             unknown,
             is_waiting,
         };
-        let news = self.observation.news(&known.unknown);
-        news.iter().for_each(|why| tracing::warn!(runtime = %self.key, why, "a part of runtimes is not compared"));
         self.observation.seen.lock().runtimes.insert(self.key.clone(), known);
+        self.say();
+    }
+
+    /// Says in the log what of the runtime is not compared, once everything that it depends on was read: until then, it
+    /// only waits for that.
+    fn say(&self) {
+        let sources = self.context.stores.sources();
+        if sources.iter().any(|source| !self.context.sources.is_visited(&source.key())) {
+            return;
+        }
+        let unknown = match self.observation.seen.lock().runtimes.get(self.key) {
+            Some(known) if !known.is_waiting => known.unknown.clone(),
+            Some(_) | None => return,
+        };
+        let news = self.observation.news(&unknown);
+        news.iter().for_each(|why| tracing::warn!(runtime = %self.key, why, "a part of runtimes is not compared"));
     }
 }
 

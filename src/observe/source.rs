@@ -102,7 +102,7 @@ fn generation(context: &Context, (kind, key): &Id) -> Option<i64> {
 
 /// The live objects of a decision that have a desired form.
 async fn read(kcp: &Cluster, decision: &Decision) -> Result<BTreeMap<Id, Object>, Error> {
-    let is_compared = |held: &Held| matches!(held.why, HeldFor::Problem | HeldFor::Removal);
+    let is_compared = |held: &Held| matches!(held.why, HeldFor::Problem | HeldFor::Dependency | HeldFor::Removal);
     let held = decision.held.iter().filter(|(_, held)| is_compared(held)).map(|(id, _)| id);
     let mut wanted: BTreeMap<_, Vec<Key>> = BTreeMap::new();
     for (kind, key) in decision.apply.iter().map(|(id, _)| id).chain(held) {
@@ -159,10 +159,7 @@ async fn differences(
             (Some(definition), Some(live)) => fields(&comparer, definition, live).await?,
             (Some(_) | None, _) => Vec::new(),
         };
-        let reason = match held.why {
-            HeldFor::Problem => Reason::Foreign,
-            HeldFor::Terminating | HeldFor::Removal => Reason::Waiting,
-        };
+        let reason = reason_of(held.why, decision.unread.contains_key(id));
         let difference = Difference::new(Place::ControlPlane, reason, object_id(id), &fields);
         seen.differences.push(difference.with_detail(Some(held.message.clone())));
     }
@@ -181,6 +178,15 @@ async fn differences(
         seen.differences.push(difference.with_detail(Some(detail)));
     }
     Ok(seen)
+}
+
+/// What the daemon does with an object whose definition it holds back: nothing now, or nothing at all. `is_unread`: its
+/// owner is a GitSource that has not been read yet.
+fn reason_of(held: HeldFor, is_unread: bool) -> Reason {
+    match held {
+        HeldFor::Problem if !is_unread => Reason::Foreign,
+        HeldFor::Problem | HeldFor::Dependency | HeldFor::Terminating | HeldFor::Removal => Reason::Waiting,
+    }
 }
 
 fn wish(definition: &Definition, source: &SourceName) -> Wish {
@@ -233,5 +239,19 @@ fn waits_for(wait: &Wait) -> &'static str {
         Wait::Unread(_) => "it is no longer declared, but another GitSource has not been read",
         Wait::Kept => "it is no longer declared, but it is annotated `tidegate.dev/prune: disabled`",
         Wait::Tool(_) => "it is no longer declared, but another GitOps tool manages it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_of_another_owner_is_foreign_and_what_is_held_for_another_waits() {
+        assert_eq!(reason_of(HeldFor::Problem, false), Reason::Foreign);
+        assert_eq!(reason_of(HeldFor::Problem, true), Reason::Waiting, "its owner may not declare it any more");
+        for held in [HeldFor::Dependency, HeldFor::Terminating, HeldFor::Removal] {
+            assert_eq!(reason_of(held, false), Reason::Waiting, "{held:?}");
+        }
     }
 }

@@ -186,6 +186,7 @@ impl SourcePass<'_> {
             (_, Some(refused)) => said::causes(&refused.diagnostics, &[], &Decision::default(), confirm_by),
             (None, None) => return,
         };
+        let causes = if self.ctx.kcp.is_read_only() { said::of_observer(causes) } else { causes };
         let commit = decided.and_then(|(loaded, ..)| loaded.revision.commit());
         let confirm = confirm_by.command(self.key, &commit.map_or_else(|| "worktree".to_owned(), |id| id.to_string()));
         known.said.news(causes).iter().for_each(|cause| cause.warn(self.key, &confirm));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_core::{
     definition::code,
     diagnostic::{Diagnostics, Severity},
-    intake::{ConfirmBy, Decision, HeldFor, Wait, status::Withheld, text},
+    intake::{ConfirmBy, Decision, Held, HeldFor, Wait, status::Withheld, text},
     name::Key,
 };
 
@@ -131,7 +131,8 @@ pub(super) fn causes(
         errors.entry((&found.path, found.line)).or_insert((&found.message, 0)).1 += 1;
     }
     // What is only being deleted comes by itself, and what a commit takes from runtimes is a cause of its own.
-    for found in decision.held.values().filter(|found| found.why == HeldFor::Problem) {
+    let is_error = |found: &&Held| matches!(found.why, HeldFor::Problem | HeldFor::Dependency);
+    for found in decision.held.values().filter(is_error) {
         let place = found.cause.as_ref().unwrap_or(&found.place);
         errors.entry((&place.path, place.line)).or_insert((&found.message, 0)).1 += 1;
     }
@@ -170,6 +171,15 @@ pub(super) fn causes(
     errors.chain(waits).chain(removals).chain(ignored).collect()
 }
 
+/// What an observer has to say: it compares no kcp landscapes, and its daemon may reconcile them.
+pub(super) fn of_observer(causes: BTreeSet<Cause>) -> BTreeSet<Cause> {
+    let is_kept = |cause: &Cause| match cause {
+        Cause::NotReconciled { .. } => false,
+        Cause::Error { .. } | Cause::Waits { .. } | Cause::Removal { .. } => true,
+    };
+    causes.into_iter().filter(is_kept).collect()
+}
+
 /// What a prune waits for, if a user should know: one sentence fragment.
 fn reason(wait: &Wait, confirm_by: ConfirmBy) -> Option<&'static str> {
     match wait {
@@ -197,7 +207,7 @@ mod tests {
     use tidegate_core::{
         definition::Kind,
         diagnostic::{Diagnostic, Place},
-        intake::{Held, Id},
+        intake::Id,
     };
 
     use super::*;
@@ -223,7 +233,7 @@ mod tests {
             |why| Held { place: place("d.yaml", 7), message: "it depends on another".to_owned(), why, cause: None };
         decision.held.insert(id(Kind::Kyma, "d"), held(HeldFor::Problem));
         decision.held.insert(id(Kind::Kyma, "e"), held(HeldFor::Terminating));
-        let of_broken = Held { cause: Some(place("other.yaml", 1)), ..held(HeldFor::Problem) };
+        let of_broken = Held { cause: Some(place("other.yaml", 1)), ..held(HeldFor::Dependency) };
         decision.held.insert(id(Kind::Kyma, "f"), of_broken);
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(Diagnostic::error("template", "no such variable").at(place("t.yaml", 9)));
@@ -289,7 +299,11 @@ mod tests {
         diagnostics.push(Diagnostic::warning(code::NOT_RECONCILED, "not applied").at(place));
         let (path, message) = ("kcp.yaml".to_owned(), "not applied".to_owned());
         let expected = [Cause::NotReconciled { path, line: 3, message }];
-        assert_eq!(causes(&diagnostics, &[], &Decision::default(), ConfirmBy::Annotation), expected.into());
+        let found = causes(&diagnostics, &[], &Decision::default(), ConfirmBy::Annotation);
+        assert_eq!(found, expected.into());
+        assert_eq!(of_observer(found), [].into(), "an observer is not asked for them");
+        let broken = causes(&diagnostics, &[withheld("a", "a.yaml", 1, "b")], &Decision::default(), ConfirmBy::Option);
+        assert_eq!(of_observer(broken).len(), 1);
     }
 
     #[test]

@@ -185,10 +185,13 @@ async fn lost_modules_block(stage: &Stage, registry: &Server, option: &str) {
     );
     assert!(code == 1 && text.contains(&lost), "{text}");
     let (text, code) = said(&[option, "--no-registries"]).await;
-    assert!(code == 0 && text.contains("note    1 component is not installed yet, and not looked up"), "{text}");
+    assert!(
+        code == 0 && text.contains("note    no Manifest records 1 component, and no registry was asked: "),
+        "{text}"
+    );
     registry.behave(|_| Action::Answer(503, Vec::new(), Vec::new()));
     let (text, code) = said(&[option]).await;
-    let unanswered = "blocks  1 component is not installed yet, and no registry says whether it exists: ";
+    let unanswered = "blocks  no Manifest records 1 component, and no registry says whether it exists: ";
     assert!(code == 1 && text.contains(unanswered) && text.contains("answered with HTTP status 503"), "{text}");
     // A Secret names the registry with its credentials.
     let config = json!({"auths": {&host: {"username": "u", "password": "p"}}}).to_string();

@@ -489,6 +489,9 @@ async fn an_observer_that_looks_once_prints_the_table_and_its_exit_code_says_wha
             assert!([&text, &errors].iter().any(|said| said.contains(part)), "{part:?} in:\n{text}\n{errors}");
         }
         assert!(errors.contains("observing: this process") && !errors.contains("listening"), "no port: {errors}");
+        assert!(errors.contains("starting to compare") && !errors.contains("leading"), "{errors}");
+        // Before everything was read, nothing is wrong.
+        assert!(code == 5 || !errors.contains("WARN"), "{errors}");
         let servers = stage.landscape.servers().zip(marks);
         let written: Vec<Record> =
             servers.flat_map(|(server, mark)| server.records_since(mark)).filter(Record::is_write).collect();

@@ -79,6 +79,9 @@ impl Shell {
         let mut command = Command::new(program);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.bin.path().display());
         command.current_dir(&self.place).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);
+        for kind in ["CACHE", "CONFIG", "DATA"] {
+            command.env(format!("HELM_{kind}_HOME"), self.bin.path().join("helm-files"));
+        }
         for who in ["GIT_AUTHOR", "GIT_COMMITTER"] {
             command.env(format!("{who}_NAME"), "user").env(format!("{who}_EMAIL"), "user@example.org");
         }
@@ -103,9 +106,36 @@ impl Shell {
     }
 }
 
+/// How the program was installed.
+#[derive(Clone, Copy, PartialEq)]
+enum Installed {
+    Kustomize,
+    Helm,
+}
+
 /// Steps 1 to 5, where the program was applied with kustomize.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_uninstall_page_is_followed_word_for_word() {
+    uninstall(
+        Installed::Kustomize,
+        "kubectl apply --server-side --force-conflicts -k deploy/setup && kubectl apply -k deploy/base",
+    )
+    .await;
+}
+
+/// The same, where Helm has installed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_uninstall_page_is_followed_word_for_word_after_helm() {
+    // The servers of the test have the CRDs already.
+    uninstall(
+        Installed::Helm,
+        "helm install tidegate-crds deploy/chart-crds -n kcp-system --take-ownership --force-conflicts
+         helm install tidegate deploy/chart -n kcp-system",
+    )
+    .await;
+}
+
+async fn uninstall(installed: Installed, install: &str) {
     let mut files = stage::files(1);
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
@@ -115,15 +145,27 @@ async fn the_uninstall_page_is_followed_word_for_word() {
     let runtime = stage.landscape.skrs[0].kubeconfig().text();
     fs::write(folder.path().join("runtime.kubeconfig"), runtime).expect("a file");
     let shell = Shell::new(folder.path(), Some(stage.kubeconfig())).await;
-    shell.well("kubectl apply --server-side --force-conflicts -k deploy/setup && kubectl apply -k deploy/base").await;
+    if installed == Installed::Helm {
+        symlink(harness::helm().await, shell.bin.path().join("helm")).expect("a link");
+    }
+    shell.well(install).await;
     stage.start();
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
-    let installed = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is installed");
+    let module = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is installed");
 
     let mut steps = blocks("uninstall.md");
-    steps.retain(|block| !block.starts_with("helm "));
-    assert_eq!(steps.len(), 7, "{steps:#?}");
+    // Two of the steps have lines for each way.
+    let of_helm = |block: &String| block.starts_with("helm ");
+    let of_kustomize = |block: &String| {
+        block.starts_with("kubectl delete -k deploy/base") || block.starts_with("kubectl delete -f deploy/setup/")
+    };
+    assert_eq!((steps.len(), steps.iter().filter(|one| of_helm(one)).count()), (9, 2), "{steps:#?}");
+    assert_eq!(steps.iter().filter(|one| of_kustomize(one)).count(), 2, "{steps:#?}");
+    steps.retain(|block| match installed {
+        Installed::Kustomize => !of_helm(block),
+        Installed::Helm => !of_kustomize(block),
+    });
     let [sources, watchers, program, finalizers, definitions, own, agent] = &steps[..] else { panic!("{steps:#?}") };
     let said = shell.well(sources).await;
     assert!(said.contains("landscape"), "it shows the policy: {said}");
@@ -144,7 +186,7 @@ async fn the_uninstall_page_is_followed_word_for_word() {
     let is_ours = |line: &&str| line.contains("tidegate") || line.contains("kyma-project.io");
     assert_eq!(left.lines().filter(is_ours).collect::<Vec<_>>(), [""; 0]);
     let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
-    assert_eq!(still["metadata"]["resourceVersion"], installed["metadata"]["resourceVersion"]);
+    assert_eq!(still["metadata"]["resourceVersion"], module["metadata"]["resourceVersion"]);
 }
 
 /// From the switch to the end. The pods of both programs are not there: scaling a Deployment changes its number only,
@@ -258,6 +300,59 @@ async fn the_quickstart_is_followed_word_for_word() {
     rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::INT).expect("a signal");
     tokio::time::timeout(SOON * 4, demo.wait()).await.expect("Ctrl-C ends it").expect("a status");
     rest.await.expect("its output ends");
+}
+
+/// The lines of a block that need a container runtime are left out.
+fn without_containers(block: &str) -> String {
+    let needs = |line: &&str| ["docker ", "kind "].iter().any(|program| line.starts_with(program));
+    block.lines().filter(|line| !needs(line)).map(|line| format!("{line}\n")).collect()
+}
+
+/// A control plane on kind, with a real API server in place of kind, and a daemon that the test starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_part_of_the_quickstart_on_kind_is_followed_word_for_word() {
+    const PAGE: &str = "quickstart.md";
+    let mut files = stage::files(0);
+    files.push(("kymas/dev.yaml".to_owned(), stage::kyma("dev", &["cache", "mailer"])));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    let folder = harness::folder();
+    symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), folder.path().join("deploy")).expect("a link");
+    // As kind names the context.
+    let kubeconfig = fs::read_to_string(stage.kubeconfig()).expect("a kubeconfig");
+    let mut kubeconfig: serde_json::Value = serde_yaml::from_str(&kubeconfig).expect("YAML");
+    kubeconfig["contexts"][0]["name"] = json!("kind-kcp");
+    kubeconfig["current-context"] = json!("kind-kcp");
+    fs::write(folder.path().join("kcp.yaml"), kubeconfig.to_string()).expect("a file");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(PAGE)).expect("a page");
+    let source = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a GitSource");
+    // The repository of this test, where the page has an example.
+    let (example, url) = ("https://git.example.com/team/landscape.git", stage.repository.url());
+    assert!(source.contains(example), "{source}");
+    fs::write(folder.path().join("landscape.yaml"), source.replace(example, &url)).expect("a file");
+    let gone = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let sources = harness::api_of(&stage.kcp, &gone).await.expect("a kind that is served");
+    sources.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
+
+    let shell = Shell::new(folder.path(), Some(folder.path().join("kcp.yaml"))).await;
+    let install = without_containers(&block(PAGE, "docker build "));
+    // The test has applied the CRDs itself, and nobody reads a watch that has no end.
+    let install = install.replace("--server-side -k", "--server-side --force-conflicts -k");
+    let watch = "kubectl get gitsources -n kcp-system --watch\n";
+    assert!(install.ends_with(watch), "{install}");
+    shell.well(&install.replace(" --watch", "")).await;
+    stage.start();
+    let access = "no access Secret: create one in namespace kcp-system with label \
+                  operator.kyma-project.io/kyma-name=dev\n";
+    assert!(page.contains(access), "the page says what the Kyma says");
+    let kyma = stage.kyma_in("dev", "Error").await;
+    assert!(kyma.to_string().contains(access.trim_end()), "{kyma:#}");
+
+    fs::write(folder.path().join("dev.kubeconfig"), stage.landscape.skrs[0].kubeconfig().text()).expect("a file");
+    let secret = without_containers(&block(PAGE, "kind create cluster --name dev "));
+    assert_eq!(secret.lines().count(), 2, "{secret}");
+    shell.well(&secret).await;
+    stage.kyma_in("dev", "Ready").await;
 }
 
 /// What no test can run says why, and nothing else is left out.

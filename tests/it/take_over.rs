@@ -3,6 +3,7 @@
 pub(crate) mod cut;
 mod held;
 mod kill;
+mod nothing;
 
 use kube::{
     Client,
@@ -342,6 +343,7 @@ async fn what_a_user_must_decide_stands_in_the_way_of_a_take_over() {
     }
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
     assert!(code == 1 && text.contains("blocks  klm-1_x holds the Lease"), "{text}");
+    assert!(text.contains("\nnothing was written: 3 findings are to resolve first\n"), "{text}");
     // A list that git does not declare stays in the control plane, and would be git's.
     let mut silent = kyma("regular");
     silent["spec"].as_object_mut().expect("a spec").remove("modules");
@@ -497,7 +499,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         "note    2 modules have their objects in git, and have no way back to Lifecycle Manager, which reads registries \
          only: cache, mailer\n        push these modules to an OCI registry before `tidegate adopt release`",
         "note    1 object of kind Watcher in the control plane is not in git, and stays: kcp-system/of-a-user\n",
-        "note    at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog and",
+        "note    at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog, the",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
@@ -505,13 +507,14 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let head: Vec<&str> = text.lines().take(5).collect();
     let server = kubeconfig_server(&stage);
     assert_eq!(head[0], format!("Take-over of the landscape in kcp-system, control plane {server}"));
-    assert_eq!(head[1], "by GitSource kcp-system/landscape, revision worktree");
+    let revision = head[1].strip_prefix("by GitSource kcp-system/landscape, revision ").expect("a revision");
+    assert!(revision.starts_with("HEAD@sha1:") && !revision.contains(' '), "everything is committed: {revision}");
     let date = head[2].strip_prefix("as of ").expect("a date").parse::<k8s_openapi::jiff::Timestamp>();
     assert!(date.is_ok() && head[4].is_empty(), "{head:?}");
     assert_eq!(head[3], format!("by tidegate {}", env!("CARGO_PKG_VERSION")));
     let (text, _) = adopt(&stage, &["plan", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!([&report["server"], &report["revision"]], [&json!(server), &json!("worktree")]);
+    assert_eq!([&report["server"], &report["revision"]], [&json!(server), &json!(revision)]);
 
     let (text, _) = adopt(&stage, &["take"]).await;
     assert!(text.contains("1 object would be stored again, 6 definitions would be marked"), "{text}");

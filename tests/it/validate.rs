@@ -764,7 +764,8 @@ fn without_a_path_the_working_directory_is_read_and_a_hyphen_is_standard_input()
     assert!(text.contains("stdin.yaml:"), "{text}");
     let (code, text) = piped(root, &["validate", "-"], "");
     assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("no definitions found"), "{text}");
+    assert!(text.contains("no definitions found: standard input is empty\n"), "{text}");
+    assert!(!text.contains("--paths"), "{text}");
     let (code, text) = piped(root, &["validate", "-", "--rev", "main"], &watcher);
     assert_eq!((code, text.as_str()), (Some(2), "error: standard input has no revisions: leave out --rev\n"));
 }

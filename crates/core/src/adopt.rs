@@ -14,7 +14,7 @@ mod manifests;
 pub mod hand_over;
 pub mod kcp;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -298,6 +298,35 @@ pub fn sources(names: &[String]) -> Finding {
     }
 }
 
+/// The kinds of Lifecycle Manager that the control plane does not serve: the daemon needs each of them.
+pub fn kinds(missing: &[&str]) -> Option<Finding> {
+    let message = format!(
+        "the control plane does not serve {}: without {}, nothing says what the landscape has",
+        missing.join(", "),
+        agreeing(missing.len(), "this kind", "these kinds")
+    );
+    let next = "check the kubeconfig; if it is the right one, apply what `tidegate crds` prints";
+    (!missing.is_empty()).then(|| Finding::new(Level::Blocks, Topic::Storage, message).next(next))
+}
+
+/// Namespaces without any object of Lifecycle Manager. `has_others` says whether other namespaces of the landscape have
+/// some.
+pub fn empty(namespaces: &[String], has_others: bool) -> Option<Finding> {
+    let names = namespaces.join(", ");
+    let finding = match has_others {
+        false => {
+            let message = format!("there is no object of Lifecycle Manager in {names}, so there is nothing to do");
+            let next = "check the kubeconfig, or select the namespaces of the landscape with -n";
+            Finding::new(Level::Blocks, Topic::Definitions, message).next(next)
+        }
+        true => {
+            let message = format!("there is no object of Lifecycle Manager in {names}");
+            Finding::new(Level::Note, Topic::Definitions, message).next("check the spelling, or omit this -n")
+        }
+    };
+    (!namespaces.is_empty()).then_some(finding)
+}
+
 /// Versions that the API server may still store.
 pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -322,8 +351,39 @@ pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
     findings
 }
 
+/// An object in the control plane that git does not declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Undeclared {
+    /// This GitSource owns it: git declared it before.
+    Owned,
+    /// No GitSource owns it, or another one does.
+    Other,
+}
+
+/// Why no daemon can read the definitions that a command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncommitted {
+    /// They are in a folder without git.
+    Folder,
+    /// They are in a repository without a commit.
+    All,
+    /// They are not all in its last commit.
+    Some,
+}
+
+/// What to do before the daemon can read what the command has read.
+pub fn uncommitted(why: Uncommitted) -> Finding {
+    let (what, next) = match why {
+        Uncommitted::Folder => ("are in a folder without git", "make it a repository, and commit them"),
+        Uncommitted::All => ("are in a repository without a commit", "commit them"),
+        Uncommitted::Some => ("have changes that are not committed", "commit them, or name a revision with --rev"),
+    };
+    let message = format!("the definitions {what}, and the daemon reads commits only");
+    Finding::new(Level::Note, Topic::Definitions, message).next(next)
+}
+
 /// How definitions in git stand, by kind and key, and which objects in the control plane git does not declare.
-pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<Kind, Vec<Key>>) -> Vec<Finding> {
+pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Undeclared), Vec<Key>>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |level: Level, of: fn(&Standing) -> bool, (one, several): (&str, &str), next: Option<&str>| {
         let names: Vec<String> =
@@ -366,15 +426,26 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<Kind, Vec
             Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
         });
     }
-    for (kind, keys) in undeclared.iter().filter(|(_, keys)| !keys.is_empty()) {
+    for ((kind, undeclared), keys) in undeclared.iter().filter(|(_, keys)| !keys.is_empty()) {
         let names: Vec<String> = keys.iter().map(Key::to_string).collect();
+        let what = match undeclared {
+            Undeclared::Owned => agreeing(
+                names.len(),
+                "belongs to this GitSource, is not in git, and is to be deleted",
+                "belong to this GitSource, are not in git, and are to be deleted",
+            ),
+            Undeclared::Other => agreeing(names.len(), "is not in git, and stays", "are not in git, and stay"),
+        };
         let message = format!(
-            "{} of kind {kind} in the control plane {}: {}",
+            "{} of kind {kind} in the control plane {what}: {}",
             counted(names.len(), "object"),
-            agreeing(names.len(), "is not in git, and stays", "are not in git, and stay"),
             words::first(&names, UNDECLARED_MAX)
         );
-        findings.push(Finding::new(Level::Note, Topic::Definitions, message));
+        let finding = Finding::new(Level::Note, Topic::Definitions, message);
+        let next =
+            "`tidegate diff --live` says which deletions wait for a confirmation; what is to stay must be in git";
+        let next = (*undeclared == Undeclared::Owned).then(|| next.to_owned());
+        findings.push(Finding { next, ..finding });
     }
     findings
 }
@@ -465,13 +536,30 @@ pub fn without_note(kyma: &ObjectMeta, desired: &Object, noted: Option<&str>) ->
     Some(desired)
 }
 
+/// What the first contact of Tidegate with a runtime finds there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Contact {
+    /// What Lifecycle Manager left, and it stays: its status is on the Kyma.
+    Left,
+    /// Perhaps nothing: Lifecycle Manager has not reconciled the Kyma.
+    New,
+}
+
+/// What the first contact with the runtime of a Kyma will find; `None` if it has taken place, or if the runtime leaves.
+pub fn contact(kyma: &Kyma) -> Option<Contact> {
+    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let is_ours =
+        [conditions::APPLIED, conditions::MODULE_COUNT].iter().any(|own| conditions::find(conditions, own).is_some());
+    if is_ours || kyma.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some(if conditions.is_empty() { Contact::New } else { Contact::Left })
+}
+
 /// Whether the runtime of a Kyma is to stay as Lifecycle Manager left it: its status is Lifecycle Manager's, and
 /// Tidegate has not reconciled it yet.
 pub fn may_be_held(kyma: &Kyma) -> bool {
-    let conditions = kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    !conditions.is_empty()
-        && kyma.metadata.deletion_timestamp.is_none()
-        && [conditions::APPLIED, conditions::MODULE_COUNT].iter().all(|own| conditions::find(conditions, own).is_none())
+    contact(kyma) == Some(Contact::Left)
 }
 
 /// The runtimes that are as Lifecycle Manager left them, by Kyma: those that were, and those that will be.
@@ -496,28 +584,27 @@ pub fn held(before: &[Key], next: &[Key]) -> Vec<Finding> {
     findings
 }
 
-/// What Tidegate writes to runtimes when it first reaches them. `held` are those that are, or will be, as Lifecycle
-/// Manager left them; `all` are those that it can reach.
-pub fn first_contact(all: &BTreeSet<Key>, held: &BTreeSet<Key>) -> Vec<Finding> {
-    let names = |keys: &[&Key]| few(&keys.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let (staying, changing): (Vec<&Key>, Vec<&Key>) = all.iter().partition(|key| held.contains(*key));
+/// What Tidegate writes to runtimes when it first reaches them, by what it finds there. `runtimes` are those that it
+/// can reach and has not reached yet.
+pub fn first_contact(runtimes: &BTreeMap<Key, Contact>) -> Vec<Finding> {
     let classes = [
         (
-            staying,
+            Contact::Left,
             "only the field managers of objects change, one write each, and the status of the Kyma",
             "`tidegate run --observe --once` names each object, and `tidegate diff --live` what waits for `take --finish`",
         ),
         (
-            changing,
-            "Tidegate applies the CustomResourceDefinitions, the catalog and the modules, and replaces the agent in \
-             place: Deployment, Services, NetworkPolicies, PriorityClass and webhook configuration; its pods restart",
+            Contact::New,
+            "Tidegate applies the CustomResourceDefinitions, the catalog, the modules and the agent, because Lifecycle \
+             Manager has not reconciled the Kyma",
             "`tidegate run --observe --once` names each object and field",
         ),
     ];
-    let finding = |(keys, what, next): (Vec<&Key>, &str, &str)| {
-        let runtimes = counted(keys.len(), "runtime");
-        let message = format!("at the first contact with {runtimes}, {what}: {}", names(&keys));
-        (!keys.is_empty()).then(|| Finding::new(Level::Note, Topic::Runtimes, message).next(next))
+    let finding = |(contact, what, next): (Contact, &str, &str)| {
+        let of_class = runtimes.iter().filter(|(_, found)| **found == contact);
+        let names: Vec<String> = of_class.map(|(key, _)| key.to_string()).collect();
+        let message = format!("at the first contact with {}, {what}: {}", counted(names.len(), "runtime"), few(&names));
+        (!names.is_empty()).then(|| Finding::new(Level::Note, Topic::Runtimes, message).next(next))
     };
     classes.into_iter().filter_map(finding).collect()
 }

@@ -31,13 +31,13 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use self::ownership::{
-    ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, resource,
+    ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, is_by_argo, resource,
 };
 pub use self::{
     ownership::OtherTool,
     prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, unconfirmed_end},
     removal::{Removals, WaitingRemoval},
-    source_file::{SOME_URL, SourceFile, settings, with_url},
+    source_file::{SOME_URL, SourceFile, settings, several_sources, with_url},
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},
 };
 use crate::{
@@ -364,8 +364,10 @@ impl Held {
 /// What a valid definition waits for that is not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldFor {
-    /// Until its problem is corrected.
+    /// Until its problem is corrected: the object belongs to another owner.
     Problem,
+    /// Until a definition that it depends on is no longer held back.
+    Dependency,
     /// Until an object is deleted, so no user needs to act.
     Terminating,
     /// Until a user confirms what it takes from runtimes.
@@ -441,7 +443,12 @@ fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decisio
         return None;
     }
     let message = format!("{} depends on {}, which is held back", text(id), text(needed));
-    Some(Held { place: declared.place.clone(), message, why: cause.why, cause: None })
+    let why = match cause.why {
+        HeldFor::Problem | HeldFor::Dependency => HeldFor::Dependency,
+        HeldFor::Terminating => HeldFor::Terminating,
+        HeldFor::Removal => HeldFor::Removal,
+    };
+    Some(Held { place: declared.place.clone(), message, why, cause: None })
 }
 
 /// Holds back a Kyma that names a module whose ModuleReleaseMeta is invalid and is not in KCP: there the module is
@@ -463,7 +470,7 @@ fn held_by_release<'a>(situation: &Situation<'a>, id: &Id, declared: &'a Declare
         yaml::short(release.1.name())
     );
     let (place, cause) = (declared.place.clone(), situation.broken.get(release).cloned());
-    Some((release, Held { place, message, why: HeldFor::Problem, cause }))
+    Some((release, Held { place, message, why: HeldFor::Dependency, cause }))
 }
 
 /// One diagnostic for all Kymas that wait for a ModuleReleaseMeta.

@@ -22,8 +22,17 @@ pub struct Finished {
     pub left: usize,
 }
 
-/// Why the daemon could not finish runtimes: Lifecycle Manager leads. Fails if the Lease cannot be read.
-pub(super) async fn blocking(cluster: &Cluster) -> anyhow::Result<Vec<Finding>> {
+/// Why the daemon could not finish runtimes: Lifecycle Manager leads, or there are none. Fails if the control plane
+/// cannot be read.
+pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec<Finding>> {
+    let missing = read::missing(cluster).await?;
+    if !missing.is_empty() {
+        return Ok(adopt::kinds(&missing).into_iter().collect());
+    }
+    let empty = read::empty(cluster, namespaces).await?;
+    if empty.len() == namespaces.len() {
+        return Ok(adopt::empty(&empty, false).into_iter().collect());
+    }
     let holder = read::holder(cluster).await.context("cannot read the Lease")?;
     let other = holder.filter(|holder| !adopt::is_tidegate(holder));
     let finding = adopt::leader(other.as_ref());
@@ -65,10 +74,10 @@ impl Finished {
         }
         let (runtimes, which) = (counted(names.len(), "runtime"), few(&names));
         let (verb, next) = match is_written {
-            true => ("", "; the daemon replaces what Lifecycle Manager left: see `tidegate status`"),
-            false => ("would be ", "; add --yes to do it"),
+            true => ("", "the daemon replaces what Lifecycle Manager left: see `tidegate status`".to_owned()),
+            false => ("would be ", super::confirmed()),
         };
-        say!("{runtimes} {verb}finished: {which}{left}{next}");
+        say!("{runtimes} {verb}finished: {which}{left}; {next}");
         say!(
             "in each, the agent becomes Tidegate's, and its pod restarts once: Deployment and Services, NetworkPolicies, \
              PriorityClass, and the webhook configuration; `tidegate run --observe` shows the fields"

@@ -6,17 +6,21 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use tidegate_cluster::{Cluster, Error, Network};
 use tidegate_core::{
-    adopt::hand_over::{HandOver, Program, Progress, hand_overs},
+    adopt::{
+        Finding, empty,
+        hand_over::{HandOver, Program, Progress, hand_overs},
+        kinds,
+    },
     definition,
     intake::{Id, OtherTool},
     name::Key,
     object::{Gvk, Object},
 };
-use tidegate_process::{Exit, say};
+use tidegate_process::{Exit, say, tell};
 
 use super::{
     HandOverArguments, Output,
-    read::{check_namespaces, key_of, list_of},
+    read::{check_namespaces, key_of, list_of, missing},
 };
 use crate::cli::control_plane;
 
@@ -28,12 +32,21 @@ pub(super) async fn run(program: Program, arguments: &HandOverArguments, network
     let cluster = super::connect(&arguments.access, network).await?;
     let namespaces = control_plane::namespaces(&arguments.namespaces);
     check_namespaces(&cluster, &namespaces).await?;
+    let missing: Vec<&str> = missing(&cluster).await?.into_iter().filter(|kind| *kind != "Manifest").collect();
+    if let Some(Finding { message, next, .. }) = kinds(&missing) {
+        tell!("error: {message}: {}", next.unwrap_or_default());
+        return Ok(Exit::Incomplete);
+    }
     let mut live: Vec<(Id, Object)> = Vec::new();
     for kind in definition::Kind::ALL {
         let (group, version) = kind.api();
         let found = list_of(&cluster, &Gvk::new(group, version, kind.as_str()), &namespaces).await;
         let found = found.with_context(|| format!("cannot list {kind}s"))?;
         live.extend(found.into_iter().map(|object| ((kind, key_of(&object)), object)));
+    }
+    if let Some(Finding { message, next, .. }) = empty(&namespaces, false).filter(|_| live.is_empty()) {
+        tell!("{message}: {}", next.unwrap_or_default());
+        return Ok(Exit::Changes);
     }
     let (kustomizations, releases, applications) = match program {
         Program::Flux => (
@@ -101,7 +114,10 @@ fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
         later.iter().for_each(|hand_over| say!("  {}", hand_over.title()));
         say!("");
     }
-    say!("`check` means that the control plane does not show it. Do the next step, then run this command again.");
+    say!(
+        "`check` means that the control plane does not show it: look at {name} and its repository, and go on only if it \
+         is done. Then run this command again."
+    );
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl OptionalRepository {
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
         loaded.complete()?;
         if diagnostics.has_errors() {
-            bail!("the repository has errors: see `tidegate validate`");
+            bail!(super::errors_of(&diagnostics));
         }
         let kinds = definitions.good.keys().filter_map(|(kind, key)| match kind {
             definition::Kind::Setup(kind) => Some((*kind, key.clone())),
@@ -229,7 +229,7 @@ pub(super) fn say(findings: &[Finding], arguments: &KcpArguments) -> anyhow::Res
         Output::Text => {
             super::list(findings);
             if is_left && !is_blocked && !arguments.yes {
-                say!("\nTo write these changes, add `--yes`.");
+                say!("\n{}", super::confirmed());
             }
         }
         Output::Json => {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_cluster::{Cluster, Error, Kind, access, is_claimed};
 use tidegate_core::{
-    adopt::{self, Access, Behind, Holder, Standing, StoredVersions, Webhook},
+    adopt::{self, Access, Behind, Contact, Holder, Standing, StoredVersions, Undeclared, Webhook},
     api::{
         KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
         names::{KCP_NAMESPACE, LEASE, label},
@@ -37,8 +37,12 @@ use super::{
 pub(super) struct Facts {
     /// Who holds the Lease.
     pub(super) holder: Option<Holder>,
+    /// The kinds of Lifecycle Manager that the control plane does not serve.
+    pub(super) missing: Vec<&'static str>,
+    /// The namespaces without any object of Lifecycle Manager.
+    pub(super) empty: Vec<String>,
     /// The objects of each kind that git does not declare.
-    pub(super) undeclared: BTreeMap<definition::Kind, Vec<Key>>,
+    pub(super) undeclared: BTreeMap<(definition::Kind, Undeclared), Vec<Key>>,
     /// How each Kyma's runtime is reached.
     pub(super) access: BTreeMap<Key, Access>,
     /// How many objects of a kind each field manager wrote.
@@ -82,10 +86,12 @@ impl Facts {
         namespaces: &[String],
         istio: &str,
         declared: &Definitions,
+        source: &SourceName,
     ) -> anyhow::Result<Facts> {
+        let missing = missing(cluster).await?;
         let holder = holder(cluster).await.context("cannot read the Lease")?;
         let (mut live, mut managers) = (BTreeMap::new(), BTreeMap::new());
-        let mut undeclared: BTreeMap<definition::Kind, Vec<Key>> = BTreeMap::new();
+        let mut undeclared: BTreeMap<(definition::Kind, Undeclared), Vec<Key>> = BTreeMap::new();
         let mut kymas = Vec::new();
         for kind in [
             definition::Kind::Kyma,
@@ -101,7 +107,9 @@ impl Facts {
                 }
                 let id = (kind, key);
                 if !declared.good.contains_key(&id) {
-                    undeclared.entry(kind).or_default().push(id.1.clone());
+                    let is_own = object.label(label::SOURCE) == Some(&*source.label_value());
+                    let undeclared_by = if is_own { Undeclared::Owned } else { Undeclared::Other };
+                    undeclared.entry((kind, undeclared_by)).or_default().push(id.1.clone());
                 }
                 live.insert(id, object);
             }
@@ -115,6 +123,12 @@ impl Facts {
                 claimed.push((manifests.len() - 1, object));
             }
         }
+        let found = live.keys().map(|(_, key)| key.namespace()).collect::<BTreeSet<&str>>();
+        let of_manifests: Vec<Key> =
+            manifests.iter().map(|manifest: &Manifest| landscape::key(&manifest.metadata)).collect();
+        let has_some =
+            |name: &String| found.contains(name.as_str()) || of_manifests.iter().any(|key| key.namespace() == name);
+        let empty = namespaces.iter().filter(|name| !has_some(name)).cloned().collect();
         let known: BTreeSet<Key> = kymas.iter().cloned().collect();
         let access = access_of(cluster, namespaces, kymas).await?;
         let crds = crds(cluster).await.context("cannot read the CustomResourceDefinitions")?;
@@ -126,6 +140,8 @@ impl Facts {
         let certificates = certificates::read(cluster, istio, &known).await.context("cannot read the certificates")?;
         Ok(Facts {
             holder,
+            missing,
+            empty,
             undeclared,
             access,
             managers,
@@ -162,6 +178,13 @@ impl Facts {
     pub(super) fn to_hold(&self) -> Vec<Key> {
         let to_hold = |kyma: &Kyma| adopt::may_be_held(kyma) && !adopt::is_adopted(&kyma.metadata);
         self.live_kymas().filter(to_hold).map(|kyma| landscape::key(&kyma.metadata)).collect()
+    }
+
+    /// What the first contacts that are to come will find, of the runtimes that Tidegate can reach.
+    pub(super) fn contacts(&self) -> BTreeMap<Key, Contact> {
+        let reachable = self.reachable();
+        let of_kyma = |kyma: Kyma| Some((landscape::key(&kyma.metadata), adopt::contact(&kyma)?));
+        self.live_kymas().filter_map(of_kyma).filter(|(key, _)| reachable.contains(key)).collect()
     }
 
     /// The Manifests that become Tidegate's.
@@ -231,7 +254,7 @@ impl Facts {
         let mut diagnostics = Diagnostics::default();
         let mut landscape = Landscape::from_definitions(&mut diagnostics, declared, source);
         if diagnostics.has_errors() {
-            bail!("the repository has errors: see `tidegate validate`");
+            bail!(super::errors_of(&diagnostics));
         }
         for ((kind, key), object) in &self.live {
             let what = || format!("cannot read {kind} {key}");
@@ -289,6 +312,38 @@ pub(super) async fn check_namespaces(cluster: &Cluster, namespaces: &[String]) -
         }
     }
     Ok(())
+}
+
+/// The kinds that the daemon needs, and Lifecycle Manager as well.
+const NEEDED: [&str; 5] = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
+
+/// Those of them that the control plane does not serve.
+pub(super) async fn missing(cluster: &Cluster) -> anyhow::Result<Vec<&'static str>> {
+    let mut missing = Vec::new();
+    for name in NEEDED {
+        let kind = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, name)).await;
+        if kind.with_context(|| format!("cannot ask for {name}s"))?.is_none() {
+            missing.push(name);
+        }
+    }
+    Ok(missing)
+}
+
+/// The namespaces without any object of Lifecycle Manager.
+pub(super) async fn empty(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut empty = Vec::new();
+    for namespace in namespaces {
+        let mut is_empty = true;
+        for name in NEEDED {
+            let kind = cluster.kind(&Gvk::new(KYMA_GROUP, KYMA_VERSION, name)).await?;
+            let Some(kind) = kind.filter(|_| is_empty) else { continue };
+            is_empty = cluster.list_metadata(&kind, Some(namespace), None).await?.is_empty();
+        }
+        if is_empty {
+            empty.push(namespace.clone());
+        }
+    }
+    Ok(empty)
 }
 
 /// All objects of a kind of Lifecycle Manager in these namespaces; none if the control plane does not serve it.

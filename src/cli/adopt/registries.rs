@@ -1,4 +1,4 @@
-//! Asks the registries that the daemon will read for modules that are not installed yet. Sends reads only.
+//! Asks the registries that the daemon will read for components that no Manifest records. Sends reads only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

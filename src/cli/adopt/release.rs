@@ -32,10 +32,12 @@ pub struct Outcome {
     pub unchanged: usize,
     /// What only Tidegate understands, such as `label tidegate.dev/source`: the objects that had it, by kind.
     pub marks: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    /// Runtimes that are not given back, one sentence each.
+    pub left: Vec<String>,
+    /// The names of runtimes that were not asked.
+    pub skipped: Vec<String>,
     /// What the user must know, one sentence each.
     pub remarks: Vec<String>,
-    /// Whether everything could be read and written.
-    pub is_complete: bool,
 }
 
 /// Gives objects back, or counts them.
@@ -89,6 +91,12 @@ const REPORTING: [(&str, &str, &str); 9] = [
 /// What must be done before the landscape can be given back. Fails if the control plane cannot be read.
 pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec<Finding>> {
     let mut findings = vec![adopt::leader(read::holder(cluster).await.context("cannot read the Lease")?.as_ref())];
+    let missing = read::missing(cluster).await?;
+    findings.extend(adopt::kinds(&missing));
+    if missing.is_empty() {
+        let empty = read::empty(cluster, namespaces).await?;
+        findings.extend(adopt::empty(&empty, empty.len() < namespaces.len()));
+    }
     let sources = Gvk::new("tidegate.dev", "v1alpha1", "GitSource");
     if let Some(kind) = cluster.kind(&sources).await? {
         let mut names = Vec::new();
@@ -103,7 +111,7 @@ pub(super) async fn blocking(cluster: &Cluster, namespaces: &[String]) -> anyhow
     Ok(findings)
 }
 
-/// Gives the landscape back. Fails if the control plane cannot be read; a runtime that cannot be reached is a remark.
+/// Gives the landscape back. Fails if the control plane cannot be read. A runtime that cannot be reached is left.
 pub(super) async fn run(
     kcp: &Cluster,
     cause: &Cause,
@@ -111,7 +119,7 @@ pub(super) async fn run(
     writes: bool,
 ) -> anyhow::Result<Outcome> {
     let pass = Pass { cause, writes };
-    let mut outcome = Outcome { is_complete: true, ..Outcome::default() };
+    let mut outcome = Outcome::default();
     let mut kinds: BTreeMap<Key, BTreeSet<Gvk>> = BTreeMap::new();
     let mut from_git = Vec::new();
     // Runtimes first: the inventories in the Manifests say what they have, and they stay until all is given back.
@@ -126,8 +134,10 @@ pub(super) async fn run(
         let synced = serde_json::from_value::<Vec<SyncedObject>>(synced).unwrap_or_default();
         own.extend(synced.iter().map(|object| Gvk::new(&object.group, &object.version, &object.kind)));
     }
-    if !no_runtimes {
-        let kymas = read::list(kcp, "Kyma", namespaces).await?;
+    let kymas = read::list(kcp, "Kyma", namespaces).await?;
+    if no_runtimes {
+        outcome.skipped = kymas.iter().map(|kyma| read::key_of(kyma).to_string()).collect();
+    } else {
         let all = kymas.iter().map(|kyma| {
             let key = read::key_of(kyma);
             let kinds = kinds.remove(&key).unwrap_or_default();
@@ -140,12 +150,10 @@ pub(super) async fn run(
         for (result, key) in found {
             match result {
                 Ok(of_runtime) => outcome.add(of_runtime),
-                Err(error) => {
-                    outcome.is_complete = false;
-                    outcome.remarks.push(format!("runtime {key} is not given back: {error:#}; run the command again"));
-                }
+                Err(error) => outcome.left.push(format!("runtime {key} is not given back: {error:#}")),
             }
         }
+        outcome.left.sort();
     }
     let istio = [istio.to_owned()];
     let certificates = [Backend::CertManager, Backend::Gardener].into_iter().filter_map(object::kind);

@@ -24,7 +24,7 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, say, tell};
 
-use super::complete;
+use super::{complete, without_path};
 use crate::cli::control_plane::{self, Lacks};
 
 /// What a landscape contains.
@@ -77,6 +77,13 @@ pub(super) async fn run(client: &Client, namespaces: &[String], folder: &Path) -
             return Ok(Exit::Incomplete);
         }
     };
+    if landscape.is_empty() {
+        tell!(
+            "there is nothing to export in {}: check the kubeconfig, or select the namespaces of the landscape with -n",
+            namespaces.join(", ")
+        );
+        return Ok(Exit::Changes);
+    }
     let definitions = landscape.files.iter().map(|(path, definition)| (path.as_str(), yaml::to_string(definition)));
     let files: Vec<(&str, String)> = definitions.chain([(SOURCE_PATH, source(namespaces))]).collect();
     let target = Target::open(folder)?;
@@ -150,6 +157,11 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Landscap
 // === impl Landscape ===
 
 impl Landscape {
+    /// Whether there is nothing to export, and nothing that is left out.
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.left_out.is_empty() && self.from_git.is_empty() && self.of_kcp.is_empty()
+    }
+
     /// Adds an object, or why it is left out. Fails if another object has its path.
     fn add(&mut self, kind: Kind, folder: &str, object: Value) -> anyhow::Result<()> {
         let object = Object::new(object).context("the control plane returned an object without a name")?;
@@ -246,7 +258,7 @@ fn check_empty(path: &Path) -> anyhow::Result<()> {
 
 /// Writes the files into an empty folder. If it fails, the folder is empty again.
 fn fill(folder: &Path, files: &[(&str, String)]) -> anyhow::Result<()> {
-    let staged = tempfile::Builder::new().prefix(".export-").tempdir_in(folder)?;
+    let staged = tempfile::Builder::new().prefix(".export-").tempdir_in(folder).map_err(without_path)?;
     for (path, text) in files {
         let path = staged.path().join(path);
         if let Some(parent) = path.parent() {

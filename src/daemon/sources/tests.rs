@@ -133,3 +133,42 @@ fn a_file_holds_git_sources_as_the_control_plane_has_them() {
     );
     assert_eq!(error("# nothing\n"), "DIR/sources.yaml contains no GitSource");
 }
+
+#[test]
+fn a_repository_with_one_gitsource_has_its_name_and_one_with_several_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = tidegate_testbed::Repository::init(folder.path()).unwrap();
+    let shown = folder.path().display().to_string();
+    let source = |name: &str| {
+        let metadata = format!("metadata: {{name: {name}, namespace: team}}");
+        let spec = "spec: {url: 'https://git.example.com/landscape.git', paths: [modules], secretRef: {name: git}}";
+        format!("apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\n{metadata}\n{spec}\n")
+    };
+    repository.write(".tidegate/dev.yaml", &source("dev")).unwrap();
+    repository.commit("as users apply it").unwrap();
+    let found = named(&shown, "kcp-system").unwrap();
+    assert_eq!(landscape::key(&found.metadata).to_string(), "team/dev");
+    assert_eq!(found.spec.url, folder.path().canonicalize().unwrap().display().to_string());
+    assert_eq!((found.spec.paths, found.spec.secret_ref.is_none()), (vec!["modules".to_owned()], true));
+
+    let plain = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: prod}\n";
+    repository.write(".tidegate/prod.yaml", plain).unwrap();
+    repository.commit("a second one").unwrap();
+    let error = named(&shown, "kcp-system").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "`.tidegate` has several GitSources (.tidegate/dev.yaml, .tidegate/prod.yaml): choose one of them with \
+         `--source-file .tidegate/dev.yaml`"
+    );
+    // As it says.
+    let found = in_file(&folder.path().join(".tidegate/prod.yaml"), "kcp-system").unwrap();
+    assert_eq!(landscape::key(&found[0].metadata).to_string(), "kcp-system/prod");
+    assert_eq!(found[0].spec.url, folder.path().canonicalize().unwrap().display().to_string());
+}
+
+#[test]
+fn a_folder_without_git_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = named(&folder.path().display().to_string(), "kcp-system").unwrap_err().to_string();
+    assert!(error.ends_with("the daemon reads commits only: make it a repository, and commit its files"), "{error}");
+}

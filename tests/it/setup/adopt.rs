@@ -236,7 +236,7 @@ async fn an_installation_of_kcp_operator_is_taken_over_and_no_pod_restarts() {
          mounted keys, ownership label of the pods, revision labels, volumes of CAs without their keys\n",
         "note    Certificate kcp-system/eu-workspaces-server differs; the daemon applies it once VirtualWorkspace \
          eu-workspaces changes: names of the certificate\n",
-        "\nTo write these changes, add `--yes`.\n",
+        "\nto do it: tidegate adopt kcp ",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -375,7 +375,7 @@ async fn where_nothing_can_be_taken_over_it_is_not_done() {
         let (text, code) = landscape.adopt(arguments).await;
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("blocks  no kcp landscape in namespace kcp-system\n"), "{text}");
-        assert!(!text.contains("all objects belong to Tidegate") && !text.contains("add `--yes`"), "{text}");
+        assert!(!text.contains("all objects belong to Tidegate") && !text.contains("to do it: "), "{text}");
     }
     let resource = resources().into_iter().find(|resource| resource["kind"] == "FrontProxy").unwrap();
     harness::apply(&landscape.client, &resource).await;

@@ -355,7 +355,11 @@ async fn what_lifecycle_manager_left_stays_until_the_take_over_is_finished() {
     stage.rests().await;
 
     let (text, code) = adopt(&stage, &["take", "--finish"]).await;
-    assert!(code == 0 && text.contains("1 runtime would be finished: kcp-system/one; add --yes"), "{text}");
+    assert!(
+        code == 0
+            && text.contains("1 runtime would be finished: kcp-system/one; to do it: tidegate adopt take --finish"),
+        "{text}"
+    );
     let (text, code) = adopt(&stage, &["take", "--finish", "--limit", "0"]).await;
     let refused = "error: invalid value '0' for '--limit <NUMBER>': use a number of runtimes, at least 1, or omit the \
                    option to finish all\n";

@@ -2,8 +2,9 @@
 //! are. Pure.
 //!
 //! The order of the steps keeps every object. First the tool stops, then each object is protected from its prune, then
-//! the tool's repository no longer names it, and only then its marks go. A step is done if the control plane shows it;
-//! the commands are for a user, and Tidegate runs none of them.
+//! the tool's repository no longer names it, and only then its marks go, the protection last. A step is done if the
+//! control plane shows it. Where it cannot show that, a user has to look, and no later step is next. The commands are
+//! for a user, and Tidegate runs none of them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,10 @@ use serde_json::Value;
 use super::{managers, texts};
 use crate::{
     definition::Kind,
-    intake::{ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, Id, OtherTool, resource},
+    intake::{
+        ARGO_INSTANCE, ARGO_TRACKING, FLUX_HELM_RELEASE, FLUX_KUSTOMIZATION, INSTANCE, Id, OtherTool, is_by_argo,
+        resource,
+    },
     name::Key,
     words::counted,
 };
@@ -87,6 +91,9 @@ const FLUX_PRUNE: &str = "kustomize.toolkit.fluxcd.io/prune";
 const HELM_POLICY: &str = "helm.sh/resource-policy";
 const ARGO_OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const ARGO_NO_PRUNE: &str = "Prune=false";
+const ARGO_PRUNE: &str = "Prune=";
+/// The last step. As long as an object has a mark, it has the protection as well.
+const REMOVE_MARKS: &str = "remove its marks, in this order";
 
 // === impl Program ===
 
@@ -133,17 +140,17 @@ pub fn hand_overs<'a>(
     groups.into_iter().map(hand_over).collect()
 }
 
-/// The steps with their progress: the first one that is not done is next.
+/// The steps with their progress: the first one that is not done is next, or to be checked.
 fn ordered(drafts: Vec<Draft>) -> Vec<Step> {
     let mut found = false;
     let step = |Draft { is_done, what, commands }: Draft| {
         let progress = match is_done {
             Some(true) => Progress::Done,
-            None if !found => Progress::Check,
             Some(false) | None if found => Progress::Then,
-            Some(false) | None => Progress::Next,
+            Some(false) => Progress::Next,
+            None => Progress::Check,
         };
-        found |= progress == Progress::Next;
+        found |= progress != Progress::Done;
         Step { progress, what, commands }
     };
     drafts.into_iter().map(step).collect()
@@ -185,6 +192,10 @@ fn of_kustomization(
     });
     let selector = format!("-n {namespace} -l {}={name},{}={of}", FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1);
     let resource = resource(kind);
+    // While it has the labels, it needs the protection. Without them, only its name selects it.
+    let labels = format!("kubectl label {resource} {selector} {}- {}-", FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1);
+    let mut marks = vec![labels];
+    marks.extend(for_names("annotate", kind, namespace, &names_of(objects), &format!("{FLUX_PRUNE}-")));
     vec![
         Draft {
             is_done: has_left.zip(is_suspended).map(|(has_left, is_suspended)| has_left || is_suspended),
@@ -201,14 +212,7 @@ fn of_kustomization(
             what: format!("remove the {kinds} from the path of the Kustomization in its repository, then let it go on"),
             commands: vec![format!("flux resume kustomization {name} -n {of}")],
         },
-        Draft {
-            is_done: Some(false),
-            what: "remove its marks".to_owned(),
-            commands: vec![
-                format!("kubectl annotate {resource} {selector} {FLUX_PRUNE}-"),
-                format!("kubectl label {resource} {selector} {}- {}-", FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1),
-            ],
-        },
+        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
 }
 
@@ -219,6 +223,10 @@ fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, obje
     let is_kept = objects.iter().all(|(_, object)| object["metadata"]["annotations"][HELM_POLICY] == "keep");
     let selector = format!("-n {namespace} -l {}={name},{}={of}", FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1);
     let resource = resource(kind);
+    let labels = format!("kubectl label {resource} {selector} {}- {}-", FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1);
+    let annotations = format!("meta.helm.sh/release-name- meta.helm.sh/release-namespace- {HELM_POLICY}-");
+    let mut marks = vec![labels];
+    marks.extend(for_names("annotate", kind, namespace, &names_of(objects), &annotations));
     vec![
         Draft {
             is_done: Some(is_kept),
@@ -238,16 +246,7 @@ fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, obje
                 format!("helm get manifest {name} -n {of}"),
             ],
         },
-        Draft {
-            is_done: Some(false),
-            what: "remove its marks".to_owned(),
-            commands: vec![
-                format!(
-                    "kubectl annotate {resource} {selector} {HELM_POLICY}- meta.helm.sh/release-name- meta.helm.sh/release-namespace-"
-                ),
-                format!("kubectl label {resource} {selector} {}- {}-", FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1),
-            ],
-        },
+        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
 }
 
@@ -261,10 +260,7 @@ fn of_application(
         let automated = owner.pointer("/spec/syncPolicy/automated");
         automated.is_none_or(|automated| automated.is_null() || automated["enabled"] == false)
     });
-    let is_protected = objects.iter().all(|(_, object)| {
-        let options = object["metadata"]["annotations"][ARGO_OPTIONS].as_str().unwrap_or_default();
-        options.split(',').any(|option| option.trim() == ARGO_NO_PRUNE)
-    });
+    let is_protected = objects.iter().all(|(_, object)| options(object).contains(&ARGO_NO_PRUNE));
     // What the repository no longer has stays in the list while it has its marks, and would be pruned.
     let has_left = owner.map(|owner| {
         let resources = owner.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
@@ -275,14 +271,17 @@ fn of_application(
             })
         })
     });
-    let (resource, name) = (resource(kind), word(name));
-    let names: Vec<&str> = objects.iter().map(|(id, _)| id.1.name()).collect();
-    let for_all = |verb: &str, change: &str| -> Vec<String> {
-        let command = |names: &[&str]| format!("kubectl {verb} {resource} -n {namespace} {} {change}", names.join(" "));
-        names.chunks(NAMES_IN_COMMAND_MAX).map(command).collect()
-    };
-    let mut marks = for_all("annotate", &format!("{ARGO_TRACKING}- {ARGO_OPTIONS}-"));
-    marks.extend(for_all("label", &format!("{ARGO_INSTANCE}- {INSTANCE}-")));
+    let name = word(name);
+    let all = names_of(objects);
+    // By this label, other tools recognize what is theirs as well.
+    let by_label = objects
+        .iter()
+        .filter(|(_, object)| !object["metadata"]["labels"][INSTANCE].is_null() && is_by_argo(&managers(object)));
+    let by_label: Vec<&str> = by_label.map(|(id, _)| id.1.name()).collect();
+    let mut marks = for_names("annotate", kind, namespace, &all, &format!("{ARGO_TRACKING}- {ARGO_INSTANCE}-"));
+    marks.extend(for_names("label", kind, namespace, &all, &format!("{ARGO_INSTANCE}-")));
+    marks.extend(for_names("label", kind, namespace, &by_label, &format!("{INSTANCE}-")));
+    marks.extend(for_names("annotate", kind, namespace, &all, &format!("{ARGO_OPTIONS}-")));
     vec![
         Draft {
             is_done: is_manual,
@@ -292,21 +291,57 @@ fn of_application(
         Draft {
             is_done: Some(is_protected),
             what: format!("protect the {kinds} from its prune"),
-            commands: for_all("annotate", &format!("{ARGO_OPTIONS}={ARGO_NO_PRUNE} --overwrite")),
+            commands: protections(kind, namespace, objects),
         },
         Draft {
             is_done: has_left,
             what: format!("remove the {kinds} from the repository of the Application, then refresh it"),
             commands: vec![format!("argocd app get {name} --refresh")],
         },
-        Draft { is_done: Some(false), what: "remove its marks".to_owned(), commands: marks },
+        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
+}
+
+/// The options that an object has for syncs of Argo CD.
+fn options(object: &Value) -> Vec<&str> {
+    let options = object["metadata"]["annotations"][ARGO_OPTIONS].as_str().unwrap_or_default();
+    options.split(',').map(str::trim).filter(|option| !option.is_empty()).collect()
+}
+
+/// The commands that protect objects from a prune of Argo CD. Their other options stay.
+fn protections(kind: Kind, namespace: &str, objects: &[(&Id, &Value)]) -> Vec<String> {
+    let mut by_options: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (id, object) in objects {
+        let options = options(object);
+        if options.contains(&ARGO_NO_PRUNE) {
+            continue;
+        }
+        let others = options.into_iter().filter(|option| !option.starts_with(ARGO_PRUNE));
+        let all: Vec<&str> = others.chain([ARGO_NO_PRUNE]).collect();
+        by_options.entry(all.join(",")).or_default().push(id.1.name());
+    }
+    let commands = |(options, names): (&String, &Vec<&str>)| {
+        let change = format!("{} --overwrite", word(&format!("{ARGO_OPTIONS}={options}")));
+        for_names("annotate", kind, namespace, names, &change)
+    };
+    by_options.iter().flat_map(commands).collect()
+}
+
+fn names_of<'a>(objects: &[(&'a Id, &Value)]) -> Vec<&'a str> {
+    objects.iter().map(|(id, _)| id.1.name()).collect()
+}
+
+/// Commands that change these objects, each with so many names as fit.
+fn for_names(verb: &str, kind: Kind, namespace: &str, names: &[&str], change: &str) -> Vec<String> {
+    let resource = resource(kind);
+    let command = |names: &[&str]| format!("kubectl {verb} {resource} -n {namespace} {} {change}", names.join(" "));
+    names.chunks(NAMES_IN_COMMAND_MAX).map(command).collect()
 }
 
 /// A name as one word of a shell. The name of an Application comes from an annotation, which may have any text.
 fn word(name: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).collect();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,".contains(c);
     match !name.is_empty() && name.chars().all(is_plain) {
         true => name,
         false => format!("'{}'", name.replace('\'', "'\\''")),

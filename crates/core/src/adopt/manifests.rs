@@ -350,9 +350,10 @@ impl Refused {
             }
         }
         if let Some(why) = cause {
-            let what = agreed(unanswered.len(), "component", "is", "are");
             let message = format!(
-                "{what} not installed yet, and no registry says whether it exists: {}; {why}",
+                "no Manifest records {}, and no registry says whether {}: {}; {why}",
+                counted(unanswered.len(), "component"),
+                agreeing(unanswered.len(), "it exists", "they exist"),
                 few(&unanswered)
             );
             let next = "let the registry answer, with `--oci-registry-cred-secret` if it needs credentials; if it cannot \
@@ -360,16 +361,16 @@ impl Refused {
             findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
         }
         if !later.is_empty() {
-            let what = agreed(later.len(), "component", "is", "are");
+            let what = counted(later.len(), "component");
+            let its = agreeing(later.len(), "its registry", "their registries");
             findings.push(match named.is_empty() {
                 true => {
-                    let message =
-                        format!("{what} not installed yet, and in a registry that no option names: {}", few(&later));
+                    let message = format!("no Manifest records {what}, and no option names {its}: {}", few(&later));
                     let next = format!("{NAME_REGISTRY}, with `--oci-registry-host`");
                     Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
                 }
                 false => {
-                    let message = format!("{what} not installed yet, and not looked up in a registry: {}", few(&later));
+                    let message = format!("no Manifest records {what}, and no registry was asked: {}", few(&later));
                     let next = "omit `--no-registries` to learn whether a registry has it, where one can be reached";
                     Finding::new(Level::Note, Topic::Rendering, message).next(next)
                 }

@@ -113,8 +113,12 @@ fn only_what_a_user_must_decide_blocks() {
         (id("d"), Standing::Differs("spec.channel".to_owned())),
     ];
     let keys = |count: usize| (1..=count).map(|index| Key::new("kcp-system", &format!("k{index:02}"))).collect();
-    let undeclared =
-        BTreeMap::from([(Kind::Kyma, keys(2)), (Kind::Watcher, keys(0)), (Kind::ModuleTemplate, keys(12))]);
+    let undeclared = BTreeMap::from([
+        ((Kind::Kyma, Undeclared::Other), keys(2)),
+        ((Kind::Kyma, Undeclared::Owned), keys(1)),
+        ((Kind::Watcher, Undeclared::Other), keys(0)),
+        ((Kind::ModuleTemplate, Undeclared::Other), keys(12)),
+    ]);
     let found = definitions(&standings, &undeclared);
     assert_eq!(
         lines(&found),
@@ -127,6 +131,9 @@ fn only_what_a_user_must_decide_blocks() {
             "Note: 12 objects of kind ModuleTemplate in the control plane are not in git, and stay: kcp-system/k01, \
              kcp-system/k02, kcp-system/k03, kcp-system/k04, kcp-system/k05, kcp-system/k06, kcp-system/k07, \
              kcp-system/k08, kcp-system/k09, kcp-system/k10 and 2 more",
+            "Note: 1 object of kind Kyma in the control plane belongs to this GitSource, is not in git, and is to be \
+             deleted: kcp-system/k01; `tidegate diff --live` says which deletions wait for a confirmation; what is to \
+             stay must be in git",
             "Note: 2 objects of kind Kyma in the control plane are not in git, and stay: kcp-system/k01, kcp-system/k02",
         ]
     );
@@ -219,7 +226,10 @@ fn what_lifecycle_manager_reconciled_last_is_held_once() {
     assert!(may_be_held(&kyma(former.clone(), json!({}))));
     assert!(!may_be_held(&kyma(json!([]), json!({}))), "nothing is installed");
     let ours = json!([condition("Modules"), condition(conditions::APPLIED)]);
-    assert!(!may_be_held(&kyma(ours, json!({}))), "Tidegate has reconciled it");
+    assert!(!may_be_held(&kyma(ours.clone(), json!({}))), "Tidegate has reconciled it");
+    let adopted = json!({"annotations": {names::annotation::ADOPTED: "true"}});
+    assert_eq!(contact(&kyma(ours, adopted)), None, "it only waits to be finished");
+    assert_eq!(contact(&kyma(json!([]), json!({}))), Some(Contact::New));
     let leaving = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     assert!(!may_be_held(&kyma(former.clone(), leaving)));
     let held = |value: &str| kyma(former.clone(), json!({"annotations": {names::annotation::ADOPTED: value}}));
@@ -287,21 +297,47 @@ fn only_a_manifest_that_its_kyma_has_becomes_ours() {
 
 #[test]
 fn what_changes_at_the_first_contact_depends_on_who_reconciled_the_runtime() {
-    let keys = |names: &[&str]| names.iter().map(|name| Key::new("kcp-system", name)).collect::<BTreeSet<Key>>();
-    let found = lines(&first_contact(&keys(&["a", "b", "c"]), &keys(&["a", "c", "unreachable"])));
+    let key = |name: &str| Key::new("kcp-system", name);
+    let runtimes = [(key("a"), Contact::Left), (key("b"), Contact::New), (key("c"), Contact::Left)];
     assert_eq!(
-        found,
+        lines(&first_contact(&runtimes.into())),
         [
             "Note: at the first contact with 2 runtimes, only the field managers of objects change, one write each, and \
              the status of the Kyma: kcp-system/a, kcp-system/c; `tidegate run --observe --once` names each object, and \
              `tidegate diff --live` what waits for `take --finish`",
-            "Note: at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog and \
-             the modules, and replaces the agent in place: Deployment, Services, NetworkPolicies, PriorityClass and \
-             webhook configuration; its pods restart: kcp-system/b; `tidegate run --observe --once` names each object \
-             and field",
+            "Note: at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog, \
+             the modules and the agent, because Lifecycle Manager has not reconciled the Kyma: kcp-system/b; `tidegate \
+             run --observe --once` names each object and field",
         ]
     );
-    assert_eq!(first_contact(&keys(&[]), &keys(&["a"])), []);
+    assert_eq!(first_contact(&BTreeMap::new()), [], "a landscape of our own has had its first contacts");
+}
+
+#[test]
+fn a_control_plane_that_lacks_kinds_or_objects_is_not_ready() {
+    assert_eq!(kinds(&[]), None);
+    let found: Vec<Finding> = kinds(&["Kyma", "Watcher"]).into_iter().collect();
+    assert_eq!(
+        lines(&found),
+        [
+            "Blocks: the control plane does not serve Kyma, Watcher: without these kinds, nothing says what the landscape \
+          has; check the kubeconfig; if it is the right one, apply what `tidegate crds` prints"
+        ]
+    );
+    let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    let of = |namespaces: &[&str], has_others| {
+        lines(&empty(&names(namespaces), has_others).into_iter().collect::<Vec<Finding>>())
+    };
+    assert_eq!(of(&[], true), Vec::<String>::new());
+    assert_eq!(
+        of(&["kcp-system", "kcp"], false),
+        ["Blocks: there is no object of Lifecycle Manager in kcp-system, kcp, so there is nothing to do; check the \
+          kubeconfig, or select the namespaces of the landscape with -n"]
+    );
+    assert_eq!(
+        of(&["kcp"], true),
+        ["Note: there is no object of Lifecycle Manager in kcp; check the spelling, or omit this -n"]
+    );
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub(crate) const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// wrote to the object.
 pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
-fn is_by_argo(managers: &[String]) -> bool {
+/// Whether a field manager of Argo CD wrote to an object.
+pub(crate) fn is_by_argo(managers: &[String]) -> bool {
     managers.iter().any(|manager| manager.starts_with("argocd"))
 }
 

@@ -180,6 +180,19 @@ pub fn settings(spec: &GitSourceSpec) -> Value {
     spec
 }
 
+/// Maximum number of files that a message names.
+const SEVERAL_MAX: usize = 5;
+
+/// What a user reads if several files of a folder could be the GitSource of a repository, and what to do. `below` is the
+/// repository's folder in its checkout, and `files` are those of [`SourceFile::several`].
+pub fn several_sources(below: &str, files: &[Arc<str>]) -> Option<(String, String)> {
+    let names = files.iter().take(SEVERAL_MAX).map(|path| format!("{below}/{path}"));
+    let names: Vec<String> = names.map(|path| path.trim_start_matches('/').to_owned()).collect();
+    let first = names.first()?;
+    let problem = format!("`{OWN_FOLDER}` has several GitSources ({})", names.join(", "));
+    Some((problem, format!("choose one of them with `--source-file {first}`")))
+}
+
 /// Gives a GitSource that names no repository this URL, as the file in a repository does not. Returns whether it lacked
 /// one.
 pub fn with_url(source: &mut Value, url: &str) -> bool {

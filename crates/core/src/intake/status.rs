@@ -678,7 +678,7 @@ fn refused(pass: &Pass<'_>) -> Option<Verdict> {
 /// The definitions that are held back, except those that only wait for a confirmation.
 fn broken(pass: &Pass<'_>, decision: &Decision) -> Option<Verdict> {
     let is_broken = |why: HeldFor| match why {
-        HeldFor::Problem | HeldFor::Terminating => true,
+        HeldFor::Problem | HeldFor::Dependency | HeldFor::Terminating => true,
         HeldFor::Removal => false,
     };
     let held = decision.held.values().filter(|held| is_broken(held.why));

@@ -288,6 +288,7 @@ fn a_release_waits_for_its_template_unless_it_stands_already() {
         held.message,
         "ModuleReleaseMeta kcp-system/m depends on ModuleTemplate kcp-system/m-1, which is held back"
     );
+    assert_eq!(held.why, HeldFor::Terminating, "as what it depends on");
     assert!(!decide(&world().ours(["ModuleReleaseMeta/m"]).situation()).held.contains_key(&id("ModuleReleaseMeta/m")));
 }
 
@@ -308,7 +309,7 @@ fn a_kyma_waits_for_a_release_that_is_invalid_and_not_in_kcp() {
     let held = &decision.held[&id("Kyma/b")];
     let message = "names module m, whose ModuleReleaseMeta is held back and is not in KCP";
     assert_eq!(held.message, format!("Kyma kcp-system/b {message}"));
-    assert_eq!(held.cause, Some(Place::at(&"broken.yaml".into(), 4, 9)));
+    assert_eq!((&held.cause, held.why), (&Some(Place::at(&"broken.yaml".into(), 4, 9)), HeldFor::Dependency));
     let said: Vec<&str> = decision.diagnostics.iter().map(|one| one.message.as_str()).collect();
     let of_both = "2 Kymas name module m, whose ModuleReleaseMeta is held back and is not in KCP: kcp-system/a, \
                    kcp-system/b";
@@ -1226,6 +1227,8 @@ fn what_only_waits_for_a_source_that_is_about_to_be_read_is_set_aside_and_the_re
         [&id("Kyma/a"), &id("Kyma/b")],
         "the one and what depends on it"
     );
+    let why = |name: &str| decision.held[&id(name)].why;
+    assert_eq!((why("Kyma/a"), why("Kyma/b")), (HeldFor::Problem, HeldFor::Dependency));
     decision.set_aside(&BTreeSet::from([Key::new("kcp-system", "third")]));
     assert_eq!(decision.held.len(), 2);
     decision.set_aside(&other());

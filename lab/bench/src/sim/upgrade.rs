@@ -32,8 +32,8 @@ use tidegate_testbed as testbed;
 /// Measures what another version of the daemon writes to a running landscape, in both directions.
 ///
 /// Rolls a landscape out with the older program, then lets the newer one go on, the older one again, and the newer one.
-/// Between, bumps a channel, and adds fields that neither version knows. Exit code 1: a Kyma has left Ready, or a field
-/// is gone.
+/// Between, bumps a channel, and adds fields that neither version knows. Without `--old` and `--new`, both are this
+/// program. Exit code 0: no upgrade wrote anything, every Kyma stayed Ready, and every field is there; 1: otherwise.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Start with this older program, for example `./tidegate-0.1.0` [default: this program]

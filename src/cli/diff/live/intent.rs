@@ -532,7 +532,7 @@ async fn refused(
             continue;
         };
         match held.why {
-            HeldFor::Problem => {}
+            HeldFor::Problem | HeldFor::Dependency => {}
             HeldFor::Terminating => continue,
             HeldFor::Removal => {
                 match apply(inputs, world, comparer, id).await {

@@ -53,10 +53,11 @@ fn a_kustomization_hands_over_in_four_steps_that_the_control_plane_shows() {
             "flux suspend kustomization kcp -n flux-system".to_owned(),
             format!("kubectl annotate kyma {selector} kustomize.toolkit.fluxcd.io/prune=disabled --overwrite"),
             "flux resume kustomization kcp -n flux-system".to_owned(),
-            format!("kubectl annotate kyma {selector} kustomize.toolkit.fluxcd.io/prune-"),
             format!(
                 "kubectl label kyma {selector} kustomize.toolkit.fluxcd.io/name- kustomize.toolkit.fluxcd.io/namespace-"
             ),
+            // The labels select no object any more, and until then each one is protected.
+            "kubectl annotate kyma -n kcp-system a b kustomize.toolkit.fluxcd.io/prune-".to_owned(),
         ]
     );
     check(Program::Flux, &live, Some(&owner(true, &listed)), &[Done, Next, Then, Then]);
@@ -71,11 +72,11 @@ fn a_kustomization_hands_over_in_four_steps_that_the_control_plane_shows() {
 }
 
 #[test]
-fn an_owner_in_another_cluster_is_to_be_checked_there() {
-    check(Program::Flux, &[of_flux("a")], None, &[Check, Next, Then, Then]);
+fn an_owner_in_another_cluster_is_to_be_checked_there_and_no_later_step_is_next() {
+    check(Program::Flux, &[of_flux("a")], None, &[Check, Then, Then, Then]);
     let (id, mut object) = of_flux("a");
     object["metadata"]["annotations"] = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
-    check(Program::Flux, &[(id, object)], None, &[Check, Done, Check, Next]);
+    check(Program::Flux, &[(id, object)], None, &[Check, Done, Then, Then]);
 }
 
 #[test]
@@ -94,14 +95,50 @@ fn an_application_hands_over_what_its_repository_no_longer_has() {
     assert_eq!(
         found.steps[3].commands,
         [
-            "kubectl annotate kyma -n kcp-system a argocd.argoproj.io/tracking-id- argocd.argoproj.io/sync-options-",
-            "kubectl label kyma -n kcp-system a argocd.argoproj.io/instance- app.kubernetes.io/instance-",
+            "kubectl annotate kyma -n kcp-system a argocd.argoproj.io/tracking-id- argocd.argoproj.io/instance-",
+            "kubectl label kyma -n kcp-system a argocd.argoproj.io/instance-",
+            "kubectl annotate kyma -n kcp-system a argocd.argoproj.io/sync-options-",
         ]
     );
     // Thousands of names do not fit into one command.
     let live: Vec<(Id, Value)> = (0..120).map(|number| of_argo(&format!("k{number:03}"))).collect();
-    let found = check(Program::ArgoCd, &live, None, &[Check, Next, Then, Then]);
+    let found = check(Program::ArgoCd, &live, None, &[Check, Then, Then, Then]);
     assert_eq!(found.steps[1].commands.len(), 3);
+}
+
+#[test]
+fn the_label_of_other_tools_goes_only_where_argo_cd_tracks_by_it_and_options_stay() {
+    let with_label = |name: &str, options: Value, managers: &[&str]| {
+        let (id, mut object) = of_argo(name);
+        object["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "shop"});
+        object["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] = options;
+        let managers = managers.iter().map(|manager| json!({"manager": manager}));
+        object["metadata"]["managedFields"] = managers.collect();
+        (id, object)
+    };
+    let live = [
+        with_label("a", Value::Null, &["argocd-controller"]),
+        with_label("b", json!("Validate=false, Prune=confirm"), &["helm"]),
+        with_label("c", json!("Prune=false"), &["helm"]),
+    ];
+    let owner = json!({"spec": {}, "status": {"resources": []}});
+    let found = check(Program::ArgoCd, &live, Some(&owner), &[Done, Next, Done, Then]);
+    assert_eq!(
+        found.steps[1].commands,
+        [
+            "kubectl annotate kyma -n kcp-system a argocd.argoproj.io/sync-options=Prune=false --overwrite",
+            "kubectl annotate kyma -n kcp-system b argocd.argoproj.io/sync-options=Validate=false,Prune=false --overwrite",
+        ]
+    );
+    assert_eq!(
+        found.steps[3].commands,
+        [
+            "kubectl annotate kyma -n kcp-system a b c argocd.argoproj.io/tracking-id- argocd.argoproj.io/instance-",
+            "kubectl label kyma -n kcp-system a b c argocd.argoproj.io/instance-",
+            "kubectl label kyma -n kcp-system a app.kubernetes.io/instance-",
+            "kubectl annotate kyma -n kcp-system a b c argocd.argoproj.io/sync-options-",
+        ]
+    );
 }
 
 #[test]
@@ -111,7 +148,7 @@ fn a_release_of_helm_keeps_what_its_chart_says() {
     let template = id(Kind::ModuleTemplate, "cache-1.0.0");
     check(Program::Flux, &[(template.clone(), object(json!({})))], None, &[Next, Then, Then]);
     let kept = object(json!({"helm.sh/resource-policy": "keep"}));
-    check(Program::Flux, &[(template, kept)], None, &[Done, Check, Next]);
+    check(Program::Flux, &[(template, kept)], None, &[Done, Check, Then]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn modules_in_a_registry_block_unless_the_daemon_reads_one() {
                     `--oci-registry-host=r.example.com/prod`, add `--oci-registry-host=r.example.com/prod` here";
     assert_eq!(lines(&blocking), [expected]);
     let blocking = lines(&found(&landscape(&["keda"]), &[], &NamedRegistries::new()));
-    let expected = "Blocks: 1 component is not installed yet, and in a registry that no option names: \
+    let expected = "Blocks: no Manifest records 1 component, and no option names its registry: \
                     example.org/module/keda:1.0.0; name each registry that the daemon will read, with \
                     `--oci-registry-host`";
     assert_eq!(blocking, [expected]);
@@ -144,12 +144,12 @@ fn what_no_registry_has_blocks_and_names_the_kymas() {
                    Kyma would be set to Error: kcp-system/one; it does not exist; push this version of the component, \
                    let the channel offer another version, or name the registry that has it";
     assert_eq!(said(Lookup::Refused("it does not exist".to_owned())), ([refused.to_owned()].to_vec(), false));
-    let unanswered = "Blocks: 1 component is not installed yet, and no registry says whether it exists: \
+    let unanswered = "Blocks: no Manifest records 1 component, and no registry says whether it exists: \
                       example.org/module/mailer:1.0.0; cannot reach it; let the registry answer, with \
                       `--oci-registry-cred-secret` if it needs credentials; if it cannot be reached from here, add \
                       `--no-registries`";
     assert_eq!(said(Lookup::Unanswered("cannot reach it".to_owned())), ([unanswered.to_owned()].to_vec(), false));
-    let skipped = "Note: 1 component is not installed yet, and not looked up in a registry: \
+    let skipped = "Note: no Manifest records 1 component, and no registry was asked: \
                    example.org/module/mailer:1.0.0; omit `--no-registries` to learn whether a registry has it, where \
                    one can be reached";
     check(

@@ -1,0 +1,241 @@
+//! A control plane that lacks kinds, or has no landscape: nothing is ready, and each command says what to do.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+use tidegate_testbed::{Folder, Repository};
+use tokio::process::Command;
+
+use crate::harness;
+
+/// A control plane, a folder for a repository, and a file for the control plane's kubeconfig.
+struct Place {
+    folder: Folder,
+    /// Ends with the test.
+    served: kube_sim::Served,
+}
+
+// === impl Place ===
+
+impl Place {
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.folder.path().join("landscape")
+    }
+
+    /// Standard output, standard error and exit code of a command.
+    async fn run(&self, arguments: &[&str]) -> (String, String, i32) {
+        let kubeconfig = self.kubeconfig().display().to_string();
+        self.run_alone(&[arguments, &["--kubeconfig", &kubeconfig]].concat()).await
+    }
+
+    /// The same of a command that needs no control plane.
+    async fn run_alone(&self, arguments: &[&str]) -> (String, String, i32) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let output = command.output().await.expect("the program starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr), output.status.code().expect("an exit code"))
+    }
+
+    /// `adopt plan` with the repository.
+    async fn plan(&self, arguments: &[&str]) -> (String, String, i32) {
+        let path = self.repository().display().to_string();
+        self.run(&[&["adopt", "plan", &path], arguments].concat()).await
+    }
+
+    /// An observer that compares once, with the repository as its source.
+    async fn observe(&self) -> (String, String, i32) {
+        let (path, state) = (self.repository().display().to_string(), self.folder.path().join("state"));
+        let state = format!("--state={}", state.display());
+        self.run(&["run", "--observe", "--once", "--timeout=60s", "--allow-local-sources", "--source", &path, &state])
+            .await
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.repository().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+}
+
+fn crds(is_meant: impl Fn(&str) -> bool) -> Vec<Value> {
+    let all = tidegate_core::api::crds().iter().filter(|crd| is_meant(&crd.spec.names.kind));
+    all.map(|crd| serde_json::to_value(crd).expect("JSON")).collect()
+}
+
+fn kyma(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {"name": name, "namespace": namespace}, "spec": {"channel": "regular"},
+    })
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+/// A control plane without any kind of Lifecycle Manager, and a repository with one Kyma.
+async fn place() -> (Place, kube::Client) {
+    let server = kube_sim::Server::new(&kube_sim::Options::default());
+    let served = server.listen("kcp").await.expect("a port");
+    let folder = harness::folder();
+    let place = Place { folder, served };
+    fs::write(place.kubeconfig(), place.served.kubeconfig().text()).expect("a file");
+    let source =
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+    place.write(".tidegate/source.yaml", source);
+    place.write("kymas/one.yaml", &kyma("one", "kcp-system").to_string());
+    let client = server.client();
+    harness::apply(&client, &namespace("kcp-system")).await;
+    (place, client)
+}
+
+fn commit(path: &Path) -> Repository {
+    let repository = Repository::init(path).expect("a repository");
+    repository.commit("a landscape").expect("a commit");
+    repository
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_all_kinds_no_command_is_ready_and_an_observer_ends() {
+    let (place, client) = place().await;
+    commit(&place.repository());
+    let (text, _, code) = place.plan(&[]).await;
+    assert!(code == 1 && text.contains("the control plane has no CustomResourceDefinition of Lifecycle Manager"));
+    let all = "Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher";
+    let advice = "apply what `tidegate crds` prints";
+    let check = async |missing: &str, of_definitions: &str| {
+        let not_served = format!("the control plane does not serve {missing}: ");
+        let path = place.repository().display().to_string();
+        for command in [&["adopt", "release", "--yes"] as &[&str], &["adopt", "take", "--finish", "--yes", &path]] {
+            let (text, errors, code) = place.run(command).await;
+            assert_eq!(code, 1, "{command:?}: {text}{errors}");
+            assert!(text.starts_with(&format!("blocks  {not_served}")) && text.contains(advice), "{command:?}: {text}");
+            assert!(text.ends_with("\nnothing was written: 1 finding is to resolve first\n"), "{command:?}: {text}");
+        }
+        for command in ["from-flux", "from-argocd"] {
+            let (text, errors, code) = place.run(&["adopt", command]).await;
+            assert_eq!((text.as_str(), code), ("", 5), "{command}: {errors}");
+            let expected = format!("error: the control plane does not serve {of_definitions}: ");
+            assert!(errors.starts_with(&expected) && errors.contains(advice), "{command}: {errors}");
+        }
+        let (text, errors, code) = place.observe().await;
+        assert_eq!((text.as_str(), code), ("", 5), "{errors}");
+        let expected = format!("error: {not_served}{advice}\n");
+        assert!(errors.ends_with(&expected), "{errors}");
+    };
+    check(all, "Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher").await;
+
+    harness::install_crds(&client, &crds(|kind| !["Kyma", "GitSource"].contains(&kind))).await;
+    check("Kyma", "Kyma").await;
+    let (text, _, code) = place.plan(&[]).await;
+    assert!(code == 1 && text.contains("blocks  the control plane does not serve Kyma: "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_landscape_there_is_nothing_to_take_over_and_nothing_to_give_back() {
+    let (place, client) = place().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    let nothing = "there is no object of Lifecycle Manager in kcp-system, so there is nothing to do";
+    let (text, _, code) = place.plan(&[]).await;
+    assert!(code == 1 && text.contains(&format!("blocks  {nothing}\n        check the kubeconfig, or ")), "{text}");
+    let (text, _, code) = place.run(&["adopt", "release", "--yes"]).await;
+    assert!(code == 1 && text.contains(nothing) && text.contains("\nnothing was written: "), "{text}");
+    for command in ["from-flux", "from-argocd"] {
+        let (text, errors, code) = place.run(&["adopt", command]).await;
+        assert!(code == 1 && text.is_empty() && errors.starts_with(nothing), "{command}: {text}{errors}");
+    }
+    let into = place.folder.path().join("export").display().to_string();
+    let (text, errors, code) = place.run(&["export", "--as-git", &into]).await;
+    assert!(code == 1 && text.is_empty(), "{text}{errors}");
+    assert!(errors.starts_with("there is nothing to export in kcp-system: "), "{errors}");
+    assert!(!Path::new(&into).exists());
+
+    // One namespace of two has a landscape.
+    harness::apply(&client, &namespace("kcp")).await;
+    harness::apply(&client, &kyma("one", "kcp-system")).await;
+    let (text, _, code) = place.plan(&["-n", "kcp-system", "-n", "kcp"]).await;
+    let note = "note    there is no object of Lifecycle Manager in kcp\n        check the spelling, or omit this -n\n";
+    assert!(code == 0 && text.contains(note), "{text}");
+    let (text, _, code) = place.run(&["adopt", "release", "-n", "kcp"]).await;
+    assert!(code == 1 && text.contains("no object of Lifecycle Manager in kcp, so"), "{text}");
+
+    // A check without the option does not find this.
+    place.write("kymas/other.yaml", &kyma("other", "kcp").to_string().replace("channel", "chanel"));
+    let path = place.repository().display().to_string();
+    let (text, _, code) = place.run_alone(&["validate", &path]).await;
+    assert_eq!(code, 0, "{text}");
+    let (text, errors, code) = place.plan(&["-n", "kcp-system", "-n", "kcp"]).await;
+    assert!(code == 2 && text.is_empty(), "{text}");
+    assert!(errors.starts_with("error: the repository has "), "{errors}");
+    assert!(errors.contains("\n  kymas/other.yaml:1:"), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_says_what_it_reads_and_what_becomes_of_objects_that_git_lacks() {
+    let (place, client) = place().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    let mut own = kyma("two", "kcp-system");
+    own["metadata"]["labels"] = json!({"tidegate.dev/source": "kcp-system.landscape"});
+    for kyma in [&kyma("one", "kcp-system"), &own, &kyma("three", "kcp-system")] {
+        harness::apply(&client, kyma).await;
+    }
+    let (text, _, code) = place.plan(&[]).await;
+    assert_eq!(code, 0, "{text}");
+    for expected in [
+        "by GitSource kcp-system/landscape, revision none (a folder without git)\n",
+        "note    the definitions are in a folder without git, and the daemon reads commits only\n",
+        "note    1 object of kind Kyma in the control plane belongs to this GitSource, is not in git, and is to be \
+         deleted: kcp-system/two\n        `tidegate diff --live` says ",
+        "note    1 object of kind Kyma in the control plane is not in git, and stays: kcp-system/three\n",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let (_, errors, code) = place.observe().await;
+    assert!(code == 2 && errors.contains("is not in a git repository, and the daemon reads commits only"), "{errors}");
+
+    commit(&place.repository());
+    let (text, _, _) = place.plan(&[]).await;
+    let line = text.lines().nth(1).expect("a head");
+    assert!(line.starts_with("by GitSource kcp-system/landscape, revision HEAD@sha1:"), "{line}");
+    assert!(!line.contains("uncommitted") && !text.contains("reads commits only"), "{text}");
+    place.write("kymas/four.yaml", &kyma("four", "kcp-system").to_string());
+    let (text, _, _) = place.plan(&[]).await;
+    let changed = text.lines().nth(1).expect("a head");
+    assert_eq!(changed, format!("{line} with uncommitted changes"));
+    assert!(text.contains("note    the definitions have changes that are not committed, and "), "{text}");
+}
+
+/// Lifecycle Manager must not start before all runtimes are given back, and this one cannot be reached.
+#[tokio::test(flavor = "multi_thread")]
+async fn runtimes_that_were_not_reached_come_before_lifecycle_manager() {
+    let (place, client) = place().await;
+    harness::install_crds(&client, &crds(|_| true)).await;
+    harness::apply(&client, &kyma("one", "kcp-system")).await;
+    let (text, errors, code) = place.run(&["adopt", "release", "--yes"]).await;
+    assert_eq!(code, 5, "{text}{errors}");
+    assert_eq!(errors, "warning: runtime kcp-system/one is not given back: it has no access Secret\n");
+    let last = text.lines().last().expect("a line");
+    assert_eq!(last, "next: run the command again, until no runtime is left; then start Lifecycle Manager");
+    let (text, errors, code) = place.run(&["adopt", "release", "--yes", "--no-runtimes"]).await;
+    assert_eq!(code, 0, "{text}{errors}");
+    assert_eq!(errors, "warning: 1 runtime is skipped: kcp-system/one\n");
+    let last = text.lines().last().expect("a line");
+    assert_eq!(last, "next: run the command without --no-runtimes; then start Lifecycle Manager");
+    // What to type is the whole command.
+    let (text, _, _) = place.run(&["adopt", "release", "--no-runtimes"]).await;
+    let last = text.lines().last().expect("a line");
+    let kubeconfig = place.kubeconfig();
+    let expected =
+        format!("to do it: tidegate adopt release --no-runtimes --kubeconfig {} --yes", kubeconfig.display());
+    assert_eq!(last, expected);
+}
