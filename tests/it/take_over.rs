@@ -264,7 +264,7 @@ async fn apply_again(client: &Client, objects: &[Value]) -> std::collections::BT
 }
 
 /// Deletes the GitSource, then stops the daemon, and its Lease ends.
-async fn retire(stage: &Stage) {
+pub(crate) async fn retire(stage: &Stage) {
     let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
     let gone = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
     gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
