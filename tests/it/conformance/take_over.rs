@@ -646,14 +646,47 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     assert_eq!(taken["status"]["modules"], kyma["status"]["modules"]);
     assert_eq!(after["Kyma default"]["status"]["modules"], before["Kyma default"]["status"]["modules"]);
 
+    starts_again_quietly(&stage).await;
+    ends_with_its_finalizers(&stage, &names).await;
+}
+
+/// A new process writes nothing.
+async fn starts_again_quietly(stage: &Stage) {
     stage.kill().await;
     let marks = stage.marks();
     stage.start();
     holds("nothing is written", QUIET, async || {
-        let written = [writes(&stage, &marks), writes_to_kcp(&stage, &marks)].concat();
+        let written = [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat();
         if written.is_empty() { Ok(()) } else { Err(format!("{written:?}")) }
     })
     .await;
+}
+
+/// The finalizers that Lifecycle Manager set end: those of a Manifest whose module the user deselects, of a mandatory
+/// module that is deleted, and of the Kyma. Names are those of the Manifests of `keda` and `warden`.
+async fn ends_with_its_finalizers(stage: &Stage, names: &[String; 2]) {
+    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+    let now = async |count: &str| {
+        let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: count}}});
+        land::merge(kcp, KYMA, "kcp-system", "one", annotate).await;
+    };
+    land::merge(skr, KYMA, "kyma-system", "default", json!({"spec": {"modules": []}})).await;
+    now("deselected").await;
+    stage.until_gone(kcp, "Manifest", "kcp-system", &names[0]).await;
+    for (kind, name) in [("Thing", "default"), ("Deployment", "keda-manager"), ("ConfigMap", "keda-a")] {
+        stage.until_gone(skr, kind, "kyma-system", name).await;
+    }
+    assert!(read(skr, "ConfigMap", "kyma-system", "warden-a").await.is_some(), "the other module stays");
+
+    let release = (KYMA.0, "ModuleReleaseMeta");
+    land::delete(kcp, release, "kcp-system", "warden").await;
+    now("deleted").await;
+    stage.until_gone(kcp, "Manifest", "kcp-system", &names[1]).await;
+    stage.until_gone(kcp, release.1, "kcp-system", "warden").await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "warden-a").await;
+
+    land::delete(kcp, KYMA, "kcp-system", "one").await;
+    stage.until_gone(kcp, "Kyma", "kcp-system", "one").await;
 }
 
 /// Without a registry, the daemon leaves what is installed from one as it is, in KCP and in the runtime, and users see
@@ -735,9 +768,86 @@ async fn hand_over_from_argo(stage: &Stage) {
     write_catalog(stage, all).await;
 }
 
+/// Version 1.1.0 of `keda` in the registry and in the repository: the objects differ in one text.
+async fn bumped(server: &Server, stage: &Stage) -> Vec<String> {
+    let next = |object: &Value| {
+        let mut object = object.clone();
+        if object["kind"] == "ConfigMap" {
+            object["data"]["text"] = json!("two");
+        }
+        object.to_string()
+    };
+    let documents: Vec<String> = layer("keda").iter().map(next).collect();
+    let archive = gzip(&tar(&[("raw-manifest.yaml", documents.join("\n---\n").as_bytes())]));
+    server.push("", &Artifact::new(&component("keda", "1.1.0"), Schema::V2, archive, "application/x-tar"), None);
+
+    let marks = stage.marks();
+    for path in files_below(stage.repository.path(), "") {
+        let text = std::fs::read_to_string(stage.repository.path().join(&path)).expect("a file");
+        let names = |kind: &str, name: &str| {
+            text.contains(&format!("kind: {kind}\n")) && text.contains(&format!("name: {name}\n"))
+        };
+        if names("ModuleTemplate", "keda-1.0.0") {
+            let path = path.replace("1.0.0", "1.1.0");
+            stage.repository.write(&path, &text.replace("1.0.0", "1.1.0")).expect("a file");
+        } else if names("ModuleReleaseMeta", "keda") {
+            stage.repository.write(&path, &text.replace("1.0.0", "1.1.0")).expect("a file");
+        }
+    }
+    stage.repository.commit("version 1.1.0 of keda").expect("a commit");
+    let has_version = |kyma: &Value| {
+        let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.into_iter().any(|one| one["name"] == "keda" && one["version"] == "1.1.0" && one["state"] == "Ready")
+    };
+    stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", "one", has_version).await;
+    stage.rests().await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "keda-a").await.expect("it is there");
+    assert_eq!(map["data"]["text"], "two");
+    let mut written = [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat();
+    written.retain(|line| !line.contains("/status ") && !line.contains(" selfsubject"));
+    written.sort();
+    written
+}
+
+/// The paths of the files below a folder, without hidden ones.
+fn files_below(root: &std::path::Path, below: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(root.join(below)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("UTF-8");
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        match entry.file_type().expect("a type").is_dir() {
+            true if name.starts_with('.') => {}
+            true => all.extend(files_below(root, &path)),
+            false => all.push(path),
+        }
+    }
+    all
+}
+
+/// A landscape of Tidegate alone, with these definitions, after a user has selected `keda`.
+async fn of_our_own(files: &[(String, String)], options: &[&str]) -> Stage {
+    let stage = Stage::real(1, Extent::Node, &land::borrowed(files), options).await;
+    let skr = &stage.skrs[0];
+    stage.start();
+    stage.until("its Kyma is there", skr, "Kyma", "kyma-system", "default", |_| true).await;
+    land::merge(skr, KYMA, "kyma-system", "default", json!({"spec": {"modules": [{"name": "keda"}]}})).await;
+    let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: "now"}}});
+    land::merge(&stage.kcp, KYMA, "kcp-system", "one", annotate).await;
+    let is_installed = |kyma: &Value| {
+        let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.into_iter().any(|one| one["name"] == "keda" && one["state"] == "Ready")
+    };
+    stage.until("keda is installed", &stage.kcp, "Kyma", "kcp-system", "one", is_installed).await;
+    stage.until("warden is installed", skr, "ConfigMap", "kyma-system", "warden-a", |_| true).await;
+    stage.rests().await;
+    stage
+}
+
 /// `export --as-git`, `adopt take` and `diff --live` on a landscape of Lifecycle Manager: nothing differs, and the
 /// daemon then writes nothing to Manifests, and nothing but field managers and the status to the runtime. Lifecycle
-/// Manager left no webhook configuration here, and there is no Watcher: none is created.
+/// Manager left no webhook configuration here, and there is no Watcher: none is created. A restart writes nothing, and
+/// a new version what it writes on a landscape of our own.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let server = Server::start(None, None).await;
@@ -801,6 +911,8 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let held: Vec<&str> = held.filter_map(|held| held["why"].as_str()).collect();
     assert_eq!((held, code), (vec!["adopted"], Some(0)), "{report:#}");
 
+    harness::copy(&exported, stage.repository.path());
+    stage.repository.commit("what the control plane has").expect("a commit");
     let states = States::follow([&stage.kcp, &stage.skrs[0]]).await;
     let marks = stage.marks();
     stage.start();
@@ -814,6 +926,19 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let of_manifests: Vec<&String> =
         written.iter().filter(|line| line.starts_with("kcp patch manifests.operator.kyma-project.io ")).collect();
     assert_eq!(of_manifests, Vec::<&String>::new());
+
+    starts_again_quietly(&stage).await;
+    let root = stage.repository.path();
+    let paths = files_below(root, "").into_iter().chain([".tidegate/source.yaml".to_owned()]);
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file");
+    let files: Vec<(String, String)> = paths.map(|path| (path.clone(), text(&path))).collect();
+    let after_take_over = bumped(&server, &stage).await;
+    drop(stage);
+    let ours = of_our_own(&files, &[&options[0]]).await;
+    assert_eq!(after_take_over, bumped(&server, &ours).await);
+    let write = format!("kcp patch manifests.operator.kyma-project.io {}", land::name_of("one", "keda"));
+    assert_eq!(after_take_over.iter().filter(|line| **line == write).count(), 1, "{after_take_over:?}");
+    assert!(after_take_over.contains(&"skr-1 patch configmaps keda-a".to_owned()), "{after_take_over:?}");
 }
 
 /// What a merge patch without a change does to an object: the API server stores it in the storage version.
