@@ -428,7 +428,7 @@ async fn kubectl_renders_what_these_tests_render() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let overlays = fs::read_dir(deploy.join("overlays")).expect("a folder").map(|entry| entry.expect("an entry"));
     let overlays = overlays.map(|entry| format!("overlays/{}", entry.file_name().to_str().expect("UTF-8")));
-    let folders: Vec<String> = overlays.chain(["base", "setup"].map(str::to_owned)).collect();
+    let folders: Vec<String> = overlays.chain(["base", "setup", "pipelines"].map(str::to_owned)).collect();
     assert!(4 < folders.len(), "{folders:?}");
     for folder in folders {
         let output = std::process::Command::new(kubectl).arg("kustomize").arg(deploy.join(&folder)).output();

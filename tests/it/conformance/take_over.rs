@@ -796,8 +796,8 @@ async fn bumped(server: &Server, stage: &Stage) -> Vec<String> {
     }
     stage.repository.commit("version 1.1.0 of keda").expect("a commit");
     let has_version = |kyma: &Value| {
-        let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
-        modules.into_iter().any(|one| one["name"] == "keda" && one["version"] == "1.1.0" && one["state"] == "Ready")
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|one| one["name"] == "keda" && one["version"] == "1.1.0" && one["state"] == "Ready")
     };
     stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", "one", has_version).await;
     stage.rests().await;
@@ -835,8 +835,8 @@ async fn of_our_own(files: &[(String, String)], options: &[&str]) -> Stage {
     let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: "now"}}});
     land::merge(&stage.kcp, KYMA, "kcp-system", "one", annotate).await;
     let is_installed = |kyma: &Value| {
-        let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
-        modules.into_iter().any(|one| one["name"] == "keda" && one["state"] == "Ready")
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|one| one["name"] == "keda" && one["state"] == "Ready")
     };
     stage.until("keda is installed", &stage.kcp, "Kyma", "kcp-system", "one", is_installed).await;
     stage.until("warden is installed", skr, "ConfigMap", "kyma-system", "warden-a", |_| true).await;

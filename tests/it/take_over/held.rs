@@ -579,10 +579,10 @@ async fn bumped_everywhere(stage: &Stage) -> Vec<String> {
     stage.repository.commit("a new version").expect("a commit");
     for name in stage::MANY.iter().take(stage.skrs.len()) {
         let has_version = |kyma: &Value| {
-            let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+            let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
             let is_new =
                 |one: &Value| one["name"] == LARGE.0[0] && one["version"] == "1.1.0" && one["state"] == "Ready";
-            modules.into_iter().any(is_new)
+            modules.any(is_new)
         };
         stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", name, has_version).await;
     }

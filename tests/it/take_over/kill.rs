@@ -31,8 +31,11 @@ use crate::{
 
 /// At how many points a command is killed, each after another number of writes.
 const POINTS: usize = 50;
-/// After how many writes a command is killed on real servers, each time on what the times before have left.
-const ON_REAL: [usize; 4] = [1, 8, 15, 4];
+/// After how many writes a take-over is killed on real servers, each time on what the times before have left: while it
+/// stores objects again, and while it marks them.
+const OF_TAKE: [usize; 4] = [1, 15, 60, 80];
+/// The same of giving back.
+const OF_RELEASE: [usize; 4] = [1, 8, 15, 4];
 /// Landscapes at a time.
 const AT_ONCE: usize = 4;
 /// No command of a small landscape takes longer.
@@ -224,11 +227,11 @@ fn writes_on_real(stage: &Stage, marks: &[u64]) -> Vec<String> {
 }
 
 /// Kills a command at some points, one after the other, then lets it end. Each write comes at most once more for each
-/// kill. Returns how often it was killed.
-async fn killed_at_points_on_real(stage: &Stage, arguments: &[&str], repository: Option<&Path>) -> usize {
+/// kill.
+async fn killed_at_points_on_real(stage: &Stage, arguments: &[&str], repository: Option<&Path>, points: [usize; 4]) {
     let marks = stage.marks();
     let mut kills = 0;
-    for after in ON_REAL {
+    for after in points {
         if killed_on_real(stage, arguments, repository, after).await {
             kills += 1;
         }
@@ -245,7 +248,6 @@ async fn killed_at_points_on_real(stage: &Stage, arguments: &[&str], repository:
     }
     // A busy machine may let one of them end first.
     assert!(2 <= kills, "it is killed {kills} times");
-    kills
 }
 
 /// The same with the real parts: what a server has begun to write when the process ends is its own matter.
@@ -268,7 +270,7 @@ async fn the_program_may_be_killed_on_real_servers() {
     let before = definitions().await;
     assert_eq!(before.len(), 49 + 3 + 2);
     let path = stage.repository.path();
-    killed_at_points_on_real(&stage, &["adopt", "take", "--yes"], Some(path)).await;
+    killed_at_points_on_real(&stage, &["adopt", "take", "--yes"], Some(path), OF_TAKE).await;
     let after = definitions().await;
     assert_eq!(Vec::from_iter(after.keys()), Vec::from_iter(before.keys()));
     for (name, object) in &after {
@@ -299,7 +301,7 @@ async fn the_program_may_be_killed_on_real_servers() {
         all.map(|one| (one["metadata"]["name"].clone(), one["metadata"]["uid"].clone())).collect()
     };
     let before = named().await;
-    killed_at_points_on_real(&stage, &["adopt", "release", "--yes"], None).await;
+    killed_at_points_on_real(&stage, &["adopt", "release", "--yes"], None, OF_RELEASE).await;
     assert_eq!(named().await, before, "nothing is deleted or created");
     let all = [objects(&stage.kcp, &DEFINED).await, objects(&stage.skrs[0], &IN_RUNTIME).await].concat();
     for object in &all {
