@@ -249,7 +249,9 @@ fn each_download_of_the_workflow_gets_the_artifacts_of_its_image() {
         let image = step.values.get("image").map(|image| format!(" {image}")).unwrap_or_default();
         got.push((format!("{}{image}", step.job), names));
     }
-    let expected = |job: &str, names: &[&str]| (job.to_owned(), names.iter().map(|name| (*name).to_owned()).collect());
+    let expected = |job: &str, names: &[&str]| -> (String, Vec<String>) {
+        (job.to_owned(), names.iter().map(|name| (*name).to_owned()).collect())
+    };
     let mut binaries = TARGETS.map(|target| format!("binary-{target}"));
     binaries.sort();
     let binaries: Vec<&str> = binaries.iter().map(String::as_str).collect();

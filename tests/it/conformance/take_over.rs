@@ -1031,7 +1031,6 @@ async fn row_2_what_was_stored_as_v1beta1_is_stored_again() {
     }
 
     let folder = stage.repository.path().to_string_lossy().into_owned();
-    let before: Vec<Value> = objects.clone();
     let (text, errors, code) = run(&stage, &["adopt", "plan", &folder]).await;
     assert_eq!(code, Some(0), "{text}{errors}");
     for said in [
@@ -1042,7 +1041,7 @@ async fn row_2_what_was_stored_as_v1beta1_is_stored_again() {
     }
     let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &folder]).await;
     assert!(code == Some(0) && text.starts_with("4 objects stored again, "), "{text}{errors}");
-    for object in &before {
+    for object in &objects {
         let found = stored(object).await;
         assert_eq!(found["apiVersion"], "operator.kyma-project.io/v1beta2", "{}", key_of(object));
         assert_eq!(found["spec"], object["spec"], "{}", key_of(object));
