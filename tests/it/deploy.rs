@@ -26,6 +26,7 @@ pub(crate) const NAME: &str = "tidegate";
 /// All objects that a folder's kustomization yields: its resources in their order, then patched.
 ///
 /// As much of `kubectl kustomize` as our folders use: files and folders, and JSON patches of one named object.
+/// `kubectl_renders_what_these_tests_render` compares the two.
 pub(crate) fn objects(folder: &str) -> Vec<Value> {
     render(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder))
 }
@@ -420,6 +421,28 @@ async fn everything_that_is_deployed_is_accepted() {
     }
 }
 
+/// Everything else here takes what this file renders for what `kubectl apply -k` applies.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_renders_what_these_tests_render() {
+    let kubectl = harness::kubectl().await;
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let overlays = fs::read_dir(deploy.join("overlays")).expect("a folder").map(|entry| entry.expect("an entry"));
+    let overlays = overlays.map(|entry| format!("overlays/{}", entry.file_name().to_str().expect("UTF-8")));
+    let folders: Vec<String> = overlays.chain(["base", "setup", "pipelines"].map(str::to_owned)).collect();
+    assert!(4 < folders.len(), "{folders:?}");
+    for folder in folders {
+        let output = std::process::Command::new(kubectl).arg("kustomize").arg(deploy.join(&folder)).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{folder}: {}", String::from_utf8_lossy(&output.stderr));
+        let rendered = chart::by_id(documents(std::str::from_utf8(&output.stdout).expect("UTF-8")));
+        let wanted = chart::by_id(chart::kustomized(&folder));
+        assert_eq!(Vec::from_iter(rendered.keys()), Vec::from_iter(wanted.keys()), "{folder}");
+        for (id, object) in &wanted {
+            assert_eq!(rendered[id], *object, "{id} of {folder}");
+        }
+    }
+}
+
 /// `docs/take-over.md`.
 pub(crate) fn take_over_page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/take-over.md")).unwrap()
@@ -519,6 +542,9 @@ async fn users_with_the_roles_view_edit_and_admin_have_their_rights_for_gitsourc
     }
     for verb in ["create", "update", "patch", "delete"] {
         assert!(!allowed("view", verb, "").await, "{verb}");
+        for role in ["edit", "admin"] {
+            assert!(allowed(role, verb, "").await, "{role} {verb}");
+        }
         for role in ["view", "edit", "admin"] {
             assert!(!allowed(role, verb, "/status").await, "{role} {verb}");
         }

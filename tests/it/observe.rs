@@ -293,19 +293,44 @@ async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon
         stage.kyma_in(name, "Ready").await;
     }
     assert_eq!(read(skr, "ConfigMap", "kyma-system", "mailer-a").await.unwrap()["data"]["more"], "stays");
-    let written: BTreeSet<String> = stage
-        .requests_since(&marks)
-        .iter()
-        .filter_map(|line| line.strip_prefix("skr-1 patch configmaps "))
-        .map(|name| format!("ConfigMap {name}"))
-        .collect();
-    let predicted: BTreeSet<String> = ["cache", "mailer"]
-        .iter()
-        .flat_map(|module| differences(&report, "kcp-system/one", module))
-        .map(|(_, object, _)| object)
-        .filter(|object| object.starts_with("ConfigMap "))
-        .collect();
-    assert_eq!(written, predicted);
+    stage.rests().await;
+    // Both ways: nothing else is written, and all of it is.
+    assert_eq!(written(&stage, &marks), predicted(&report));
+}
+
+/// What the daemon has written to objects: cluster, kind in lower case and plural, and name. Without what an observer
+/// does not compare by its page: statuses, Events and the Lease.
+fn written(stage: &Stage, marks: &[u64]) -> BTreeSet<String> {
+    let all = requests(stage, marks).into_iter().filter(|(_, record)| record.is_write());
+    let is_compared = |(_, record): &(String, Record)| {
+        let resource = record.resource.as_str();
+        !resource.ends_with("/status") && !resource.starts_with("events") && !resource.starts_with("leases.")
+    };
+    let line = |(cluster, record): (String, Record)| {
+        let kind = record.resource.split('.').next().unwrap_or_default();
+        format!("{cluster} {kind} {}", record.name)
+    };
+    all.filter(is_compared).map(line).collect()
+}
+
+/// What an observer said that the daemon would write, in the same words.
+fn predicted(report: &Value) -> BTreeSet<String> {
+    let line = |cluster: &str, one: &Value| {
+        let text = |field: &str| one[field].as_str().expect("a text").to_owned();
+        let cluster = if text("kind") == "Manifest" { "kcp" } else { cluster };
+        format!("{cluster} {}s {}", text("kind").to_lowercase(), text("name"))
+    };
+    let mut all: BTreeSet<String> =
+        report["controlPlane"].as_array().expect("a list").iter().map(|one| line("kcp", one)).collect();
+    for runtime in report["runtimes"].as_array().expect("runtimes") {
+        let kyma = runtime["name"].as_str().and_then(|name| name.strip_prefix("kcp-system/")).expect("a name");
+        let index = stage::MANY.iter().position(|name| *name == kyma).expect("a runtime of the stage");
+        let cluster = format!("skr-{}", index + 1);
+        let modules = runtime["modules"].as_object().expect("modules").values();
+        let objects = modules.flat_map(|module| module["objects"].as_array().into_iter().flatten());
+        all.extend(objects.map(|one| line(&cluster, one)));
+    }
+    all
 }
 
 async fn a_runtime_that_cannot_be_compared_is_named_and_all_others_are_compared() {
@@ -431,11 +456,18 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
     stage.start_as_with(&access, &["--observe"]);
     let report = observed(&stage, "all are compared", compared(3)).await;
     assert_eq!(report["summary"]["differences"], 0, "{report:#}");
+    // Lifecycle Manager works meanwhile, and after each of the changes below.
+    for round in 0..3 {
+        work(&stage, round, "mailer").await;
+        let report = observed(&stage, "all are compared", compared(3)).await;
+        assert_eq!(report["summary"]["differences"], 0, "what it writes is no difference: {report:#}");
+    }
     // Each kind of definition changes, and an object in a runtime.
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
     stage.commit("modules/mailer/2.0.0/objects/objects.yaml", &stage::module("mailer", "2.0.0", "new")[1].1);
     stage.commit("kymas/three.yaml", &stage::kyma("three", &["cache"]));
     stage.commit("watcher.yaml", &stage::WATCHER.replace("port: 8082", "port: 8083"));
+    work(&stage, 3, "mailer").await;
     let kinds = |report: &Value| -> BTreeSet<String> {
         let all = report["controlPlane"].as_array().into_iter().flatten();
         all.filter_map(|one| one["kind"].as_str()).map(str::to_owned).collect()
@@ -445,6 +477,8 @@ async fn the_roles_of_an_observer_only_read_and_it_tries_nothing_else() {
         let one = differences(report, "kcp-system/one", "cache");
         wanted.iter().all(|kind| kinds(report).contains(*kind)) && !one.is_empty()
     };
+    observed(&stage, "all differences are found", sees_all).await;
+    work(&stage, 4, "mailer").await;
     observed(&stage, "all differences are found", sees_all).await;
     let table = stage.ask("metrics", "/observed").await.unwrap().1;
     assert!(table.contains("kcp-system/three  mailer"), "{table}");

@@ -25,10 +25,19 @@ use crate::{
 /// The tour itself takes half a minute; a loaded machine takes longer.
 const TOUR_MAX: Duration = Duration::from_secs(15 * 60);
 
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 /// The blocks of shell of a page, in order.
-fn blocks(page: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+fn blocks(name: &str) -> Vec<String> {
+    let blocks = blocks_of(&page(name));
+    assert!(blocks.len() > 2, "{name} has blocks of shell");
+    blocks
+}
+
+fn blocks_of(text: &str) -> Vec<String> {
     let (mut blocks, mut open) = (Vec::new(), None);
     for line in text.lines() {
         match &mut open {
@@ -44,7 +53,6 @@ fn blocks(page: &str) -> Vec<String> {
             }
         }
     }
-    assert!(blocks.len() > 2, "{page} has blocks of shell");
     blocks
 }
 
@@ -189,38 +197,17 @@ async fn uninstall(installed: Installed, install: &str) {
     assert_eq!(still["metadata"]["resourceVersion"], module["metadata"]["resourceVersion"]);
 }
 
-/// From the switch to the end. The pods of both programs are not there: scaling a Deployment changes its number only,
-/// and the daemon is started by the test.
+/// From what comes before the switch to the way back. The pods of both programs are not there: scaling a Deployment
+/// changes its number only, and the daemon is started by the test.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
     const PAGE: &str = "take-over.md";
     let files = files_before(&[]);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    harness::install_crds_from(&stage.kcp, "istio-crds.yaml", &["authorizationpolicies.security.istio.io"]).await;
     apply_before(&stage, &files).await;
-    for name in ["klm-controller-manager", "tidegate"] {
-        let labels = json!({"app.kubernetes.io/name": name});
-        let container = json!({"name": "main", "image": "example.org/none:1"});
-        harness::apply(
-            &stage.kcp,
-            &json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "kcp-system"},
-                "spec": {"selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}},
-            }),
-        )
-        .await;
-    }
-    harness::apply(
-        &stage.kcp,
-        &json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "klm-controller-manager-events", "namespace": "kcp-system"},
-            "spec": {"selector": {"app.kubernetes.io/name": "klm-controller-manager"},
-                "ports": [{"name": "event", "port": 8082, "targetPort": 8082}]},
-        }),
-    )
-    .await;
+    surround_with_lifecycle_manager(&stage).await;
     let place = stage.repository.path();
     fs::copy(stage.kubeconfig(), place.join("kcp.kubeconfig")).expect("a file");
     let shell = Shell::new(place, Some(stage.kubeconfig())).await;
@@ -228,6 +215,7 @@ async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
         let found = read(&stage.kcp, "Deployment", "kcp-system", name).await.expect("it is there");
         found["spec"]["replicas"].as_i64().expect("a number")
     };
+    prepare_the_take_over(PAGE, &stage).await;
 
     let said = shell.well(&block(PAGE, "tidegate run ")).await;
     assert!(said.contains("ociRegistryHost: europe-docker.pkg.dev/kyma-project/prod"), "{said}");
@@ -240,11 +228,13 @@ async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
 
-    shell.well(&block(PAGE, "kubectl get service klm-controller-manager-events ")).await;
     let service =
-        read(&stage.kcp, "Service", "kcp-system", "klm-controller-manager-events").await.expect("it is there");
-    assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": "tidegate"}));
-    assert_eq!(service["spec"]["ports"][0]["targetPort"], "events");
+        async || read(&stage.kcp, "Service", "kcp-system", "klm-controller-manager-events").await.expect("it is there");
+    let former = service().await;
+    shell.well(&block(PAGE, "kubectl get service klm-controller-manager-events ")).await;
+    let switched = service().await;
+    assert_eq!(switched["spec"]["selector"], json!({"app.kubernetes.io/name": "tidegate"}));
+    assert_eq!(switched["spec"]["ports"][0]["targetPort"], "events");
     // There is no pod that could become ready.
     let wait = "kubectl rollout status deployment/tidegate -n kcp-system --timeout=10m\n";
     let status = block(PAGE, wait).replace(wait, "");
@@ -253,6 +243,85 @@ async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
     let said = shell.well(&block(PAGE, "tidegate validate\n")).await;
     assert!(said.contains("0 errors"), "{said}");
     shell.well(&block(PAGE, "tidegate adopt take --finish ")).await;
+    stage.rests().await;
+
+    // The way back.
+    let installed = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it is installed");
+    let way_back = page(PAGE).split_once("\n## The way back\n").expect("a section").1.to_owned();
+    let steps = blocks_of(&way_back);
+    let [sources, program, release, start] = &steps[..] else { panic!("{steps:#?}") };
+    let said = shell.well(sources).await;
+    assert!(said.contains("landscape"), "it shows the policy: {said}");
+    let checkout = place.with_file_name("checkout");
+    Shell::new(&checkout, Some(stage.kubeconfig())).await.well(program).await;
+    assert!(read(&stage.kcp, "Deployment", "kcp-system", "tidegate").await.is_none());
+    // As its pod ends.
+    stage.signal("TERM");
+    stage.ends().await;
+    let said = shell.well(release).await;
+    assert!(said.contains("objects would be given back") && said.contains("objects given back"), "{said}");
+    shell.well(start).await;
+    let found = service().await;
+    assert_eq!(found["spec"], former["spec"]);
+    assert_eq!(replicas("klm-controller-manager").await, 1);
+    let still = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.expect("it stays");
+    assert_eq!((&still["data"], &still["metadata"]["uid"]), (&installed["data"], &installed["metadata"]["uid"]));
+    assert!(!still["metadata"]["managedFields"].to_string().contains("tidegate"), "{still:#}");
+}
+
+/// The Deployment of Lifecycle Manager, and the Service that Watchers name.
+async fn surround_with_lifecycle_manager(stage: &Stage) {
+    let labels = json!({"app.kubernetes.io/name": "klm-controller-manager"});
+    let container = json!({"name": "main", "image": "example.org/none:1"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "klm-controller-manager", "namespace": "kcp-system"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "klm-controller-manager-events", "namespace": "kcp-system"},
+        "spec": {"selector": labels, "ports": [{"name": "event", "port": 8082, "targetPort": 8082}]},
+    });
+    for object in [deployment, service] {
+        harness::apply(&stage.kcp, &object).await;
+    }
+}
+
+/// The steps before the switch: the backup, and the program that waits. Their user is in a checkout of this repository.
+async fn prepare_the_take_over(name: &str, stage: &Stage) {
+    let checkout = harness::folder();
+    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), &checkout.path().join("deploy"));
+    let shell = Shell::new(checkout.path(), Some(stage.kubeconfig())).await;
+    shell.well(&block(name, "umask 077\n")).await;
+    let kept =
+        |file: &str| fs::read_to_string(checkout.path().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    for (file, object) in [
+        ("backup-kymas.yaml", "name: one\n"),
+        ("backup-moduletemplates.yaml", "name: cache-1.0.0\n"),
+        ("backup-modulereleasemetas.yaml", "name: mailer\n"),
+        ("backup-manifests.yaml", "kind: List\n"),
+        ("backup-watchers.yaml", "kind: List\n"),
+        ("backup-access.yaml", "kind: Secret\n"),
+    ] {
+        assert!(kept(file).contains(object), "{file}: {}", kept(file));
+    }
+    shell.well(&block(name, "cp -r deploy/overlays/istio-cert-manager ")).await;
+    // What the page says in words.
+    let file = checkout.path().join("deploy/overlays/take-over/kustomization.yaml");
+    let mut text = fs::read_to_string(&file).expect("the copy");
+    for removed in ["certificates.yaml", "gateway.yaml", "events.yaml"] {
+        assert!(page(name).contains(&format!("`{removed}`")), "{removed}");
+        text = text.replace(&format!("- {removed}\n"), "");
+    }
+    fs::write(&file, text).expect("a file");
+    shell.well(&block(name, "kubectl apply --server-side -f deploy/setup/crds/")).await;
+    assert!(read(&stage.kcp, "Deployment", "kcp-system", "tidegate").await.is_some());
+    // For the way back.
+    harness::copy(&checkout.path().join("deploy"), &stage.repository.path().with_file_name("checkout").join("deploy"));
 }
 
 /// The demo, and what the user does in a second terminal.

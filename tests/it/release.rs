@@ -1,16 +1,18 @@
 //! Releases: the scripts on sample data, the workflows as far as they can be checked here, and the container files.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 use regex::Regex;
+use serde_json::Value;
 
 use crate::{deploy, harness};
 
+const RELEASE: &str = ".github/workflows/release.yml";
 const TARGETS: [&str; 4] =
     ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin"];
 
@@ -100,9 +102,9 @@ fn archive_holds_the_program_its_completions_and_its_man_pages() {
     let list = String::from_utf8(list.stdout).expect("UTF-8");
     let folder = "tidegate-0.1.0-x86_64-unknown-linux-gnu";
     let shells = ["bash", "zsh", "fish", "powershell", "elvish"].map(|shell| format!("completions/tidegate.{shell}"));
-    for file in
-        ["tidegate", "LICENSE", "README.md", "CHANGELOG.md", "man/tidegate.1"].map(str::to_owned).iter().chain(&shells)
-    {
+    let pages = ["man/tidegate.1", "man/tidegate-run.1", "man/tidegate-adopt-take.1"];
+    let files = ["tidegate", "LICENSE", "README.md", "CHANGELOG.md"].into_iter().chain(pages).map(str::to_owned);
+    for file in files.chain(shells) {
         assert!(list.lines().any(|line| line == format!("{folder}/{file}")), "{file} is not in\n{list}");
     }
     // The same files give the same archive.
@@ -154,6 +156,278 @@ fn formula_has_the_checksum_of_each_archive() {
     assert!(!invalid.status.success() && stderr(&invalid).contains(r#"invalid version "latest""#));
 }
 
+/// A step of a workflow, with its job, and the values of the job's matrix with which it runs.
+struct Step {
+    job: String,
+    runner: String,
+    values: BTreeMap<String, String>,
+    step: Value,
+}
+
+// === impl Step ===
+
+impl Step {
+    fn text(&self, path: &[&str]) -> &str {
+        path.iter().fold(&self.step, |value, key| &value[*key]).as_str().expect("a text")
+    }
+}
+
+/// As GitHub has it: all combinations of the lists, then each entry of `include` is added to those that it fits, and is
+/// one of its own if it fits none.
+fn combinations(matrix: &Value) -> Vec<BTreeMap<String, String>> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let mut all = vec![BTreeMap::new()];
+    let axes = matrix.as_object().into_iter().flatten().filter(|(name, _)| *name != "include");
+    for (name, values) in axes {
+        let values: Vec<String> = values.as_array().expect("a list").iter().map(text).collect();
+        let with = |one: &BTreeMap<String, String>, value: &String| {
+            one.clone().into_iter().chain([(name.clone(), value.clone())]).collect()
+        };
+        all = all.iter().flat_map(|one| values.iter().map(move |value| with(one, value))).collect();
+    }
+    let axes: Vec<String> = all[0].keys().cloned().collect();
+    let mut others = Vec::new();
+    for entry in matrix["include"].as_array().into_iter().flatten() {
+        let entry: BTreeMap<String, String> =
+            entry.as_object().expect("a mapping").iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        let fits = |one: &&mut BTreeMap<String, String>| {
+            axes.iter().all(|axis| entry.get(axis).is_none_or(|value| one[axis] == *value))
+        };
+        match axes.is_empty() {
+            true => others.push(entry),
+            false => all.iter_mut().filter(fits).for_each(|one| one.extend(entry.clone())),
+        }
+    }
+    if others.is_empty() { all } else { others }
+}
+
+/// A text of a workflow with the values of the matrix.
+fn expanded(text: &str, values: &BTreeMap<String, String>) -> String {
+    values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{{ matrix.{name} }}}}"), value))
+}
+
+/// Each step of a workflow on each of its runners.
+fn steps(workflow: &str) -> Vec<Step> {
+    let workflow = deploy::documents(&read(workflow)).remove(0);
+    let mut all = Vec::new();
+    for (name, job) in workflow["jobs"].as_object().expect("jobs") {
+        for values in combinations(&job["strategy"]["matrix"]) {
+            let runner = expanded(job["runs-on"].as_str().expect("a runner"), &values);
+            for step in job["steps"].as_array().expect("steps") {
+                let is_skipped = step["if"] == "runner.os == 'Linux'" && runner.starts_with("macos-");
+                assert!(step["if"].is_null() || step["if"] == "runner.os == 'Linux'", "{step}");
+                if !is_skipped {
+                    all.push(Step {
+                        job: name.clone(),
+                        runner: runner.clone(),
+                        values: values.clone(),
+                        step: step.clone(),
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A pattern of an image's artifacts matches none of the image whose name begins like it.
+#[test]
+fn each_download_of_the_workflow_gets_the_artifacts_of_its_image() {
+    let steps = steps(RELEASE);
+    let of = |action: &str, field: &str| -> Vec<(&Step, String)> {
+        let is_of = |step: &&Step| step.step["uses"].as_str().is_some_and(|uses| uses.starts_with(action));
+        let named = |step| (step, expanded(Step::text(step, &["with", field]), &step.values));
+        steps.iter().filter(is_of).map(named).collect()
+    };
+    let uploaded: Vec<String> = of("actions/upload-artifact@", "name").into_iter().map(|(_, name)| name).collect();
+    assert_eq!(uploaded.iter().collect::<BTreeSet<_>>().len(), uploaded.len(), "no two have one name: {uploaded:?}");
+    let mut got: Vec<(String, Vec<String>)> = Vec::new();
+    for (step, pattern) in of("actions/download-artifact@", "pattern") {
+        let matching = Regex::new(&format!("^{}$", regex::escape(&pattern).replace(r"\*", "[^/]*"))).unwrap();
+        let mut names: Vec<String> = uploaded.iter().filter(|name| matching.is_match(name)).cloned().collect();
+        names.sort();
+        let image = step.values.get("image").map(|image| format!(" {image}")).unwrap_or_default();
+        got.push((format!("{}{image}", step.job), names));
+    }
+    let expected = |job: &str, names: &[&str]| -> (String, Vec<String>) {
+        (job.to_owned(), names.iter().map(|name| (*name).to_owned()).collect())
+    };
+    let mut binaries = TARGETS.map(|target| format!("binary-{target}"));
+    binaries.sort();
+    let binaries: Vec<&str> = binaries.iter().map(String::as_str).collect();
+    got.sort();
+    assert_eq!(
+        got,
+        [
+            expected("publish", &binaries),
+            expected("publish", &["image-tidegate", "image-tidegate-agent"]),
+            expected("sign-images tidegate", &["digest-amd64-tidegate", "digest-arm64-tidegate"]),
+            expected("sign-images tidegate-agent", &["digest-amd64-tidegate-agent", "digest-arm64-tidegate-agent"]),
+        ]
+    );
+}
+
+/// The step of the workflow, as it stands, on small files. What writes a file while a shell lists its folder shows only
+/// sometimes.
+#[test]
+fn the_checksums_list_every_file_and_never_themselves() {
+    const TIMES: usize = 100;
+    let steps = steps(RELEASE);
+    let is_of_checksums = |step: &&Step| step.step["name"].as_str().is_some_and(|name| name.starts_with("Checksums"));
+    let script = steps.iter().find(is_of_checksums).expect("a step").text(&["run"]).to_owned();
+    let mut files: Vec<String> = TARGETS.map(archive).into();
+    files.extend(["images.txt", "tidegate-0.1.0.tgz", "tidegate-crds-0.1.0.tgz"].map(str::to_owned));
+    files.sort();
+    for time in 1..=TIMES {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink(path("deploy"), folder.path().join("deploy")).expect("a link");
+        fs::create_dir(folder.path().join("out")).expect("a folder");
+        for file in &files {
+            fs::write(folder.path().join("out").join(file), file).expect("a file");
+        }
+        // As GitHub runs it.
+        let mut shell = Command::new("bash");
+        shell.args(["-e", "-c", &script]).current_dir(folder.path()).env("VERSION", "0.1.0");
+        succeeds(&shell.output().expect("it runs"));
+        let sums = fs::read_to_string(folder.path().join("out/SHA256SUMS")).expect("checksums");
+        let listed: Vec<&str> = sums.lines().filter_map(|line| Some(line.split_once("  ")?.1)).collect();
+        assert_eq!(listed, files, "time {time} of {TIMES}");
+        let mut check = Command::new("sha256sum");
+        check.args(["--check", "SHA256SUMS"]).current_dir(folder.path().join("out"));
+        succeeds(&check.output().expect("it runs"));
+        assert!(folder.path().join("out/install.sh").is_file());
+    }
+}
+
+/// What a runner of macOS runs: its bash is 3.2, which takes an empty array for an unset variable, and its tar is not
+/// GNU's.
+#[test]
+fn scripts_that_macos_runs_need_neither_a_new_bash_nor_gnu_tar() {
+    let named = Regex::new(r"(?:^|\s)((?:\.ci|deploy/release)/[a-z]+)\b").unwrap();
+    let mut scripts = BTreeSet::new();
+    for (workflow, _) in workflows() {
+        for step in steps(&format!(".github/workflows/{workflow}")) {
+            let run = step.step["run"].as_str().unwrap_or_default();
+            if step.runner.starts_with("macos-") {
+                scripts.extend(named.captures_iter(run).map(|found| found[1].to_owned()));
+            }
+        }
+    }
+    assert_eq!(scripts, BTreeSet::from(["deploy/release/archive".to_owned()]));
+    // A guard names the array before: `${options[@]+"${options[@]}"}`.
+    let array = Regex::new(r#"(\$\{\w+\[@\]\+)?"\$\{\w+\[@\]\}""#).unwrap();
+    // Words that bash 3.2 does not have.
+    let newer = Regex::new(r"\b(mapfile|readarray|declare -A|local -n|declare -n)\b|\$\{\w+(,,|\^\^|@Q)").unwrap();
+    for script in &scripts {
+        let text = read(script);
+        assert!(text.contains("\nset -euo pipefail\n"), "{script}");
+        let unguarded: Vec<&str> = array
+            .captures_iter(&text)
+            .filter(|found| found.get(1).is_none())
+            .map(|found| found.get(0).expect("a match").as_str())
+            .collect();
+        assert_eq!(unguarded, [""; 0], "{script}");
+        assert_eq!(newer.find(&text).map(|found| found.as_str()), None, "{script}");
+    }
+    assert!(array.captures("tar \"${options[@]}\"").is_some_and(|found| found.get(1).is_none()), "it would find one");
+
+    // With a tar that knows none of GNU's options.
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let search = std::env::var("PATH").expect("a search path");
+    let real = search.split(':').map(|folder| format!("{folder}/tar")).find(|tar| Path::new(tar).is_file());
+    let tar = format!(
+        "#!/bin/sh\nfor one in \"$@\"; do case \"$one\" in\n  --version) echo 'bsdtar 3.5.3 - libarchive 3.7.4'; exit ;;\n  \
+         --*) echo \"Option $one is not supported\" >&2; exit 1 ;;\nesac; done\nexec {} \"$@\"\n",
+        real.expect("a tar"),
+    );
+    fs::create_dir(at("programs")).expect("a folder");
+    fs::write(at("programs/tar"), tar).expect("a file");
+    fs::write(at("program"), PROGRAM).expect("a file");
+    succeeds(&Command::new("chmod").arg("755").arg(at("programs/tar")).output().expect("it runs"));
+    let packed = Command::new(path("deploy/release/archive"))
+        .args([&at("program"), "0.1.0", TARGETS[3], &at("out")])
+        .env("PATH", format!("{}:{search}", at("programs")))
+        .env("TIDEGATE_RUN", env!("CARGO_BIN_EXE_tidegate"))
+        .output();
+    succeeds(&packed.expect("it runs"));
+    let list = Command::new("tar").arg("-tzf").arg(at(&format!("out/{}", archive(TARGETS[3])))).output();
+    let list = String::from_utf8(list.expect("it runs").stdout).expect("UTF-8");
+    assert!(list.contains("tidegate-0.1.0-aarch64-apple-darwin/man/tidegate.1\n"), "{list}");
+}
+
+/// What a release builds, as `OS ARCHITECTURE PACKAGE FEATURES`.
+fn built(runner: &str, command: &str) -> Option<String> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    if words.first() != Some(&"cargo") || !["build", "check"].contains(words.get(1)?) {
+        return None;
+    }
+    let package = words.iter().position(|word| *word == "-p").and_then(|at| words.get(at + 1))?;
+    let features = if words.contains(&"--no-default-features") { "without features" } else { "with features" };
+    let system = if runner.starts_with("macos-") { "macOS arm64" } else { "Linux" };
+    let machine = match system {
+        "Linux" if runner.ends_with("-arm") => " arm64",
+        "Linux" => " amd64",
+        _ => "",
+    };
+    Some(format!("{system}{machine} {package} {features}"))
+}
+
+/// Each program is compiled before a change is merged, for each system and architecture, with the features of the
+/// release. The runner of macOS builds both of its architectures, and checks its own.
+#[test]
+fn the_workflow_checks_what_a_release_builds() {
+    let commands = |workflow: &str| -> BTreeSet<String> {
+        let lines = |step: &Step| -> Vec<String> {
+            let run = step.step["run"].as_str().unwrap_or_default();
+            run.lines().filter_map(|line| built(&step.runner, line)).collect()
+        };
+        steps(workflow).iter().flat_map(lines).collect()
+    };
+    let mut released = commands(RELEASE);
+    for step in steps(RELEASE).iter().filter(|step| step.values.contains_key("file")) {
+        let file = read(&step.values["file"]);
+        let build =
+            file.lines().filter_map(|line| line.strip_prefix("RUN ")).find(|line| line.starts_with("cargo build"));
+        let command = build.and_then(|build| build.split(" && ").next()).expect("a build");
+        released.extend(built(&step.runner, command));
+    }
+    let expected = [
+        "Linux amd64 tidegate with features",
+        "Linux amd64 tidegate without features",
+        "Linux amd64 tidegate-agent with features",
+        "Linux arm64 tidegate with features",
+        "Linux arm64 tidegate without features",
+        "Linux arm64 tidegate-agent with features",
+        "macOS arm64 tidegate with features",
+    ];
+    assert_eq!(released, expected.map(str::to_owned).into());
+    let mut checked = commands(".github/workflows/ci.yml");
+    // On amd64, all packages with all targets, and the product.
+    let ci = steps(".github/workflows/ci.yml");
+    assert!(ci.iter().any(|step| step.runner == "ubuntu-24.04" && step.step["run"] == ".ci/run"));
+    let run = read(".ci/run");
+    for line in [
+        "step cargo clippy --quiet --locked --all-targets -- -D warnings\n",
+        "step cargo clippy --quiet --locked -p tidegate --no-default-features -- -D warnings\n",
+    ] {
+        assert!(run.contains(line), "{line}");
+    }
+    assert!(
+        read("Cargo.toml").contains("default-members = [\".\", \"crates/*\", \"lab/*\"]"),
+        "without -p: all packages"
+    );
+    checked.extend(expected.iter().filter(|one| one.starts_with("Linux amd64 ")).map(|one| (*one).to_owned()));
+    assert_eq!(released.difference(&checked).collect::<Vec<_>>(), [""; 0]);
+    // On this machine, for the other architecture.
+    let cross: BTreeSet<String> =
+        read(".ci/cross").lines().filter_map(|line| built("ubuntu-22.04-arm", &line.replace(" --quiet", ""))).collect();
+    assert_eq!(
+        cross,
+        expected.iter().filter(|one| one.starts_with("Linux arm64 ")).map(|one| (*one).to_owned()).collect()
+    );
+}
+
 /// The section headings of the changelog, with the kinds of changes below each.
 fn sections(text: &str) -> Vec<(String, Vec<String>)> {
     let mut sections: Vec<(String, Vec<String>)> = Vec::new();
@@ -200,7 +474,7 @@ fn the_changelog_has_a_section_of_the_version_and_a_release_has_it_as_its_notes(
     assert_eq!(notes.trim(), section.trim());
     let missing = script("notes", &["9.9.9"]);
     assert!(!missing.status.success() && stderr(&missing).contains("has no section \"## [9.9.9] - DATE\""));
-    let workflow = read(".github/workflows/release.yml");
+    let workflow = read(RELEASE);
     assert!(workflow.contains("deploy/release/notes \"$version\" >/dev/null"), "it fails before anything is built");
     assert!(workflow.contains("deploy/release/notes \"$VERSION\" >notes.md"), "the notes are one section");
 }
@@ -257,7 +531,7 @@ async fn actionlint_finds_nothing_in_the_workflows() {
         assert!(found.status.success(), "{name}: {}", String::from_utf8_lossy(&found.stdout));
     }
     // It would find something.
-    assert!(!lint(&read(".github/workflows/release.yml").replace("needs: version", "needs: nothing")).status.success());
+    assert!(!lint(&read(RELEASE).replace("needs: version", "needs: nothing")).status.success());
 }
 
 /// A change is upgraded to from the release before it: the job has the tags, and its script builds both programs.
@@ -352,7 +626,7 @@ fn actions_are_pinned_by_commit_and_jobs_have_no_more_rights_than_named() {
 
 #[test]
 fn the_workflow_builds_all_targets_and_checks_the_version() {
-    let release = read(".github/workflows/release.yml");
+    let release = read(RELEASE);
     for target in TARGETS {
         assert!(release.contains(&format!("{{target: {target}, ")), "{target}");
         assert!(read("docs/release.md").contains(&format!("`tidegate-VERSION-{target}.tar.gz`")), "{target}");
@@ -368,7 +642,7 @@ fn the_workflow_builds_all_targets_and_checks_the_version() {
 /// What docs/release.md promises of a release is made by a step of the workflow.
 #[test]
 fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
-    let release = read(".github/workflows/release.yml");
+    let release = read(RELEASE);
     for step in [
         // Archives, charts and kustomization.
         "deploy/release/archive \"target/$TARGET/dist/tidegate\" \"$VERSION\" \"$TARGET\" out",
@@ -379,8 +653,7 @@ fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
         "cp bom.json \"out/tidegate-$VERSION.cdx.json\"",
         "uses: actions/attest-sbom@",
         "--sbom=true --provenance=mode=max",
-        // Checksums, formula and install script.
-        "sha256sum ./*",
+        // Formula and install script; `the_checksums_list_every_file_and_never_themselves` runs the step.
         "deploy/release/generate \"$VERSION\" out/SHA256SUMS out",
         // Signatures.
         "cosign sign-blob --yes --bundle out/SHA256SUMS.sigstore.json out/SHA256SUMS",
@@ -402,7 +675,7 @@ fn the_workflow_makes_each_file_of_a_release_and_signs_it() {
 /// What `tidegate version` prints comes from variables that both builds set.
 #[test]
 fn builds_tell_the_program_its_commit() {
-    let release = read(".github/workflows/release.yml");
+    let release = read(RELEASE);
     let image = read("deploy/Dockerfile");
     let source = read("src/cli/version.rs");
     for name in ["COMMIT", "COMMIT_DATE"] {
@@ -414,6 +687,25 @@ fn builds_tell_the_program_its_commit() {
         assert!(image.contains(&format!("{variable}=${name}")), "{variable} of images");
     }
     assert!(release.contains("export TIDEGATE_COMMIT TIDEGATE_COMMIT_DATE"));
+}
+
+/// The lines of README and page install what a release has, and the link leads to the page.
+#[test]
+fn install_lines_name_a_file_that_a_release_has() {
+    let line = format!(
+        "curl -fsSLO https://github.com/tidegate/tidegate/releases/download/v{}/install.sh\nsh install.sh\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for page in ["README.md", "docs/release.md"] {
+        assert!(read(page).contains(&format!("```sh\n{line}```\n")), "{page}");
+    }
+    assert!(read("README.md").contains("](docs/release.md#install)"));
+    assert!(read("docs/release.md").contains("\n## Install\n"));
+    // All files of `out` are in the release, with the script below this address.
+    let generated = read("deploy/release/generate");
+    assert!(generated.contains("base=\"https://github.com/tidegate/tidegate/releases/download/v$version\"\n"));
+    assert!(generated.contains("cat >\"$out/install.sh\" <<END\n"));
+    assert!(read(RELEASE).contains("--notes-file notes.md out/*"));
 }
 
 /// Pages and examples that name a release name this one.
@@ -443,7 +735,27 @@ fn pages_and_examples_name_this_version() {
     assert!(8 < count, "{count} places");
 }
 
-/// What a linter of container files says, as far as it concerns ours.
+#[tokio::test(flavor = "multi_thread")]
+async fn hadolint_finds_nothing_in_the_container_files() {
+    let hadolint = harness::hadolint().await;
+    let lint = |text: &str| {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(file.path(), text).expect("a file");
+        let mut command = Command::new(hadolint);
+        // No file of settings changes what it finds.
+        command.args(["--no-color", "--config", "/dev/null"]).arg(file.path()).output().expect("it runs")
+    };
+    for name in ["deploy/Dockerfile", "deploy/Dockerfile.agent"] {
+        let found = lint(&read(name));
+        assert!(found.status.success(), "{name}: {}", String::from_utf8_lossy(&found.stdout));
+        // It would find something.
+        let untagged = read(name).replace("rust:1.95.0-bookworm", "rust");
+        let found = lint(&untagged);
+        assert!(!found.status.success() && String::from_utf8_lossy(&found.stdout).contains("DL3006"), "{found:?}");
+    }
+}
+
+/// What such a linter does not know of ours.
 #[test]
 fn container_files_are_pinned_run_as_a_user_and_fetch_nothing() {
     for file in ["deploy/Dockerfile", "deploy/Dockerfile.agent"] {

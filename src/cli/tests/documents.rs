@@ -379,8 +379,8 @@ fn kinds() -> String {
     let mut text = String::from(
         "<!-- written by src/cli/tests/documents.rs: UPDATE_GOLDEN=1 cargo test -p tidegate --lib cli:: -->\n\
          # Custom resources\n\n\
-         The fields of `spec`, as `tidegate crds` prints their schemas. [gitsource.md](gitsource.md) has the\n\
-         GitSource, with examples. The kinds of `operator.kyma-project.io` are Lifecycle Manager's.\n\
+         The fields of `spec` and `status`, as `tidegate crds` prints their schemas.\n\
+         [gitsource.md](gitsource.md) has the GitSource, with examples. The kinds of `operator.kyma-project.io` are Lifecycle Manager's.\n\
          [compatibility.md](compatibility.md) names the fields that nothing reads (row C3a).\n",
     );
     for crd in crds(false).expect("the definitions") {
@@ -390,15 +390,22 @@ fn kinds() -> String {
         }
         let versions = crd["spec"]["versions"].as_array().expect("versions");
         let version = versions.iter().find(|version| version["storage"] == true).expect("a stored version");
-        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
-        let mut rows = String::new();
-        fields("", spec, &mut rows);
+        let properties = &version["schema"]["openAPIV3Schema"]["properties"];
         let _ = write!(
             text,
-            "\n## {kind}\n\n`{}/{}`\n\n| field | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}",
+            "\n## {kind}\n\n`{}/{}`\n",
             crd["spec"]["group"].as_str().expect("a group"),
             version["name"].as_str().expect("a version"),
         );
+        let mut rows = String::new();
+        fields("", &properties["spec"], &mut rows);
+        let _ = write!(text, "\n| field | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}");
+        let mut rows = String::new();
+        fields("", &properties["status"], &mut rows);
+        if !rows.is_empty() {
+            let _ =
+                write!(text, "\n| field of `status` | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}");
+        }
     }
     text
 }

@@ -80,7 +80,8 @@ fn files(skrs: usize, more: &[(&str, String)]) -> Vec<(String, String)> {
     files
 }
 
-async fn prepared(stage: Stage) -> Stage {
+/// Adds what every stage of these needs.
+pub(crate) async fn prepared(stage: Stage) -> Stage {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
     harness::apply(&stage.kcp, &namespace).await;
     stage

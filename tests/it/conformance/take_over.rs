@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kube::{
     Client,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tidegate_core::{
@@ -23,6 +23,7 @@ use crate::{
         server::Server,
     },
     stage::{self, QUIET, Stage, States, read},
+    take_over::{apply_before, files_before, retire},
 };
 
 const RUNTIME: &str = "3f0e7c1a-0000-4000-8000-000000000001";
@@ -645,14 +646,47 @@ async fn row_101_a_landscape_of_lifecycle_manager_is_taken_up_by_its_managed_fie
     assert_eq!(taken["status"]["modules"], kyma["status"]["modules"]);
     assert_eq!(after["Kyma default"]["status"]["modules"], before["Kyma default"]["status"]["modules"]);
 
+    starts_again_quietly(&stage).await;
+    ends_with_its_finalizers(&stage, &names).await;
+}
+
+/// A new process writes nothing.
+async fn starts_again_quietly(stage: &Stage) {
     stage.kill().await;
     let marks = stage.marks();
     stage.start();
     holds("nothing is written", QUIET, async || {
-        let written = [writes(&stage, &marks), writes_to_kcp(&stage, &marks)].concat();
+        let written = [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat();
         if written.is_empty() { Ok(()) } else { Err(format!("{written:?}")) }
     })
     .await;
+}
+
+/// The finalizers that Lifecycle Manager set end: those of a Manifest whose module the user deselects, of a mandatory
+/// module that is deleted, and of the Kyma. Names are those of the Manifests of `keda` and `warden`.
+async fn ends_with_its_finalizers(stage: &Stage, names: &[String; 2]) {
+    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+    let now = async |count: &str| {
+        let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: count}}});
+        land::merge(kcp, KYMA, "kcp-system", "one", annotate).await;
+    };
+    land::merge(skr, KYMA, "kyma-system", "default", json!({"spec": {"modules": []}})).await;
+    now("deselected").await;
+    stage.until_gone(kcp, "Manifest", "kcp-system", &names[0]).await;
+    for (kind, name) in [("Thing", "default"), ("Deployment", "keda-manager"), ("ConfigMap", "keda-a")] {
+        stage.until_gone(skr, kind, "kyma-system", name).await;
+    }
+    assert!(read(skr, "ConfigMap", "kyma-system", "warden-a").await.is_some(), "the other module stays");
+
+    let release = (KYMA.0, "ModuleReleaseMeta");
+    land::delete(kcp, release, "kcp-system", "warden").await;
+    now("deleted").await;
+    stage.until_gone(kcp, "Manifest", "kcp-system", &names[1]).await;
+    stage.until_gone(kcp, release.1, "kcp-system", "warden").await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "warden-a").await;
+
+    land::delete(kcp, KYMA, "kcp-system", "one").await;
+    stage.until_gone(kcp, "Kyma", "kcp-system", "one").await;
 }
 
 /// Without a registry, the daemon leaves what is installed from one as it is, in KCP and in the runtime, and users see
@@ -734,9 +768,86 @@ async fn hand_over_from_argo(stage: &Stage) {
     write_catalog(stage, all).await;
 }
 
+/// Version 1.1.0 of `keda` in the registry and in the repository: the objects differ in one text.
+async fn bumped(server: &Server, stage: &Stage) -> Vec<String> {
+    let next = |object: &Value| {
+        let mut object = object.clone();
+        if object["kind"] == "ConfigMap" {
+            object["data"]["text"] = json!("two");
+        }
+        object.to_string()
+    };
+    let documents: Vec<String> = layer("keda").iter().map(next).collect();
+    let archive = gzip(&tar(&[("raw-manifest.yaml", documents.join("\n---\n").as_bytes())]));
+    server.push("", &Artifact::new(&component("keda", "1.1.0"), Schema::V2, archive, "application/x-tar"), None);
+
+    let marks = stage.marks();
+    for path in files_below(stage.repository.path(), "") {
+        let text = std::fs::read_to_string(stage.repository.path().join(&path)).expect("a file");
+        let names = |kind: &str, name: &str| {
+            text.contains(&format!("kind: {kind}\n")) && text.contains(&format!("name: {name}\n"))
+        };
+        if names("ModuleTemplate", "keda-1.0.0") {
+            let path = path.replace("1.0.0", "1.1.0");
+            stage.repository.write(&path, &text.replace("1.0.0", "1.1.0")).expect("a file");
+        } else if names("ModuleReleaseMeta", "keda") {
+            stage.repository.write(&path, &text.replace("1.0.0", "1.1.0")).expect("a file");
+        }
+    }
+    stage.repository.commit("version 1.1.0 of keda").expect("a commit");
+    let has_version = |kyma: &Value| {
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|one| one["name"] == "keda" && one["version"] == "1.1.0" && one["state"] == "Ready")
+    };
+    stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", "one", has_version).await;
+    stage.rests().await;
+    let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "keda-a").await.expect("it is there");
+    assert_eq!(map["data"]["text"], "two");
+    let mut written = [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat();
+    written.retain(|line| !line.contains("/status ") && !line.contains(" selfsubject"));
+    written.sort();
+    written
+}
+
+/// The paths of the files below a folder, without hidden ones.
+fn files_below(root: &std::path::Path, below: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(root.join(below)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("UTF-8");
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        match entry.file_type().expect("a type").is_dir() {
+            true if name.starts_with('.') => {}
+            true => all.extend(files_below(root, &path)),
+            false => all.push(path),
+        }
+    }
+    all
+}
+
+/// A landscape of Tidegate alone, with these definitions, after a user has selected `keda`.
+async fn of_our_own(files: &[(String, String)], options: &[&str]) -> Stage {
+    let stage = Stage::real(1, Extent::Node, &land::borrowed(files), options).await;
+    let skr = &stage.skrs[0];
+    stage.start();
+    stage.until("its Kyma is there", skr, "Kyma", "kyma-system", "default", |_| true).await;
+    land::merge(skr, KYMA, "kyma-system", "default", json!({"spec": {"modules": [{"name": "keda"}]}})).await;
+    let annotate = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: "now"}}});
+    land::merge(&stage.kcp, KYMA, "kcp-system", "one", annotate).await;
+    let is_installed = |kyma: &Value| {
+        let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        modules.any(|one| one["name"] == "keda" && one["state"] == "Ready")
+    };
+    stage.until("keda is installed", &stage.kcp, "Kyma", "kcp-system", "one", is_installed).await;
+    stage.until("warden is installed", skr, "ConfigMap", "kyma-system", "warden-a", |_| true).await;
+    stage.rests().await;
+    stage
+}
+
 /// `export --as-git`, `adopt take` and `diff --live` on a landscape of Lifecycle Manager: nothing differs, and the
 /// daemon then writes nothing to Manifests, and nothing but field managers and the status to the runtime. Lifecycle
-/// Manager left no webhook configuration here, and there is no Watcher: none is created.
+/// Manager left no webhook configuration here, and there is no Watcher: none is created. A restart writes nothing, and
+/// a new version what it writes on a landscape of our own.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let server = Server::start(None, None).await;
@@ -800,6 +911,8 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let held: Vec<&str> = held.filter_map(|held| held["why"].as_str()).collect();
     assert_eq!((held, code), (vec!["adopted"], Some(0)), "{report:#}");
 
+    harness::copy(&exported, stage.repository.path());
+    stage.repository.commit("what the control plane has").expect("a commit");
     let states = States::follow([&stage.kcp, &stage.skrs[0]]).await;
     let marks = stage.marks();
     stage.start();
@@ -813,6 +926,208 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let of_manifests: Vec<&String> =
         written.iter().filter(|line| line.starts_with("kcp patch manifests.operator.kyma-project.io ")).collect();
     assert_eq!(of_manifests, Vec::<&String>::new());
+
+    starts_again_quietly(&stage).await;
+    let root = stage.repository.path();
+    let paths = files_below(root, "").into_iter().chain([".tidegate/source.yaml".to_owned()]);
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file");
+    let files: Vec<(String, String)> = paths.map(|path| (path.clone(), text(&path))).collect();
+    let after_take_over = bumped(&server, &stage).await;
+    drop(stage);
+    let ours = of_our_own(&files, &[&options[0]]).await;
+    assert_eq!(after_take_over, bumped(&server, &ours).await);
+    let write = format!("kcp patch manifests.operator.kyma-project.io {}", land::name_of("one", "keda"));
+    assert_eq!(after_take_over.iter().filter(|line| **line == write).count(), 1, "{after_take_over:?}");
+    assert!(after_take_over.contains(&"skr-1 patch configmaps keda-a".to_owned()), "{after_take_over:?}");
+}
+
+/// What a merge patch without a change does to an object: the API server stores it in the storage version.
+async fn touch(client: &Client, object: &Value) {
+    let api = harness::api_of(client, object).await.expect("a kind that is served");
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    api.patch(name, &PatchParams::default(), &Patch::Merge(json!({}))).await.expect("a patch");
+}
+
+/// Our definitions of these kinds, with `v1beta1` as the version that is served and stored.
+fn outdated(kinds: &[&str]) -> Vec<Value> {
+    let all = tidegate_core::api::crds().into_iter().map(|crd| serde_json::to_value(crd).unwrap());
+    let mut crds: Vec<Value> =
+        all.filter(|crd| kinds.iter().any(|kind| crd["spec"]["names"]["kind"] == **kind)).collect();
+    for version in crds.iter_mut().flat_map(|crd| crd["spec"]["versions"].as_array_mut().unwrap()) {
+        let is_old = version["name"] == "v1beta1";
+        version["served"] = json!(true);
+        version["storage"] = json!(is_old);
+    }
+    crds
+}
+
+/// #2: objects that etcd has as `v1beta1` are stored again by `adopt take`, each once and without a change, and the
+/// version leaves `storedVersions`. Then a definition without it is accepted.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_2_what_was_stored_as_v1beta1_is_stored_again() {
+    let files = files_before(&[]);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::real(1, Extent::Controllers, &files, &[]).await;
+    let kinds = ["Kyma", "ModuleTemplate"];
+    harness::install_crds(&stage.kcp, &outdated(&kinds)).await;
+    apply_before(&stage, &files).await;
+    let mut objects = Vec::new();
+    for (kind, name) in [("Kyma", "one"), ("ModuleTemplate", "cache-1.0.0"), ("ModuleTemplate", "mailer-2.0.0")] {
+        objects.push(read(&stage.kcp, kind, "kcp-system", name).await.expect("it was applied"));
+    }
+    let key_of = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        format!("operator.kyma-project.io/{kind}s/kcp-system/{}", object["metadata"]["name"].as_str().unwrap())
+    };
+    let stored = async |object: &Value| {
+        let found = stage.landscape.kcp.real().stored(&key_of(object)).await.expect("etcd answers");
+        found.expect("it is stored")
+    };
+    // A server that was told of a version uses it soon.
+    let until_stored = async |object: &Value, version: &str| {
+        eventually("the server uses the version", SOON, async || {
+            touch(&stage.kcp, object).await;
+            let found = stored(object).await["apiVersion"].clone();
+            if found == format!("operator.kyma-project.io/{version}") { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    };
+    for object in &objects {
+        until_stored(object, "v1beta1").await;
+    }
+    // The upgrade that Lifecycle Manager made. Other objects of both kinds show when it is in effect.
+    harness::install_own_crds(&stage.kcp).await;
+    let mut kyma = kyma();
+    kyma["metadata"] = json!({"name": "probe", "namespace": "kcp-system"});
+    create(&stage.kcp, "KEB", &kyma).await;
+    until_stored(&kyma, "v1beta2").await;
+    let other = read(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.1.0").await.expect("it was applied");
+    until_stored(&other, "v1beta2").await;
+    land::api(&stage.kcp, KYMA, "kcp-system").await.delete("probe", &DeleteParams::default()).await.expect("a delete");
+    for object in &objects {
+        assert_eq!(stored(object).await["apiVersion"], "operator.kyma-project.io/v1beta1", "{}", key_of(object));
+    }
+    let crds = async || {
+        let mut all = Vec::new();
+        for plural in ["kymas", "moduletemplates"] {
+            let name = format!("{plural}.operator.kyma-project.io");
+            all.push(read(&stage.kcp, "CustomResourceDefinition", "", &name).await.expect("it is there"));
+        }
+        all
+    };
+    for crd in crds().await {
+        let versions = crd["status"]["storedVersions"].as_array().unwrap();
+        assert!(versions.contains(&json!("v1beta1")) && versions.contains(&json!("v1beta2")), "{versions:?}");
+    }
+    let without = async |crd: &Value| {
+        let versions = crd["spec"]["versions"].as_array().unwrap().iter().filter(|one| one["name"] != "v1beta1");
+        let patch = json!({"spec": {"versions": versions.collect::<Vec<_>>()}});
+        let api = harness::api_of(&stage.kcp, crd).await.expect("a kind that is served");
+        api.patch(crd["metadata"]["name"].as_str().unwrap(), &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    for crd in crds().await {
+        let refused = without(&crd).await.expect_err("objects may be stored so").to_string();
+        assert!(refused.contains("status.storedVersions"), "{refused}");
+    }
+
+    let folder = stage.repository.path().to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["adopt", "plan", &folder]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+    for said in [
+        "kymas.operator.kyma-project.io: the API server may store objects as v1beta1; 1 object must be written again as",
+        "moduletemplates.operator.kyma-project.io: the API server may store objects as v1beta1; 3 objects must be written",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &folder]).await;
+    assert!(code == Some(0) && text.starts_with("4 objects stored again, "), "{text}{errors}");
+    for object in &objects {
+        let found = stored(object).await;
+        assert_eq!(found["apiVersion"], "operator.kyma-project.io/v1beta2", "{}", key_of(object));
+        assert_eq!(found["spec"], object["spec"], "{}", key_of(object));
+        assert_eq!(found["metadata"]["uid"], object["metadata"]["uid"], "{}", key_of(object));
+        assert_eq!(found["metadata"]["generation"], object["metadata"]["generation"], "{}", key_of(object));
+    }
+    for crd in crds().await {
+        assert_eq!(crd["status"]["storedVersions"], json!(["v1beta2"]));
+        without(&crd).await.expect("no object is stored so any more");
+    }
+}
+
+/// The entries of `managedFields` of an object, without times and in a total order.
+fn claims(object: &Value) -> Vec<Value> {
+    let mut entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    for entry in &mut entries {
+        entry.as_object_mut().expect("an entry").remove("time");
+    }
+    entries.sort_by_key(Value::to_string);
+    entries
+}
+
+/// The objects of these kinds in the control plane.
+async fn objects_of_kcp(stage: &Stage) -> BTreeMap<String, Value> {
+    let kinds = ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta"].map(|kind| ((KYMA.0, kind), "kcp-system"));
+    let mut all = BTreeMap::new();
+    for (kind, namespace) in kinds.into_iter().chain([(("cert-manager.io/v1", "Certificate"), "istio-system")]) {
+        for object in land::api(&stage.kcp, kind, namespace).await.list(&ListParams::default()).await.unwrap() {
+            let name = object.metadata.name.clone().unwrap();
+            all.insert(format!("{} {name}", kind.1), serde_json::to_value(object).unwrap());
+        }
+    }
+    all
+}
+
+/// What of two sets of objects differs, one line each: the content, or what a field manager claims.
+fn differing(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<String> {
+    let (old, new) = (content(before), content(after));
+    let mut found: Vec<String> =
+        old.keys().filter(|name| !new.contains_key(*name)).map(|one| format!("{one} is gone")).collect();
+    found.extend(new.keys().filter(|name| !old.contains_key(*name)).map(|one| format!("{one} is new")));
+    for (name, object) in old.iter().filter(|(name, _)| new.contains_key(*name)) {
+        if new[name] != *object {
+            found.push(format!("{name}: {:#} is {:#}", object, new[name]));
+        }
+        let (had, has) = (claims(&before[name]), claims(&after[name]));
+        let line = |verb: &str, entry: &Value| format!("{name} {verb} {entry}");
+        found.extend(had.iter().filter(|entry| !has.contains(entry)).map(|entry| line("lost", entry)));
+        found.extend(has.iter().filter(|entry| !had.contains(entry)).map(|entry| line("got", entry)));
+    }
+    found
+}
+
+/// The way there and back, with a pass of the daemon between: each object has the content that Lifecycle Manager wrote,
+/// and its managers claim what they claimed. Statuses are Tidegate's, by the managers of Lifecycle Manager.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_101_what_is_given_back_is_as_its_managers_wrote_it() {
+    let server = Server::start(None, None).await;
+    for module in ["keda", "mailer", "warden"] {
+        server.push("", &artifact(module), None);
+    }
+    let option = format!("--oci-registry-host={}", server.address());
+    let stage = landscape_with(&server, &[&option]).await;
+    hand_over_from_argo(&stage).await;
+    let skr = &stage.skrs[0];
+    let (kcp_before, skr_before) = (objects_of_kcp(&stage).await, objects(skr).await);
+
+    let exported = stage.repository.path().with_file_name("exported");
+    let folder = exported.to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["export", "--as-git", &folder]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+    harness::copy(&exported, stage.repository.path());
+    stage.repository.commit("what the control plane has").expect("a commit");
+    let folder = stage.repository.path().to_string_lossy().into_owned();
+    let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &folder, &option]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+    stage.start();
+    are_taken_over(skr, &[APPLIER, MANAGER, "catalog-sync", "kyma-sync-context"]).await;
+    stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    retire(&stage).await;
+    let (text, errors, code) = run(&stage, &["adopt", "release", "--yes"]).await;
+    assert_eq!(code, Some(0), "{text}{errors}");
+
+    let found = [differing(&kcp_before, &objects_of_kcp(&stage).await), differing(&skr_before, &objects(skr).await)];
+    assert_eq!(found.concat(), Vec::<String>::new());
 }
 
 /// Before the take-over, the same landscape is observed: it differs by the field managers alone, which is decided,

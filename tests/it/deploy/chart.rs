@@ -161,7 +161,7 @@ fn set(values: &[&str]) -> Vec<String> {
 }
 
 /// Objects by kind, namespace and name.
-fn by_id(objects: Vec<Value>) -> BTreeMap<String, Value> {
+pub(crate) fn by_id(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let id = |object: &Value| {
         let metadata = &object["metadata"];
         format!("{} {} {}/{}", object["apiVersion"], object["kind"], metadata["namespace"], metadata["name"])
@@ -183,7 +183,7 @@ fn without_keep(mut object: Value) -> Value {
 }
 
 /// The objects of a kustomization, with the image that it names.
-fn kustomized(folder: &str) -> Vec<Value> {
+pub(crate) fn kustomized(folder: &str) -> Vec<Value> {
     let image = &deploy::documents(&read("deploy/base/kustomization.yaml"))[0]["images"][0];
     let text = |field: &str| image[field].as_str().expect("a text").to_owned();
     let image = format!("{}:{}", text("newName"), text("newTag"));

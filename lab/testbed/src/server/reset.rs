@@ -36,6 +36,9 @@ struct Range {
 struct Entry {
     /// In base64.
     key: String,
+    /// In base64; nothing if only keys were asked for.
+    #[serde(default)]
+    value: String,
 }
 
 /// The namespaces that Kubernetes makes by itself.
@@ -63,6 +66,15 @@ impl Etcd {
             .map_err(|error| Error::Client { server: "etcd".to_owned(), message: error.to_string() })?;
         let names = range.kvs.iter().filter_map(|entry| String::from_utf8(STANDARD.decode(&entry.key).ok()?).ok());
         Ok(names.filter_map(|key| key.strip_prefix(prefix).map(str::to_owned)).collect())
+    }
+
+    /// The value of a key.
+    async fn value(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let answer = self.ask("/v3/kv/range", "read a key", &json!({"key": STANDARD.encode(key)})).await?;
+        let failed = |message: String| Error::Client { server: "etcd".to_owned(), message };
+        let range: Range = serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))?;
+        let value = range.kvs.first().map(|entry| STANDARD.decode(&entry.value));
+        value.transpose().map_err(|error| failed(error.to_string()))
     }
 
     /// Deletes keys below a prefix.
@@ -125,6 +137,18 @@ impl ControlPlane {
         }
         let last = "it still serves what was deleted".to_owned();
         Err(Error::NotReady { server, waited: READY_MAX, last, log: self.api().log_tail() })
+    }
+
+    /// A custom resource as etcd has it, in the version in which it was stored. `key` is below the server's prefix, for
+    /// example `example.org/things/kyma-system/one`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if etcd does not answer, or if the value is not JSON.
+    pub async fn stored(&self, key: &str) -> Result<Option<serde_json::Value>, Error> {
+        let Some(value) = self.etcd.value(&format!("{}{key}", self.prefix)).await? else { return Ok(None) };
+        let failed = |error: serde_json::Error| Error::Client { server: "etcd".to_owned(), message: error.to_string() };
+        serde_json::from_slice(&value).map(Some).map_err(failed)
     }
 
     /// The API groups that it serves.
