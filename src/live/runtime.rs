@@ -905,7 +905,7 @@ impl<'a> RuntimeComparison<'a> {
         }
         for (module, in_use) in modules.iter().zip(&in_use) {
             if module.is_released {
-                self.release(module, &live);
+                self.release(module, modules, &live);
             } else {
                 let is_blocked = blocked.modules.contains(&module.manifest) || matches!(in_use, InUse::Module(_));
                 self.prune(module, &live, &desired, (is_blocked, in_use));
@@ -1012,6 +1012,8 @@ impl<'a> RuntimeComparison<'a> {
         let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
+            // What a module leaves to the user goes to no other module without leave.
+            Some(giver) if giver.is_released => Ownership::Foreign(object, managers),
             Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
                 Ownership::Moves(object, giver.manifest.clone())
             }
@@ -1024,8 +1026,11 @@ impl<'a> RuntimeComparison<'a> {
         let module = modules.iter().find(|module| module.manifest == *manifest);
         let id = wish.object.id();
         let is_of_manifest = matches!(managers, [manifest] if manifest.starts_with("Manifest "));
-        let is_of_sibling = is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
+        let released = modules.iter().find(|other| other.is_released && other.owned.contains(&id));
+        let is_held = || is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
+        let is_of_sibling = released.is_none() && is_held();
         let whose = match managers {
+            _ if let Some(released) = released => format!("module {}, which becomes unmanaged", released.name),
             [] => "another owner; it has no field manager".to_owned(),
             [manifest] if is_of_manifest => manifest.clone(),
             managers => format!("another owner; its field managers are {}", managers.join(", ")),
@@ -1193,10 +1198,12 @@ impl<'a> RuntimeComparison<'a> {
         }
     }
 
-    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.
-    fn release(&mut self, module: &Module, live: &BTreeMap<ObjectId, Object>) {
+    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label. One
+    /// that another of `modules` takes over is that one's.
+    fn release(&mut self, module: &Module, modules: &[Module], live: &BTreeMap<ObjectId, Object>) {
         let comparer = self.skr();
-        let owned = module.owned.ids().filter(|id| !render::is_in_every_runtime(id));
+        let is_taken = |id: &ObjectId| modules.iter().any(|other| other.adopts(id, modules));
+        let owned = module.owned.ids().filter(|id| !render::is_in_every_runtime(id) && !is_taken(id));
         for object in owned.filter_map(|id| live.get(id)) {
             let old = stripped(object.value());
             let mut new = old.clone();
@@ -1365,8 +1372,15 @@ impl Module {
     /// first. Its annotation does not take it from that one.
     fn is_held_by_sibling(&self, id: &ObjectId, modules: &[Module]) -> bool {
         let is_other = |module: &&Module| module.manifest != self.manifest;
-        modules.iter().filter(is_other).any(|other| other.owned.contains(id))
-            || modules.iter().take_while(is_other).any(|other| other.wants(id))
+        let has = |other: &Module| !other.is_released && other.owned.contains(id);
+        modules.iter().filter(is_other).any(has) || modules.iter().take_while(is_other).any(|other| other.wants(id))
+    }
+
+    /// Whether it takes an object over that it does not have.
+    fn adopts(&self, id: &ObjectId, modules: &[Module]) -> bool {
+        let mut wishes = self.wishes.iter().flatten();
+        let may_adopt = wishes.any(|(wish, adopt)| *adopt && wish.object.id() == *id);
+        may_adopt && !self.owned.contains(id) && !self.is_held_by_sibling(id, modules)
     }
 
     fn wants(&self, id: &ObjectId) -> bool {

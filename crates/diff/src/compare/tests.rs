@@ -212,7 +212,7 @@ fn report(old: &World, new: &World) -> Report {
         maintenance: new.maintenance.as_ref(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
-        suspended: new.suspended,
+        idle: new.suspended.then_some(Idle::Suspended),
     };
     let report = compare(request, to.3.clone(), Subject::default()).finish();
     let prepared = Prepared::new(&request);
