@@ -1055,11 +1055,11 @@ impl<'a> RuntimeComparison<'a> {
         let released = modules.iter().find(is_released);
         let is_held = || is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
         let is_of_sibling = released.is_none() && is_held();
-        let whose = match managers {
-            _ if let Some(released) = released => format!("module {}, which becomes unmanaged", released.name),
-            [] => "another owner; it has no field manager".to_owned(),
-            [manifest] if is_of_manifest => manifest.clone(),
-            managers => format!("another owner; its field managers are {}", managers.join(", ")),
+        let whose = match (released, managers) {
+            (Some(released), _) => format!("module {}, which becomes unmanaged", released.name),
+            (None, []) => "another owner; it has no field manager".to_owned(),
+            (None, [manifest]) if is_of_manifest => manifest.clone(),
+            (None, managers) => format!("another owner; its field managers are {}", managers.join(", ")),
         };
         self.outcome.held.push(Held {
             why: Why::Conflict,

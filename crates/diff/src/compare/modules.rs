@@ -408,8 +408,8 @@ impl Work<'_, '_, '_> {
     fn released(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = &self.bucket.old else { return };
         let owner = has.manifest();
-        let clashes = &self.pair.clashes;
-        let goes = |id: &ObjectId| clashes.iter().any(|clash| clash.id == *id && clash.fate == Fate::Goes);
+        let pair = self.pair;
+        let goes = |id: &ObjectId| pair.clashes.iter().any(|clash| clash.id == *id && clash.fate == Fate::Goes);
         let is_left = |old: &&SharedObject| !is_in_every_runtime(&old.id) && !goes(&old.id);
         for old in differing.iter().filter_map(|(old, _)| old.as_ref()).filter(is_left) {
             let before = old.object(&owner);
@@ -473,7 +473,8 @@ impl Work<'_, '_, '_> {
     fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = self.bucket.new.as_ref() else { return };
         let Some(mine) = self.comparison.new.module(has.content()) else { return };
-        for clash in &self.pair.clashes {
+        let pair = self.pair;
+        for clash in &pair.clashes {
             let (Fate::Theirs(other) | Fate::Comes(other) | Fate::Adopts(other)) = &clash.fate else { continue };
             let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
             let Some(wanted) = mine.objects().objects.iter().find(|object| object.id == clash.id) else { continue };
@@ -489,9 +490,10 @@ impl Work<'_, '_, '_> {
                     hit.owner = Some(format!("module {}", other.module));
                     hit.effect = Effect::Held;
                     let module = &has.installation.module;
-                    let by = match other.is_released {
-                        true => HeldBy::left_to_the_user(module, &clash.id, &other.module),
-                        false => HeldBy::conflict(module, &clash.id, &other.module),
+                    let by = if other.is_released {
+                        HeldBy::left_to_the_user(module, &clash.id, &other.module)
+                    } else {
+                        HeldBy::conflict(module, &clash.id, &other.module)
                     };
                     let place = hit.places.last().cloned();
                     self.seen.hold(by, &self.bucket.runtimes, || place);

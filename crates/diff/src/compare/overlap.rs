@@ -136,9 +136,7 @@ impl Overlaps {
                 new.extend(refusal.keep.then_some((&**name, *content)));
             }
         }
-        let is_released = |name: &&str| matches!(after.get(*name), Some(ModuleOutcome::Unmanage));
-        let released: BTreeMap<&str, ContentId> =
-            old.iter().filter(|(name, _)| is_released(name)).map(|(name, content)| (*name, *content)).collect();
+        let is_released = |name: &str| matches!(after.get(name), Some(ModuleOutcome::Unmanage));
         let ids: BTreeSet<&ObjectId> =
             old.values().chain(new.values()).flat_map(|content| self.of_content(content)).collect();
         let mut clashes = Clashes::new();
@@ -152,7 +150,7 @@ impl Overlaps {
                     .collect()
             };
             let (had, wants) = (holders(&old), holders(&new));
-            if let Some(owner) = had.first().filter(|owner| released.contains_key(&*owner.0)) {
+            if let Some(owner) = had.first().filter(|owner| is_released(&owner.0)) {
                 left_to_the_user(&mut clashes, id, (owner, &had, &wants), &|content| adopts(content, id));
                 continue;
             }
