@@ -156,7 +156,7 @@ impl World {
     /// Why a GitSource applies nothing; none if it does.
     pub(crate) fn idle(&self, source: &landscape::SourceName) -> Option<landscape::Idle> {
         let own = self.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
-        own.and_then(|own| landscape::idle(own))
+        own.and_then(landscape::idle)
     }
 
     /// The Gateways that a Watcher selects, by their labels.
