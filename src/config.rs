@@ -177,9 +177,10 @@ pub struct Options {
     /// Probe at this interval whether changes in a runtime are reported by its agent; the minimum is 1s
     #[arg(long, value_name = "DURATION", default_value = "130s")]
     pub watch_probe_interval: Period,
-    /// Send at most this many probes a second to all runtimes together, so that 1,300 are probed in 130s; 5,000 need 40
-    #[arg(long, value_name = "N", default_value = "10")]
-    pub watch_probes_max: usize,
+    /// Send at most this many probes a second to all runtimes together [default: twice as many as all of them need for
+    /// the interval, and at least 10]
+    #[arg(long, value_name = "N")]
+    pub watch_probes_max: Option<usize>,
     /// Wait at most so long before repairing an object that is changed or deleted again and again; the first three
     /// repairs come at once, and with `0s` all of them
     #[arg(long, value_name = "DURATION", default_value = "60s")]
@@ -505,8 +506,8 @@ pub struct Config {
     pub resync: Duration,
     /// How often the way from a runtime's API server through its agent to this process is probed.
     pub watch_probe_interval: Duration,
-    /// How many of these probes are sent in a second, to all runtimes together.
-    pub watch_probes_max: usize,
+    /// How many of these probes are sent in a second, to all runtimes together; without it, their number decides.
+    pub watch_probes_max: Option<usize>,
     /// Longest wait before an object is repaired that is undone again and again.
     pub drift_repair_pause_max: Duration,
     /// Channel of a module for which neither module nor Kyma names one.
@@ -812,7 +813,7 @@ impl TryFrom<Options> for Config {
             request_timeout: options.request_timeout.0,
             resync: at_least(RESYNC_MIN, "resync", options.resync)?,
             watch_probe_interval: at_least(WATCH_PROBE_MIN, "watchProbeInterval", options.watch_probe_interval)?,
-            watch_probes_max: count("watchProbesMax", options.watch_probes_max)?,
+            watch_probes_max: options.watch_probes_max.map(|max| count("watchProbesMax", max)).transpose()?,
             restricted_modules: names("restrictedDefaultModules", &listed_names(&options.restricted_default_modules))?,
             istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
             agent: agent(&options, listener.clone())?,

@@ -29,7 +29,7 @@ use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics},
     landscape::{
-        SourceName,
+        Idle, SourceName,
         file::{KnownKyma, LandscapeFile, Owner},
     },
     maintenance::Policy,
@@ -238,7 +238,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         maintenance: maintenance.as_ref(),
         mask: &mask,
         numbers: arguments.mask_key_file.is_none(),
-        suspended: to.loaded.suspended || landscape.as_ref().is_some_and(|file| file.is_suspended(source.key())),
+        idle: to
+            .loaded
+            .suspended
+            .then_some(Idle::Suspended)
+            .or_else(|| landscape.as_ref().and_then(|file| file.idle(source.key()))),
     };
     let subject = Subject {
         from: from.loaded.snapshot.revision.to_string(),

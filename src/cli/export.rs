@@ -120,9 +120,7 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
     };
     let kept = kept(&releases, labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
-    let suspended =
-        sources.iter().filter(|source| landscape::is_idle(source)).map(|source| landscape::key(&source.metadata));
-    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known)
+    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), known)
         .with_sources(&sources)
         .with_catalog(templates, releases)
         .with_modules(modules);
@@ -342,7 +340,7 @@ mod tests {
             known.labels.keys().map(String::as_str).collect::<Vec<_>>(),
             [label::BETA, "region", "tier", "wave"]
         );
-        let text = LandscapeFile::new(Time(Timestamp::UNIX_EPOCH), &BTreeSet::new(), vec![known]).to_text();
+        let text = LandscapeFile::new(Time(Timestamp::UNIX_EPOCH), vec![known]).to_text();
         assert!(!text.contains("customer") && !text.contains("internal"), "{text}");
     }
 }

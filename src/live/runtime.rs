@@ -147,8 +147,17 @@ struct Module {
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
-    /// Whether the objects stay, without the ownership label.
-    is_released: bool,
+    /// Why its objects stay, whatever it contains; none if they do not.
+    rests: Option<Rest>,
+}
+
+/// Why nothing of a module is applied or pruned in the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It becomes unmanaged: its objects lose the ownership label.
+    Released,
+    /// A label pauses its Manifest.
+    Paused,
 }
 
 /// What custom resources of users keep of a module that leaves the runtime, or that changes.
@@ -571,7 +580,11 @@ impl<'a> RuntimeComparison<'a> {
                 }
                 ModuleOutcome::Unmanage => {
                     let removed = live.map(|live| self.removed(&module.name, live));
-                    modules.extend(removed.map(|removed| Module { is_released: true, resource: None, ..removed }));
+                    modules.extend(removed.map(|removed| Module {
+                        rests: removed.rests.or(Some(Rest::Released)),
+                        resource: None,
+                        ..removed
+                    }));
                 }
             }
             if let Some(live) = live {
@@ -608,7 +621,7 @@ impl<'a> RuntimeComparison<'a> {
         let former = live.filter(|live| key(live) != manifest && !is_deleting(live));
         let (live, present) = match former.map(|former| (former, typed::<Manifest>(former.value()))) {
             Some((former, Some(found))) if is_paused(&found) => {
-                self.keeps_name(&installation.module, former);
+                self.paused(&installation.module, former);
                 return Ok(None);
             }
             Some((former, Some(found))) if is_replaceable(&found) => {
@@ -645,6 +658,13 @@ impl<'a> RuntimeComparison<'a> {
         }
         let (own, of_former) = (recorded(live), self.take_over(&installation.module, &manifest));
         let (owned, has_resource) = (own.0.union(&of_former.0), own.1 || of_former.1);
+        if let Some(live) = present.filter(|live| typed::<Manifest>(live.value()).is_some_and(|live| is_paused(&live)))
+        {
+            let rests = self.paused(&installation.module, live);
+            let name = installation.module.clone();
+            let (wishes, desired, resource) = (None, None, None);
+            return Ok(Some(Module { name, manifest, wishes, desired, owned, resource, rests }));
+        }
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
         // Of a module in another repository, what leaves is known by its name.
         let outline = || self.baseline.intent.outlines.get(&installation.content()).cloned();
@@ -659,7 +679,7 @@ impl<'a> RuntimeComparison<'a> {
             desired: Some(desired),
             owned,
             resource,
-            is_released: false,
+            rests: None,
         }))
     }
 
@@ -791,20 +811,21 @@ impl<'a> RuntimeComparison<'a> {
         (owned, has_resource)
     }
 
-    /// Reports that a paused Manifest keeps the name that it has from the former name of its component.
-    fn keeps_name(&mut self, module: &str, live: &Object) {
+    /// Reports that a Manifest is paused. It also keeps the name that it has from the former name of its component.
+    fn paused(&mut self, module: &str, live: &Object) -> Option<Rest> {
         self.outcome.held.push(Held {
             why: Why::Suspended,
             module: String::new(),
             runtimes: [self.key.clone()].into(),
             message: format!(
-                "the label {} pauses Manifest {} of module {module}: nothing of the module changes",
+                "the label {} pauses Manifest {} of module {module}: nothing of the module changes in the runtime",
                 label::SKIP_RECONCILIATION,
                 live.name()
             ),
             hint: Some("remove the label to continue".to_owned()),
             place: None,
         });
+        Some(Rest::Paused)
     }
 
     /// A Manifest that is removed, with all objects of its inventory.
@@ -814,11 +835,13 @@ impl<'a> RuntimeComparison<'a> {
         }
         let owned = recorded(Some(live)).0.union(&self.take_over(module, &key(live)).0);
         let manifest: Option<Manifest> = typed(live.value());
-        let ours =
-            manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
+        let rests = if manifest.as_ref().is_some_and(is_paused) { self.paused(module, live) } else { None };
+        let is_ours =
+            |manifest: &Manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete;
+        let ours = manifest.filter(|manifest| rests.is_none() && is_ours(manifest));
         let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
         let (name, manifest) = (module.to_owned(), key(live));
-        Module { name, manifest, wishes: None, desired: None, owned, resource, is_released: false }
+        Module { name, manifest, wishes: None, desired: None, owned, resource, rests }
     }
 
     /// Compares all desired and all recorded objects with the runtime.
@@ -904,11 +927,13 @@ impl<'a> RuntimeComparison<'a> {
             self.outcome.found.push(Found { effect, ..found });
         }
         for (module, in_use) in modules.iter().zip(&in_use) {
-            if module.is_released {
-                self.release(module, &live);
-            } else {
-                let is_blocked = blocked.modules.contains(&module.manifest) || matches!(in_use, InUse::Module(_));
-                self.prune(module, &live, &desired, (is_blocked, in_use));
+            match module.rests {
+                Some(Rest::Released) => self.release(module, modules, &live),
+                Some(Rest::Paused) => {}
+                None => {
+                    let is_blocked = blocked.modules.contains(&module.manifest) || matches!(in_use, InUse::Module(_));
+                    self.prune(module, &live, &desired, (is_blocked, in_use));
+                }
             }
         }
         Ok(())
@@ -1012,6 +1037,8 @@ impl<'a> RuntimeComparison<'a> {
         let owner = owner.map(|owner| self.renamed.get(&owner).cloned().unwrap_or(owner));
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
+            // What a module leaves to the user goes to no other module without leave, nor does what one keeps.
+            Some(giver) if giver.rests.is_some() => Ownership::Foreign(object, managers),
             Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => {
                 Ownership::Moves(object, giver.manifest.clone())
             }
@@ -1024,11 +1051,15 @@ impl<'a> RuntimeComparison<'a> {
         let module = modules.iter().find(|module| module.manifest == *manifest);
         let id = wish.object.id();
         let is_of_manifest = matches!(managers, [manifest] if manifest.starts_with("Manifest "));
-        let is_of_sibling = is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
-        let whose = match managers {
-            [] => "another owner; it has no field manager".to_owned(),
-            [manifest] if is_of_manifest => manifest.clone(),
-            managers => format!("another owner; its field managers are {}", managers.join(", ")),
+        let is_released = |other: &&Module| other.rests == Some(Rest::Released) && other.owned.contains(&id);
+        let released = modules.iter().find(is_released);
+        let is_held = || is_of_manifest || module.is_some_and(|module| module.is_held_by_sibling(&id, modules));
+        let is_of_sibling = released.is_none() && is_held();
+        let whose = match (released, managers) {
+            (Some(released), _) => format!("module {}, which becomes unmanaged", released.name),
+            (None, []) => "another owner; it has no field manager".to_owned(),
+            (None, [manifest]) if is_of_manifest => manifest.clone(),
+            (None, managers) => format!("another owner; its field managers are {}", managers.join(", ")),
         };
         self.outcome.held.push(Held {
             why: Why::Conflict,
@@ -1120,7 +1151,7 @@ impl<'a> RuntimeComparison<'a> {
                 key == module.manifest || self.renamed.get(&key) == Some(&module.manifest)
             });
             found.push(match (self.cluster, manifest) {
-                (Some(cluster), Some(manifest)) if !module.is_released => {
+                (Some(cluster), Some(manifest)) if module.rests.is_none() => {
                     module.in_use(cluster, manifest, &siblings, desired).await?
                 }
                 _ => InUse::Nothing,
@@ -1193,10 +1224,12 @@ impl<'a> RuntimeComparison<'a> {
         }
     }
 
-    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.
-    fn release(&mut self, module: &Module, live: &BTreeMap<ObjectId, Object>) {
+    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label. One
+    /// that another of `modules` takes over is that one's.
+    fn release(&mut self, module: &Module, modules: &[Module], live: &BTreeMap<ObjectId, Object>) {
         let comparer = self.skr();
-        let owned = module.owned.ids().filter(|id| !render::is_in_every_runtime(id));
+        let is_taken = |id: &ObjectId| modules.iter().any(|other| other.adopts(id, modules));
+        let owned = module.owned.ids().filter(|id| !render::is_in_every_runtime(id) && !is_taken(id));
         for object in owned.filter_map(|id| live.get(id)) {
             let old = stripped(object.value());
             let mut new = old.clone();
@@ -1365,8 +1398,15 @@ impl Module {
     /// first. Its annotation does not take it from that one.
     fn is_held_by_sibling(&self, id: &ObjectId, modules: &[Module]) -> bool {
         let is_other = |module: &&Module| module.manifest != self.manifest;
-        modules.iter().filter(is_other).any(|other| other.owned.contains(id))
-            || modules.iter().take_while(is_other).any(|other| other.wants(id))
+        let has = |other: &Module| other.rests != Some(Rest::Released) && other.owned.contains(id);
+        modules.iter().filter(is_other).any(has) || modules.iter().take_while(is_other).any(|other| other.wants(id))
+    }
+
+    /// Whether it takes an object over that it does not have.
+    fn adopts(&self, id: &ObjectId, modules: &[Module]) -> bool {
+        let mut wishes = self.wishes.iter().flatten();
+        let may_adopt = wishes.any(|(wish, adopt)| *adopt && wish.object.id() == *id);
+        may_adopt && !self.owned.contains(id) && !self.is_held_by_sibling(id, modules)
     }
 
     fn wants(&self, id: &ObjectId) -> bool {

@@ -153,10 +153,10 @@ impl World {
         }
     }
 
-    /// Whether a GitSource is suspended.
-    pub(crate) fn is_suspended(&self, source: &landscape::SourceName) -> bool {
+    /// Why a GitSource applies nothing; none if it does.
+    pub(crate) fn idle(&self, source: &landscape::SourceName) -> Option<landscape::Idle> {
         let own = self.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
-        own.is_some_and(|own| own.spec.suspend)
+        own.and_then(landscape::idle)
     }
 
     /// The Gateways that a Watcher selects, by their labels.

@@ -99,9 +99,11 @@ impl Contacts {
         self.known.lock().get(kyma).is_some_and(|contact| contact.is_proven(self.times, now))
     }
 
-    /// What to do now, with at most `probes_max` probes. `number` makes marks.
-    pub(crate) fn due(&self, now: Instant, probes_max: usize, number: impl Fn() -> u64) -> Due {
+    /// What to do in this second. `probes_max` is the greatest number of probes; without it, that depends on the number
+    /// of runtimes. `number` makes marks.
+    pub(crate) fn due(&self, now: Instant, probes_max: Option<usize>, number: impl Fn() -> u64) -> Due {
         let mut contacts = self.known.lock();
+        let probes_max = probes_max.unwrap_or_else(|| self.times.probes_max(contacts.len()));
         let mut due = Due::default();
         let mut waiting: Vec<((Turn, Instant), &Key, &mut Contact)> = Vec::new();
         for (kyma, contact) in contacts.iter_mut() {

@@ -970,6 +970,41 @@ fn a_kyma_that_a_deleted_source_has_left_with_other_content_is_held() {
 }
 
 #[test]
+fn of_several_files_of_sources_none_counts_until_one_is_chosen_or_is_the_only_one() {
+    let stage = Stage::new();
+    let (dev, prod) = (".tidegate/dev.yaml", ".tidegate/prod.yaml");
+    stage.replace(dev, "name: landscape", "name: dev").replace(prod, "name: landscape", "name: prod");
+    stage.replace(dev, "  interval: 1m", "  templates: templates").commit();
+    let labelled = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    origin: {{ name|quote }}\n";
+    stage.write("templates/skr/namespace.yaml", labelled).replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let of = |report: &Value| {
+        let codes =
+            report["diagnostics"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap().to_owned());
+        let lines = script(report).into_iter().filter(|line| line.contains("Namespace"));
+        (report["subject"]["source"].as_str().unwrap().to_owned(), codes.collect::<Vec<_>>(), lines.count())
+    };
+    let assumed = stage.json(&[], 1);
+    assert_eq!(of(&assumed), ("kcp-system/landscape".to_owned(), vec!["source-assumed".to_owned()], 0));
+    let said = assumed["diagnostics"][0].to_string();
+    for part in [dev, prod, "--source-file .tidegate/dev.yaml"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let chosen = |file: &str| of(&stage.json(&["--source-file", file], 1));
+    assert_eq!(chosen(dev), ("kcp-system/dev".to_owned(), Vec::new(), 1));
+    assert_eq!(chosen(prod), ("kcp-system/prod".to_owned(), Vec::new(), 0));
+    // The only one names the source, its paths and its templates, whatever the name of the file.
+    stage.remove(prod);
+    assert_eq!(of(&stage.json(&[], 1)), ("kcp-system/dev".to_owned(), Vec::new(), 1));
+    for command in ["validate", "render"] {
+        stage.write("templates/skr/namespace.yaml", "kind: {{ nothing }}\n");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = process.args([command, "."]).current_dir(stage.repository.path()).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(said.contains("templates/skr/namespace.yaml:1") && output.status.code() == Some(3), "{said}");
+    }
+}
+
+#[test]
 fn the_repositorys_own_source_is_used_without_a_flag() {
     let stage = Stage::new();
     let own = |spec: &str| {

@@ -52,6 +52,8 @@ pub struct Diagnostic {
     /// The object in whose rendering it was found; empty if it was found before. A sink lists the same problem of many
     /// objects once.
     pub subject: Option<String>,
+    /// The field that it is about, for a sentence that says less than the message.
+    pub field: Option<Box<str>>,
 }
 
 /// The sink of diagnostics. They are read in the order of places, so that two runs print the same
@@ -127,7 +129,8 @@ impl fmt::Display for Place {
 impl Diagnostic {
     /// An error.
     pub fn error(code: &'static str, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { place: None, severity: Severity::Error, code, message: message.into(), hint: None, subject: None }
+        let (message, severity) = (message.into(), Severity::Error);
+        Diagnostic { place: None, severity, code, message, hint: None, subject: None, field: None }
     }
 
     /// A warning.
@@ -151,6 +154,12 @@ impl Diagnostic {
     #[must_use]
     pub fn about(self, subject: &str) -> Diagnostic {
         Diagnostic { subject: Some(subject.to_owned()), ..self }
+    }
+
+    /// Sets the field that it is about.
+    #[must_use]
+    pub fn of_field(self, field: &str) -> Diagnostic {
+        Diagnostic { field: Some(field.into()), ..self }
     }
 
     /// Its file, if it names one.

@@ -44,6 +44,7 @@ use crate::{
     api::names,
     definition::{Allow, Definition, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
+    landscape::Idle,
     name::Key,
     revision::Oid,
     yaml,
@@ -519,8 +520,8 @@ pub enum HandOver<'r> {
     Same,
     /// It takes the object over with other content, which removes this from runtimes.
     Changes(&'r [removal::Removal]),
-    /// Nothing, because it is suspended.
-    Suspended,
+    /// Nothing, because it is suspended or being deleted.
+    Idle(Idle),
 }
 
 /// What becomes of an object that a source no longer declares and `heir` declares: a sentence, and what a user may have
@@ -538,10 +539,25 @@ pub fn handed_over(id: &Id, heir: &Key, what_then: HandOver<'_>) -> (String, Str
             );
             return (message, hint);
         }
-        HandOver::Suspended => {
-            let message = format!("{what} declares it as well, but is suspended, and takes it over once it resumes");
-            let hint = format!("to resume it, run `tidegate resume gitsource/{} -n {}`", heir.name(), heir.namespace());
-            return (message, hint);
+        HandOver::Idle(idle) => {
+            let of_heir = format!("gitsource/{} -n {}", heir.name(), heir.namespace());
+            let (then, hint) = match idle {
+                Idle::Suspended => (
+                    "is suspended, and takes it over once it resumes",
+                    format!("to resume it, run `tidegate resume {of_heir}`"),
+                ),
+                Idle::Ending => (
+                    "is being deleted: until it is gone, the object stays, and then it goes like others that git no \
+                     longer declares",
+                    format!("run `tidegate status {of_heir}` to see what its end waits for"),
+                ),
+                Idle::SuspendedEnding => (
+                    "is suspended while it is being deleted: until it resumes and is gone, the object stays, and then it \
+                     goes like others that git no longer declares",
+                    format!("to let it end, run `tidegate resume {of_heir}`"),
+                ),
+            };
+            return (format!("{what} declares it as well, but {then}"), hint);
         }
     }
     let message = format!("{what} declares it as well and takes it over");

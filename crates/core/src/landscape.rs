@@ -24,9 +24,36 @@ use crate::{
 pub mod file;
 pub mod setup;
 
+/// Why a source takes nothing over and applies nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It is suspended.
+    Suspended,
+    /// It is being deleted.
+    Ending,
+    /// It is being deleted, and suspended: nothing of it is deleted until a user resumes it.
+    SuspendedEnding,
+}
+
+impl Idle {
+    fn new(is_suspended: bool, is_ending: bool) -> Option<Idle> {
+        match (is_suspended, is_ending) {
+            (false, false) => None,
+            (true, false) => Some(Idle::Suspended),
+            (false, true) => Some(Idle::Ending),
+            (true, true) => Some(Idle::SuspendedEnding),
+        }
+    }
+}
+
+/// Why a source takes nothing over and applies nothing; none if it does.
+pub fn idle(source: &GitSource) -> Option<Idle> {
+    Idle::new(source.spec.suspend, source.metadata.deletion_timestamp.is_some())
+}
+
 /// Whether a source takes nothing over and applies nothing: it is suspended, or being deleted.
 pub fn is_idle(source: &GitSource) -> bool {
-    source.spec.suspend || source.metadata.deletion_timestamp.is_some()
+    idle(source).is_some()
 }
 
 /// Definitions by key. Iteration is in key order, so it is reproducible.

@@ -52,7 +52,7 @@ use tidegate_core::{
     immutable::Context,
     intake::{self, Id, Installed, Loss, Policy, Standing},
     landscape::{
-        self, Landscape, SourceName,
+        self, Idle, Landscape, SourceName,
         file::{KnownKyma, LandscapeFile, Owner, as_taken_over},
     },
     name::Key,
@@ -104,8 +104,8 @@ pub struct Request<'a> {
     /// Whether digests of secret values are replaced by numbers, because the key differs in every
     /// run.
     pub numbers: bool,
-    /// Whether the GitSource is suspended, so that nothing of the new side takes effect.
-    pub suspended: bool,
+    /// Why nothing of the new side takes effect, because of the GitSource; none if it does.
+    pub idle: Option<Idle>,
 }
 
 /// Both landscapes, the inputs of a [`Comparison`].
@@ -810,7 +810,7 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         held.extend(self.prepared.settled.held.iter().cloned());
-        held.extend(self.request.suspended.then(|| Held::source_suspended(self.request.source)));
+        held.extend(self.request.idle.map(|idle| Held::source_idle(self.request.source, idle)));
         held.sort_by(|a, b| {
             (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
         });

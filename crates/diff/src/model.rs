@@ -15,7 +15,7 @@ use tidegate_core::{
     definition::{Kind, Withheld},
     diagnostic::{Diagnostic, Place, Severity},
     intake::{self, ConfirmBy, Id, WaitingRemoval},
-    landscape::SourceName,
+    landscape::{Idle, SourceName},
     name::Key,
     object::{Gvk, ObjectId, PathPart},
     plan::{
@@ -700,17 +700,27 @@ impl Held {
         }
     }
 
-    /// A source that is suspended.
-    pub fn source_suspended(source: &SourceName) -> Held {
+    /// A source that is suspended or being deleted.
+    pub fn source_idle(source: &SourceName, idle: Idle) -> Held {
+        let resume = || Some("run `tidegate resume` to resume it".to_owned());
+        let (then, hint) = match idle {
+            Idle::Suspended => (
+                "is suspended: Tidegate applies nothing of this revision, but still reverts edits in runtimes",
+                resume(),
+            ),
+            Idle::Ending => ("is being deleted: Tidegate applies nothing of this revision", None),
+            Idle::SuspendedEnding => (
+                "is suspended while it is being deleted: Tidegate applies nothing of this revision, and deletes nothing \
+                 until it resumes",
+                resume(),
+            ),
+        };
         Held {
             why: Why::Suspended,
             module: String::new(),
             runtimes: Arc::default(),
-            message: format!(
-                "the GitSource {source} is suspended: Tidegate applies nothing of this revision, but still reverts \
-                 edits in runtimes"
-            ),
-            hint: Some("run `tidegate resume` to resume it".to_owned()),
+            message: format!("the GitSource {source} {then}"),
+            hint,
             place: None,
         }
     }

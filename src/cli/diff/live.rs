@@ -25,7 +25,7 @@ use tidegate_core::{
     definition,
     diagnostic::{Diagnostics, Severity},
     intake::{self, Policy},
-    landscape::{self, Landscape, SourceName},
+    landscape::{self, Idle, Landscape, SourceName},
     name::Key,
     object::Object,
     plan::{self, Class, Components, Offer, PolicyAt, Settings},
@@ -230,8 +230,8 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         results.iter_mut().filter(|(key, _)| stuck.contains(key)).filter_map(|(_, result)| result.as_mut().ok());
     let overridden = overridden(&inputs);
     of_stuck.for_each(|result| is_former(&mut result.outcome, &overridden));
-    let suspended = inputs.suspended || world.is_suspended(&inputs.source);
-    let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
+    let idle = inputs.suspended.then_some(Idle::Suspended).or_else(|| world.idle(&inputs.source));
+    let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), idle, compared: 0 };
     let kinds = Some(Kinds::from_definitions(&[&inputs.wanted.definitions]));
     Ok(Compared { draft: report.finish(&inputs, &baseline, results), labels: intent.labels(), kinds })
 }
@@ -470,7 +470,7 @@ struct Summing {
     outcome: Outcome,
     /// How many runtimes have a module installed from an offer.
     installed: BTreeMap<(Key, Offer), usize>,
-    suspended: bool,
+    idle: Option<Idle>,
     compared: usize,
 }
 
@@ -497,7 +497,7 @@ impl Summing {
         }
         let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
         let mut held = Held::together(held);
-        held.extend(self.suspended.then(|| Held::source_suspended(&inputs.source)));
+        held.extend(self.idle.map(|idle| Held::source_idle(&inputs.source, idle)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
         let mut lines = Lines::new(&inputs.snapshot);
@@ -510,7 +510,7 @@ impl Summing {
         }
         let mut differences = gatherer.finish();
         for difference in &mut differences {
-            if self.suspended {
+            if self.idle.is_some() {
                 difference.effect = Effect::Held;
             }
         }

@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::{cell::Cell, collections::BTreeMap};
 
 use super::*;
 
@@ -44,7 +44,7 @@ impl Bench {
             self.marks.set(self.marks.get() + 1);
             self.marks.get()
         };
-        let due = self.contacts.due(self.at(seconds), 10, number);
+        let due = self.contacts.due(self.at(seconds), Some(10), number);
         (due.probes.iter().map(|probe| probe.mark).collect(), !due.news.is_empty())
     }
 
@@ -258,7 +258,7 @@ fn probes_of_all_runtimes_have_a_rate_and_those_that_waited_longest_come_first()
     }
     let mut probed = Vec::new();
     for (second, expected) in [(1, 10), (2, 10), (3, 5), (4, 0)] {
-        let due = contacts.due(start + SECOND * second, 10, || 1);
+        let due = contacts.due(start + SECOND * second, Some(10), || 1);
         assert_eq!(due.probes.len(), expected, "{second}");
         probed.extend(due.probes.into_iter().map(|probe| probe.kyma));
     }
@@ -267,7 +267,7 @@ fn probes_of_all_runtimes_have_a_rate_and_those_that_waited_longest_come_first()
 
 /// How many seconds it takes until a pass is asked for that reports one agent of a fleet as deaf, if its way breaks
 /// just after its mark has come back.
-fn deaf_after(runtimes: u64, probes_max: usize) -> u64 {
+fn deaf_after(runtimes: u64, probes_max: Option<usize>) -> u64 {
     let contacts = Contacts::new(INTERVAL);
     let start = Instant::now();
     let kymas: Vec<Key> = (0..runtimes).map(|number| Key::new("kcp-system", &format!("k{number:04}"))).collect();
@@ -287,7 +287,7 @@ fn deaf_after(runtimes: u64, probes_max: usize) -> u64 {
             kymas.iter().for_each(|kyma| contacts.probe(kyma, now));
         }
         let due = contacts.due(now, probes_max, number);
-        assert!(due.probes.len() <= probes_max);
+        assert!(due.probes.len() <= probes_max.unwrap_or(77), "{} of {runtimes}", due.probes.len());
         if let Some(broken_at) = broken_at.filter(|_| due.news.contains(&deaf)) {
             return u64::from(second - broken_at);
         }
@@ -306,13 +306,51 @@ fn deaf_after(runtimes: u64, probes_max: usize) -> u64 {
     panic!("it was never found");
 }
 
-/// A tenth of each fleet, with a tenth of its rate.
+/// The number of runtimes decides how many probes are sent in a second.
 #[test]
-fn a_deaf_agent_of_a_large_fleet_is_found_as_soon_as_the_rate_of_probes_allows() {
-    assert!(deaf_after(130, 1) <= 3 * 60);
-    let found = deaf_after(500, 1);
+fn a_deaf_agent_is_found_within_three_minutes_in_a_fleet_of_any_size() {
+    for runtimes in [1, 130, 1_300, 5_000] {
+        let found = deaf_after(runtimes, None);
+        assert!((130..=160).contains(&found), "{found} s with {runtimes} runtimes");
+    }
+}
+
+/// A tenth of a fleet, with a tenth of its rate.
+#[test]
+fn a_deaf_agent_of_a_large_fleet_is_found_as_soon_as_a_smaller_rate_of_probes_allows() {
+    assert!(deaf_after(130, Some(1)) <= 3 * 60);
+    let found = deaf_after(500, Some(1));
     assert!((8 * 60..=9 * 60).contains(&found), "{found} s: a lost mark is sent again before all others");
-    assert!(deaf_after(500, 4) <= 3 * 60);
+}
+
+/// Those that are deaf are probed more often, and take no turn of the others.
+#[test]
+fn a_deaf_agent_is_found_in_time_while_others_of_the_fleet_are_deaf() {
+    let contacts = Contacts::new(INTERVAL);
+    let start = Instant::now();
+    let kymas: Vec<Key> = (0..650).map(|number| Key::new("kcp-system", &format!("k{number:04}"))).collect();
+    for kyma in &kymas {
+        contacts.report(kyma, start, None, start);
+    }
+    let (deaf, marks) = (&kymas[..150], Cell::new(0));
+    let mut last: BTreeMap<Key, u32> = BTreeMap::new();
+    for second in 0..1800 {
+        let now = start + SECOND * second;
+        if second % 60 == 0 {
+            kymas.iter().for_each(|kyma| contacts.probe(kyma, now));
+        }
+        let due = contacts.due(now, None, || marks.replace(marks.get() + 1));
+        assert!(due.probes.len() <= 10);
+        for Probe { kyma, mark } in due.probes {
+            if deaf.contains(&kyma) {
+                continue;
+            }
+            let before = last.insert(kyma.clone(), second).unwrap_or_default();
+            assert!(second - before <= 135, "{kyma} was not probed for {} s", second - before);
+            contacts.echo(&kyma, mark, now);
+        }
+    }
+    assert_eq!(last.len(), kymas.len() - deaf.len());
 }
 
 #[test]

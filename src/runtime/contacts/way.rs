@@ -88,6 +88,8 @@ pub(super) struct Times {
 
 /// After a mark was sent this often without an answer, the API server does not reach the agent.
 const TRIES: u32 = 3;
+/// So many probes in a second are too few to be felt, in a fleet of any size.
+const PROBES_MIN: usize = 10;
 /// A mark usually comes back within a second.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
 /// How often a runtime is probed whose API server does not reach its agent, unless probes are more frequent anyway.
@@ -105,6 +107,13 @@ impl Times {
             answer: (interval / 16).max(ANSWER_MIN),
             deaf_retry: DEAF_RETRY.min(interval),
         }
+    }
+
+    /// The greatest number of probes in a second, for so many runtimes: twice as many as they need. A bound on bursts, and
+    /// room for those whose marks were lost. No probe is sent earlier because of it.
+    pub(super) fn probes_max(self, runtimes: usize) -> usize {
+        let interval = usize::try_from(self.interval.as_secs()).unwrap_or(usize::MAX).max(1);
+        (2 * runtimes).div_ceil(interval).max(PROBES_MIN)
     }
 }
 

@@ -259,7 +259,8 @@ pub(super) fn tried(desired: &Digest, manifest: &Manifest, all: &[Arc<Manifest>]
     let others = all.iter().filter(|other| other.metadata.name != manifest.metadata.name);
     let others = others.map(|other| {
         let source = &other.spec.install.source;
-        json!([other.metadata.name, source, other.metadata.deletion_timestamp.is_some()])
+        let is_deleted = other.metadata.deletion_timestamp.is_some();
+        json!([other.metadata.name, source, is_deleted, recorded::is_skipped(other)])
     });
     Digest::all([desired, &Digest::from_value(&others.collect::<Value>())])
 }

@@ -5,7 +5,7 @@
 //! is gone, its successor owns the object. What Tidegate keeps in every runtime is no Manifest's.
 //!
 //! An object that moves from one module of a runtime to another is deleted by the first and created by the second,
-//! which waits for it: [`Owner::Leaving`].
+//! which waits for it: [`Owner::Leaving`]. A module that becomes unmanaged deletes nothing, so nothing moves from it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -72,6 +72,12 @@ pub(super) fn is_of_same_module(one: &Manifest, other: &Manifest) -> bool {
     };
     let of_one = of(one);
     of_one.1.is_some() && of_one.2.is_some() && of_one == of(other)
+}
+
+/// Whether a Manifest deletes nothing, whatever its module contains: its objects become the user's, or a user has paused
+/// it.
+fn keeps_all(manifest: &Manifest) -> bool {
+    recorded::is_unmanaged(manifest) || recorded::is_skipped(manifest)
 }
 
 // === impl Owner ===
@@ -205,7 +211,7 @@ impl Ownership<'_> {
             };
             let name = || sibling.metadata.name.clone().unwrap_or_default();
             if recorded::inventory(sibling).contains(id) {
-                let keeps = stays && brings() == Some(true);
+                let keeps = keeps_all(sibling) || stays && brings() == Some(true);
                 return Some(if keeps { Owner::Sibling(name()) } else { Owner::Leaving(name()) });
             }
             if is_before && stays && brings() == Some(true) {

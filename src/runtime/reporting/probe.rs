@@ -30,8 +30,8 @@ const TICK: Duration = Duration::from_secs(1);
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Sends probes, at most `probes_max` in one [`TICK`], and asks for passes where the status no longer says what they
-/// have shown. Never ends.
-pub(crate) async fn run(context: Arc<Context>, probes_max: usize) {
+/// have shown. Without `probes_max`, the number of runtimes decides. Never ends.
+pub(crate) async fn run(context: Arc<Context>, probes_max: Option<usize>) {
     let mut probes = JoinSet::new();
     loop {
         tokio::time::sleep(TICK).await;

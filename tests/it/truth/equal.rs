@@ -16,6 +16,7 @@ use std::{
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use tidegate_core::{api::Manifest, plan};
 use tidegate_process::ambient;
 use tidegate_testbed::{Extent, Folder};
 
@@ -32,6 +33,9 @@ scenarios! {
     what_is_refused_and_a_version_that_waits_do_what_was_predicted,
     an_object_of_a_user_and_one_that_moves_do_what_was_predicted,
     an_object_of_a_user_and_two_that_change_places_do_what_was_predicted,
+    a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicted,
+    a_paused_manifest_keeps_what_its_module_loses_as_predicted,
+    a_component_of_another_name_with_a_dropped_object_does_what_was_predicted,
     a_version_that_its_only_runtime_leaves_loses_objects_as_predicted;
     on real servers:
     every_action_is_done_as_predicted,
@@ -153,6 +157,41 @@ async fn an_object_of_a_user_and_two_that_change_places_do_what_was_predicted() 
     trial.change(&[Change::Clash, Change::Swap], "a clash, and two objects that change places").await;
 }
 
+/// Without the mark of another module, an object is the user's: the module that gets it is in conflict, unless its
+/// definition allows it to take the object over.
+async fn a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicted() {
+    for gets in [Change::Swap, Change::Move, Change::MoveAdopting] {
+        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+        trial.change(&[Change::Unmanage, gets], &format!("unmanaged, and {gets:?}")).await;
+    }
+}
+
+/// A label on a Manifest stops the passes over it, which the landscape file does not say.
+async fn a_paused_manifest_keeps_what_its_module_loses_as_predicted() {
+    for change in [Change::Swap, Change::Move, Change::Drop, Change::Unmanage] {
+        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+        trial.is_only_live = true;
+        let name = plan::manifest_name("one", "example.org/module/beta", "beta");
+        let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
+        let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.expect("a patch");
+        trial.stage.rests().await;
+        trial.change(&[change], &format!("a paused Manifest, and {change:?}")).await;
+    }
+}
+
+/// The Manifest of the new name takes over what the one of the former name has, and then prunes what the module lost.
+async fn a_component_of_another_name_with_a_dropped_object_does_what_was_predicted() {
+    for limit in [0, 1] {
+        for (component, loses) in
+            [(Change::Component, Change::RemoveFromMandatory), (Change::ComponentOfBoth, Change::RemoveFromBoth)]
+        {
+            let mut trial = Trial::begin(Repo::new(Some(limit), false)).await;
+            trial.change(&[component, loses], &format!("limit {limit}, {component:?} and {loses:?}")).await;
+        }
+    }
+}
+
 /// A runtime leaves a version that loses an object in the same commit, so no user must confirm that.
 async fn a_version_that_its_only_runtime_leaves_loses_objects_as_predicted() {
     for leaves in [Change::Channel, Change::Bump] {
@@ -185,6 +224,8 @@ struct Trial {
     repo: Repo,
     folder: Folder,
     tally: Tally,
+    /// Whether the comparison without a cluster cannot know what is compared.
+    is_only_live: bool,
 }
 
 impl Trial {
@@ -215,7 +256,7 @@ impl Trial {
             stage.kyma_in(name, "Ready").await;
         }
         stage.rests().await;
-        Trial { stage, repo, folder, tally: Tally::default() }
+        Trial { stage, repo, folder, tally: Tally::default(), is_only_live: false }
     }
 
     /// Makes changes, and compares predictions with what happens. `what` is for the message of a failure.
@@ -234,7 +275,7 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let is_unknown = self.is_only_live || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

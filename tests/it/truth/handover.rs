@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tidegate_testbed::{Folder, Repository};
 
@@ -19,6 +19,8 @@ scenarios! {
     a_module_that_moves_to_another_source_with_the_same_content_changes_nothing,
     a_version_that_another_source_takes_over_with_other_content_changes_runtimes_as_predicted,
     a_version_that_another_source_takes_over_without_an_object_waits_as_predicted,
+    more_definitions_than_a_message_names_move_to_another_source_as_predicted,
+    a_source_that_is_deleted_while_it_is_suspended_is_said_live_and_offline,
     a_source_that_differs_from_its_file_is_said_live_and_offline,
     a_source_that_is_read_a_moment_later_is_no_news_at_the_start_of_a_daemon,
 }
@@ -32,7 +34,11 @@ struct Two {
 
 /// A stage with a second source that declares objects of the first one.
 async fn two(files: &[(String, String)]) -> Two {
-    let stage = stage::ready(1).await;
+    beside(stage::ready(1).await, files).await
+}
+
+/// Adds a second source to a stage.
+async fn beside(stage: Stage, files: &[(String, String)]) -> Two {
     let folder = harness::folder();
     let other = Repository::init(&folder.path().join("other")).expect("a repository");
     let own = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: other, namespace: kcp-system}\n";
@@ -370,6 +376,81 @@ async fn a_version_that_another_source_takes_over_without_an_object_waits_as_pre
     two.patch("other", json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": commit}}})).await;
     two.stage.until_gone(skr, "ClusterRole", "", "mailer").await;
     assert!(two.is_installed("mailer-a").await);
+}
+
+/// So many that messages name only the first of them, and lists of the status once did as well.
+async fn more_definitions_than_a_message_names_move_to_another_source_as_predicted() {
+    const VERSIONS: usize = 24;
+    let names: Vec<String> = (0..VERSIONS).map(|number| format!("archive-3.{number}.0")).collect();
+    let files: Vec<(String, String)> =
+        (0..VERSIONS).flat_map(|number| stage::module("archive", &format!("3.{number}.0"), "old")).collect();
+    let stage = stage::ready(1).await;
+    for (path, text) in &files {
+        stage.repository.write(path, text).expect("written");
+    }
+    stage.repository.commit("an archive").expect("a commit");
+    let mut before = Vec::new();
+    for name in &names {
+        before.push(stage.until("it is there", &stage.kcp, "ModuleTemplate", "kcp-system", name, |_| true).await);
+    }
+    let two = beside(stage, &files).await;
+    two.stage.repository.remove("modules/archive").expect("removed");
+    for (report, code) in two.reports(two.stage.repository.path(), &["--fail-on", "delete"]).await {
+        assert_eq!((script(&report), code), (Vec::new(), 0), "{report:#}");
+        let held = held(&report);
+        for name in &names {
+            has(
+                &held,
+                &format!("kept: ModuleTemplate kcp-system/{name} is no longer declared, but is not deleted"),
+                "kept",
+            );
+        }
+    }
+    two.committed("the archive goes").await;
+    for (name, before) in names.iter().zip(before) {
+        let kcp = &two.stage.kcp;
+        let after = two.stage.until("it changes hands", kcp, "ModuleTemplate", "kcp-system", name, is_of_other).await;
+        assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{name}");
+    }
+}
+
+async fn a_source_that_is_deleted_while_it_is_suspended_is_said_live_and_offline() {
+    let two = with_kyma(&["cache", "mailer"], true).await;
+    two.patch("other", json!({"spec": {"suspend": true, "deletionPolicy": "Delete"}})).await;
+    let is_suspended = |source: &Value| source["status"].to_string().contains("\"Suspended\"");
+    two.stage.until("it is suspended", &two.stage.kcp, "GitSource", "kcp-system", "other", is_suspended).await;
+    let sample = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "other", "namespace": "kcp-system"}});
+    let sources = harness::api_of(&two.stage.kcp, &sample).await.expect("a kind that is served");
+    sources.delete("other", &DeleteParams::default()).await.expect("a deletion");
+    let waits = |source: &Value| source["status"].to_string().contains("resume it to delete its objects");
+    two.stage.until("its end waits", &two.stage.kcp, "GitSource", "kcp-system", "other", waits).await;
+
+    for (report, _) in two.reports(two.other.path(), &["--from", "HEAD~1"]).await {
+        let said = "the GitSource kcp-system/other is suspended while it is being deleted: Tidegate applies nothing";
+        has(&held(&report), said, "of its own repository");
+    }
+    two.stage.repository.remove("kymas/one.yaml").expect("removed");
+    for (report, code) in two.reports(two.stage.repository.path(), &[]).await {
+        assert_eq!((script(&report), code), (Vec::new(), 0), "{report:#}");
+        let expected = "kept: Kyma kcp-system/one is no longer declared, but is not deleted: GitSource kcp-system/other \
+                        declares it as well, but is suspended while it is being deleted: until it resumes and is gone, \
+                        the object stays, and then it goes like others that git no longer declares; to let it end, run \
+                        `tidegate resume gitsource/other -n kcp-system`";
+        assert_eq!(held(&report), [expected]);
+    }
+    two.committed("the Kyma goes").await;
+    two.stage.rests().await;
+    assert!(!is_of_other(&two.kyma().await));
+    let landscape = async || read(&two.stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("a source");
+    assert!(!landscape().await["status"].to_string().contains("confirm-prune"), "nothing waits for a confirmation");
+
+    let resumed = two.stage.command(&["resume", "gitsource/other", "-n", "kcp-system"]).await;
+    assert!(resumed.status.success(), "{resumed:?}");
+    two.stage.until_gone(&two.stage.kcp, "GitSource", "kcp-system", "other").await;
+    // Like others that git no longer declares: a Kyma goes once a user confirms that.
+    let asks = |source: &Value| source["status"].to_string().contains("tidegate.dev/confirm-prune=");
+    two.stage.until("it asks", &two.stage.kcp, "GitSource", "kcp-system", "landscape", asks).await;
+    assert!(!two.kyma().await.is_null());
 }
 
 async fn a_source_that_differs_from_its_file_is_said_live_and_offline() {

@@ -11,6 +11,7 @@ use crate::{
 scenarios! {
     a_headline_says_what_comes_goes_and_stays,
     a_headline_counts_each_version_that_goes,
+    a_comment_of_a_live_comparison_groups_runtimes_by_their_labels,
     a_runtime_with_errors_is_named_once_in_a_report_about_another_one,
     what_a_deleted_source_has_left_is_taken_back_as_predicted,
 }
@@ -86,6 +87,33 @@ async fn a_headline_says_what_comes_goes_and_stays() {
     assert!(said.contains("; the rollout of cache is suspended, so 2 runtimes wait"), "{said}");
     let held = suspended["held"].as_array().expect("a list").iter().find(|one| one["module"] == "cache");
     assert_eq!(held.map(|held| held["why"].clone()), Some(json!("suspended")), "{suspended:#}");
+}
+
+async fn a_comment_of_a_live_comparison_groups_runtimes_by_their_labels() {
+    let names = &stage::MANY[..6];
+    let mut files = stage::files(0);
+    for (index, name) in names.iter().enumerate() {
+        let labels = format!("namespace: kcp-system, labels: {{region: {}}}}}", if index < 4 { "eu" } else { "us" });
+        let text = stage::kyma(name, &["mailer"]).replacen("namespace: kcp-system}", &labels, 1);
+        files.push((format!("kymas/{name}.yaml"), text));
+    }
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(names.len(), &files).await;
+    stage.start();
+    for name in names {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage.rests().await;
+    for (path, text) in stage::module("mailer", "2.0.0", "other mail") {
+        stage.repository.write(&path, &text).expect("written");
+    }
+    let path = stage.repository.path().to_str().expect("UTF-8");
+    let output = stage.command(&["diff", path, "--live", "-o", "markdown"]).await;
+    let comment = String::from_utf8(output.stdout).expect("UTF-8");
+    let groups = "- by region: eu 4 of 4, us 2 of 2";
+    assert!(comment.lines().any(|line| line.replace('`', "") == groups), "{comment}");
+    let first = comment.lines().next().unwrap_or_default();
+    assert!(first.contains("6 of 6 runtimes"), "{first}");
 }
 
 async fn a_headline_counts_each_version_that_goes() {

@@ -184,9 +184,13 @@ async fn what_counts_as_immutable_is_what_an_api_server_refuses() {
     assert!(refused > 15, "{refused}");
 }
 
-/// Objects of a module with fields that cannot change, whose values depend on `value`.
+/// Objects of a module with fields that cannot change. Their values depend on `value`, and on `class` those of objects
+/// that hold users' data.
 fn fixed(value: &str, annotations: &str, class: &str) -> String {
     let metadata = |name: &str| format!("{{name: {name}, namespace: kyma-system, annotations: {annotations}}}");
+    let pods =
+        format!("{{metadata: {{labels: {{app: \"{value}\"}}}}, spec: {{containers: [{{name: main, image: main}}]}}}}");
+    let scope = if class == "1" { "Namespaced" } else { "Cluster" };
     format!(
         r#"apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -205,25 +209,59 @@ kind: Secret
 metadata: {}
 type: example.org/type-{value}
 ---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {}
+spec: {{replicas: 0, selector: {{matchLabels: {{app: "{value}"}}}}, template: {pods}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {}
+spec: {{replicas: 0, serviceName: "of-{value}", selector: {{matchLabels: {{app: "{value}"}}}}, template: {pods}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {}
+spec: {{suspend: true, template: {{spec: {{restartPolicy: Never, containers: [{{name: main, image: "main:{value}"}}]}}}}}}
+---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {}
 spec: {{accessModes: [ReadWriteOnce], storageClassName: class-{class}, resources: {{requests: {{storage: 1Gi}}}}}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: fixed-things.example.org, annotations: {annotations}}}
+spec:
+  group: example.org
+  scope: {scope}
+  names: {{kind: FixedThing, listKind: FixedThingList, plural: fixed-things, singular: fixed-thing}}
+  versions: [{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object}}}}}}]
 "#,
         metadata("fixed-binding"),
         metadata("fixed-config"),
         metadata("fixed-secret"),
+        metadata("fixed-deployment"),
+        metadata("fixed-set"),
+        metadata("fixed-job"),
         metadata("fixed-claim"),
     )
 }
 
 const FIXED: &str = "modules/mailer/2.0.0/objects/fixed.yaml";
-const NAMES: [(&str, &str, &str); 4] = [
+/// By kind.
+const NAMES: [(&str, &str, &str); 8] = [
     ("v1", "ConfigMap", "fixed-config"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "fixed-things.example.org"),
+    ("apps/v1", "Deployment", "fixed-deployment"),
+    ("batch/v1", "Job", "fixed-job"),
     ("v1", "PersistentVolumeClaim", "fixed-claim"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", "fixed-binding"),
     ("v1", "Secret", "fixed-secret"),
+    ("apps/v1", "StatefulSet", "fixed-set"),
 ];
+/// The kinds that are never deleted to create them again.
+const NEVER: [&str; 2] = ["CustomResourceDefinition", "PersistentVolumeClaim"];
 
 /// The UIDs of the objects in the runtime, by kind.
 async fn uids(stage: &Stage) -> BTreeMap<&'static str, String> {
@@ -249,8 +287,10 @@ fn predicted(stage: &Stage, more: &[&str]) -> (BTreeMap<String, String>, i32) {
     (ours.map(|one| (text(one, "/object/kind"), text(one, "/action"))).collect(), output.status.code().unwrap())
 }
 
-fn all(actions: [&str; 4]) -> BTreeMap<String, String> {
-    NAMES.iter().zip(actions).map(|((_, kind, _), action)| ((*kind).to_owned(), action.to_owned())).collect()
+/// The action of each kind: `refuse` for those that are never deleted.
+fn all(action: &str) -> BTreeMap<String, String> {
+    let of = |kind: &str| if NEVER.contains(&kind) { "refuse" } else { action };
+    NAMES.iter().map(|(_, kind, _)| ((*kind).to_owned(), of(kind).to_owned())).collect()
 }
 
 async fn manifest(stage: &Stage, what: &str, holds: impl Fn(&str, &str) -> bool) {
@@ -275,8 +315,7 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     assert_eq!(before.len(), NAMES.len(), "{before:?}");
 
     stage.commit(FIXED, &fixed("2", "{}", "2"));
-    let refused = all(["refuse"; 4]);
-    assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD"]), (refused, 1));
+    assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD"]), (all("refuse"), 1));
     assert_eq!(predicted(&stage, &["--from", "HEAD~1", "--to", "HEAD", "--fail-on", "refused"]).1, 4);
     manifest(&stage, "the Manifest says what is refused", |state, message| {
         state == "Error"
@@ -290,32 +329,32 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig().text()).unwrap();
     let live = predicted(&stage, &["--live", "--kubeconfig", kubeconfig.to_str().unwrap()]);
-    assert_eq!(live.0, all(["refuse"; 4]), "an API server is asked, which says the same");
+    assert_eq!(live.0, all("refuse"), "an API server is asked, which says the same");
 
     let marks = stage.marks();
     stage.commit(FIXED, &fixed("2", "{tidegate.dev/recreate: enabled}", "2"));
-    let expected = all(["recreate", "refuse", "recreate", "recreate"]);
-    assert_eq!(predicted(&stage, &["--from", "HEAD~2", "--to", "HEAD"]), (expected, 1));
-    manifest(&stage, "only the claim is refused", |state, message| {
-        state == "Error" && message.contains("PersistentVolumeClaim cannot be changed, and Tidegate never deletes one")
+    assert_eq!(predicted(&stage, &["--from", "HEAD~2", "--to", "HEAD"]), (all("recreate"), 1));
+    manifest(&stage, "only the definition and the claim are refused", |state, message| {
+        state == "Error"
+            && message.contains("CustomResourceDefinition cannot be changed, and Tidegate never deletes one")
+            && message.contains("(and 1 more: PersistentVolumeClaim kyma-system/fixed-claim)")
     })
     .await;
     let after = uids(&stage).await;
-    let is_same: Vec<(&str, bool)> = before.iter().map(|(kind, uid)| (*kind, after.get(kind) == Some(uid))).collect();
-    assert_eq!(
-        is_same,
-        [("ConfigMap", false), ("PersistentVolumeClaim", true), ("RoleBinding", false), ("Secret", false)]
-    );
+    for (kind, uid) in &before {
+        assert_eq!(after.get(kind) == Some(uid), NEVER.contains(kind), "{kind}: {before:?} {after:?}");
+    }
+    let recreated = NAMES.len() - NEVER.len();
     let deleted: Vec<String> =
         stage.requests_since(&marks).into_iter().filter(|request| request.starts_with("skr-1 delete")).collect();
-    assert_eq!(deleted.len(), 3, "{deleted:?}");
+    assert_eq!(deleted.len(), recreated, "{deleted:?}");
     let log = std::fs::read_to_string(stage.log()).unwrap();
     let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let audited: Vec<String> = records
         .filter(|record| record["caller"] == "tidegate::audit" && record["context"]["verb"] == "delete")
         .map(|record| record["context"]["object"].as_str().unwrap_or_default().to_owned())
         .collect();
-    assert!(audited.len() == 3 && audited.iter().all(|object| object.contains("/fixed-")), "{audited:?}");
+    assert!(audited.len() == recreated && audited.iter().all(|object| object.contains("/fixed-")), "{audited:?}");
     let name = manifest_name("one", "example.org/module/mailer", "mailer");
     let recorded = stage::read(&stage.kcp, "Manifest", "kcp-system", &name).await.unwrap();
     let synced: Vec<&Value> = recorded["status"]["synced"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
@@ -328,7 +367,7 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
         let events = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let is_it = |event: &&DynamicObject| event.data["reason"] == "Recreated";
         let notes: Vec<&Value> = events.items.iter().filter(is_it).map(|event| &event.data["note"]).collect();
-        if notes.len() == 3 { Ok(()) } else { Err(format!("{notes:?}")) }
+        if notes.len() == recreated { Ok(()) } else { Err(format!("{notes:?}")) }
     })
     .await;
 

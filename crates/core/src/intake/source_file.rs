@@ -168,6 +168,7 @@ impl SourceFile {
         Diagnostic::error(code::SOURCE_DIFFERS, message)
             .hint("correct one of the two: `tidegate validate` and `tidegate diff` use this file")
             .at(Place::at(&self.path, line, column))
+            .of_field(&field)
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
-use super::{Landscape, SourceName, annotation, label};
+use super::{Idle, Landscape, SourceName, annotation, label};
 use crate::{
     api::{
         GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate,
@@ -66,6 +66,9 @@ pub struct LandscapeFile {
     /// GitSources that are suspended, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     suspended: Vec<String>,
+    /// GitSources that are being deleted, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ending: Vec<String>,
     /// The GitSources. A file of a former version has only those of which it knows more than the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<KnownSource>,
@@ -340,14 +343,14 @@ fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D
 
 impl LandscapeFile {
     /// Creates the file from the Kymas at one time.
-    pub fn new(written: Time, suspended: &BTreeSet<Key>, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
+    pub fn new(written: Time, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
         kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        let suspended = suspended.iter().map(Key::to_string).collect();
         LandscapeFile {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
             written,
-            suspended,
+            suspended: Vec::new(),
+            ending: Vec::new(),
             sources: Vec::new(),
             kymas,
             templates: Vec::new(),
@@ -359,7 +362,14 @@ impl LandscapeFile {
     /// Adds what is to be known of GitSources.
     #[must_use]
     pub fn with_sources<'s>(mut self, sources: impl IntoIterator<Item = &'s GitSource>) -> LandscapeFile {
-        self.sources = sources.into_iter().map(KnownSource::from_source).collect();
+        for source in sources {
+            let name = super::key(&source.metadata).to_string();
+            self.suspended.extend(source.spec.suspend.then(|| name.clone()));
+            self.ending.extend(source.metadata.deletion_timestamp.is_some().then_some(name));
+            self.sources.push(KnownSource::from_source(source));
+        }
+        self.suspended.sort();
+        self.ending.sort();
         self.sources.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         self
     }
@@ -381,8 +391,8 @@ impl LandscapeFile {
     pub fn takeover(&self, id: &intake::Id, heir: &SourceName) -> Takeover {
         let text = intake::text(id);
         let known = self.source(heir.key()).filter(|known| known.adopts.contains(&text));
-        // A suspended source takes nothing over.
-        let Some(known) = known.filter(|_| !self.is_suspended(heir.key())) else { return Takeover::Stays };
+        // A source that is suspended or being deleted takes nothing over.
+        let Some(known) = known.filter(|_| self.idle(heir.key()).is_none()) else { return Takeover::Stays };
         let mut objects = known.adopted.iter().filter_map(|value| Object::new(value.clone()).ok());
         let is_it = |object: &Object| {
             let found = object.id();
@@ -658,9 +668,10 @@ impl LandscapeFile {
         own.filter_map(pause).collect()
     }
 
-    /// Whether a GitSource was suspended.
-    pub fn is_suspended(&self, source: &Key) -> bool {
-        self.suspended.contains(&source.to_string())
+    /// Why a GitSource applied nothing; none if it did.
+    pub fn idle(&self, source: &Key) -> Option<Idle> {
+        let source = source.to_string();
+        Idle::new(self.suspended.contains(&source), self.ending.contains(&source))
     }
 
     /// Reads JSON or YAML.
@@ -688,11 +699,11 @@ impl LandscapeFile {
             json(&self.api_version),
             json(&self.kind),
             json(&self.written),
-            if self.suspended.is_empty() {
-                String::new()
-            } else {
-                format!("\"suspended\": {},\n", json(&self.suspended))
-            },
+            [("suspended", &self.suspended), ("ending", &self.ending)]
+                .into_iter()
+                .filter(|(_, sources)| !sources.is_empty())
+                .map(|(field, sources)| format!("\"{field}\": {},\n", json(sources)))
+                .collect::<String>(),
         );
         for (index, kyma) in self.kymas.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
@@ -1092,6 +1103,10 @@ kymas:
         assert!(file.is_undeclared(&id("d"), &heir) && !file.is_undeclared(&id("a"), &heir));
         let suspended = LandscapeFile { suspended: vec![heir.to_string()], ..file };
         assert_eq!(suspended.takeover(&id("a"), &heir), Takeover::Stays, "a suspended source takes nothing over");
+        let both = LandscapeFile { ending: vec![heir.to_string()], ..suspended.clone() };
+        let read = LandscapeFile::parse(&both.to_text()).unwrap();
+        let idle = [&suspended, &both, &read].map(|file| file.idle(heir.key()));
+        assert_eq!(idle, [Idle::Suspended, Idle::SuspendedEnding, Idle::SuspendedEnding].map(Some));
     }
 
     #[track_caller]

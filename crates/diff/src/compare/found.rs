@@ -209,7 +209,7 @@ impl Found {
         keys: &[Key],
         side: Option<Side>,
         masker: &mut Masker,
-        Request { suspended, .. }: Request<'_>,
+        Request { idle, .. }: Request<'_>,
     ) -> Vec<(Difference, Vec<Runtime>)> {
         let mut names: HashMap<Vec<Runtime>, Arc<[Key]>> = HashMap::new();
         let mut differences: Vec<(Digest, Difference, Vec<Runtime>)> = self
@@ -218,7 +218,7 @@ impl Found {
             .filter(|(alike, _)| side.is_none_or(|side| side == alike.side))
             .filter_map(|(alike, entry)| {
                 let (digest, side) = (alike.digest, alike.side);
-                let effect = if suspended { Effect::Held } else { alike.effect };
+                let effect = if idle.is_some() { Effect::Held } else { alike.effect };
                 let (difference, runtimes) = entry.difference(side, effect, masker, |runtimes| {
                     let known = names.entry(runtimes.to_vec());
                     let name = |index: &Runtime| keys.get(*index as usize).cloned();

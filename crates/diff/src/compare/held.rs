@@ -80,6 +80,22 @@ impl HeldBy {
         HeldBy { module, why, message, hint }
     }
 
+    /// An object of another module that becomes unmanaged.
+    pub(super) fn left_to_the_user(module: &str, id: &ObjectId, other: &str) -> HeldBy {
+        HeldBy {
+            module: module.to_owned(),
+            why: Why::Conflict,
+            message: format!(
+                "{id} exists and belongs to module {other}, which becomes unmanaged: until this is resolved, it is not \
+                 applied, and nothing of {module} is pruned"
+            ),
+            hint: Some(format!(
+                "remove it, or annotate it in the module with `{}: \"true\"`",
+                tidegate_core::api::names::annotation::ADOPT
+            )),
+        }
+    }
+
     /// An object that another module owns.
     pub(super) fn conflict(module: &str, id: &ObjectId, other: &str) -> HeldBy {
         HeldBy {

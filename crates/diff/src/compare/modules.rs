@@ -129,9 +129,9 @@ pub(super) fn unmanage(
     seen: &mut Seen,
     runtime: Runtime,
     old: Option<Has>,
-    wish: Option<Place>,
+    (shared, wish): (Shared<'_>, Option<Place>),
 ) {
-    note(comparison, seen, runtime, (old, None), (Effect::Applies, true, Shared::default()), wish);
+    note(comparison, seen, runtime, (old, None), (Effect::Applies, true, shared), wish);
 }
 
 fn note(
@@ -403,11 +403,15 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label.
+    /// The objects of a module that its runtime manages itself from now on: they stay, without the ownership label. One
+    /// that another module takes over is that one's.
     fn released(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = &self.bucket.old else { return };
         let owner = has.manifest();
-        for old in differing.iter().filter_map(|(old, _)| old.as_ref()).filter(|old| !is_in_every_runtime(&old.id)) {
+        let pair = self.pair;
+        let goes = |id: &ObjectId| pair.clashes.iter().any(|clash| clash.id == *id && clash.fate == Fate::Goes);
+        let is_left = |old: &&SharedObject| !is_in_every_runtime(&old.id) && !goes(&old.id);
+        for old in differing.iter().filter_map(|(old, _)| old.as_ref()).filter(is_left) {
             let before = old.object(&owner);
             let mut after = before.clone();
             if let Some(labels) = after.metadata_mut().get_mut("labels").and_then(|labels| labels.as_object_mut()) {
@@ -469,8 +473,9 @@ impl Work<'_, '_, '_> {
     fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = self.bucket.new.as_ref() else { return };
         let Some(mine) = self.comparison.new.module(has.content()) else { return };
-        for clash in &self.pair.clashes {
-            let (Fate::Theirs(other) | Fate::Comes(other)) = &clash.fate else { continue };
+        let pair = self.pair;
+        for clash in &pair.clashes {
+            let (Fate::Theirs(other) | Fate::Comes(other) | Fate::Adopts(other)) = &clash.fate else { continue };
             let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
             let Some(wanted) = mine.objects().objects.iter().find(|object| object.id == clash.id) else { continue };
             if !clash.is_news && !is_edited {
@@ -480,19 +485,29 @@ impl Work<'_, '_, '_> {
             places.extend(self.comparison.new.module_source(has.content(), wanted).map(|source| source.place.clone()));
             let objects = (self.of_other(other, &clash.id), Some(wanted.object(&has.manifest())));
             let mut hit = self.one(Side::Runtime, objects, places, None);
-            if let Fate::Theirs(other) = &clash.fate {
-                hit.owner = Some(format!("module {}", other.module));
-                hit.effect = Effect::Held;
-                let by = HeldBy::conflict(&has.installation.module, &clash.id, &other.module);
-                let place = hit.places.last().cloned();
-                self.seen.hold(by, &self.bucket.runtimes, || place);
-            } else {
-                hit.moves = true;
-                if other.next.is_some_and(|next| self.is_refused(other.content, next)) {
+            match &clash.fate {
+                Fate::Theirs(other) => {
+                    hit.owner = Some(format!("module {}", other.module));
                     hit.effect = Effect::Held;
+                    let module = &has.installation.module;
+                    let by = if other.is_released {
+                        HeldBy::left_to_the_user(module, &clash.id, &other.module)
+                    } else {
+                        HeldBy::conflict(module, &clash.id, &other.module)
+                    };
                     let place = hit.places.last().cloned();
-                    self.seen.hold(HeldBy::stays(&other.module, &clash.id), &self.bucket.runtimes, || place);
+                    self.seen.hold(by, &self.bucket.runtimes, || place);
                 }
+                Fate::Comes(other) => {
+                    hit.moves = true;
+                    if other.next.is_some_and(|next| self.is_refused(other.content, next)) {
+                        hit.effect = Effect::Held;
+                        let place = hit.places.last().cloned();
+                        self.seen.hold(HeldBy::stays(&other.module, &clash.id), &self.bucket.runtimes, || place);
+                    }
+                }
+                Fate::Adopts(_) => hit.context = self.context(&hit),
+                Fate::Goes => continue,
             }
             self.seen.found.add(hit, &self.bucket.runtimes);
         }

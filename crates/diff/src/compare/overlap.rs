@@ -1,6 +1,8 @@
 //! Objects that more than one module contains. Of the modules of a runtime one owns the object: its
 //! previous owner, otherwise the first by name. For the others it is in conflict, as with any other
 //! owner. If an object moves between modules, the first deletes it and the second creates it again.
+//! A module that becomes unmanaged leaves its objects to the user: another module that contains one
+//! is in conflict with it, unless its definition allows it to take the object over.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -44,6 +46,8 @@ pub(super) enum Fate {
     Theirs(Other),
     /// It moves from this module, which deletes it first.
     Comes(Other),
+    /// This module becomes unmanaged, and this one takes the object over from the user.
+    Adopts(Other),
     /// It moves to another module, or was never owned by this one; the other module reports it.
     Goes,
 }
@@ -55,6 +59,8 @@ pub(super) struct Other {
     pub(super) content: ContentId,
     /// Whether the content is from the new side.
     pub(super) is_new: bool,
+    /// Whether it becomes unmanaged, so that the object stays with the user.
+    pub(super) is_released: bool,
     /// What it contains on the new side; `None` if it leaves the runtime.
     pub(super) next: Option<ContentId>,
 }
@@ -109,12 +115,13 @@ impl Overlaps {
     }
 
     /// The results for the common objects of the modules of one runtime. `read` finds an object of
-    /// the old side.
+    /// the old side, and `adopts` says whether a content of the new side allows to take one over.
     pub(super) fn clashes(
         &self,
         before: &Outcomes,
         after: &Outcomes,
         read: &dyn Fn(&ContentId, &ObjectId) -> Option<Object>,
+        adopts: &dyn Fn(&ContentId, &ObjectId) -> bool,
     ) -> Clashes {
         if self.objects.is_empty() {
             return Clashes::new();
@@ -129,6 +136,7 @@ impl Overlaps {
                 new.extend(refusal.keep.then_some((&**name, *content)));
             }
         }
+        let is_released = |name: &str| matches!(after.get(name), Some(ModuleOutcome::Unmanage));
         let ids: BTreeSet<&ObjectId> =
             old.values().chain(new.values()).flat_map(|content| self.of_content(content)).collect();
         let mut clashes = Clashes::new();
@@ -141,7 +149,12 @@ impl Overlaps {
                     .map(|(name, content)| ((*name).to_owned(), *content))
                     .collect()
             };
-            one(&mut clashes, id, (&holders(&old), &holders(&new)), &new, &|owner| {
+            let (had, wants) = (holders(&old), holders(&new));
+            if let Some(owner) = had.first().filter(|owner| is_released(&owner.0)) {
+                left_to_the_user(&mut clashes, id, (owner, &had, &wants), &|content| adopts(content, id));
+                continue;
+            }
+            one(&mut clashes, id, (&had, &wants), &new, &|owner| {
                 !is_pruned(id, read(&owner.1, id).as_ref(), new.contains_key(&*owner.0))
             });
         }
@@ -193,6 +206,7 @@ fn one(
         module: module.clone(),
         content: *content,
         is_new,
+        is_released: false,
         next: next.get(&**module).copied(),
     };
     let owner_before = had.first();
@@ -218,6 +232,38 @@ fn one(
         if *name != owner.0 {
             add(name, Fate::Goes, false);
         }
+    }
+}
+
+/// What becomes of an object whose owner becomes unmanaged. `had` and `wants` are the modules that contain it on either
+/// side.
+fn left_to_the_user(
+    clashes: &mut Clashes,
+    id: &ObjectId,
+    (owner, had, wants): (&Holder, &[Holder], &[Holder]),
+    adopts: &dyn Fn(&ContentId) -> bool,
+) {
+    let mut add = |module: &str, fate: Fate, is_news: bool| {
+        clashes.entry(module.to_owned()).or_default().push(Clash { id: id.clone(), fate, is_news });
+    };
+    let other = |(module, content): &Holder, is_new: bool, is_released: bool| Other {
+        module: module.clone(),
+        content: *content,
+        is_new,
+        is_released,
+        next: None,
+    };
+    let adopter = wants.iter().find(|(_, content)| adopts(content));
+    for holder in wants {
+        let had_before = had.iter().any(|(name, _)| *name == holder.0);
+        match adopter {
+            Some(adopter) if adopter == holder => add(&holder.0, Fate::Adopts(other(owner, false, true)), true),
+            Some(adopter) => add(&holder.0, Fate::Theirs(other(adopter, true, false)), !had_before),
+            None => add(&holder.0, Fate::Theirs(other(owner, false, true)), !had_before),
+        }
+    }
+    if adopter.is_some() {
+        add(&owner.0, Fate::Goes, false);
     }
 }
 

@@ -294,11 +294,15 @@ fn modules(
         let module = comparison.old.module(*tree)?;
         module.objects().objects.iter().find(|object| object.id == *id).map(|object| object.object(key))
     };
-    let mut clashes = overlaps.clashes(&before, &after, &read);
+    let adopts = |content: &ContentId, id: &ObjectId| {
+        let module = comparison.new.module(*content);
+        module.iter().flat_map(|module| &module.objects().objects).any(|object| object.id == *id && object.adopt)
+    };
+    let mut clashes = overlaps.clashes(&before, &after, &read, &adopts);
     // Until an upgrade that waits has come, its module has what it keeps.
     let coming: Clashes = waits.keys().filter_map(|name| Some((name.clone(), clashes.remove(name)?))).collect();
     if !waits.is_empty() {
-        clashes = overlaps.clashes(&before, &while_waiting(&after, &before, &waits), &read);
+        clashes = overlaps.clashes(&before, &while_waiting(&after, &before, &waits), &read, &adopts);
     }
     let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
     let manifests = manifests(key, [&before, &after], &clashes);
@@ -534,7 +538,7 @@ impl One<'_, '_> {
             (Some(Install(_)), Some(Refuse(refusal))) if refusal.keep => {}
             (Some(Install(old)), Some(Unmanage)) => {
                 let installed = self.old.map(|half| Installed { half, installation: &old }.owned());
-                modules::unmanage(self.comparison, seen, self.runtime, installed, self.wishes());
+                modules::unmanage(self.comparison, seen, self.runtime, installed, (self.shared.clone(), self.wishes()));
             }
             (Some(Install(old)), Some(Refuse(_)) | None) => record(seen, Some(&*old), None),
             (Some(Unmanage), None) => self.unknown(seen, "installed version of the unmanaged"),

@@ -252,11 +252,10 @@ fn hand_over(
         let names = around.known.and_then(|known| known.module_of_takeover(id, &heir_name));
         let modules = (module.map(|module| &**module), names.as_ref());
         let removals = of_takeover(id, (&before, after.as_ref().and_then(Option::as_ref)), modules, installed);
-        let is_suspended = around.known.is_some_and(|known| known.is_suspended(heir));
-        let what_then = match (&after, is_suspended) {
-            (_, true) => HandOver::Suspended,
-            (Some(_), false) => HandOver::Changes(&removals),
-            (None, false) => HandOver::Same,
+        let what_then = match (&after, around.known.and_then(|known| known.idle(heir))) {
+            (_, Some(idle)) => HandOver::Idle(idle),
+            (Some(_), None) => HandOver::Changes(&removals),
+            (None, None) => HandOver::Same,
         };
         let (message, hint) = intake::handed_over(id, heir, what_then);
         let place = Some(definition.place.clone());

@@ -212,7 +212,7 @@ fn report(old: &World, new: &World) -> Report {
         maintenance: new.maintenance.as_ref(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
-        suspended: new.suspended,
+        idle: new.suspended.then_some(Idle::Suspended),
     };
     let report = compare(request, to.3.clone(), Subject::default()).finish();
     let prepared = Prepared::new(&request);
@@ -509,6 +509,35 @@ fn an_object_that_moves_to_another_module_is_one_that_goes_and_comes_again() {
     let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
     assert_eq!(in_runtime, ["skr conflict! ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
     check_held(&found, &[(Why::Kept, "cache", 1), (Why::Conflict, "mailer", 1)]);
+}
+
+#[test]
+fn what_a_module_that_becomes_unmanaged_has_stays_with_the_user_unless_another_one_may_take_it_over() {
+    let path = "modules/cache/1.0.0/objects/moved.yaml";
+    let old = world().mailer("other").file(path, &config("moved", "of cache"));
+    let unmanaged = "channel: regular\n  modules: [{name: cache, managed: false}, {name: mailer}]";
+    let moves = |text: &str| {
+        let world = old.clone().without(path).without("modules/mailer/objects/b.yaml").kyma("one", unmanaged);
+        world.file("modules/mailer/objects/c.yaml", text)
+    };
+    let in_runtime = |found: &Report| -> Vec<String> {
+        let lines = script(found).into_iter().filter(|line| line.starts_with("skr ") && !line.contains("Kyma"));
+        lines.map(|line| line.rsplit_once(' ').map(|(line, _)| line.to_owned()).unwrap_or_default()).collect()
+    };
+    let found = report(&old, &moves(&config("moved", "of mailer")));
+    // Nothing of the module in conflict is pruned.
+    let released = "skr change ConfigMap ×2";
+    assert_eq!(in_runtime(&found), ["skr conflict! ConfigMap ×1", released, "skr delete! ConfigMap ×1"]);
+    check_held(&found, &[(Why::Conflict, "mailer", 1)]);
+    assert!(found.held[0].message.contains("belongs to module cache, which becomes unmanaged"), "{:?}", found.held);
+    let may = "metadata: {annotations: {tidegate.dev/adopt: \"true\"}, ";
+    let found = report(&old, &moves(&config("moved", "of mailer").replace("metadata: {", may)));
+    assert_eq!(
+        in_runtime(&found),
+        ["skr change ConfigMap ×1", "skr change ConfigMap ×1", "skr delete ConfigMap ×1"],
+        "what is taken over is not released"
+    );
+    check_held(&found, &[]);
 }
 
 #[test]

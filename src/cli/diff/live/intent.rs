@@ -590,8 +590,8 @@ async fn hand_over(
     let installed = installed(world);
     for source in &world.sources {
         let heir = landscape::key(&source.metadata);
-        let is_idle = landscape::is_idle(source);
-        let takeovers = if is_idle { BTreeMap::new() } else { intake::status::takeovers(source) };
+        let idle = landscape::idle(source);
+        let takeovers = if idle.is_some() { BTreeMap::new() } else { intake::status::takeovers(source) };
         let ids = || decision.heirs.iter().filter(|(_, of)| **of == heir).map(|(id, _)| id);
         let of_one = |id: &Id| {
             let removals = takeovers.get(id).map(|takeover| of_takeover(inputs, world, id, takeover, &installed));
@@ -602,10 +602,10 @@ async fn hand_over(
         let elsewhere = |removal| Held { place: None, ..Held::unconfirmed_elsewhere(&heir, removal) };
         outcome.held.extend(waits.removals.iter().map(elsewhere));
         for id in ids() {
-            let what_then = match (is_idle, takeovers.contains_key(id)) {
-                (true, _) => HandOver::Suspended,
-                (false, true) => HandOver::Changes(&taken[id]),
-                (false, false) => HandOver::Same,
+            let what_then = match (idle, takeovers.contains_key(id)) {
+                (Some(idle), _) => HandOver::Idle(idle),
+                (None, true) => HandOver::Changes(&taken[id]),
+                (None, false) => HandOver::Same,
             };
             let (message, hint) = intake::handed_over(id, &heir, what_then);
             outcome.held.push(Held { hint: Some(hint), ..Held::of_definition(id, Why::Kept, message) });

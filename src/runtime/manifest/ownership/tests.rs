@@ -116,6 +116,13 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
         manifest
     };
     let other = || manifest("eu-b");
+    let noted = |mut manifest: Manifest, label: Option<&str>, annotation: Option<&str>| {
+        let one = |name: Option<&str>| name.map(|name| BTreeMap::from([(name.to_owned(), "true".to_owned())]));
+        (manifest.metadata.labels, manifest.metadata.annotations) = (one(label), one(annotation));
+        manifest
+    };
+    let unmanaged = || noted(goes(has_it(other())), None, Some(annotation::IS_UNMANAGED));
+    let paused = || noted(has_it(other()), Some(label::SKIP_RECONCILIATION), None);
     let sibling = || Some(Owner::Sibling("eu-b".to_owned()));
     let leaving = || Some(Owner::Leaving("eu-b".to_owned()));
     let (brings, lacks, unread) = (Some(true), Some(false), None);
@@ -129,6 +136,11 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
         ("eu-a", has_it(other()), lacks, leaving()),
         ("eu-a", has_it(other()), unread, leaving()),
         ("eu-c", goes(has_it(other())), brings, leaving()),
+        // It deletes nothing, whatever its module contains.
+        ("eu-a", unmanaged(), lacks, sibling()),
+        ("eu-c", unmanaged(), brings, sibling()),
+        ("eu-a", paused(), lacks, sibling()),
+        ("eu-c", goes(paused()), unread, sibling()),
     ] {
         let own = manifest(own);
         let mut siblings = [Arc::new(own.clone()), Arc::new(other)];

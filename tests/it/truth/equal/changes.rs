@@ -72,6 +72,8 @@ pub(super) enum Change {
     Adopt,
     /// An object moves to a module before its own in the order of modules.
     Move,
+    /// The same, with leave to take it over from a user.
+    MoveAdopting,
     /// Two modules exchange objects.
     Swap,
     /// A module has another version on a channel.
@@ -130,6 +132,10 @@ pub(super) enum Change {
     DropMandatory,
     /// The component of a mandatory module has another name, so its Manifests have other names.
     Component,
+    /// The component of a module that both Kymas have has another name.
+    ComponentOfBoth,
+    /// The version of a mandatory module loses an object.
+    RemoveFromMandatory,
     /// A ModuleReleaseMeta is invalid: it is held, and so its component keeps its name.
     BreakRelease,
     /// It is valid again.
@@ -138,10 +144,10 @@ pub(super) enum Change {
 
 use Change::{
     Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, BreakRelease, Bump, BumpMandatory, Channel, Clash,
-    Component, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, MendRelease, Move, NewModule,
-    Paused, Recreate, Refuse, RefuseClaim, RefuseJob, RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove,
-    RemoveFromBoth, RemoveKyma, RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend,
-    SuspendAndDrop, Swap, Turn, Unmanage,
+    Component, ComponentOfBoth, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, MendRelease,
+    Move, MoveAdopting, NewModule, Paused, Recreate, Refuse, RefuseClaim, RefuseJob, RefusePod, RefuseRule,
+    RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveFromMandatory, RemoveKyma, RemoveNamespace,
+    RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap, Turn, Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
@@ -526,6 +532,11 @@ impl Change {
                 let moved = repo.remove("modules/beta/2.0.0/objects/config.yaml");
                 repo.set(&object("moved"), moved);
             }
+            MoveAdopting => {
+                drop(repo.remove("modules/beta/2.0.0/objects/config.yaml"));
+                let adopt = "annotations: {tidegate.dev/adopt: \"true\"}";
+                repo.set(&object("moved"), config("beta", "config", "2.0.0", adopt));
+            }
             Swap => {
                 let (one, other) = (object("shared"), "modules/beta/2.0.0/objects/shared.yaml");
                 let (of_alpha, of_beta) = (repo.remove(&one), repo.remove(other));
@@ -613,11 +624,13 @@ impl Change {
                 repo.release("gamma", "3.1.0", "3.1.0");
                 repo.files.retain(|path, _| !path.starts_with("modules/gamma/3.0.0/"));
             }
-            Component => {
-                if let Some(must) = repo.releases.get_mut("must") {
-                    must.is_renamed = true;
+            Component | ComponentOfBoth => {
+                let module = if self == Component { "must" } else { "omega" };
+                if let Some(release) = repo.releases.get_mut(module) {
+                    release.is_renamed = true;
                 }
             }
+            RemoveFromMandatory => drop(repo.remove("modules/must/6.0.0/objects/shared.yaml")),
             BreakRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = true,
             MendRelease => repo.releases.get_mut("beta").expect("a release").is_invalid = false,
             BumpMandatory => repo.releases.get_mut("must").expect("a release").mandatory = Some("6.1.0"),
