@@ -22,6 +22,7 @@ mod enact;
 mod hold;
 mod leave;
 pub(crate) mod object;
+pub(crate) mod operator;
 mod state;
 mod status;
 
@@ -114,13 +115,23 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     if let Some(found) = context.stores.all_unknown(&tables(), Some(key.namespace())).first() {
         return Err(Failure::new(Class::Waiting, "Unreadable", found.sentence()));
     }
+    let mut operator = context.stores.kcp_operator();
     let cause = controller::cause(triggers);
     let pass = SetupPass { context, resources: &resources, kind, key, metadata, cause: &cause };
-    let ended = if metadata.deletion_timestamp.is_some() {
-        pass.leave().await
-    } else {
+    if metadata.deletion_timestamp.is_none() {
         controller::templates_read(context.stores, context.sources, metadata)?;
-        pass.stay(requested(&resources, kind, key, triggers)).await
+    }
+    let work = async {
+        match metadata.deletion_timestamp {
+            Some(_) => pass.leave().await,
+            None => pass.stay(requested(&resources, kind, key, triggers)).await,
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        // Its end wakes everything.
+        _ = operator.wait_for(Option::is_some) => return Ok(Finish::Done),
+        ended = work => ended,
     };
     ended.map_err(|error| Failure::new(error.class(), error.reason(), error))
 }

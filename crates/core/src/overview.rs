@@ -20,6 +20,7 @@ use crate::{
         shared::{Condition, ObjectMeta, State, is_default},
     },
     conditions,
+    definition::KCP_OPERATOR_RUNS,
     intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
     landscape::{self, Switch},
     name::Key,
@@ -62,6 +63,9 @@ pub struct Overview {
     /// The resources of kcp landscapes that Tidegate reconciles.
     #[serde(rename = "kcpLandscapes", skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<SetupLine>,
+    /// That kcp-operator runs beside the daemon, which writes nothing of kcp landscapes meanwhile. Contains who it is.
+    #[serde(rename = "kcpOperator", skip_serializing_if = "Option::is_none")]
+    pub kcp_operator: Option<String>,
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
@@ -273,6 +277,7 @@ impl Overview {
             no_lease: false,
             rollouts: Vec::new(),
             setup: Vec::new(),
+            kcp_operator: None,
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
         };
@@ -310,6 +315,20 @@ impl Overview {
         self.setup.extend(resources);
         self.setup.sort_by(|left, right| (left.kind, &left.name).cmp(&(right.kind, &right.name)));
         self
+    }
+
+    /// The same, with who holds the Lease of kcp-operator, if it runs.
+    #[must_use]
+    pub fn with_kcp_operator(mut self, holder: Option<String>) -> Overview {
+        self.kcp_operator = holder;
+        self
+    }
+
+    /// That Tidegate writes nothing of kcp landscapes, and what to do: one sentence. `None` if kcp-operator does not
+    /// run.
+    pub fn beside_kcp_operator(&self) -> Option<String> {
+        let holder = self.kcp_operator.as_ref()?;
+        Some(format!("Tidegate writes nothing of kcp landscapes, because {KCP_OPERATOR_RUNS} ({holder} holds it)"))
     }
 
     /// The same, with the sources of the command line of the daemon. One of them hides a GitSource with the same name.
@@ -366,6 +385,7 @@ impl Overview {
             || self.runtimes.iter().filter(|runtime| runtime.standing != SubjectState::Stopped).any(is_bad)
             || self.watchers.iter().any(|watcher| wrong(watcher.standing))
             || self.setup.iter().any(|resource| wrong(resource.standing))
+            || (self.kcp_operator.is_some() && !self.setup.is_empty())
     }
 
     /// Whether work is in progress.
@@ -402,6 +422,7 @@ impl Overview {
         for resource in self.setup.iter().filter(|resource| open(resource.standing)) {
             lines.push(format!("{} {}: {}", resource.kind, resource.name, resource.message));
         }
+        lines.extend(self.beside_kcp_operator());
         lines.extend(self.unreadable.iter().map(UnreadableLine::sentence));
         lines
     }
