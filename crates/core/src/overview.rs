@@ -220,7 +220,9 @@ impl SetupLine {
     /// A resource with its status; `None` for one that Tidegate does not reconcile. The status of a CacheServer is in
     /// its annotation.
     pub fn new(kind: setup::Kind, metadata: &ObjectMeta, status: &Value) -> Option<SetupLine> {
-        use conditions::setup::{CERTIFICATES, CLUSTER, DELETION, MOUNTS, OBJECTS, UNUSABLE, VALID};
+        use conditions::setup::{
+            CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, UNUSABLE, VALID,
+        };
 
         if !metadata.finalizers.iter().flatten().any(|name| name == finalizer::SETUP) {
             return None;
@@ -229,6 +231,8 @@ impl SetupLine {
         let status = noted.as_ref().unwrap_or(status);
         let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
         let unusable = conditions::find(&all, MOUNTS).filter(|one| one.status == "False" && one.reason == UNUSABLE);
+        let missing_in_kcp =
+            conditions::find(&all, KCP).filter(|one| one.status == "False" && one.reason == MISSING_IN_KCP);
         let first = |types: &[&str]| {
             let fails = |type_: &&str| conditions::find(&all, type_).filter(|one| one.status == "False");
             types.iter().find_map(fails).map(|one| one.message.clone())
@@ -240,7 +244,9 @@ impl SetupLine {
             (SubjectState::Wrong, problem)
         } else if let Some(unusable) = unusable {
             (SubjectState::Wrong, unusable.message.clone())
-        } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available"]) {
+        } else if let Some(missing) = missing_in_kcp {
+            (SubjectState::Wrong, missing.message.clone())
+        } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available", KCP]) {
             (SubjectState::Waiting, missing)
         } else if all.is_empty() {
             (SubjectState::Waiting, "not reconciled yet".to_owned())

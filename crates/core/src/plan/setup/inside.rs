@@ -149,7 +149,15 @@ impl Planner<'_> {
     }
 
     /// The route to the server of a resource, with what its annotations say.
-    fn route(&self, kind: Kind, key: &Key, root: Root<'_>, url: String, bundle: Option<&str>, deployment: String) -> Route {
+    fn route(
+        &self,
+        kind: Kind,
+        key: &Key,
+        root: Root<'_>,
+        url: String,
+        bundle: Option<&str>,
+        deployment: String,
+    ) -> Route {
         let opt_ins = self.opt_ins(kind, key);
         let url = opt_ins.address().unwrap_or(url);
         Route { tls_name: opt_ins.tls_name(), ..route(root, url, bundle, deployment) }
