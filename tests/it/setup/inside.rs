@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_core::api::names::KCP_OPERATOR_LEASE;
 use tidegate_process::ambient;
 
-use super::{KcpLandscape, condition, resources, resources_with_kcp};
+use super::{DEPLOYMENTS, KcpLandscape, condition, resources, resources_with_kcp};
 use crate::{
     harness::{self, SOON, eventually},
     stage::scenarios,
@@ -19,6 +19,7 @@ scenarios! {
     r38_permissions_inside_kcp_come_follow_their_definition_and_go,
     r38_where_kcp_does_not_answer_a_kubeconfig_goes_after_five_minutes,
     r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_first,
+    a_kcp_landscape_may_be_killed_anywhere_while_it_comes_and_goes,
     r70_while_kcp_operator_runs_the_daemon_writes_nothing,
 }
 
@@ -84,6 +85,40 @@ impl KcpLandscape {
         // The certificate of kcp-operator has this name.
         let ours = all.filter(|found| found.user == "system:kcp-operator" && !is_read(&found.verb));
         ours.map(|found| format!("{} {} {}", found.verb, found.resource, found.name)).collect()
+    }
+
+    /// Starts the daemon and kills it again, each time after more writes, until `done`. Plays the kubelet meanwhile.
+    /// Returns how often it was killed. The last daemon runs.
+    async fn killed_until(&self, what: &str, done: impl AsyncFn() -> bool) -> usize {
+        let began = ambient::now();
+        for writes in 1.. {
+            let mark = self.stage.landscape.kcp.mark();
+            self.stage.start();
+            loop {
+                if done().await {
+                    return writes - 1;
+                }
+                assert!(
+                    ambient::now().duration_since(began) < SignedDuration::from_mins(20),
+                    "not {what} after {writes} starts: {}",
+                    self.log()
+                );
+                let all = self.requests_since(mark).into_iter();
+                let written = all.filter(|found| !found.starts_with("get ") && !found.starts_with("list ")).count();
+                if writes <= written {
+                    break;
+                }
+                for name in DEPLOYMENTS {
+                    let found = self.read("Deployment", name).await.unwrap_or_default();
+                    if !found.is_null() && found["status"]["readyReplicas"] != found["spec"]["replicas"] {
+                        self.pods_are_ready(name).await;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.stage.kill().await;
+        }
+        unreachable!("it returns or panics")
     }
 
     fn whole_log(&self) -> String {
@@ -307,4 +342,64 @@ async fn r70_while_kcp_operator_runs_the_daemon_writes_nothing() {
     assert!(landscape.read("ConfigMap", "public-config").await.is_none());
     landscape.until("ConfigMap", "public-config", "it is made again", |_| true).await;
     assert!(SignedDuration::from_secs(14) <= ambient::now().duration_since(began), "the Lease has ended");
+}
+
+/// Whatever the daemon does when it is killed: the next one comes to the same end, and nothing is left behind.
+async fn a_kcp_landscape_may_be_killed_anywhere_while_it_comes_and_goes() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    for resource in landscape.resources_inside() {
+        harness::apply(&landscape.client, &resource).await;
+    }
+    let (root, all) = (landscape.inside("root"), landscape.inside("*"));
+    for client in [&root, &all] {
+        harness::install_crds(client, &kinds_of_kcp()).await;
+    }
+    harness::apply(&root, &of_kcp("Shard", "eu")).await;
+    let phases = [("RootShard", "main", "Running"), ("Shard", "eu", "Running"), ("FrontProxy", "public", "Running")];
+    let kills = landscape
+        .killed_until("it runs", async || {
+            for (kind, name, phase) in phases {
+                if landscape.read(kind, name).await.unwrap_or_default()["status"]["phase"] != phase {
+                    return false;
+                }
+            }
+            let admin = landscape.read("Kubeconfig", "admin").await.unwrap_or_default();
+            admin["status"]["phase"] == "Ready" && condition(&admin, "tidegate.dev/Kcp").starts_with("True Granted")
+        })
+        .await;
+    assert!(5 < kills, "it was killed {kills} times");
+    landscape.stage.rests().await;
+    landscape.stage.kill().await;
+    assert_eq!(landscape.bindings("root:company").await.len(), 1);
+
+    // A Shard and a Kubeconfig go, with what they have inside kcp.
+    for (kind, name) in [("VirtualWorkspace", "eu-workspaces"), ("Kubeconfig", "admin"), ("Shard", "eu")] {
+        landscape.delete(kind, name).await;
+    }
+    let are_gone = async |names: &[(&str, &str)]| {
+        for (kind, name) in names {
+            if landscape.read(kind, name).await.is_some() {
+                return false;
+            }
+        }
+        true
+    };
+    let first = [("VirtualWorkspace", "eu-workspaces"), ("Kubeconfig", "admin"), ("Shard", "eu")];
+    landscape.killed_until("the Shard is gone", async || are_gone(&first).await).await;
+    landscape.stage.kill().await;
+    assert_eq!(landscape.bindings("root:company").await, [""; 0]);
+    let shards = harness::api_of(&root, &of_kcp("Shard", "eu")).await.unwrap();
+    assert!(shards.get_opt("eu").await.unwrap().is_none());
+
+    let rest = [("FrontProxy", "public"), ("RootShard", "main"), ("CacheServer", "cache")];
+    for (kind, name) in rest {
+        landscape.delete(kind, name).await;
+    }
+    landscape.killed_until("all is gone", async || are_gone(&rest).await).await;
+    for kind in ["Issuer", "Certificate", "ConfigMap", "Deployment", "Service"] {
+        let api =
+            harness::api_of(&landscape.client, &super::object(super::api_version(kind), kind, "any")).await.unwrap();
+        let left = api.list(&kube::api::ListParams::default().labels("tidegate.dev/setup")).await.unwrap();
+        assert!(left.items.is_empty(), "{kind}: {:?}", left.items);
+    }
 }
