@@ -61,6 +61,7 @@ use crate::{
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     renderer::Renderer,
     runtime::reporting,
+    setup,
     source::registry::SourceRegistry,
     stores::{Source, Stores, Table, feed},
     watcher::inbox::Inbox,
@@ -472,6 +473,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
             &config.namespaces,
             &config.kcp_image,
         ));
+        let shared = Arc::clone(context);
+        tasks.spawn(async move { setup::operator::follow(&shared.stores).await });
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

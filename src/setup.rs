@@ -20,8 +20,10 @@ mod content;
 mod decide;
 mod enact;
 mod hold;
+mod inside;
 mod leave;
 pub(crate) mod object;
+pub(crate) mod operator;
 mod state;
 mod status;
 
@@ -115,13 +117,23 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     if let Some(found) = context.stores.all_unknown(&tables(), Some(key.namespace())).first() {
         return Err(Failure::new(Class::Waiting, "Unreadable", found.sentence()));
     }
+    let mut operator = context.stores.kcp_operator();
     let cause = controller::cause(triggers);
     let pass = SetupPass { context, resources: &resources, version, kind, key, metadata, cause: &cause };
-    let ended = if metadata.deletion_timestamp.is_some() {
-        pass.leave().await
-    } else {
+    if metadata.deletion_timestamp.is_none() {
         controller::templates_read(context.stores, context.sources, metadata)?;
-        pass.stay(requested(&resources, kind, key, triggers)).await
+    }
+    let work = async {
+        match metadata.deletion_timestamp {
+            Some(_) => pass.leave().await,
+            None => pass.stay(requested(&resources, kind, key, triggers)).await,
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        // Its end wakes everything.
+        _ = operator.wait_for(Option::is_some) => return Ok(Finish::Done),
+        ended = work => ended,
     };
     ended.map_err(|error| Failure::new(error.class(), error.reason(), error))
 }
@@ -177,6 +189,7 @@ impl SetupPass<'_> {
         }
         let outcomes = self.work(&known, &mut observed).await?;
         self.remember(&known, &observed, &outcomes);
+        let inside = self.grant(&mut observed, compares_all).await?;
         let facts = Facts {
             kind,
             key,
@@ -188,6 +201,7 @@ impl SetupPass<'_> {
             failures: &failures,
             live: &known.live,
             issuance: context.issuance,
+            inside: &inside,
             leaving: None,
         };
         let moved = !observed.applied.is_empty() || !observed.deleted.is_empty();
@@ -207,7 +221,14 @@ impl SetupPass<'_> {
         if applied.any(|verified| !verified.is_shown) {
             return Ok(Finish::After(decide::UNSEEN, Trigger::Retry));
         }
-        Ok(renewal(&known).map_or(Finish::Done, |after| Finish::After(after, Trigger::Resync)))
+        let renewal = renewal(&known).map(|after| (after, Trigger::Resync));
+        let trigger = match &inside.state {
+            inside::State::Waits(_) => Trigger::Retry,
+            inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
+        };
+        let again = inside.after.map(|after| (after, trigger));
+        let first = renewal.into_iter().chain(again).min_by_key(|(after, _)| *after);
+        Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
     }
 
     /// A pass over a resource that is being deleted.
@@ -218,18 +239,27 @@ impl SetupPass<'_> {
             return Ok(Finish::Done);
         }
         let definition = enact::definition(context.kcp, kind).await?;
+        let mut observed = Observed::default();
         let waits = leave::waits(resources, kind, key, definition);
+        // Others wake it when they go, and nothing inside kcp does.
+        let is_retried = waits.is_none();
+        let waits = match waits {
+            Some(waits) => Some(waits),
+            None => self.clean_up(&mut observed).await?,
+        };
+        let is_retried = is_retried && waits.is_some();
         let mut known = self.nothing();
         known.is_complete = waits.is_none();
-        let mut observed = Observed::default();
         let outcomes = self.work(&known, &mut observed).await?;
         let leaves = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Leaves).count();
         if waits.is_none() && leaves == 0 {
             self.tell_kept(&outcomes);
             enact::release(context.kcp, self.cause, kind, metadata).await?;
             context.memory.forget(key.namespace(), known.live.keys());
+            context.memory.forget_inside(kind, key);
             return Ok(Finish::Done);
         }
+        let inside = inside::Report { provisioned: self.provisioned(), ..inside::Report::default() };
         let leaving = waits.unwrap_or_else(|| format!("{leaves} objects are being deleted"));
         let planned = resources.plan(kind, key, &KnownOfCluster::default()).expect("it exists");
         let facts = Facts {
@@ -243,10 +273,17 @@ impl SetupPass<'_> {
             failures: &[],
             live: &known.live,
             issuance: context.issuance,
+            inside: &inside,
             leaving: Some(&leaving),
         };
         self.report(&facts, false).await?;
-        Ok(Finish::Done)
+        Ok(if is_retried { Finish::After(inside::RETRY, Trigger::Retry) } else { Finish::Done })
+    }
+
+    /// The workspace that may have ClusterRoleBindings of the resource.
+    fn provisioned(&self) -> Option<String> {
+        let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig)?;
+        kubeconfig.provisioned().map(str::to_owned)
     }
 
     /// Whether nothing may be made of the resource: its user is one with which parts of kcp trust each other, or its

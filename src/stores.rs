@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::Resource;
 use tokio::sync::{Notify, watch};
 
@@ -35,7 +35,7 @@ use tidegate_core::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names,
         setup,
     },
-    definition::{KcpLandscapes, Kind},
+    definition::{self, KcpLandscapes, Kind},
     intake::ConfirmBy,
     landscape::{self, Landscape, setup::Resources},
     name::Key,
@@ -55,6 +55,7 @@ use crate::{
     setup::{
         LiveObjects, ObjectName,
         object::{LiveObject, ObjectKind},
+        operator::{Held, Leases, Running},
     },
 };
 
@@ -75,6 +76,8 @@ struct Shared {
     definitions: Definitions,
     /// What other processes read of the sources of the command line.
     local_sources: watch::Sender<Option<String>>,
+    /// kcp-operator, while it runs. Only its start and its end are reported.
+    kcp_operator: watch::Sender<Option<Running>>,
 }
 
 /// The watched kinds.
@@ -116,6 +119,8 @@ pub enum Table {
     Setup(setup::Kind),
     /// The objects of kcp landscapes of one kind; metadata only, but for what others wait for.
     SetupObjects(ObjectKind),
+    /// The Leases of kcp-operator.
+    KcpOperator,
 }
 
 /// The tables, which `change::wakes` reads.
@@ -175,6 +180,8 @@ pub struct Tables {
     /// The objects that each resource depends on, and the other way round.
     setup_needs: BTreeMap<(setup::Kind, Key), BTreeSet<ObjectName>>,
     setup_users: BTreeMap<(ObjectKind, Key), BTreeSet<(setup::Kind, Key)>>,
+    /// The Leases of kcp-operator.
+    kcp_operator: Leases,
 }
 
 /// A GitSource and its origin.
@@ -296,6 +303,7 @@ impl Stores {
             gateway_changed: Notify::new(),
             definitions: Definitions::default(),
             local_sources: watch::channel(None).0,
+            kcp_operator: watch::channel(None).0,
         }))
     }
 
@@ -496,17 +504,19 @@ impl Stores {
         match tables.setup_not_served.first() {
             _ if !tables.is_setup_watched => KcpLandscapes::Off,
             Some((kind, _)) => KcpLandscapes::NotServed(*kind),
+            None if self.0.kcp_operator.borrow().is_some() => KcpLandscapes::KcpOperatorRuns,
             None => KcpLandscapes::Applied,
         }
     }
 
     /// The kinds of definitions that the control plane serves, as far as they are reconciled, in the order of apply.
     pub(crate) fn applied_kinds(&self) -> Vec<Kind> {
+        let is_free = self.0.kcp_operator.borrow().is_none();
         let tables = self.tables();
         let is_applied = |kind: &Kind| match kind {
             Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => true,
             Kind::Setup(kind) => {
-                tables.is_setup_watched && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
+                is_free && tables.is_setup_watched && tables.setup_not_served.iter().all(|(missing, _)| missing != kind)
             }
         };
         Kind::ALL.into_iter().filter(is_applied).collect()
@@ -521,6 +531,42 @@ impl Stores {
             if is_served { tables.setup_not_served.remove(&entry) } else { tables.setup_not_served.insert(entry) };
         if is_news {
             self.wake(&mut tables, &Change::SetupServed);
+        }
+    }
+
+    /// kcp-operator, while it runs. Meanwhile, nothing of kcp landscapes may be written.
+    pub(crate) fn kcp_operator(&self) -> watch::Receiver<Option<Running>> {
+        self.0.kcp_operator.subscribe()
+    }
+
+    /// Stores the state of a Lease of kcp-operator; `None` if it was released or is gone.
+    pub(crate) fn set_kcp_operator(&self, key: &Key, held: Option<Arc<Held>>, now: Timestamp) {
+        self.tables().kcp_operator.set(key, held.map(Arc::unwrap_or_clone), now);
+        self.judge_kcp_operator(now);
+    }
+
+    /// Finds out whether kcp-operator runs at `now`. If that has changed, says so once and wakes everything of kcp
+    /// landscapes.
+    pub(crate) fn judge_kcp_operator(&self, now: Timestamp) {
+        let mut tables = self.tables();
+        let running = tables.kcp_operator.running(now);
+        match &running {
+            Some(Running { namespace, holder, .. }) if self.0.kcp_operator.borrow().is_none() => {
+                let hint = definition::KCP_OPERATOR_RUNS;
+                tracing::warn!(namespace, holder, hint, "kcp-operator runs; writing nothing of kcp landscapes");
+            }
+            None if self.0.kcp_operator.borrow().is_some() => {
+                tracing::info!("kcp-operator does not run any more; reconciling kcp landscapes");
+            }
+            Some(_) | None => {}
+        }
+        let is_news = self.0.kcp_operator.send_if_modified(|known| {
+            let is_news = known.is_some() != running.is_some();
+            *known = running;
+            is_news
+        });
+        if is_news {
+            self.wake(&mut tables, &Change::KcpOperator);
         }
     }
 
@@ -947,6 +993,7 @@ impl Table {
                 ObjectKind::Service => "Services of kcp landscapes",
                 ObjectKind::PodDisruptionBudget => "PodDisruptionBudgets of kcp landscapes",
             },
+            Table::KcpOperator => "the Lease of kcp-operator",
         }
     }
 
@@ -971,6 +1018,7 @@ impl Table {
             | Table::RegistrySecret => "Secret",
             Table::Setup(kind) => kind.as_str(),
             Table::SetupObjects(kind) => kind.as_str(),
+            Table::KcpOperator => "Lease",
         }
     }
 
@@ -994,7 +1042,8 @@ impl Table {
             | Table::RuntimeCrds
             | Table::RegistrySecret
             | Table::Setup(_)
-            | Table::SetupObjects(_) => None,
+            | Table::SetupObjects(_)
+            | Table::KcpOperator => None,
         }
     }
 
@@ -1017,6 +1066,7 @@ impl Table {
             | Table::SourceSecrets
             | Table::RegistrySecret => "v1",
             Table::Setup(_) => "operator.kcp.io/v1alpha1",
+            Table::KcpOperator => "coordination.k8s.io/v1",
             Table::SetupObjects(kind) => match kind {
                 ObjectKind::Issuer | ObjectKind::Certificate => "cert-manager.io/v1",
                 ObjectKind::Secret | ObjectKind::ConfigMap | ObjectKind::Service => "v1",
@@ -1093,7 +1143,13 @@ impl Tables {
             Table::RuntimeCrds | Table::RegistrySecret => false,
             Table::Setup(kind) => self.setup.metadata(kind, key).is_some(),
             Table::SetupObjects(kind) => self.setup_objects.contains_key(&(kind, key.clone())),
+            Table::KcpOperator => self.kcp_operator.has(key),
         }
+    }
+
+    /// All resources of kcp landscapes.
+    pub(crate) fn setup_ids(&self) -> impl Iterator<Item = (setup::Kind, &Key)> {
+        self.setup.ids()
     }
 
     /// The resources of kcp landscapes in a namespace.

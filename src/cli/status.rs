@@ -16,14 +16,17 @@ use std::{
 
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, core::DynamicObject};
+use kube::{Api, Client, api::ListParams, core::DynamicObject};
 use owo_colors::OwoColorize as _;
 
 use super::{
     Exit,
     control_plane::{self, Access, Lacks},
 };
-use crate::stores::{self, definitions};
+use crate::{
+    setup::operator,
+    stores::{self, definitions},
+};
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::DiagnosticEntry, names,
@@ -137,9 +140,11 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview> {
     let (mut sources, mut kymas, mut watchers, mut manifests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut releases, mut resources, mut lacks) = (Vec::new(), Vec::new(), Lacks::default());
+    let mut has_resources = false;
     for namespace in namespaces {
         for kind in setup::Kind::ALL {
             let found = control_plane::setup(client, kind, namespace).await?;
+            has_resources |= !found.is_empty();
             let line = |one: &DynamicObject| SetupLine::new(kind, &one.metadata, &one.data["status"]);
             resources.extend(found.iter().filter_map(line));
         }
@@ -156,7 +161,8 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     let Lacks { unreadable, not_served } = lacks;
     let overview =
         Overview::from_objects(&sources, &kymas, &watchers).with_mandatory(&manifests).with_rollouts(&releases);
-    let overview = overview.with_setup(resources);
+    let operator = if has_resources { kcp_operator(client).await } else { None };
+    let overview = overview.with_setup(resources).with_kcp_operator(operator);
     let leases = leases(client, namespaces).await;
     let waits = overview.sources.iter().any(|source| source.standing == SubjectState::Waiting);
     let known = leases.as_deref().filter(|_| !sources.is_empty());
@@ -175,6 +181,15 @@ pub(super) async fn leases(client: &Client, namespaces: &[String]) -> Option<Vec
         found.extend(leases.get_opt(names::LEASE).await.ok()?);
     }
     Some(found)
+}
+
+/// Who holds the Lease of kcp-operator, in whichever namespace; `None` also if the user may not list Leases.
+async fn kcp_operator(client: &Client) -> Option<String> {
+    let leases: Api<Lease> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={}", names::KCP_OPERATOR_LEASE));
+    let found = leases.list(&named).await.ok()?.items;
+    let held = found.iter().filter_map(operator::held).find(|held| ambient::now() <= held.until());
+    held.map(|held| held.holder)
 }
 
 /// The sources of the daemon's command line in these namespaces, as its Lease shows them. None if another program
@@ -246,7 +261,15 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
         text: format!("no daemon reconciles this landscape: {why}"),
         below: Vec::new(),
     });
+    let beside = overview.beside_kcp_operator();
+    let kcp_operator = beside.iter().filter(|_| !overview.setup.is_empty()).map(|sentence| Entry {
+        standing: SubjectState::Wrong,
+        subject: String::new(),
+        text: sentence.clone(),
+        below: Vec::new(),
+    });
     let entries: Vec<Entry> = no_leader
+        .chain(kcp_operator)
         .chain(not_served)
         .chain(
             overview
@@ -290,6 +313,10 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
     write_waiting(out, overview, lines_max, turn, |runtime| runtime.rollout.as_deref())?;
     if overview.no_lease {
         writeln!(out, "{NO_LEASE}\n")?;
+    }
+    // Without resources of Tidegate's, kcp-operator may be right where it is.
+    if let Some(sentence) = beside.filter(|_| overview.setup.is_empty()) {
+        writeln!(out, "{sentence}\n")?;
     }
     let adopted = overview.runtimes.iter().filter(|runtime| runtime.adopted).count();
     if 0 < adopted {
@@ -558,6 +585,7 @@ impl Subject {
             no_lease,
             not_served,
             setup: _,
+            kcp_operator: _,
         } = overview;
         rollouts.retain(|rollout| self.kind == SubjectKind::Module && is_named(&rollout.name));
         sources.retain(|source| self.kind == SubjectKind::Source && is_named(&source.name));
@@ -609,8 +637,18 @@ impl Subject {
             SubjectKind::Source | SubjectKind::Watcher => false,
         });
         let setup = Vec::new();
-        let found =
-            Overview { sources, runtimes, watchers, rollouts, setup, unreadable, no_leader, no_lease, not_served };
+        let found = Overview {
+            sources,
+            runtimes,
+            watchers,
+            rollouts,
+            setup,
+            kcp_operator: None,
+            unreadable,
+            no_leader,
+            no_lease,
+            not_served,
+        };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()
             && found.watchers.is_empty()

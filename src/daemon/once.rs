@@ -116,6 +116,7 @@ fn overview(stores: &Stores) -> Overview {
     )
     .with_mandatory(stores.manifests().iter().map(|manifest| &**manifest))
     .with_setup(setup_lines(stores))
+    .with_kcp_operator(stores.kcp_operator().borrow().as_ref().map(|running| running.holder.clone()))
     .with_unreadable(stores.unreadable().iter().map(|found| UnreadableLine {
         kind: found.table.kind().to_owned(),
         name: found.object.key().to_string(),

@@ -399,7 +399,8 @@ pub(super) fn unusable(issuer: &Issuer, live: &LiveObjects) -> Option<String> {
     }
 }
 
-fn deployment(gate: &Gate, live: &LiveObjects) -> Option<String> {
+/// What an object waits for because of a Deployment: one sentence; `None` if nothing.
+pub(super) fn deployment(gate: &Gate, live: &LiveObjects) -> Option<String> {
     let Gate::Deployment { name, is_up } = gate else { return None };
     match live.get(&(ObjectKind::Deployment, name.clone())).map(|found| &found.state) {
         Some(ObjectState::Deployment(pods)) if *is_up && !pods.are_up() => {

@@ -1,8 +1,8 @@
 //! Decides how a resource of a kcp landscape goes: a decision over values.
 //!
 //! Resources go in the reverse order of their creation, while kcp is up. Nothing goes because the
-//! CustomResourceDefinition of its kind is deleted, unless a user confirmed that. A Shard may hold workspaces, which
-//! the daemon cannot see: it goes together with its RootShard, or if a user says so.
+//! CustomResourceDefinition of its kind is deleted, unless a user confirmed that. What happens inside kcp first, is
+//! decided in [`super::inside`].
 
 use tidegate_core::{
     api::{
@@ -10,7 +10,7 @@ use tidegate_core::{
         setup::Kind,
         shared::ObjectMeta,
     },
-    landscape::{annotation as annotation_of, setup::Resources},
+    landscape::setup::Resources,
     name::Key,
 };
 
@@ -60,22 +60,17 @@ pub(super) fn waits(resources: &Resources, kind: Kind, key: &Key, definition: De
             names.join(", ")
         ));
     }
-    (kind == Kind::Shard && !may_lose_workspaces(resources, key)).then(|| {
-        let (namespace, name) = (key.namespace(), key.name());
-        format!(
-            "Shard {name} may hold workspaces, and Tidegate cannot see them yet: move or delete them, delete the Shard \
-             in the workspace `root` of kcp, then run `kubectl annotate shards.operator.kcp.io -n {namespace} {name} \
-             {}=true`",
-            annotation::FORCE_REMOVAL
-        )
-    })
+    None
 }
 
-/// Whether a user said so, or the whole landscape goes.
-fn may_lose_workspaces(resources: &Resources, key: &Key) -> bool {
-    let forced = resources.metadata(Kind::Shard, key).and_then(|found| annotation_of(found, annotation::FORCE_REMOVAL));
-    let root = resources.root_of(Kind::Shard, key).and_then(|(root, _)| resources.metadata(Kind::RootShard, root));
-    forced == Some("true") || root.is_none_or(|root| root.deletion_timestamp.is_some())
+/// Why a Shard stays that may hold workspaces, and what to do.
+pub(super) fn holds_workspaces(key: &Key, why: &str) -> String {
+    let (namespace, name) = (key.namespace(), key.name());
+    format!(
+        "Shard {name} may hold workspaces: {why}; move or delete them, or run `kubectl annotate shards.operator.kcp.io \
+         -n {namespace} {name} {}=true`",
+        annotation::FORCE_REMOVAL
+    )
 }
 
 #[cfg(test)]

@@ -302,7 +302,8 @@ fn readiness(certificate: &Value) -> Result<(), Arc<str>> {
 /// the Secret. The time of the condition does not tell: it stays while the condition stays `False`, whatever the
 /// message.
 fn is_about_absence(ready: &Value) -> bool {
-    // https://github.com/cert-manager/cert-manager/blob/v1.19.0/pkg/issuer/ca/setup.go
+    // Neither a Secret without a key nor one that is no CA has such a message:
+    // https://github.com/cert-manager/cert-manager/blob/v1.21.2/pkg/issuer/ca/setup.go
     ready["reason"] == "ErrGetKeyPair"
         && ready["message"].as_str().is_some_and(|message| message.ends_with("not found"))
 }

@@ -19,6 +19,7 @@ use tidegate_process::lock::Mutex;
 
 use super::{
     builtin::Request,
+    inside::{Compared, Connection},
     object::{LiveObject, ObjectKind},
 };
 
@@ -45,7 +46,14 @@ struct Memory {
     verified: HashMap<(ObjectKind, Key), Verified>,
     contents: HashMap<(ObjectKind, Key), Arc<KnownContent>>,
     judged: Option<Judged>,
+    /// Statuses that are not written yet.
     unsaid: HashMap<(Kind, Key), Unsaid>,
+    /// What was found inside kcp for Kubeconfigs.
+    compared: HashMap<Key, Compared>,
+    /// Connections to workspaces, by URL.
+    connections: HashMap<String, Connection>,
+    /// Since when something inside kcp cannot be cleaned up; `None` once nothing is left to do.
+    trying: HashMap<(Kind, Key), Option<Timestamp>>,
 }
 
 /// A status that is not written yet, because it only says that the work goes on.
@@ -257,6 +265,55 @@ impl SetupMemory {
             Some(content) => memory.contents.insert(id(namespace, name), Arc::new(content)),
             None => memory.contents.remove(&id(namespace, name)),
         };
+    }
+
+    /// What was found inside kcp for a Kubeconfig.
+    pub(super) fn compared(&self, key: &Key) -> Option<Compared> {
+        self.lock().compared.get(key).cloned()
+    }
+
+    /// Remembers what was found inside kcp for a Kubeconfig.
+    pub(super) fn set_compared(&self, key: &Key, compared: Compared) {
+        self.lock().compared.insert(key.clone(), compared);
+    }
+
+    /// Forgets what was found inside kcp for a Kubeconfig, so that it is compared again.
+    pub(super) fn forget_compared(&self, key: &Key) {
+        self.lock().compared.remove(key);
+    }
+
+    /// The connection to the workspace with this URL.
+    pub(super) fn connection(&self, url: &str) -> Option<Connection> {
+        self.lock().connections.get(url).cloned()
+    }
+
+    /// Remembers a connection.
+    pub(super) fn set_connection(&self, url: &str, connection: Connection) {
+        self.lock().connections.insert(url.to_owned(), connection);
+    }
+
+    /// Since when something inside kcp cannot be cleaned up: since `now`, if this is the first try.
+    pub(super) fn trying_since(&self, kind: Kind, key: &Key, now: Timestamp) -> Timestamp {
+        self.lock().trying.entry((kind, key.clone())).or_insert(Some(now)).unwrap_or(now)
+    }
+
+    /// Remembers that nothing is left to do inside kcp, or that what is left stays there.
+    pub(super) fn settle(&self, kind: Kind, key: &Key) {
+        self.lock().trying.insert((kind, key.clone()), None);
+    }
+
+    /// Whether nothing is left to do inside kcp, or what is left stays there.
+    pub(super) fn is_settled(&self, kind: Kind, key: &Key) -> bool {
+        self.lock().trying.get(&(kind, key.clone())) == Some(&None)
+    }
+
+    /// Forgets everything inside kcp of a resource that is gone.
+    pub(super) fn forget_inside(&self, kind: Kind, key: &Key) {
+        let mut memory = self.lock();
+        memory.trying.remove(&(kind, key.clone()));
+        if kind == Kind::Kubeconfig {
+            memory.compared.remove(key);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {

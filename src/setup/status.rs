@@ -13,7 +13,7 @@ use tidegate_core::{
     },
     conditions::{
         self, Status,
-        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MOUNTS, OBJECTS, UNUSABLE, VALID},
+        setup::{CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, UNUSABLE, VALID},
     },
     diagnostic::Severity,
     landscape::{annotation as annotation_of, setup::Resources},
@@ -24,6 +24,7 @@ use tidegate_core::{
 
 use super::{
     decide::{self, Outcome},
+    inside::{Report, State},
     object::{ObjectKind, ObjectState},
     state::{Issuance, LiveObjects, ObjectName},
 };
@@ -52,6 +53,8 @@ pub(super) struct Facts<'a> {
     pub(super) live: &'a LiveObjects,
     /// Who issues certificates.
     pub(super) issuance: Issuance,
+    /// What became of what it asks for inside kcp.
+    pub(super) inside: &'a Report,
     /// What its deletion waits for, if it is being deleted.
     pub(super) leaving: Option<&'a str>,
 }
@@ -92,9 +95,8 @@ pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Value {
                 (Ok(_), false) => "Provisioning",
             };
             status.insert("phase".to_owned(), phase.into());
-            // Of kcp-operator: where it made ClusterRoleBindings.
-            if let Some(provisioned) = before.get("authorization").filter(|found| !found.is_null()) {
-                status.insert("authorization".to_owned(), provisioned.clone());
+            if let Some(provisioned) = &facts.inside.provisioned {
+                status.insert("authorization".to_owned(), json!({ "provisionedCluster": provisioned }));
             }
             if let Some(target) = facts.target() {
                 status.insert("targetName".to_owned(), target.into());
@@ -122,8 +124,9 @@ pub(super) fn is_under_way(facts: &Facts<'_>, before: &Value, after: &Value) -> 
         conditions.any(|condition| condition["type"] == AVAILABLE && condition["status"] == "True")
     };
     let is_planned = facts.plan.is_ok() && facts.leaving.is_none() && facts.problems.is_empty();
-    let is_well = is_planned && problem(facts).is_none();
-    is_well && !is_available(before) && !is_available(after)
+    let is_well = is_planned && problem(facts).is_none() && !matches!(facts.inside.state, State::Missing(_));
+    // What is to be removed inside kcp is noted before it is made.
+    is_well && before["authorization"] == after["authorization"] && !is_available(before) && !is_available(after)
 }
 
 fn sentence(problem: &Problem) -> String {
@@ -181,9 +184,11 @@ impl Facts<'_> {
             Some(_) => conditions.set(CLUSTER, false, "NotSupported", ELSEWHERE),
             None => conditions.remove(CLUSTER),
         }
-        match self.unbuilt() {
-            Some(sentence) => conditions.set(KCP, false, "NotSupported", sentence),
-            None => conditions.remove(KCP),
+        match &self.inside.state {
+            State::Nothing => conditions.remove(KCP),
+            State::Well => conditions.set(KCP, true, "Granted", "its ClusterRoleBindings are inside kcp"),
+            State::Missing(sentence) => conditions.set(KCP, false, MISSING_IN_KCP, sentence),
+            State::Waits(sentence) => conditions.set(KCP, false, "Waiting", sentence),
         }
         let Ok(plan) = self.plan else { return };
         if self.leaving.is_some() {
@@ -218,14 +223,6 @@ impl Facts<'_> {
         unusable.extend(missing);
         conditions.judge(MOUNTS, &unusable, reason, ("Complete", "everything that its objects need exists"));
         conditions.judge(OBJECTS, &refused, "NotApplied", ("Applied", "its objects are applied, or wait for others"));
-    }
-
-    /// What the resource asks for and the daemon does not do.
-    fn unbuilt(&self) -> Option<&'static str> {
-        let kubeconfig = self.resources.kubeconfigs.get(self.key).filter(|_| self.kind == Kind::Kubeconfig)?;
-        kubeconfig.spec.authorization.as_ref().map(|_| {
-            "Tidegate does not create ClusterRoleBindings inside kcp yet: create those of `spec.authorization` yourself"
-        })
     }
 
     /// Upstream's condition about what a resource refers to.

@@ -148,7 +148,8 @@ fn kind_of(table: Table) -> Option<Kind> {
         | Table::SourceSecrets
         | Table::RuntimeCrds
         | Table::RegistrySecret
-        | Table::SetupObjects(_) => None,
+        | Table::SetupObjects(_)
+        | Table::KcpOperator => None,
     }
 }
 

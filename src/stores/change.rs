@@ -77,6 +77,8 @@ pub enum Change {
     Setup(Edit<ObjectMeta>),
     /// The control plane serves other kinds of kcp landscapes than before.
     SetupServed,
+    /// kcp-operator has begun or ended to run.
+    KcpOperator,
     /// An object of a kcp landscape changed, or a Secret or ConfigMap. Contains the resources that depend on it.
     SetupObject(BTreeSet<(setup::Kind, Key)>),
     /// An object with this metadata has become unreadable, or is no longer.
@@ -164,6 +166,11 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         }
         Change::SetupServed => {
             wakes.extend(tables.sources().map(|key| Wake::Subject(Subject::Source(key.clone()), Trigger::Changed)));
+        }
+        Change::KcpOperator => {
+            wakes.extend(tables.sources().map(|key| Wake::Subject(Subject::Source(key.clone()), Trigger::Changed)));
+            let subjects = tables.setup_ids().map(|(kind, key)| Subject::Setup(kind, key.clone()));
+            wakes.extend(subjects.map(|subject| Wake::Subject(subject, Trigger::Changed)));
         }
         Change::SetupObject(resources) => {
             let subjects = resources.iter().map(|(kind, key)| Subject::Setup(*kind, key.clone()));

@@ -6,7 +6,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::BoxFuture;
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Resource,
     core::{DynamicObject, NamespaceResourceScope, PartialObjectMeta},
@@ -37,12 +40,16 @@ use tidegate_core::{
     },
     render::{self, RuntimeCrds},
 };
+use tidegate_process::ambient;
 
 use crate::{
     components::docker_config,
     controller::{Context, events::Recorder},
     gateway::{certificates::Certificates, pki},
-    setup::object::{LiveObject, ObjectKind},
+    setup::{
+        object::{LiveObject, ObjectKind},
+        operator,
+    },
 };
 
 /// A watch that never ends. Nothing is requested before it is polled.
@@ -142,7 +149,7 @@ pub fn setup(
 ) -> Vec<Watch> {
     let feed = Feed { kcp, stores, events };
     stores.watch_setup();
-    let mut watches = Vec::new();
+    let mut watches = vec![feed.kcp_operator()];
     for namespace in namespaces {
         watches.extend([
             feed.resource::<CacheServer>(setup::Kind::CacheServer, namespace, image),
@@ -238,6 +245,17 @@ impl Feed<'_> {
         };
         let options = Options::all(Kind::namespaced::<K>()).namespace(namespace);
         self.watch(Table::Setup(kind), options, project, Stores::set)
+    }
+
+    /// Watches the Lease of kcp-operator, which may be in any namespace.
+    fn kcp_operator(&self) -> Watch {
+        let leases = Options::all(Kind::namespaced::<Lease>());
+        self.watch(
+            Table::KcpOperator,
+            leases.fields(&format!("metadata.name={}", names::KCP_OPERATOR_LEASE)),
+            |lease| operator::held(&lease),
+            |stores, key, held| stores.set_kcp_operator(key, held, ambient::now()),
+        )
     }
 
     fn setup_objects(&self, kind: ObjectKind, namespace: &str) -> Watch {

@@ -175,7 +175,8 @@ pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec
         | Table::CertificateSecrets
         | Table::PullSecret
         | Table::RuntimeCrds
-        | Table::RegistrySecret => Vec::new(),
+        | Table::RegistrySecret
+        | Table::KcpOperator => Vec::new(),
         Table::Setup(_) | Table::SetupObjects(_) => {
             let resources = tables.setup_of(key.namespace()).into_iter();
             resources.map(|(kind, key)| Wake::Subject(Subject::Setup(kind, key), trigger)).collect()

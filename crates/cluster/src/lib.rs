@@ -67,13 +67,21 @@ pub use unreadable::Unreadable;
 use metadata::{Lenient, WireObject};
 use transport::{Answer, Ask, Transport};
 
-/// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do.
+/// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do, or as
+/// `workspace/NAMESPACE/NAME/PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterName {
     /// The control plane.
     Kcp,
     /// The runtime of a Kyma.
     Runtime(Key),
+    /// A workspace of a kcp landscape.
+    Workspace {
+        /// The RootShard of the landscape.
+        root: Key,
+        /// The path of the workspace.
+        path: String,
+    },
 }
 
 /// How to treat fields that another field manager owns.
@@ -126,6 +134,7 @@ impl fmt::Display for ClusterName {
         match self {
             ClusterName::Kcp => f.write_str("kcp"),
             ClusterName::Runtime(key) => write!(f, "skr/{key}"),
+            ClusterName::Workspace { root, path } => write!(f, "workspace/{root}/{path}"),
         }
     }
 }
@@ -163,6 +172,20 @@ impl Cluster {
     /// Fails if the configuration is invalid.
     pub fn beside(&self, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         Cluster::on(&self.network, name, config, limits)
+    }
+
+    /// Another cluster on the same network, which refuses writes whenever this one does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is invalid.
+    pub fn alike(&self, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
+        let cluster = self.beside(name, config, limits)?;
+        let cluster = if self.is_read_only() { cluster.read_only() } else { cluster };
+        Ok(match self.transport.leadership() {
+            Some(leadership) => cluster.guarded(leadership.clone()),
+            None => cluster,
+        })
     }
 
     /// The same cluster, but writes are refused without `leadership`.

@@ -265,6 +265,11 @@ impl Transport {
         })
     }
 
+    /// Without which no write may be sent.
+    pub(super) fn leadership(&self) -> Option<&Leadership> {
+        self.leadership.as_ref()
+    }
+
     /// The same, but writes are refused without `leadership`.
     pub(super) fn led(self, leadership: Leadership) -> Transport {
         Transport { leadership: Some(leadership), failing: Some(Failing::default()), ..self }

@@ -253,6 +253,8 @@ pub enum KcpLandscapes {
     /// The control plane does not serve this kind. Its definition may be the only one that is missing: the kinds refer
     /// to each other, so a part of a landscape is not applied.
     NotServed(setup::Kind),
+    /// kcp-operator holds its Lease, so it writes the same objects.
+    KcpOperatorRuns,
 }
 
 // === impl Kind ===
@@ -330,6 +332,10 @@ impl FromStr for Kind {
 #[error("`{0}` is not a kind that git declares")]
 pub struct UnknownKind(pub String);
 
+/// What a user does while kcp-operator holds its Lease.
+pub const KCP_OPERATOR_RUNS: &str = "kcp-operator runs: scale its Deployment to 0, and run `tidegate adopt kcp`; Tidegate \
+                                     starts by itself when the Lease 239f9f9a.operator.kcp.io ends";
+
 // === impl KcpLandscapes ===
 
 impl KcpLandscapes {
@@ -355,6 +361,7 @@ impl KcpLandscapes {
             KcpLandscapes::NotServed(kind) => {
                 format!("the control plane does not serve {}: apply what `tidegate crds --kcp` prints", kind.plural())
             }
+            KcpLandscapes::KcpOperatorRuns => KCP_OPERATOR_RUNS.to_owned(),
             KcpLandscapes::Applied => String::new(),
         }
     }

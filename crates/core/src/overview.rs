@@ -20,6 +20,7 @@ use crate::{
         shared::{Condition, ObjectMeta, State, is_default},
     },
     conditions,
+    definition::KCP_OPERATOR_RUNS,
     intake::status::{RECEIVED, WAIT_FOR_TEMPLATES},
     landscape::{self, Switch},
     name::Key,
@@ -62,6 +63,9 @@ pub struct Overview {
     /// The resources of kcp landscapes that Tidegate reconciles.
     #[serde(rename = "kcpLandscapes", skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<SetupLine>,
+    /// That kcp-operator runs beside the daemon, which writes nothing of kcp landscapes meanwhile. Contains who it is.
+    #[serde(rename = "kcpOperator", skip_serializing_if = "Option::is_none")]
+    pub kcp_operator: Option<String>,
     /// The objects that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableLine>,
@@ -216,7 +220,9 @@ impl SetupLine {
     /// A resource with its status; `None` for one that Tidegate does not reconcile. The status of a CacheServer is in
     /// its annotation.
     pub fn new(kind: setup::Kind, metadata: &ObjectMeta, status: &Value) -> Option<SetupLine> {
-        use conditions::setup::{CERTIFICATES, CLUSTER, DELETION, MOUNTS, OBJECTS, UNUSABLE, VALID};
+        use conditions::setup::{
+            CERTIFICATES, CLUSTER, DELETION, KCP, MISSING_IN_KCP, MOUNTS, OBJECTS, UNUSABLE, VALID,
+        };
 
         if !metadata.finalizers.iter().flatten().any(|name| name == finalizer::SETUP) {
             return None;
@@ -225,6 +231,8 @@ impl SetupLine {
         let status = noted.as_ref().unwrap_or(status);
         let all: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
         let unusable = conditions::find(&all, MOUNTS).filter(|one| one.status == "False" && one.reason == UNUSABLE);
+        let missing_in_kcp =
+            conditions::find(&all, KCP).filter(|one| one.status == "False" && one.reason == MISSING_IN_KCP);
         let first = |types: &[&str]| {
             let fails = |type_: &&str| conditions::find(&all, type_).filter(|one| one.status == "False");
             types.iter().find_map(fails).map(|one| one.message.clone())
@@ -236,7 +244,9 @@ impl SetupLine {
             (SubjectState::Wrong, problem)
         } else if let Some(unusable) = unusable {
             (SubjectState::Wrong, unusable.message.clone())
-        } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available"]) {
+        } else if let Some(missing) = missing_in_kcp {
+            (SubjectState::Wrong, missing.message.clone())
+        } else if let Some(missing) = first(&[CERTIFICATES, MOUNTS, "Available", KCP]) {
             (SubjectState::Waiting, missing)
         } else if all.is_empty() {
             (SubjectState::Waiting, "not reconciled yet".to_owned())
@@ -273,6 +283,7 @@ impl Overview {
             no_lease: false,
             rollouts: Vec::new(),
             setup: Vec::new(),
+            kcp_operator: None,
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
         };
@@ -310,6 +321,20 @@ impl Overview {
         self.setup.extend(resources);
         self.setup.sort_by(|left, right| (left.kind, &left.name).cmp(&(right.kind, &right.name)));
         self
+    }
+
+    /// The same, with who holds the Lease of kcp-operator, if it runs.
+    #[must_use]
+    pub fn with_kcp_operator(mut self, holder: Option<String>) -> Overview {
+        self.kcp_operator = holder;
+        self
+    }
+
+    /// That Tidegate writes nothing of kcp landscapes, and what to do: one sentence. `None` if kcp-operator does not
+    /// run.
+    pub fn beside_kcp_operator(&self) -> Option<String> {
+        let holder = self.kcp_operator.as_ref()?;
+        Some(format!("Tidegate writes nothing of kcp landscapes, because {KCP_OPERATOR_RUNS} ({holder} holds it)"))
     }
 
     /// The same, with the sources of the command line of the daemon. One of them hides a GitSource with the same name.
@@ -366,6 +391,7 @@ impl Overview {
             || self.runtimes.iter().filter(|runtime| runtime.standing != SubjectState::Stopped).any(is_bad)
             || self.watchers.iter().any(|watcher| wrong(watcher.standing))
             || self.setup.iter().any(|resource| wrong(resource.standing))
+            || (self.kcp_operator.is_some() && !self.setup.is_empty())
     }
 
     /// Whether work is in progress.
@@ -402,6 +428,7 @@ impl Overview {
         for resource in self.setup.iter().filter(|resource| open(resource.standing)) {
             lines.push(format!("{} {}: {}", resource.kind, resource.name, resource.message));
         }
+        lines.extend(self.beside_kcp_operator());
         lines.extend(self.unreadable.iter().map(UnreadableLine::sentence));
         lines
     }

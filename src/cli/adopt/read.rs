@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::{
     ByteString,
     api::{coordination::v1::Lease, core::v1::Secret},
-    jiff::{SignedDuration, Timestamp},
+    jiff::Timestamp,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +32,7 @@ use super::{
     certificates::{self, Certificates},
     events,
 };
+use crate::setup::operator;
 
 /// What the control plane says.
 pub(super) struct Facts {
@@ -368,11 +369,9 @@ pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> 
 }
 
 pub(super) fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
-    let spec = lease.spec.as_ref()?;
-    let name = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
-    let renewed = now.duration_since(spec.renew_time.as_ref()?.0);
-    let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
-    (renewed <= duration).then(|| Holder { name, renewed: renewed.as_secs() })
+    let held = operator::held(lease)?;
+    let renewed = now.duration_since(held.renewed);
+    (renewed <= held.duration).then(|| Holder { name: held.holder, renewed: renewed.as_secs() })
 }
 
 async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {

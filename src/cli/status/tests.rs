@@ -87,6 +87,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
         no_leader: None,
         no_lease: false,
         setup: Vec::new(),
+        kcp_operator: None,
         rollouts: Vec::new(),
         unreadable: vec![UnreadableLine {
             kind: "ModuleTemplate".to_owned(),

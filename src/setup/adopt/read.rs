@@ -9,6 +9,7 @@ use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
         GitSource, TIDEGATE_GROUP,
+        names::KCP_OPERATOR_LEASE,
         setup::{self, SETUP_GROUP, SETUP_VERSION},
     },
     landscape::SourceName,
@@ -20,8 +21,6 @@ use tidegate_core::{
 use super::Facts;
 use crate::setup::object::ObjectKind;
 
-/// The Lease of kcp-operator, in the namespace where it runs.
-const LEASE: &str = "239f9f9a.operator.kcp.io";
 /// The kinds that kcp-operator makes for itself.
 const COMPILED: [&str; 5] =
     ["CompiledRootShard", "CompiledShard", "CompiledFrontProxy", "CompiledCacheServer", "CompiledVirtualWorkspace"];
@@ -89,6 +88,6 @@ pub(crate) async fn leases(cluster: &Cluster) -> anyhow::Result<BTreeMap<String,
         ),
         found => found.context("cannot list the Leases")?,
     };
-    let named = found.into_iter().filter(|lease| lease.metadata.name.as_deref() == Some(LEASE));
+    let named = found.into_iter().filter(|lease| lease.metadata.name.as_deref() == Some(KCP_OPERATOR_LEASE));
     Ok(named.map(|lease| (lease.metadata.namespace.clone().unwrap_or_default(), lease)).collect())
 }

@@ -58,6 +58,7 @@ fn judged(
         failures: &[],
         live,
         issuance: Issuance::CertManager,
+        inside: &Report::default(),
         leaving,
     };
     let after = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -232,6 +233,7 @@ fn d13_a_kubeconfig_is_not_ready_before_its_secret_is_written() {
             failures: &[],
             live: &LiveObjects::new(),
             issuance: Issuance::CertManager,
+            inside: &Report::default(),
             leaving: None,
         };
         let status = status(&facts, Timestamp::from_second(1_800_000_000).unwrap());
@@ -268,6 +270,7 @@ fn d14_a_shard_that_ran_falls_back_when_its_pods_go() {
             failures: &[],
             live: &live,
             issuance: Issuance::CertManager,
+            inside: &Report::default(),
             leaving: None,
         };
         status(&facts, Timestamp::from_second(1_800_000_000).unwrap())["phase"].clone()

@@ -42,7 +42,13 @@ pub(crate) struct Simulated {
     spoiled: Spoiled,
     /// What happens before a request of the daemon of this process.
     before: Before,
+    /// The API servers below `/clusters/`, by path: to the daemon of this process, it is a kcp as well.
+    workspaces: Workspaces,
 }
+
+/// The workspaces of a server, by path. Each comes to be when it is asked for.
+#[derive(Clone, Default)]
+struct Workspaces(Arc<Mutex<BTreeMap<String, sim::Server>>>);
 
 /// Copies of simulated servers, each with the objects that the server had when it was copied. Only this process reaches
 /// them, where the servers are.
@@ -103,7 +109,8 @@ impl Server {
         server.keep_requests();
         let served = server.listen(name).await.expect("a port on loopback");
         let (runs, spoiled, before) = (watch::Sender::new(true), Spoiled::default(), Before::default());
-        Server::Simulated(Box::new(Simulated { served, runs, spoiled, before }))
+        let workspaces = Workspaces::default();
+        Server::Simulated(Box::new(Simulated { served, runs, spoiled, before, workspaces }))
     }
 
     #[track_caller]
@@ -154,15 +161,24 @@ impl Server {
         let here = servers.into_iter().filter_map(|server| match server {
             Server::Simulated(server) => Some((
                 format!("127.0.0.1:{}", server.served.port()),
-                server.wire(LATENCY, &server.spoiled, &server.before),
+                (server.wire(LATENCY, &server.spoiled, &server.before), server.workspaces.clone()),
             )),
             Server::Real(_) => None,
         });
-        let here: BTreeMap<String, Wire> = here.collect();
+        let here: BTreeMap<String, (Wire, Workspaces)> = here.collect();
         Network::in_process(move |config| {
-            let wire = here.get(config.cluster_url.authority()?.as_str())?;
+            let (wire, workspaces) = here.get(config.cluster_url.authority()?.as_str())?;
+            let workspace = config.cluster_url.path().strip_prefix("/clusters/");
+            let wire =
+                Wire { server: workspace.map_or(wire.server.clone(), |path| workspaces.at(path)), ..wire.clone() };
             Some(wire.client(user(config)?))
         })
+    }
+
+    /// A workspace of a simulated server, which plays kcp.
+    #[track_caller]
+    pub(crate) fn workspace(&self, path: &str) -> sim::Server {
+        self.as_simulated().workspaces.at(path)
     }
 
     /// What only a real one has.
@@ -440,6 +456,20 @@ impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
         Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency, spoiled, before }
+    }
+}
+
+// === impl Workspaces ===
+
+impl Workspaces {
+    fn at(&self, path: &str) -> sim::Server {
+        let make = || {
+            let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
+            let server = sim::Server::new(&options);
+            server.keep_requests();
+            server
+        };
+        self.0.lock().expect("a lock").entry(path.to_owned()).or_insert_with(make).clone()
     }
 }
 

@@ -154,6 +154,10 @@ pub mod annotation {
     pub const HARDENING: &str = "tidegate.dev/hardening";
     /// `disabled` on a RootShard: it has no internal proxy.
     pub const INTERNAL_PROXY: &str = "tidegate.dev/internal-proxy";
+    /// Where the daemon reaches a RootShard, a Shard or a FrontProxy, if not in its own cluster: host and port.
+    pub const KCP_ADDRESS: &str = "tidegate.dev/kcp-address";
+    /// The name in the certificate that the daemon meets there.
+    pub const KCP_TLS_NAME: &str = "tidegate.dev/kcp-tls-name";
     /// `enabled` on a RootShard: it forwards requests for mounts, as Shards do.
     pub const MOUNTS_PROXY: &str = "tidegate.dev/mounts-proxy";
     /// How many pods of a Deployment of a kcp landscape may be evicted at the same time: a number or a percentage.
@@ -244,6 +248,8 @@ pub const MANAGED_BY_SKR: &str = "kyma";
 pub const ACCESS_SECRET_KEY: &str = "config";
 /// The leader Lease, shared with Lifecycle Manager so that only one of the two acts.
 pub const LEASE: &str = "893110f7.kyma-project.io";
+/// The leader Lease of kcp-operator, in the namespace where it runs.
+pub const KCP_OPERATOR_LEASE: &str = "239f9f9a.operator.kcp.io";
 /// The Istio Gateway that receives the events of runtimes.
 pub const GATEWAY: &str = "klm-watcher";
 /// The Secret with the CA bundle that runtimes trust.

@@ -16,3 +16,5 @@ pub const DELETION: &str = "tidegate.dev/Deletion";
 pub const CLUSTER: &str = "tidegate.dev/Cluster";
 /// Whether what the resource asks for inside kcp is there.
 pub const KCP: &str = "tidegate.dev/Kcp";
+/// Reason of [`KCP`]: something is missing there that a user provides.
+pub const MISSING_IN_KCP: &str = "Missing";

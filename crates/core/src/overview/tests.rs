@@ -89,7 +89,8 @@ fn a_resource_of_a_kcp_landscape_stands_as_the_first_condition_that_fails() {
     let said = |standing, message: &str| Some((standing, message.to_owned()));
     let well = said(SubjectState::Well, "as desired");
     assert_eq!(of_shard(&[("tidegate.dev/Valid", "True"), ("Available", "True")]), well);
-    assert_eq!(of_shard(&[("tidegate.dev/Kcp", "False"), ("Available", "True")]), well, "a user may do it by hand");
+    let waits = said(SubjectState::Waiting, "tidegate.dev/Kcp");
+    assert_eq!(of_shard(&[("tidegate.dev/Kcp", "False"), ("Available", "True")]), waits);
     let problems = [("Available", "False"), ("tidegate.dev/Mounts", "False"), ("tidegate.dev/Objects", "False")];
     assert_eq!(of_shard(&problems), said(SubjectState::Wrong, "tidegate.dev/Objects"));
     assert_eq!(of_shard(&problems[..2]), said(SubjectState::Waiting, "tidegate.dev/Mounts"));

@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod certificate;
+mod inside;
 mod kubeconfig;
 mod name;
 mod option;
@@ -30,6 +31,7 @@ mod workload;
 
 pub use self::{
     certificate::{Certificate, Issuer},
+    inside::{Grants, Route, group},
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
     option::{OPT_INS, OptIn, Takes},

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::{Content, Kind, Plan, Planner, Problem, Root, Secret, Trust, certificate, name, named};
+use super::{Content, Kind, Plan, Planner, Problem, Root, Secret, Trust, certificate, inside, name, named};
 use crate::{
     api::setup::{FrontProxy, Kubeconfig},
     diagnostic::Severity,
@@ -40,9 +40,6 @@ pub struct Credentials {
     /// The CAs of the servers.
     pub trusts: Vec<Trust>,
 }
-
-/// The workspace of Kubeconfigs that name none.
-const WORKSPACE: &str = "root";
 
 // === impl FileKubeconfig ===
 
@@ -137,10 +134,10 @@ impl Planner<'_> {
             server_names: Vec::new(),
             virtual_names: Vec::new(),
         };
-        let groups = spec.groups.iter().cloned().chain([format!("kubeconfig:{}", key.name())]);
+        let groups = spec.groups.iter().cloned().chain([inside::group(key)]);
         let template = spec.certificate_template.as_ref();
         let certificate = of.of_user(target.root.key.name(), &spec.username, groups, &spec.validity, template);
-        let workspace = name::or(spec.target_workspace.as_deref().unwrap_or_default(), WORKSPACE);
+        let workspace = name::or(spec.target_workspace.as_deref().unwrap_or_default(), inside::WORKSPACE);
         let mut contexts = vec![("default", "default"), ("base", "base")];
         if !target.is_proxy {
             contexts.push(("shard-base", "base"));

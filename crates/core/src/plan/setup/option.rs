@@ -33,15 +33,24 @@ pub enum Takes {
     Port,
     /// A number of pods, or a percentage of them.
     Pods,
+    /// Host and port of a server.
+    Address,
+    /// The name of a host.
+    Host,
 }
 
 /// All kinds with Deployments.
 const WORKLOADS: &[Kind] = &[Kind::CacheServer, Kind::RootShard, Kind::FrontProxy, Kind::Shard, Kind::VirtualWorkspace];
 
+/// What Kubeconfigs lead to.
+const TARGETS: &[Kind] = &[Kind::RootShard, Kind::FrontProxy, Kind::Shard];
+
 /// The opt-ins, by annotation.
-pub const OPT_INS: [OptIn; 9] = [
+pub const OPT_INS: [OptIn; 11] = [
     OptIn { annotation: annotation::HARDENING, kinds: WORKLOADS, takes: Takes::Switch },
     OptIn { annotation: annotation::INTERNAL_PROXY, kinds: &[Kind::RootShard], takes: Takes::Switch },
+    OptIn { annotation: annotation::KCP_ADDRESS, kinds: TARGETS, takes: Takes::Address },
+    OptIn { annotation: annotation::KCP_TLS_NAME, kinds: TARGETS, takes: Takes::Host },
     OptIn { annotation: annotation::MOUNTS_PROXY, kinds: &[Kind::RootShard], takes: Takes::Switch },
     OptIn { annotation: annotation::POD_DISRUPTION_BUDGET, kinds: WORKLOADS, takes: Takes::Pods },
     OptIn { annotation: annotation::PROBES, kinds: &[Kind::VirtualWorkspace], takes: Takes::Switch },
@@ -121,6 +130,8 @@ impl Takes {
             Takes::Switch => matches!(text, "enabled" | "disabled"),
             Takes::Port => port(text).is_some(),
             Takes::Pods => pods(text).is_some(),
+            Takes::Address => address(text).is_some(),
+            Takes::Host => is_host(text),
         }
     }
 
@@ -130,6 +141,8 @@ impl Takes {
             Takes::Switch => "`enabled` or `disabled`",
             Takes::Port => "a port from 1 to 65535",
             Takes::Pods => "a number of pods or a percentage, for example `1` or `25%`",
+            Takes::Address => "a host and a port, for example `kcp.example.com:6443`",
+            Takes::Host => "the name of a host, for example `kcp.example.com`",
         }
     }
 }
@@ -161,6 +174,16 @@ impl<'a> OptIns<'a> {
         port(self.value(annotation::SERVICE_PORT)?)
     }
 
+    /// The URL under which the daemon reaches the server.
+    pub(super) fn address(self) -> Option<String> {
+        address(self.value(annotation::KCP_ADDRESS)?)
+    }
+
+    /// The name in the certificate of the server.
+    pub(super) fn tls_name(self) -> Option<String> {
+        self.value(annotation::KCP_TLS_NAME).filter(|name| is_host(name)).map(str::to_owned)
+    }
+
     /// How many pods may be missing at the same time.
     pub(super) fn max_unavailable(self) -> Option<Value> {
         pods(self.value(annotation::POD_DISRUPTION_BUDGET)?)
@@ -169,6 +192,23 @@ impl<'a> OptIns<'a> {
 
 fn port(text: &str) -> Option<i32> {
     text.parse::<u16>().ok().filter(|&port| port != 0).map(i32::from)
+}
+
+fn address(text: &str) -> Option<String> {
+    let (host, number) = text.rsplit_once(':')?;
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_valid = match address {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => is_host(host),
+    };
+    (is_valid && port(number).is_some()).then(|| format!("https://{text}"))
+}
+
+fn is_host(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !label.starts_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 fn pods(text: &str) -> Option<Value> {

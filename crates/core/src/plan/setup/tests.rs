@@ -955,3 +955,46 @@ fn a_resource_with_an_unknown_annotation_or_value_has_no_plan() {
     let kinds: Vec<Kind> = plans.iter().map(|plan| plan.kind).collect();
     assert_eq!(kinds, [Kind::RootShard], "so what exists of it stays");
 }
+
+/// Row 39: each target has an address of its own, and annotations set another one.
+#[test]
+fn r39_the_address_of_each_target_can_be_set() {
+    let route = |documents: &[Value], target: Value| {
+        let spec = json!({"target": target, "username": "admin", "validity": "24h", "secretRef": {"name": "s"}});
+        let mut all = documents.to_vec();
+        all.push(resource("Kubeconfig", "admin", spec));
+        resources(&all).route_of_kubeconfig(&Key::new("kcp-system", "admin"))
+    };
+    let with_address = |document: Value| {
+        let document = with(document, annotation::KCP_ADDRESS, "kcp.example.com:8443");
+        with(document, annotation::KCP_TLS_NAME, "inside.example.com")
+    };
+    let targets = [
+        (root(json!({})), json!({"rootShardRef": {"name": "main"}}), "main-kcp", "main-kcp"),
+        (shard("eu", json!({})), json!({"shardRef": {"name": "eu"}}), "eu-shard-kcp", "eu-shard-kcp"),
+        (proxy(json!({})), json!({"frontProxyRef": {"name": "public"}}), "main-proxy", "public-front-proxy"),
+    ];
+    for (document, target, host, deployment) in targets {
+        let of = |document: Value| {
+            let is_root = document["kind"] == "RootShard";
+            let mut all = if is_root { Vec::new() } else { vec![root(json!({}))] };
+            all.push(document);
+            route(&all, target.clone()).expect("a route")
+        };
+        let found = of(document.clone());
+        assert_eq!(found.url, format!("https://{host}.kcp-system.svc.cluster.local:6443"));
+        assert_eq!((found.tls_name, found.credentials.as_str()), (None, "main-kcp-operator"));
+        let found = of(with_address(document));
+        assert_eq!(found.workspace("root:a"), "https://kcp.example.com:8443/clusters/root:a");
+        assert_eq!((found.tls_name.as_deref(), found.deployment.as_str()), (Some("inside.example.com"), deployment));
+    }
+    let without = with(root(json!({})), annotation::INTERNAL_PROXY, "disabled");
+    let target = json!({"frontProxyRef": {"name": "public"}});
+    let problem = route(&[without.clone(), proxy(json!({}))], target.clone()).expect_err("there is no proxy");
+    assert!(problem.hint.contains("set `tidegate.dev/kcp-address` on FrontProxy public"), "{problem:?}");
+    assert!(route(&[without, with_address(proxy(json!({})))], target).is_ok());
+
+    for (value, is_valid) in [("kcp:6443", true), ("[::1]:6443", true), ("https://kcp:6443", false), ("kcp", false)] {
+        assert_eq!(Takes::Address.accepts(value), is_valid, "{value}");
+    }
+}
