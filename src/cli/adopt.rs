@@ -539,8 +539,8 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     Ok(Declared { definitions, source: loaded.source, namespaces, revision, uncommitted })
 }
 
-/// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with other
-/// options might not find them.
+/// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with
+/// other options might not find them.
 fn errors_of(diagnostics: &Diagnostics) -> String {
     let sorted = diagnostics.sorted();
     let errors: Vec<String> =

@@ -399,7 +399,10 @@ async fn the_part_of_the_quickstart_on_kind_is_followed_word_for_word() {
     let (example, url) = ("https://git.example.com/team/landscape.git", stage.repository.url());
     assert!(source.contains(example), "{source}");
     fs::write(folder.path().join("landscape.yaml"), source.replace(example, &url)).expect("a file");
-    let gone = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let gone = json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"},
+    });
     let sources = harness::api_of(&stage.kcp, &gone).await.expect("a kind that is served");
     sources.delete("landscape", &kube::api::DeleteParams::default()).await.expect("a delete");
 

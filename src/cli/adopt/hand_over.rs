@@ -46,6 +46,9 @@ pub(super) async fn run(program: Program, arguments: &HandOverArguments, network
     }
     if let Some(Finding { message, next, .. }) = empty(&namespaces, false).filter(|_| live.is_empty()) {
         tell!("{message}: {}", next.unwrap_or_default());
+        if let Output::Json = arguments.output {
+            say!("[]");
+        }
         return Ok(Exit::Changes);
     }
     let (kustomizations, releases, applications) = match program {

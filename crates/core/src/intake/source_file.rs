@@ -184,8 +184,8 @@ pub fn settings(spec: &GitSourceSpec) -> Value {
 /// Maximum number of files that a message names.
 const SEVERAL_MAX: usize = 5;
 
-/// What a user reads if several files of a folder could be the GitSource of a repository, and what to do. `below` is the
-/// repository's folder in its checkout, and `files` are those of [`SourceFile::several`].
+/// What a user reads if several files of a folder could be the GitSource of a repository, and what to do. `below` is
+/// the repository's folder in its checkout, and `files` are those of [`SourceFile::several`].
 pub fn several_sources(below: &str, files: &[Arc<str>]) -> Option<(String, String)> {
     let names = files.iter().take(SEVERAL_MAX).map(|path| format!("{below}/{path}"));
     let names: Vec<String> = names.map(|path| path.trim_start_matches('/').to_owned()).collect();
