@@ -294,6 +294,12 @@ async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon
     }
     assert_eq!(read(skr, "ConfigMap", "kyma-system", "mailer-a").await.unwrap()["data"]["more"], "stays");
     stage.rests().await;
+    for (server, record) in requests(&stage, &marks) {
+        eprintln!(
+            "DEBUG {server} {} {} {} {} {} {}",
+            record.received, record.verb, record.resource, record.name, record.code, record.uri
+        );
+    }
     // Both ways: nothing else is written, and all of it is.
     assert_eq!(written(&stage, &marks), predicted(&report));
 }

@@ -800,6 +800,7 @@ async fn bumped(server: &Server, stage: &Stage) -> Vec<String> {
         modules.any(|one| one["name"] == "keda" && one["version"] == "1.1.0" && one["state"] == "Ready")
     };
     stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", "one", has_version).await;
+    stage.until_gone(&stage.skrs[0], "ModuleTemplate", "kyma-system", "keda-1.0.0").await;
     stage.rests().await;
     let map = read(&stage.skrs[0], "ConfigMap", "kyma-system", "keda-a").await.expect("it is there");
     assert_eq!(map["data"]["text"], "two");
@@ -1119,7 +1120,7 @@ async fn row_101_what_is_given_back_is_as_its_managers_wrote_it() {
     let (text, errors, code) = run(&stage, &["adopt", "take", "--yes", &folder, &option]).await;
     assert_eq!(code, Some(0), "{text}{errors}");
     stage.start();
-    are_taken_over(skr, &[APPLIER, MANAGER, "catalog-sync", "kyma-sync-context"]).await;
+    are_taken_over(skr, &[APPLIER, MANAGER, "catalog-sync"]).await;
     stage.kyma_in("one", "Ready").await;
     stage.rests().await;
     retire(&stage).await;
