@@ -301,7 +301,8 @@ async fn what_would_change_is_shown_by_runtime_and_module_and_is_what_the_daemon
     // Both ways: nothing else changes, and all of it does.
     let after = contents(&stage).await;
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let changed = names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect();
+    let changed: BTreeSet<String> =
+        names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect();
     let predicted = predicted(&report);
     assert_eq!(predicted, changed);
     // A process that has just started applies the objects of a new version that it has not compared yet.
