@@ -269,7 +269,7 @@ async fn the_switch_of_the_take_over_page_is_followed_word_for_word() {
     assert!(!still["metadata"]["managedFields"].to_string().contains("tidegate"), "{still:#}");
 }
 
-/// The Deployment of Lifecycle Manager, and the Service that Watchers name.
+/// The Deployment of Lifecycle Manager, the Service that Watchers name, and the namespace of the gateway.
 async fn surround_with_lifecycle_manager(stage: &Stage) {
     let labels = json!({"app.kubernetes.io/name": "klm-controller-manager"});
     let container = json!({"name": "main", "image": "example.org/none:1"});
@@ -286,7 +286,8 @@ async fn surround_with_lifecycle_manager(stage: &Stage) {
         "metadata": {"name": "klm-controller-manager-events", "namespace": "kcp-system"},
         "spec": {"selector": labels, "ports": [{"name": "event", "port": 8082, "targetPort": 8082}]},
     });
-    for object in [deployment, service] {
+    let istio = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
+    for object in [istio, deployment, service] {
         harness::apply(&stage.kcp, &object).await;
     }
 }

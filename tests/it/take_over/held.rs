@@ -543,7 +543,7 @@ async fn a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of
 }
 
 /// Names of modules, and how many objects each of them has.
-const LARGE: ([&str; 5], usize) = (["large-1", "large-2", "large-3", "large-4", "large-5"], 25);
+const LARGE: ([&str; 5], usize) = (["large-one", "large-two", "large-three", "large-four", "large-five"], 25);
 
 /// A version of a module with 25 objects, of which one has this text.
 fn large(module: &str, version: &str, text: &str) -> Vec<(String, String)> {

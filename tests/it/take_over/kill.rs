@@ -123,8 +123,8 @@ fn succeeded(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", said(output));
 }
 
-/// Kills a command after 50 of its writes, from the first to the last but one, each time on a copy of the landscape, and
-/// starts it again.
+/// Kills a command after 50 of its writes, from the first to the last but one, each time on a copy of the landscape,
+/// and starts it again.
 async fn check(stage: &Stage, arguments: &[&str], repository: Option<&Path>) {
     let uncut = Copy::of(stage, usize::MAX).await;
     let before = uncut.objects().await;
