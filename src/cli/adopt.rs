@@ -667,7 +667,7 @@ mod tests {
             diagnostics.push(Diagnostic::error("code", format!("wrong {line}")).at(place));
         }
         diagnostics.push(Diagnostic::warning("code", "odd"));
-        let text = errors_of(&diagnostics);
+        let text = errors_of(diagnostics);
         assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
         assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");
     }
