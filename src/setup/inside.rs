@@ -44,8 +44,6 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(300);
 /// A pass over a landscape must not wait longer for one answer of kcp.
 const LIMITS: Limits =
     Limits { concurrency: 4, request_timeout: Duration::from_secs(10), connect_timeout: Duration::from_secs(3) };
-/// How many workspaces a sentence lists.
-const NAMED_MAX: usize = 5;
 
 /// What became of what a resource asks for inside kcp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -353,8 +351,8 @@ impl SetupPass<'_> {
             match self.workspaces(&route, observed).await {
                 Ok(found) if found.is_empty() => {}
                 Ok(found) => {
-                    let more = found.len().saturating_sub(NAMED_MAX);
-                    let names = found.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+                    let more = found.len().saturating_sub(leave::NAMED_MAX);
+                    let names = found.into_iter().take(leave::NAMED_MAX).collect::<Vec<_>>().join(", ");
                     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
                     return Ok(Some(leave::holds_workspaces(key, &format!("it holds {names}{more}"))));
                 }

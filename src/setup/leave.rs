@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 
 /// How many names a sentence lists.
-const NAMED_MAX: usize = 5;
+pub(super) const NAMED_MAX: usize = 5;
 
 /// What the API server says about the CustomResourceDefinition of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
