@@ -532,7 +532,7 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
     if diagnostics.has_errors() {
-        bail!(errors_of(&diagnostics));
+        bail!(errors_of(diagnostics));
     }
     let namespaces = loaded.options.namespaces.clone();
     let (revision, uncommitted) = repository.described(&loaded);
@@ -541,7 +541,7 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
 
 /// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with
 /// other options might not find them.
-fn errors_of(diagnostics: &Diagnostics) -> String {
+fn errors_of(diagnostics: Diagnostics) -> String {
     let sorted = diagnostics.sorted();
     let errors: Vec<String> =
         sorted.iter().filter(|one| one.severity == Severity::Error).map(ToString::to_string).collect();
@@ -667,7 +667,7 @@ mod tests {
             diagnostics.push(Diagnostic::error("code", format!("wrong {line}")).at(place));
         }
         diagnostics.push(Diagnostic::warning("code", "odd"));
-        let text = errors_of(&diagnostics);
+        let text = errors_of(diagnostics);
         assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
         assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");
     }

@@ -121,7 +121,7 @@ impl OptionalRepository {
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
         loaded.complete()?;
         if diagnostics.has_errors() {
-            bail!(super::errors_of(&diagnostics));
+            bail!(super::errors_of(diagnostics));
         }
         let kinds = definitions.good.keys().filter_map(|(kind, key)| match kind {
             definition::Kind::Setup(kind) => Some((*kind, key.clone())),

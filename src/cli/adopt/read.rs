@@ -254,7 +254,7 @@ impl Facts {
         let mut diagnostics = Diagnostics::default();
         let mut landscape = Landscape::from_definitions(&mut diagnostics, declared, source);
         if diagnostics.has_errors() {
-            bail!(super::errors_of(&diagnostics));
+            bail!(super::errors_of(diagnostics));
         }
         for ((kind, key), object) in &self.live {
             let what = || format!("cannot read {kind} {key}");
