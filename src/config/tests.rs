@@ -251,6 +251,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         "xfccGatewayIdentity",
         "hooksCertificate",
         "hooksKey",
+        "watchProbesMax",
         "restrictedDefaultModules",
         "ociRegistryHost",
         "ociRegistryCredSecret",

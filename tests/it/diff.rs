@@ -975,20 +975,17 @@ fn of_several_files_of_sources_none_counts_until_one_is_chosen_or_is_the_only_on
     let (dev, prod) = (".tidegate/dev.yaml", ".tidegate/prod.yaml");
     stage.replace(dev, "name: landscape", "name: dev").replace(prod, "name: landscape", "name: prod");
     stage.replace(dev, "  interval: 1m", "  templates: templates").commit();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
     let labelled = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    origin: {{ name|quote }}\n";
-    stage.write("templates/skr/namespace.yaml", labelled).replace(CACHE, "version: 1.0.0", "version: 1.1.0");
     let of = |report: &Value| {
         let codes =
             report["diagnostics"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap().to_owned());
         let lines = script(report).into_iter().filter(|line| line.contains("Namespace"));
         (report["subject"]["source"].as_str().unwrap().to_owned(), codes.collect::<Vec<_>>(), lines.count())
     };
-    let assumed = stage.json(&[], 1);
-    assert_eq!(of(&assumed), ("kcp-system/landscape".to_owned(), vec!["source-assumed".to_owned()], 0));
-    let said = assumed["diagnostics"][0].to_string();
-    for part in [dev, prod, "--source-file .tidegate/dev.yaml"] {
-        assert!(said.contains(part), "{said}");
-    }
+    // The name counts for what waits for a confirmation: `runtime-removed.txt` shows what is said then.
+    assert_eq!(of(&stage.json(&[], 1)), ("kcp-system/landscape".to_owned(), Vec::<String>::new(), 0));
+    stage.write("templates/skr/namespace.yaml", labelled);
     let chosen = |file: &str| of(&stage.json(&["--source-file", file], 1));
     assert_eq!(chosen(dev), ("kcp-system/dev".to_owned(), Vec::new(), 1));
     assert_eq!(chosen(prod), ("kcp-system/prod".to_owned(), Vec::new(), 0));

@@ -346,7 +346,8 @@ fn a_deaf_agent_is_found_in_time_while_others_of_the_fleet_are_deaf() {
                 continue;
             }
             let before = last.insert(kyma.clone(), second).unwrap_or_default();
-            assert!(second - before <= 135, "{kyma} was not probed for {} s", second - before);
+            // It is deaf 24 s later: within three minutes.
+            assert!(second - before <= 155, "{kyma} was not probed for {} s", second - before);
             contacts.echo(&kyma, mark, now);
         }
     }

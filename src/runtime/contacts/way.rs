@@ -109,8 +109,8 @@ impl Times {
         }
     }
 
-    /// The greatest number of probes in a second, for so many runtimes: twice as many as they need. A bound on bursts, and
-    /// room for those whose marks were lost. No probe is sent earlier because of it.
+    /// The greatest number of probes in a second, for so many runtimes: twice as many as they need. It is a bound on
+    /// bursts, with room for those whose marks were lost. No probe is sent earlier because of it.
     pub(super) fn probes_max(self, runtimes: usize) -> usize {
         let interval = usize::try_from(self.interval.as_secs()).unwrap_or(usize::MAX).max(1);
         (2 * runtimes).div_ceil(interval).max(PROBES_MIN)

@@ -74,8 +74,8 @@ pub(super) fn is_of_same_module(one: &Manifest, other: &Manifest) -> bool {
     of_one.1.is_some() && of_one.2.is_some() && of_one == of(other)
 }
 
-/// Whether a Manifest deletes nothing, whatever its module contains: its objects become the user's, or a user has paused
-/// it.
+/// Whether a Manifest deletes nothing, whatever its module contains: its objects become the user's, or a user has
+/// paused it.
 fn keeps_all(manifest: &Manifest) -> bool {
     recorded::is_unmanaged(manifest) || recorded::is_skipped(manifest)
 }

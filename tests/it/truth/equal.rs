@@ -692,10 +692,13 @@ impl Prediction {
                 .is_some_and(|action| action == "delete")
         };
         let stays = |(key, action): &(&String, &String)| *action != "create" || !is_gone(key);
+        // What is created at once may have other content after the confirmation.
+        let is_there = |key: &String| self.now.get(key).is_some_and(|action| action != "delete");
+        let is_new = |(key, action): &(&String, &String)| *action != "create" || !is_there(key);
         self.now
             .iter()
             .filter(stays)
-            .chain(&self.confirmed)
+            .chain(self.confirmed.iter().filter(is_new))
             .map(|(key, action)| (key.clone(), action.clone()))
             .collect()
     }

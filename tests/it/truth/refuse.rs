@@ -336,8 +336,8 @@ async fn a_change_that_is_refused_is_predicted_and_said_and_made_only_where_it_i
     assert_eq!(predicted(&stage, &["--from", "HEAD~2", "--to", "HEAD"]), (all("recreate"), 1));
     manifest(&stage, "only the definition and the claim are refused", |state, message| {
         state == "Error"
-            && message.contains("CustomResourceDefinition cannot be changed, and Tidegate never deletes one")
-            && message.contains("(and 1 more: PersistentVolumeClaim kyma-system/fixed-claim)")
+            && message.contains("PersistentVolumeClaim cannot be changed, and Tidegate never deletes one")
+            && message.contains("(and 1 more: CustomResourceDefinition.apiextensions.k8s.io fixed-things.example.org)")
     })
     .await;
     let after = uids(&stage).await;
