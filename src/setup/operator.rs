@@ -94,7 +94,7 @@ impl Leases {
         self.0.insert(key.clone(), (held, until));
     }
 
-    /// Whether there is such a Lease, and somebody holds it.
+    /// Whether there is such a Lease, and a process holds it.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.0.contains_key(key)
     }

@@ -333,8 +333,8 @@ impl FromStr for Kind {
 pub struct UnknownKind(pub String);
 
 /// What a user does while kcp-operator holds its Lease.
-pub const KCP_OPERATOR_RUNS: &str = "kcp-operator runs: scale its Deployment to 0, and run `tidegate adopt kcp`; Tidegate \
-                                     starts by itself when the Lease 239f9f9a.operator.kcp.io ends";
+pub const KCP_OPERATOR_RUNS: &str = "kcp-operator runs: scale its Deployment to 0, and run `tidegate adopt kcp`; \
+                                     Tidegate starts by itself when the Lease 239f9f9a.operator.kcp.io ends";
 
 // === impl KcpLandscapes ===
 

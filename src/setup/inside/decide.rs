@@ -155,8 +155,9 @@ fn missing(observed: &Observed, workspace: &str, roles: &BTreeSet<String>) -> Re
     }
     if !may_enter && !roles.is_empty() && sentences.is_empty() {
         sentences.push(format!(
-            "no ClusterRole of `spec.authorization` allows the verb `access` on the path `/`, without which kcp lets \
-             nobody into workspace {workspace}: add such a rule, or the ClusterRole `system:kcp:workspace:access`"
+            "no ClusterRole of `spec.authorization` allows the verb `access` on the path `/`, without which kcp \
+             refuses the user in workspace {workspace}: add such a rule, or the ClusterRole \
+             `system:kcp:workspace:access`"
         ));
     }
     Ok(sentences)
