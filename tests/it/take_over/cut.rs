@@ -290,7 +290,7 @@ async fn giving_back_may_be_killed_anywhere() {
         let Release { arguments } = Release::parse_from(arguments.chain([kubeconfig.clone().into()]));
         async move {
             match adopt::release(&arguments, &network).await.expect("it succeeds") {
-                Ok(outcome) => assert!(outcome.is_complete, "{:?}", outcome.remarks),
+                Ok(outcome) => assert!(outcome.left.is_empty(), "{:?}", outcome.left),
                 Err(findings) => panic!("{findings:#?}"),
             }
         }
