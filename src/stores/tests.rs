@@ -555,7 +555,8 @@ fn the_version_of_kcp_landscapes_grows_with_definitions_and_not_with_statuses() 
     let stores = started();
     let set = |change: fn(&mut Value)| {
         let mut cache = json!({
-            "apiVersion": "operator.kcp.io/v1alpha1", "kind": "CacheServer", "spec": {},
+            "apiVersion": "operator.kcp.io/v1alpha1", "kind": "CacheServer",
+            "spec": {"certificates": {"issuerRef": {"name": "any"}}},
             "metadata": {"namespace": "kcp-system", "name": "cache", "resourceVersion": "1"},
         });
         change(&mut cache);
@@ -567,7 +568,7 @@ fn the_version_of_kcp_landscapes_grows_with_definitions_and_not_with_statuses() 
     let noted = |cache: &mut Value| cache["metadata"]["annotations"] = json!({"tidegate.dev/status": "{}"});
     assert_eq!(set(|cache| cache["metadata"]["resourceVersion"] = "2".into()), first);
     assert_eq!(set(noted), first, "its status is an annotation");
-    let changed = set(|cache| cache["spec"] = json!({"image": {"tag": "v1"}}));
+    let changed = set(|cache| cache["spec"]["image"] = json!({"tag": "v1"}));
     assert!(first < changed);
     let asked = set(|cache| cache["metadata"]["annotations"] = json!({"tidegate.dev/adopt": "true"}));
     assert!(changed < asked);
