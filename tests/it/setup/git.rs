@@ -1,5 +1,7 @@
 //! kcp landscapes in git: their definitions are applied to the control plane and pruned as those of other kinds.
 
+use std::sync::LazyLock;
+
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tidegate_core::api::setup;
@@ -24,7 +26,13 @@ scenarios! {
 
 /// The file in git.
 const FILE: &str = "kcp.yaml";
-const EXAMPLE: &str = include_str!("../../../examples/kcp/landscape.yaml");
+/// The example without permissions inside kcp: here is none, and a Kubeconfig with them waits for it before it goes.
+static EXAMPLE: LazyLock<String> = LazyLock::new(|| {
+    let all = include_str!("../../../examples/kcp/landscape.yaml");
+    let permissions = "  authorization:\n    clusterRoleBindings:\n      clusterRoles: [cluster-admin]\n";
+    assert!(all.contains(permissions), "the example has permissions");
+    all.replace(permissions, "")
+});
 
 /// The example without the resources of these kinds.
 fn without(kinds: &[&str]) -> String {
@@ -46,7 +54,7 @@ impl KcpLandscape {
     /// The landscape of the example is built from git, and nothing is left to do.
     async fn built_from_git() -> KcpLandscape {
         let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
-        let commit = landscape.stage.commit(FILE, EXAMPLE);
+        let commit = landscape.stage.commit(FILE, &EXAMPLE);
         landscape.stage.start();
         landscape.runs().await;
         landscape.settled(&commit, "True Applied: ").await;
@@ -176,7 +184,7 @@ async fn a_bad_definition_of_a_kcp_landscape_is_held_back_and_nothing_is_pruned(
     let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
     let admin = EXAMPLE.split("---\n").last().unwrap();
     let guest = admin.replace("name: admin\n", "name: guest\n").replace("admin-kubeconfig", "guest-kubeconfig");
-    let commit = landscape.stage.commit(FILE, &format!("{EXAMPLE}---\n{guest}"));
+    let commit = landscape.stage.commit(FILE, &format!("{}---\n{guest}", *EXAMPLE));
     landscape.stage.start();
     landscape.runs().await;
     landscape.settled(&commit, "True Applied: ").await;
@@ -203,7 +211,7 @@ async fn a_resource_of_others_is_refused_until_its_definition_adopts_it() {
     let mut theirs = resources().into_iter().find(|resource| resource["kind"] == "RootShard").unwrap();
     theirs["spec"]["logging"] = json!({"level": 5});
     harness::apply(&landscape.client, &theirs).await;
-    let commit = landscape.stage.commit(FILE, EXAMPLE);
+    let commit = landscape.stage.commit(FILE, &EXAMPLE);
     landscape.stage.start();
     let source = landscape.settled(&commit, "False ").await;
     let found = diagnostic(&source, "foreign-object");
@@ -227,7 +235,7 @@ async fn a_resource_of_others_is_refused_until_its_definition_adopts_it() {
 
 async fn without_the_definitions_of_its_kinds_a_kcp_landscape_waits_and_the_rest_goes_on() {
     let landscape = KcpLandscape::bare(&["--kcp-landscapes"]).await;
-    landscape.stage.repository.write(FILE, EXAMPLE).unwrap();
+    landscape.stage.repository.write(FILE, &EXAMPLE).unwrap();
     let files = stage::module("mail", "1.0.0", "hello");
     files.iter().for_each(|(path, text)| landscape.stage.repository.write(path, text).unwrap());
     let commit = landscape.stage.repository.commit("a module and a kcp landscape").unwrap();
@@ -365,7 +373,7 @@ async fn diff_needs_its_rules(landscape: &KcpLandscape) {
     let needs = ours.iter().flat_map(|record| deploy::needs(record)).collect();
     let idle = deploy::idle(&rules, &needs);
     assert!(idle.is_empty(), "rules that it does not need: {idle:#?}");
-    landscape.stage.repository.write(FILE, EXAMPLE).unwrap();
+    landscape.stage.repository.write(FILE, &EXAMPLE).unwrap();
 }
 
 /// Row 71: on a real API server, with the real definitions, as the service account: a landscape is applied from git,

@@ -171,7 +171,7 @@ async fn r38_permissions_inside_kcp_come_follow_their_definition_and_go() {
     landscape.until_bindings("root:company", SOON, &both).await;
     let writes = [
         format!("delete clusterrolebindings.rbac.authorization.k8s.io {}", named("former")),
-        format!("apply clusterrolebindings.rbac.authorization.k8s.io {}", named("cluster-admin")),
+        format!("patch clusterrolebindings.rbac.authorization.k8s.io {}", named("cluster-admin")),
     ];
     assert_eq!(landscape.writes_inside("root:company"), writes, "what kcp-operator made is adopted without a write");
 

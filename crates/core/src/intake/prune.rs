@@ -135,12 +135,14 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
             Wait::Unread(unread)
         } else if !situation.policy.prune {
             Wait::Off
+        } else if !everything
+            && needs_confirmation(id.0, &losses)
+            && (is_replaced(situation, &id, &losses) || is_left(situation, &id, &losses))
+        {
+            // It goes by itself. A confirmation is for something else.
+            Wait::InUse(losses)
         } else if (everything || needs_confirmation(id.0, &losses)) && !confirmed {
-            if !everything && (is_replaced(situation, &id, &losses) || is_left(situation, &id, &losses)) {
-                Wait::InUse(losses)
-            } else {
-                Wait::Unconfirmed(losses)
-            }
+            Wait::Unconfirmed(losses)
         } else {
             unasked.push(id);
             continue;
@@ -412,12 +414,11 @@ pub fn confirmation(situation: &Situation<'_>, decision: &Decision) -> Confirmat
         return Confirmation::Missing;
     }
     let is_settled = |wait: &Wait| match wait {
-        Wait::Off | Wait::Kept | Wait::Tool(_) => true,
+        Wait::Off | Wait::Kept | Wait::Tool(_) | Wait::InUse(_) => true,
         Wait::Errors
         | Wait::Unread(_)
         | Wait::Unreadable
         | Wait::Unconfirmed(_)
-        | Wait::InUse(_)
         | Wait::Limit { .. }
         | Wait::Terminating => false,
     };

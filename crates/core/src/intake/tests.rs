@@ -621,6 +621,13 @@ fn a_version_that_the_same_commit_replaces_goes_without_a_confirmation_once_no_r
     let decision = decide(&world.situation());
     assert_eq!(decision.waiting[&old], Wait::InUse(vec![loss.clone()]));
     assert!(decision.prune.is_empty() && decision.diagnostics.is_empty());
+    let mut confirmed = world.clone();
+    confirmed.policy.confirmed = Some(COMMIT.to_owned());
+    assert_eq!(
+        decide(&confirmed.situation()).waiting[&old],
+        Wait::InUse(vec![loss.clone()]),
+        "the confirmation is for something else"
+    );
     let status = world.status(&source(), &Fetched::Done, "scope");
     check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied"]);
     let applied = &conditions::find(&status.conditions, status::APPLIED).unwrap().message;

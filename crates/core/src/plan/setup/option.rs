@@ -198,7 +198,7 @@ fn address(text: &str) -> Option<String> {
     let (host, number) = text.rsplit_once(':')?;
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_valid = match address {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        Some(address) => address.parse::<core::net::Ipv6Addr>().is_ok(),
         None => is_host(host),
     };
     (is_valid && port(number).is_some()).then(|| format!("https://{text}"))
