@@ -803,7 +803,7 @@ fn the_kubeconfig_of_a_user_has_its_certificates_and_survives_any_name() {
 
 /// A resource with one of our annotations.
 fn with(mut document: Value, annotation: &str, value: &str) -> Value {
-    document["metadata"]["annotations"] = json!({ annotation: value });
+    document["metadata"]["annotations"][annotation] = value.into();
     document
 }
 
