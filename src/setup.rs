@@ -12,7 +12,7 @@
 //! Objects of kcp-operator become Tidegate's by [`adopt`]. Some of them stay as they are for now, see [`hold`].
 //!
 //! Values of Secrets are read only if something mounts or contains them, and only after they changed. A pass keeps the
-//! digests of values, never the values themselves.
+//! digests of values, never the values themselves. Connections to workspaces inside kcp stay open, each with its key.
 
 pub(crate) mod adopt;
 mod builtin;
@@ -111,6 +111,7 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     }
     let Some(metadata) = resources.metadata(kind, key) else {
         context.memory.said(kind, key);
+        context.memory.forget_inside(kind, key);
         return Ok(Finish::Gone);
     };
     // What it refers to, or an object of its own, may be among them.
@@ -210,24 +211,19 @@ impl SetupPass<'_> {
             Outcome::Refused(_) => true,
             Outcome::Well | Outcome::Waits(_) | Outcome::Unusable(_) | Outcome::Leaves | Outcome::Stays => false,
         };
-        if outcomes.iter().any(is_refused) {
-            return Ok(Finish::After(REFUSED_RETRY, Trigger::Resync));
-        }
-        if let Some(after) = unsaid {
-            return Ok(Finish::After(after, Trigger::Retry));
-        }
+        let refused = outcomes.iter().any(is_refused).then_some((REFUSED_RETRY, Trigger::Resync));
+        let unsaid = unsaid.map(|after| (after, Trigger::Retry));
         let mut applied = context.memory.verified(key.namespace(), known.wanted.iter()).into_values();
         // It may be gone before the watch has shown it.
-        if applied.any(|verified| !verified.is_shown) {
-            return Ok(Finish::After(decide::UNSEEN, Trigger::Retry));
-        }
+        let unseen = applied.any(|verified| !verified.is_shown).then_some((decide::UNSEEN, Trigger::Retry));
         let renewal = renewal(&known).map(|after| (after, Trigger::Resync));
         let trigger = match &inside.state {
             inside::State::Waits(_) => Trigger::Retry,
             inside::State::Nothing | inside::State::Well | inside::State::Missing(_) => Trigger::Resync,
         };
         let again = inside.after.map(|after| (after, trigger));
-        let first = renewal.into_iter().chain(again).min_by_key(|(after, _)| *after);
+        let all = [refused, unsaid, unseen, renewal, again];
+        let first = all.into_iter().flatten().min_by_key(|(after, _)| *after);
         Ok(first.map_or(Finish::Done, |(after, trigger)| Finish::After(after, trigger)))
     }
 
@@ -235,6 +231,7 @@ impl SetupPass<'_> {
     async fn leave(&self) -> Result<Finish, Error> {
         let SetupPass { context, resources, kind, key, metadata, .. } = *self;
         if !leave::is_held(metadata) {
+            context.memory.forget_inside(kind, key);
             context.stores.set_setup_needs((kind, key), BTreeSet::new());
             return Ok(Finish::Done);
         }
@@ -448,7 +445,8 @@ impl SetupPass<'_> {
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
                         // Nobody else has written a new one, so its content is what was applied.
-                        if name.0.is_input() && !known.live.contains_key(&name) {
+                        let is_new = matches!(observed.found.get(&name), Some(None));
+                        if name.0.is_input() && is_new {
                             let content = content::known(&version, &content::values(&object));
                             memory.set_content(namespace, &name, Some(content));
                         }

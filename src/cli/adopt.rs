@@ -135,7 +135,7 @@ pub struct TakeArguments {
 }
 
 /// Gives a landscape back to Lifecycle Manager. Exit code 0: done; 1: something must be done first; 5: runtimes are
-/// left.
+/// left or skipped.
 ///
 /// Gives the fields of objects in the control plane and in runtimes back to the field managers of Lifecycle Manager,
 /// and removes labels, annotations and conditions that only Tidegate understands: it lists them. Changes nothing else,
@@ -325,7 +325,7 @@ impl Outcome {
             true => say!("{}", self.next()),
             false => say!("{}", confirmed()),
         }
-        if self.left.is_empty() { Exit::Ok } else { Exit::Incomplete }
+        if self.left.is_empty() && self.skipped.is_empty() { Exit::Ok } else { Exit::Incomplete }
     }
 
     /// What comes after this command. A runtime that still has something of Tidegate comes before Lifecycle Manager.
@@ -664,9 +664,9 @@ mod tests {
         let mut diagnostics = Diagnostics::default();
         for line in 1..=12 {
             let place = Place { path: "a.yaml".into(), line, column: 1 };
-            diagnostics.push(Diagnostic::error("code", format!("wrong {line}")).at(place));
+            diagnostics.push(Diagnostic::error(code::UNKNOWN_FIELD, format!("wrong {line}")).at(place));
         }
-        diagnostics.push(Diagnostic::warning("code", "odd"));
+        diagnostics.push(Diagnostic::warning(code::UNKNOWN_FIELD, "odd"));
         let text = errors_of(diagnostics);
         assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
         assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");

@@ -109,6 +109,8 @@ fn overview(stores: &Stores) -> Overview {
     }
     let landscape = stores.landscape();
     let kymas = stores.kymas();
+    // The borrow ends here: whoever writes it holds the lock of the tables.
+    let holder = stores.kcp_operator().borrow().as_ref().map(|running| running.holder.clone());
     Overview::from_objects(
         &objects,
         kymas.iter().map(|kyma| &**kyma),
@@ -116,7 +118,7 @@ fn overview(stores: &Stores) -> Overview {
     )
     .with_mandatory(stores.manifests().iter().map(|manifest| &**manifest))
     .with_setup(setup_lines(stores))
-    .with_kcp_operator(stores.kcp_operator().borrow().as_ref().map(|running| running.holder.clone()))
+    .with_kcp_operator(holder)
     .with_unreadable(stores.unreadable().iter().map(|found| UnreadableLine {
         kind: found.table.kind().to_owned(),
         name: found.object.key().to_string(),

@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate_cluster::{Cluster, Error};
 use tidegate_core::{
     adopt,
-    api::names::{FIELD_MANAGER, label},
+    api::names::FIELD_MANAGER,
     definition::{Definition, Kind},
     intake::{Decision, Held, HeldFor, Id, Wait},
     landscape::{self, SourceName},
@@ -159,8 +159,7 @@ async fn differences(
             (Some(definition), Some(live)) => fields(&comparer, definition, live).await?,
             (Some(_) | None, _) => Vec::new(),
         };
-        let is_others = live.get(id).is_some_and(|live| live.label(label::SOURCE) != Some(&name.label_value()));
-        let reason = reason_of(held.why, decision.unread.contains_key(id), is_others);
+        let reason = reason_of(held.why, decision.unread.contains_key(id));
         let difference = Difference::new(Place::ControlPlane, reason, object_id(id), &fields);
         seen.differences.push(difference.with_detail(Some(held.message.clone())));
     }
@@ -182,11 +181,10 @@ async fn differences(
 }
 
 /// What the daemon does with an object whose definition it holds back: nothing now, or nothing at all. `is_unread`: its
-/// owner is a GitSource that has not been read yet. `is_others`: the source is not its owner.
-fn reason_of(held: HeldFor, is_unread: bool, is_others: bool) -> Reason {
+/// owner is a GitSource that has not been read yet.
+fn reason_of(held: HeldFor, is_unread: bool) -> Reason {
     match held {
         HeldFor::Problem if !is_unread => Reason::Foreign,
-        HeldFor::Dependency if is_others => Reason::Foreign,
         HeldFor::Problem | HeldFor::Dependency | HeldFor::Terminating | HeldFor::Removal => Reason::Waiting,
     }
 }
@@ -250,11 +248,10 @@ mod tests {
 
     #[test]
     fn only_an_object_of_another_owner_is_foreign_and_what_is_held_for_another_waits() {
-        assert_eq!(reason_of(HeldFor::Problem, false, true), Reason::Foreign);
-        assert_eq!(reason_of(HeldFor::Problem, true, true), Reason::Waiting, "its owner may not declare it any more");
-        assert_eq!(reason_of(HeldFor::Dependency, false, true), Reason::Foreign, "it is held back for two reasons");
+        assert_eq!(reason_of(HeldFor::Problem, false), Reason::Foreign);
+        assert_eq!(reason_of(HeldFor::Problem, true), Reason::Waiting, "its owner may not declare it any more");
         for held in [HeldFor::Dependency, HeldFor::Terminating, HeldFor::Removal] {
-            assert_eq!(reason_of(held, false, false), Reason::Waiting, "{held:?}");
+            assert_eq!(reason_of(held, false), Reason::Waiting, "{held:?}");
         }
     }
 }

@@ -6,8 +6,7 @@
 //!   nothing.
 //! * What was applied and has not changed since is not read and not written, but for a certificate of the built-in CA
 //!   that is due for renewal.
-//! * An object that Tidegate meets for the first time is read before it is written. One that others made stays. Secrets
-//!   and ConfigMaps that the watch does not show do not exist, so they are not read.
+//! * An object that Tidegate meets for the first time is read before it is written. One that others made stays.
 //! * An object that was taken over from kcp-operator stays as it is until its resource changes, see [`hold`].
 //! * Nothing is pruned unless every object of the resource is known. The keys of CAs and of service accounts stay.
 
@@ -77,8 +76,6 @@ pub(super) enum Step {
     Read,
     /// It differs.
     Apply,
-    /// It does not exist.
-    Create,
     /// It is being deleted, and is created again afterwards.
     Await,
 }
@@ -175,24 +172,16 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     let is_adopted = live.is_some_and(|live| live.is_adopted && is_owned(live, &known.mark));
     // A template may fail.
     let Some(target) = target(known, desired, is_adopted) else { return Ok(Outcome::Well) };
-    let step = step(
-        desired.name.0,
-        &target,
-        live.map(|live| &**live),
-        known.verified.get(&desired.name),
-        &known.mark,
-        known.now,
-    );
+    let step = step(&target, live.map(|live| &**live), known.verified.get(&desired.name), &known.mark, known.now);
     match step {
         Step::Await => return Ok(Outcome::Leaves),
         Step::Keep if !is_due(known, desired, live) && !is_too_large(desired, live.map(|live| &**live)) => {
             return Ok(Outcome::Well);
         }
-        Step::Keep | Step::Read | Step::Apply | Step::Create => {}
+        Step::Keep | Step::Read | Step::Apply => {}
     }
     // The key and the certificate that exist may stay, or what kcp-operator left.
-    let may_stay = matches!(desired.origin, Origin::Issued(_)) || is_adopted;
-    let step = if may_stay && step != Step::Create { Step::Read } else { step };
+    let step = if matches!(desired.origin, Origin::Issued(_)) || is_adopted { Step::Read } else { step };
     let found = match (step, observed.found.get(&desired.name)) {
         (Step::Read, None) => return Err(Act::Read(desired.name.clone())),
         (_, found) => found,
@@ -221,8 +210,7 @@ fn decide(known: &Known, observed: &Observed, desired: &Desired) -> Result<Outco
     {
         return Ok(Outcome::Well);
     }
-    let is_new = step == Step::Create || matches!(found, Some(None));
-    let on_conflict = if is_new { OnConflict::Report } else { OnConflict::Force };
+    let on_conflict = if matches!(found, Some(None)) { OnConflict::Report } else { OnConflict::Force };
     Err(Act::Apply(desired.name.clone(), Box::new(object), desired.digest, on_conflict))
 }
 
@@ -474,9 +462,8 @@ fn input(kind: &str) -> Option<ObjectKind> {
 /// may have been deleted in the same moment.
 pub(super) const UNSEEN: Duration = Duration::from_secs(5);
 
-/// What happens to a desired object of a kind. `mark` is the label of its resource.
+/// What happens to a desired object. `mark` is the label of its resource.
 pub(super) fn step(
-    kind: ObjectKind,
     desired: &Digest,
     live: Option<&LiveObject>,
     verified: Option<&Verified>,
@@ -489,8 +476,6 @@ pub(super) fn step(
         (None, Some(verified)) if !verified.is_shown && now < verified.since + UNSEEN => {
             if verified.digest == *desired { Step::Keep } else { Step::Apply }
         }
-        // The watch shows all of these kinds, those of others as well.
-        (None, _) if kind.is_input() => Step::Create,
         // It may belong to others, or be gone: only a read says it.
         (None, _) => Step::Read,
         (Some(live), _) if live.mark.as_deref() != Some(mark) => Step::Read,

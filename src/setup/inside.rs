@@ -296,7 +296,10 @@ impl SetupPass<'_> {
                 context.memory.settle(kind, key);
                 return Ok(None);
             }
-            Ok(waits) => return Ok(waits),
+            Ok(waits) => {
+                context.memory.not_trying(kind, key);
+                return Ok(waits);
+            }
             Err(Failed::Control(error)) => return Err(error),
             Err(Failed::Inside { sentence, is_final }) => (sentence, is_final),
         };
@@ -343,11 +346,18 @@ impl SetupPass<'_> {
         let route = resources.route_of_shard(key).map_err(|problem| Failed::waits(sentence(&problem)))?;
         let own = (ObjectKind::Deployment, route.deployment.clone());
         let live = context.stores.setup_objects(key.namespace(), "", &BTreeSet::from([own.clone()]));
+        let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
         if !live.contains_key(&own) {
+            // The watch shows only Tidegate's own.
+            let of_others = enact::read(context.kcp, key.namespace(), &own).await.map_err(Failed::Control)?;
+            if of_others.is_some() && !is_forced {
+                let why = format!("Deployment {} is not taken over yet", own.1);
+                return Ok(Some(leave::holds_workspaces(key, &why)));
+            }
             // Its objects go already, or it never ran.
             return Ok(None);
         }
-        if landscape::annotation(metadata, annotation::FORCE_REMOVAL) != Some("true") {
+        if !is_forced {
             match self.workspaces(&route, observed).await {
                 Ok(found) if found.is_empty() => {}
                 Ok(found) => {

@@ -245,7 +245,8 @@ impl SetupMemory {
             memory.unsaid.remove(&(kind, key.clone()));
             return None;
         }
-        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default())
+        // The clock may have been set back.
+        Some(Duration::try_from(due.duration_since(now)).unwrap_or_default().min(REST))
     }
 
     /// Notes that the status of a resource says what there is to say.
@@ -295,6 +296,11 @@ impl SetupMemory {
     /// Since when something inside kcp cannot be cleaned up: since `now`, if this is the first try.
     pub(super) fn trying_since(&self, kind: Kind, key: &Key, now: Timestamp) -> Timestamp {
         self.lock().trying.entry((kind, key.clone())).or_insert(Some(now)).unwrap_or(now)
+    }
+
+    /// Forgets since when: what is inside kcp answered.
+    pub(super) fn not_trying(&self, kind: Kind, key: &Key) {
+        self.lock().trying.remove(&(kind, key.clone()));
     }
 
     /// Remembers that nothing is left to do inside kcp, or that what is left stays there.

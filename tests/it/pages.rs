@@ -294,25 +294,26 @@ async fn surround_with_lifecycle_manager(stage: &Stage) {
 
 /// The steps before the switch: the backup, and the program that waits. Their user is in a checkout of this repository.
 async fn prepare_the_take_over(name: &str, stage: &Stage) {
-    let checkout = harness::folder();
-    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), &checkout.path().join("deploy"));
-    let shell = Shell::new(checkout.path(), Some(stage.kubeconfig())).await;
-    shell.well(&block(name, "umask 077\n")).await;
-    let kept =
-        |file: &str| fs::read_to_string(checkout.path().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let folder = harness::folder();
+    let checkout = folder.path().join("checkout");
+    fs::create_dir(&checkout).expect("a folder");
+    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"), &checkout.join("deploy"));
+    let shell = Shell::new(&checkout, Some(stage.kubeconfig())).await;
+    shell.well(&block(name, "mkdir -m 700 ../backup\n")).await;
+    let kept = |file: &str| fs::read_to_string(checkout.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     for (file, object) in [
-        ("backup-kymas.yaml", "name: one\n"),
-        ("backup-moduletemplates.yaml", "name: cache-1.0.0\n"),
-        ("backup-modulereleasemetas.yaml", "name: mailer\n"),
-        ("backup-manifests.yaml", "kind: List\n"),
-        ("backup-watchers.yaml", "kind: List\n"),
-        ("backup-access.yaml", "kind: Secret\n"),
+        ("../backup/kymas.yaml", "name: one\n"),
+        ("../backup/moduletemplates.yaml", "name: cache-1.0.0\n"),
+        ("../backup/modulereleasemetas.yaml", "name: mailer\n"),
+        ("../backup/manifests.yaml", "kind: List\n"),
+        ("../backup/watchers.yaml", "kind: List\n"),
+        ("../backup/access.yaml", "kind: Secret\n"),
     ] {
         assert!(kept(file).contains(object), "{file}: {}", kept(file));
     }
     shell.well(&block(name, "cp -r deploy/overlays/istio-cert-manager ")).await;
     // What the page says in words.
-    let file = checkout.path().join("deploy/overlays/take-over/kustomization.yaml");
+    let file = checkout.join("deploy/overlays/take-over/kustomization.yaml");
     let mut text = fs::read_to_string(&file).expect("the copy");
     for removed in ["certificates.yaml", "gateway.yaml", "events.yaml"] {
         assert!(page(name).contains(&format!("`{removed}`")), "{removed}");
@@ -322,7 +323,7 @@ async fn prepare_the_take_over(name: &str, stage: &Stage) {
     shell.well(&block(name, "kubectl apply --server-side -f deploy/setup/crds/")).await;
     assert!(read(&stage.kcp, "Deployment", "kcp-system", "tidegate").await.is_some());
     // For the way back.
-    harness::copy(&checkout.path().join("deploy"), &stage.repository.path().with_file_name("checkout").join("deploy"));
+    harness::copy(&checkout.join("deploy"), &stage.repository.path().with_file_name("checkout").join("deploy"));
 }
 
 /// The demo, and what the user does in a second terminal.

@@ -51,10 +51,14 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// The object in whose rendering it was found; empty if it was found before. A sink lists the same problem of many
     /// objects once.
-    pub subject: Option<String>,
+    pub subject: Option<Box<str>>,
     /// The field that it is about, for a sentence that says less than the message.
-    pub field: Option<Box<str>>,
+    pub field: Option<Box<FieldPath>>,
 }
+
+/// The path of a field, such as `spec.ref`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldPath(pub String);
 
 /// The sink of diagnostics. They are read in the order of places, so that two runs print the same
 /// bytes.
@@ -153,13 +157,13 @@ impl Diagnostic {
     /// Sets the object in whose rendering it was found.
     #[must_use]
     pub fn about(self, subject: &str) -> Diagnostic {
-        Diagnostic { subject: Some(subject.to_owned()), ..self }
+        Diagnostic { subject: Some(subject.into()), ..self }
     }
 
     /// Sets the field that it is about.
     #[must_use]
     pub fn of_field(self, field: &str) -> Diagnostic {
-        Diagnostic { field: Some(field.into()), ..self }
+        Diagnostic { field: Some(Box::new(FieldPath(field.to_owned()))), ..self }
     }
 
     /// Its file, if it names one.

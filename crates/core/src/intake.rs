@@ -440,11 +440,14 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
 /// are decided first. A definition that already matches its object in KCP is not affected.
 fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decision: &Decision) -> Option<Held> {
     let (needed, cause) = declared.needs.iter().find_map(|needed| Some((needed, decision.held.get(needed)?)))?;
-    if ownership::claim(situation, id, declared) == ownership::Claim::Equal {
+    let claim = ownership::claim(situation, id, declared);
+    if claim == ownership::Claim::Equal {
         return None;
     }
     let message = format!("{} depends on {}, which is held back", text(id), text(needed));
     let why = match cause.why {
+        // It would be held back without the other one as well.
+        HeldFor::Problem | HeldFor::Dependency if matches!(claim, ownership::Claim::Refused(_)) => HeldFor::Problem,
         HeldFor::Problem | HeldFor::Dependency => HeldFor::Dependency,
         HeldFor::Terminating => HeldFor::Terminating,
         HeldFor::Removal => HeldFor::Removal,

@@ -50,16 +50,11 @@ fn an_object_is_read_before_its_first_apply_and_never_without_need() {
         ("after a restart with news", Some(applied("old")), None, Step::Apply),
         ("being deleted", Some(leaving), Some(verified("new", "1", true)), Step::Await),
     ] {
-        let step = |kind| step(kind, &digest("new"), live.as_ref(), verified.as_ref(), MARK, now());
-        assert_eq!(step(ObjectKind::Deployment), expected, "{what}");
-        // The watch shows the Secrets and ConfigMaps of others as well.
-        let expected = if live.is_none() && expected == Step::Read { Step::Create } else { expected };
-        assert_eq!(step(ObjectKind::Secret), expected, "{what}");
+        assert_eq!(step(&digest("new"), live.as_ref(), verified.as_ref(), MARK, now()), expected, "{what}");
     }
     // Another client may have deleted it before the watch showed it.
     let applied = verified("new", "1", false);
-    let after =
-        |seconds: i64| step(ObjectKind::Service, &digest("new"), None, Some(&applied), MARK, now() + seconds.seconds());
+    let after = |seconds: i64| step(&digest("new"), None, Some(&applied), MARK, now() + seconds.seconds());
     assert_eq!((after(4), after(5)), (Step::Keep, Step::Read));
 }
 
@@ -285,7 +280,7 @@ fn a_bundle_of_what_is_no_certificate_is_not_written() {
     let mut bundle = desired(object, None);
     bundle.origin = Origin::Composed(Content::Bundle(vec![Trust::whole("company")]));
     let (acts, outcomes) = play(&known(vec![bundle]), &mut Observed::default(), None);
-    assert_eq!(acts, ["learn company"]);
+    assert_eq!(acts, ["read eu-merged-client-ca", "learn company"]);
     let expected = "Secret company, key `tls.crt`: block 1 is not PEM; it must contain certificates in PEM only";
     assert_eq!(outcomes[0].1, Outcome::Unusable(expected.to_owned()));
 }
@@ -374,7 +369,7 @@ fn d24_an_output_with_another_name_takes_the_place_of_the_former_one() {
     known.live.insert((ObjectKind::Secret, "old".to_owned()), Arc::new(live(Some(MARK), "1")));
     known.live.insert((ObjectKind::Secret, "of-others".to_owned()), Arc::new(live(None, "1")));
     let (acts, _) = play(&known, &mut Observed::default(), None);
-    assert_eq!(acts, ["apply new Report null", "delete Secret old"]);
+    assert_eq!(acts, ["read new", "apply new Report null", "delete Secret old"]);
 }
 
 /// The Secret of a self-signed CA, as the built-in CA is asked for it.
@@ -397,7 +392,7 @@ fn the_built_in_ca_writes_a_secret_once_and_again_when_it_is_due() {
     known.issuance = Issuance::Builtin;
     let mut observed = Observed::default();
     let (acts, outcomes) = play(&known, &mut observed, None);
-    assert_eq!(acts, ["apply eu-ca Report null"]);
+    assert_eq!(acts, ["read eu-ca", "apply eu-ca Report null"]);
     assert_eq!(outcomes[0].1, Outcome::Well);
     assert!(not_ready(known.issuance, "eu-ca", &known.live).is_some_and(|why| why.contains("is not issued yet")));
 
@@ -427,7 +422,7 @@ fn a_secret_that_cert_manager_writes_as_well_is_not_issued() {
     known.live.insert(certificate.clone(), Arc::new(live(Some(MARK), "1")));
     known.wanted.insert(certificate);
     let (acts, outcomes) = play(&known, &mut Observed::default(), None);
-    assert_eq!(acts, [""; 0]);
+    assert_eq!(acts, ["read eu-ca"]);
     let Outcome::Refused(sentence) = &outcomes[0].1 else { panic!("{outcomes:?}") };
     assert!(sentence.contains("Certificate eu-ca exists") && sentence.contains("--pki=cert-manager"), "{sentence}");
 }

@@ -105,17 +105,13 @@ async fn the_built_in_ca_issues_renews_and_keeps_keys() {
     let ours = landscape.requests_since(0);
     let sent = ours.iter().find(|request| request.contains("cert-manager.io") && request.starts_with("patch"));
     assert_eq!(sent, None);
-    // What only says that the work goes on is not written, and what the watch does not show is not read.
+    // What only says that the work goes on is not written.
     for resource in resources() {
         let (kind, name) = (resource["kind"].as_str().unwrap(), resource["metadata"]["name"].as_str().unwrap());
         let plural = setup::Kind::ALL.into_iter().find(|known| known.as_str() == kind).unwrap().plural();
         let status = format!("patch {plural}.operator.kcp.io/status {name}");
         let statuses = ours.iter().filter(|found| **found == status).count();
         assert!(statuses <= 2, "{kind} {name}: {statuses}");
-    }
-    for (name, _) in &all {
-        let first = ours.iter().find(|found| found.ends_with(&format!(" secrets {name}")));
-        assert_eq!(first, Some(&format!("patch secrets {name}")));
     }
 
     // A restart compares, and writes nothing.

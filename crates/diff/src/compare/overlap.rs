@@ -253,7 +253,8 @@ fn left_to_the_user(
         is_released,
         next: None,
     };
-    let adopter = wants.iter().find(|(_, content)| adopts(content));
+    // The first one holds the object, whatever the annotations of the others say.
+    let adopter = wants.first().filter(|(_, content)| adopts(content));
     for holder in wants {
         let had_before = had.iter().any(|(name, _)| *name == holder.0);
         match adopter {
@@ -264,6 +265,10 @@ fn left_to_the_user(
     }
     if adopter.is_some() {
         add(&owner.0, Fate::Goes, false);
+    }
+    // Others that contained it never owned it.
+    for (name, _) in had.iter().filter(|(name, _)| *name != owner.0 && among(wants, name).is_none()) {
+        add(name, Fate::Goes, false);
     }
 }
 

@@ -62,7 +62,7 @@ fn each_field_that_differs_is_named_with_its_line() {
         (found.len(), found[0].message.as_str(), found[0].place.as_ref().unwrap().line),
         (1, "the GitSource has `\"other\"` as `metadata.name`, and this file `\"landscape\"`", 3)
     );
-    assert_eq!(found[0].field.as_deref(), Some("metadata.name"));
+    assert_eq!(found[0].field.as_ref().map(|field| field.0.as_str()), Some("metadata.name"));
 }
 
 #[track_caller]
