@@ -657,7 +657,7 @@ fn refused(pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.attempted.or(pass.in_force)?;
     let first = |code: &str| by_severity(pass.diagnostics.clone()).into_iter().find(|found| found.code == code);
     if let Some(first) = first(code::SOURCE_DIFFERS) {
-        let field = first.field.as_ref().map_or("spec", |field| &field.0);
+        let field = first.field.as_ref().map_or_else(|| "spec".to_owned(), |field| field.0.clone());
         let entry = diagnostic_entry(first);
         let place = place_of(&entry).unwrap_or_default();
         let action = format!("correct one of the two: {place} and the GitSource differ in `{field}`");
