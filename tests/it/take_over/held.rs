@@ -22,7 +22,6 @@ scenarios! {
     a_renewed_certificate_replaces_the_agent_of_lifecycle_manager,
     runtimes_are_finished_one_by_one,
     what_nothing_in_a_runtime_names_is_reported_and_stays,
-    a_thousand_objects_of_modules_are_taken_over_with_one_write_each,
     a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of_our_own;
     on real servers:
     the_agent_of_lifecycle_manager_stays_on_real_servers
@@ -251,18 +250,8 @@ async fn is_held(stage: &Stage, name: &str) -> bool {
     kyma["metadata"]["annotations"][ANNOTATION] == "true"
 }
 
-/// How much a take-over writes.
-struct Taken {
-    /// What `adopt take` writes to the control plane.
-    by_command: usize,
-    /// What the first pass of the daemon writes to the control plane, without statuses and Events.
-    to_kcp: usize,
-    /// What it writes to runtimes, without statuses: each object once.
-    to_runtimes: Vec<String>,
-}
-
 /// Takes a landscape over, and lets the daemon pass over it: only field managers change.
-async fn taken(stage: &Stage, runtimes: &str) -> Taken {
+async fn taken(stage: &Stage, runtimes: &str) {
     let mut before = Vec::new();
     for skr in &stage.skrs {
         before.push(content(skr).await);
@@ -276,8 +265,6 @@ async fn taken(stage: &Stage, runtimes: &str) -> Taken {
     let (text, code) = adopt(stage, &["take", "--yes"]).await;
     assert!(code == 0 && text.contains(&format!("{runtimes} held; start the daemon")), "{text}");
     assert_eq!(writes(stage, &marks), Vec::<String>::new());
-    let of_command = stage.landscape.kcp.records_since(marks[0]).into_iter();
-    let by_command = of_command.filter(tidegate_testbed::Record::is_write).count();
 
     stage.start();
     for name in stage::MANY.iter().take(stage.skrs.len()) {
@@ -302,10 +289,6 @@ async fn taken(stage: &Stage, runtimes: &str) -> Taken {
     assert!(text.contains(&format!("{runtimes} ")) && text.contains("as Lifecycle Manager left "), "{text}");
     let (text, _) = adopt(stage, &["plan"]).await;
     assert!(text.contains(&format!("note    {runtimes} wait")), "{text}");
-    let is_status = |write: &String| write.contains("/status ");
-    let to_kcp = writes_to_kcp(stage, &marks).iter().filter(|write| !is_status(write)).count();
-    let to_runtimes = written.into_iter().filter(|write| !is_status(write)).collect();
-    Taken { by_command, to_kcp, to_runtimes }
 }
 
 /// A new process writes nothing, neither to runtimes nor to the control plane.
@@ -540,91 +523,6 @@ async fn a_new_version_after_a_take_over_writes_what_it_writes_on_a_landscape_of
     assert!(of_our_own.iter().any(|write| write == "skr-1 patch configmaps cache-a"), "{of_our_own:?}");
     let manifests = of_our_own.iter().filter(|write| write.starts_with("kcp patch manifests."));
     assert_eq!(manifests.count(), 1, "{of_our_own:?}");
-}
-
-/// Names of modules, and how many objects each of them has.
-const LARGE: ([&str; 5], usize) = (["large-one", "large-two", "large-three", "large-four", "large-five"], 25);
-
-/// A version of a module with 25 objects, of which one has this text.
-fn large(module: &str, version: &str, text: &str) -> Vec<(String, String)> {
-    let mut files = stage::module(module, version, text);
-    let map = |index: usize| {
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {module}-{index}, namespace: kyma-system}}\ndata: {{text: \
-             same}}\n"
-        )
-    };
-    // Those of every module are three.
-    let more: Vec<String> = (4..=LARGE.1).map(map).collect();
-    files.push((format!("modules/{module}/{version}/objects/more.yaml"), more.join("---\n")));
-    files.push((format!("modules/{module}/release.yaml"), stage::release(module, &[("regular", version)])));
-    files
-}
-
-/// A landscape of this size. The daemon does not run yet.
-async fn large_stage(runtimes: usize) -> Stage {
-    let mut files: Vec<(String, String)> = LARGE.0.iter().flat_map(|module| large(module, "1.0.0", "one")).collect();
-    let kymas = stage::MANY.iter().take(runtimes);
-    files.extend(kymas.map(|name| (format!("kymas/{name}.yaml"), world::kyma(name, &LARGE.0))));
-    files.push(("watchers/kyma.yaml".to_owned(), world::watcher("kyma", "kyma", "spec").to_string()));
-    let source =
-        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
-    files.push((".tidegate/source.yaml".to_owned(), source.to_owned()));
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    world::prepared(Stage::with(runtimes, Extent::Node, &files, &AGENT).await).await
-}
-
-/// What a new version of one module writes to all runtimes and to the control plane, but for statuses.
-async fn bumped_everywhere(stage: &Stage) -> Vec<String> {
-    let marks = stage.marks();
-    for (path, text) in large(LARGE.0[0], "1.1.0", "two") {
-        stage.repository.write(&path, &text).expect("a file");
-    }
-    stage.repository.commit("a new version").expect("a commit");
-    for name in stage::MANY.iter().take(stage.skrs.len()) {
-        let has_version = |kyma: &Value| {
-            let mut modules = kyma["status"]["modules"].as_array().into_iter().flatten();
-            let is_new =
-                |one: &Value| one["name"] == LARGE.0[0] && one["version"] == "1.1.0" && one["state"] == "Ready";
-            modules.any(is_new)
-        };
-        stage.until("it has the new version", &stage.kcp, "Kyma", "kcp-system", name, has_version).await;
-    }
-    stage.rests().await;
-    let mut written = [writes(stage, &marks), writes_to_kcp(stage, &marks)].concat();
-    written.retain(|write| !write.contains("/status "));
-    written.sort();
-    written
-}
-
-/// Eight runtimes with five modules of 25 objects each. Prints what each step writes.
-async fn a_thousand_objects_of_modules_are_taken_over_with_one_write_each() {
-    const RUNTIMES: usize = 8;
-    let objects = RUNTIMES * LARGE.0.len() * LARGE.1;
-    let stage = left_by_lifecycle_manager(large_stage(RUNTIMES).await).await;
-    let taken = taken(&stage, "8 runtimes").await;
-    let of_modules = taken.to_runtimes.iter().filter(|write| {
-        let name = write.rsplit(' ').next().unwrap_or_default();
-        let is_object = write.contains(" patch configmaps ") || write.contains(" patch clusterroles.");
-        is_object && LARGE.0.iter().any(|module| name.starts_with(module))
-    });
-    assert_eq!(of_modules.count(), objects, "each once");
-    starts_again_quietly(&stage).await;
-    let bump = bumped_everywhere(&stage).await;
-    drop(stage);
-    let ours = large_stage(RUNTIMES).await;
-    installed(&ours).await;
-    assert_eq!(bump, bumped_everywhere(&ours).await);
-
-    let in_runtimes = bump.iter().filter(|write| write.starts_with("skr-")).count();
-    eprintln!(
-        "writes to the control plane and to runtimes: take {} and 0, first pass {} and {}, new version {} and {}",
-        taken.by_command,
-        taken.to_kcp,
-        taken.to_runtimes.len(),
-        bump.len() - in_runtimes,
-        in_runtimes
-    );
 }
 
 async fn a_renewed_certificate_replaces_the_agent_of_lifecycle_manager() {
