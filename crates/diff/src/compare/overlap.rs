@@ -267,7 +267,7 @@ fn left_to_the_user(
         add(&owner.0, Fate::Goes, false);
     }
     // Others that contained it never owned it.
-    for (name, _) in had.iter().filter(|(name, _)| *name != owner.0 && among(wants, name).is_none()) {
+    for (name, _) in had.iter().filter(|(name, _)| *name != owner.0 && !wants.iter().any(|(other, _)| other == name)) {
         add(name, Fate::Goes, false);
     }
 }
