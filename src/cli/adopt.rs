@@ -664,9 +664,9 @@ mod tests {
         let mut diagnostics = Diagnostics::default();
         for line in 1..=12 {
             let place = Place { path: "a.yaml".into(), line, column: 1 };
-            diagnostics.push(Diagnostic::error(code::UNKNOWN_FIELD, format!("wrong {line}")).at(place));
+            diagnostics.push(Diagnostic::error("unknown-field", format!("wrong {line}")).at(place));
         }
-        diagnostics.push(Diagnostic::warning(code::UNKNOWN_FIELD, "odd"));
+        diagnostics.push(Diagnostic::warning("unknown-field", "odd"));
         let text = errors_of(diagnostics);
         assert!(text.starts_with("the repository has 12 errors:\n  a.yaml:1:1: wrong 1\n"), "{text}");
         assert!(text.ends_with("wrong 10\n  and 2 more"), "{text}");
