@@ -453,6 +453,7 @@ fn secrets(route: &Route) -> impl Iterator<Item = &str> {
 }
 
 /// A request that kcp did not do.
+#[expect(clippy::needless_pass_by_value, reason = "callers map errors with it")]
 fn refused(workspace: &str, error: Error) -> Failed {
     let is_final = matches!(error, Error::Forbidden { .. });
     Failed::Inside { sentence: format!("workspace {workspace}: {error}"), is_final }

@@ -148,7 +148,7 @@ fn missing(observed: &Observed, workspace: &str, roles: &BTreeSet<String>) -> Re
         match observed.roles.get(role) {
             None => return Err(Act::ReadRole(workspace.to_owned(), role.clone())),
             Some(None) => {
-                sentences.push(format!("ClusterRole {role} does not exist in workspace {workspace}: create it there"))
+                sentences.push(format!("ClusterRole {role} does not exist in workspace {workspace}: create it there"));
             }
             Some(Some(found)) => may_enter |= allows_to_enter(found.value()),
         }

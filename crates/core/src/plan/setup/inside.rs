@@ -145,7 +145,7 @@ impl Planner<'_> {
         let url = format!("https://{host}:{}", name::PORT);
         let bundle = named(common.ca_bundle_secret_ref.as_ref());
         // The address of the FrontProxy is absent, so that of the RootShard must not count either.
-        Ok(Route { tls_name: opt_ins.tls_name(), ..route(root, url, bundle, service) })
+        Ok(Route { tls_name: opt_ins.tls_name(), ..route(root, &url, bundle, service) })
     }
 
     /// The route to the server of a resource, with what its annotations say.
@@ -160,11 +160,11 @@ impl Planner<'_> {
     ) -> Route {
         let opt_ins = self.opt_ins(kind, key);
         let url = opt_ins.address().unwrap_or(url);
-        Route { tls_name: opt_ins.tls_name(), ..route(root, url, bundle, deployment) }
+        Route { tls_name: opt_ins.tls_name(), ..route(root, &url, bundle, deployment) }
     }
 }
 
-fn route(root: Root<'_>, url: String, bundle: Option<&str>, deployment: String) -> Route {
+fn route(root: Root<'_>, url: &str, bundle: Option<&str>, deployment: String) -> Route {
     Route {
         root: root.key.clone(),
         url: url.trim_end_matches('/').to_owned(),
