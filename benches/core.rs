@@ -187,7 +187,7 @@ fn comparison(criterion: &mut Criterion) {
         components: &components,
         mask: &mask,
         numbers: true,
-        suspended: false,
+        idle: None,
     };
     let run = |to| compare(request(to), Diagnostics::default(), Subject::default()).finish().differences.len();
     assert!(run(new) > 0 && run(old) == 0);

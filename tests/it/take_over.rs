@@ -577,7 +577,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let (text, code) = run(&stage, &["adopt", "release", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("what only Tidegate understands was removed:\n"), "{text}");
-    let writes = stage.landscape.kcp.records_since(mark).into_iter().filter(|record| record.is_write());
+    let writes = stage.landscape.kcp.records_since(mark).into_iter().filter(tidegate_testbed::Record::is_write);
     let of_certificate: Vec<String> = writes
         .filter(|record| record.resource.starts_with("certificates.cert-manager.io"))
         .map(|record| format!("{} {} {}", record.verb, record.resource, record.name))

@@ -951,7 +951,7 @@ async fn touch(client: &Client, object: &Value) {
 
 /// Our definitions of these kinds, with `v1beta1` as the version that is served and stored.
 fn outdated(kinds: &[&str]) -> Vec<Value> {
-    let all = tidegate_core::api::crds().into_iter().map(|crd| serde_json::to_value(crd).unwrap());
+    let all = tidegate_core::api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap());
     let mut crds: Vec<Value> =
         all.filter(|crd| kinds.iter().any(|kind| crd["spec"]["names"]["kind"] == **kind)).collect();
     for version in crds.iter_mut().flat_map(|crd| crd["spec"]["versions"].as_array_mut().unwrap()) {
