@@ -444,7 +444,7 @@ impl SetupPass<'_> {
                     let applied = enact::apply(kcp, self.cause, &name, &object, on_conflict).await?;
                     if let Ok(version) = &applied {
                         let version = Arc::clone(version);
-                        // Nobody else has written a new one, so its content is what was applied.
+                        // The object did not exist before, so its content is what Tidegate applied.
                         let is_new = matches!(observed.found.get(&name), Some(None));
                         if name.0.is_input() && is_new {
                             let content = content::known(&version, &content::values(&object));

@@ -109,7 +109,7 @@ fn overview(stores: &Stores) -> Overview {
     }
     let landscape = stores.landscape();
     let kymas = stores.kymas();
-    // The borrow ends here: whoever writes it holds the lock of the tables.
+    // Not borrowed below: the code that changes this value holds the lock that the next calls take.
     let holder = stores.kcp_operator().borrow().as_ref().map(|running| running.holder.clone());
     Overview::from_objects(
         &objects,
