@@ -246,8 +246,8 @@ async fn r38_where_kcp_does_not_answer_a_kubeconfig_goes_after_five_minutes() {
     assert_eq!(landscape.bindings("root:company").await.len(), 1, "it stays, and the log names it");
 }
 
-/// Row 40.
-async fn r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_first() {
+/// A landscape whose Shard is known inside kcp, with clients of the workspace `root` and of all workspaces.
+async fn with_a_shard() -> (KcpLandscape, kube::Client, kube::Client) {
     let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
     for resource in landscape.resources_inside() {
         harness::apply(&landscape.client, &resource).await;
@@ -257,6 +257,12 @@ async fn r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_f
         harness::install_crds(client, &kinds_of_kcp()).await;
     }
     harness::apply(&root, &of_kcp("Shard", "eu")).await;
+    (landscape, root, all)
+}
+
+/// Row 40.
+async fn r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_first() {
+    let (landscape, root, all) = with_a_shard().await;
     for (name, id, path) in [("one", "2x4v", Some("root:company")), ("two", "system:shard", None)] {
         let mut cluster = of_kcp("LogicalCluster", name);
         cluster["metadata"]["annotations"] = json!({"kcp.io/cluster": id, "kcp.io/path": path});
@@ -347,15 +353,7 @@ async fn r70_while_kcp_operator_runs_the_daemon_writes_nothing() {
 
 /// Whatever the daemon does when it is killed: the next one comes to the same end, and nothing is left behind.
 async fn a_kcp_landscape_may_be_killed_anywhere_while_it_comes_and_goes() {
-    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
-    for resource in landscape.resources_inside() {
-        harness::apply(&landscape.client, &resource).await;
-    }
-    let (root, all) = (landscape.inside("root"), landscape.inside("*"));
-    for client in [&root, &all] {
-        harness::install_crds(client, &kinds_of_kcp()).await;
-    }
-    harness::apply(&root, &of_kcp("Shard", "eu")).await;
+    let (landscape, root, _) = with_a_shard().await;
     let phases = [("RootShard", "main", "Running"), ("Shard", "eu", "Running"), ("FrontProxy", "public", "Running")];
     let kills = landscape
         .killed_until("it runs", async || {
