@@ -107,19 +107,29 @@ async fn e08_states_and_requeue_reasons_are_metrics_and_a_deleted_kyma_leaves_no
     let reason = |reason: &str, kind: &str| {
         format!("lifecycle_mgr_requeue_reason_total{{requeue_reason=\"{reason}\",requeue_type=\"{kind}\"}}")
     };
-    let samples = scrape(&stage).await.expect("metrics");
-    assert_eq!((samples.get(&kyma("Ready")), samples.get(&kyma("Error"))), (Some(&1.0), Some(&0.0)), "{samples:#?}");
-    assert_eq!(samples.get(&module("cache", "Ready")), Some(&1.0));
-    assert_eq!(samples.get(&module("mailer", "Unmanaged")), Some(&0.0));
-    for (name, kind, at_least) in [
-        ("initial_state_handling", "intended", 1.0),
-        ("manifest_initialize", "intended", 2.0),
-        ("manifest_add_finalizer", "intended", 2.0),
-        ("manifest_reconcile_finished", "intended", 2.0),
-    ] {
-        let found = samples.get(&reason(name, kind)).copied().unwrap_or_default();
-        assert!(at_least <= found, "{name} is {found}: {samples:#?}");
-    }
+    // What the daemon has written reaches its metrics with the next event of its watch.
+    let samples = eventually("what the status says is in the metrics", SOON, async || {
+        let samples = scrape(&stage).await?;
+        let value = |key: &str| samples.get(key).copied();
+        let states = [
+            (kyma("Ready"), 1.0),
+            (kyma("Error"), 0.0),
+            (module("cache", "Ready"), 1.0),
+            (module("mailer", "Unmanaged"), 0.0),
+        ];
+        let reasons = [
+            ("initial_state_handling", 1.0),
+            ("manifest_initialize", 2.0),
+            ("manifest_add_finalizer", 2.0),
+            ("manifest_reconcile_finished", 2.0),
+        ];
+        let are_states = states.iter().all(|(key, wanted)| value(key) == Some(*wanted));
+        let are_reasons = reasons
+            .iter()
+            .all(|(name, at_least)| value(&reason(name, "intended")).is_some_and(|count| *at_least <= count));
+        if are_states && are_reasons { Ok(samples) } else { Err(format!("{samples:#?}")) }
+    })
+    .await;
     // No name but Lifecycle Manager's is among them.
     let known = [
         "kyma_",
