@@ -139,6 +139,30 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     ended.map_err(|error| Failure::new(error.class(), error.reason(), error))
 }
 
+/// Writes into the status of a resource why its last pass panicked. Other passes write their own status.
+///
+/// # Errors
+///
+/// The control plane rejects the status.
+pub(crate) async fn report_failure(
+    context: SetupContext<'_>,
+    kind: Kind,
+    key: &Key,
+    triggers: Triggers,
+    failure: &Failure,
+) -> Result<(), Failure> {
+    if context.stores.kcp_operator().borrow().is_some() {
+        return Ok(());
+    }
+    let resources = context.stores.setup();
+    let Some(metadata) = resources.metadata(kind, key) else { return Ok(()) };
+    let (before, message) = (resources.status(kind, key), failure.error.to_string());
+    let status = status::failed(&before, metadata.generation, failure.reason, &message, ambient::now());
+    let cause = controller::cause(triggers);
+    let written = enact::report(context.kcp, &cause, kind, key, &status).await;
+    written.map_err(|error| Failure::new(error.class(), error.reason(), error))
+}
+
 /// The tables that a plan depends on.
 fn tables() -> Vec<Table> {
     Kind::ALL.map(Table::Setup).into_iter().chain(ObjectKind::ALL.map(Table::SetupObjects)).collect()

@@ -155,8 +155,9 @@ async fn report_panic(context: &Context, subject: &Subject, triggers: Triggers) 
             Subject::Watcher(key) => watcher::report_failure(context.watcher(), key, triggers, &failure()).await,
             // Its problem is in `Certificates`: see `tell`.
             Subject::Gateway(_) => Ok(()),
-            // It has no status, or one of upstream's. The Event says it.
-            Subject::Release(_) | Subject::Setup(..) => Ok(()),
+            Subject::Setup(kind, key) => setup::report_failure(context.setup(), *kind, key, triggers, &failure()).await,
+            // It has no status. The Event says it.
+            Subject::Release(_) => Ok(()),
         }
     };
     // A second panic here must not keep the pass from being tried.

@@ -106,6 +106,17 @@ pub(super) fn status(facts: &Facts<'_>, now: Timestamp) -> Value {
     Value::Object(status)
 }
 
+/// The status of a resource whose last pass failed before it had one: what was known, and why it failed. The next pass
+/// that ends by itself judges the condition again.
+pub(super) fn failed(before: &Value, generation: Option<i64>, reason: &str, message: &str, now: Timestamp) -> Value {
+    let all: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
+    let mut conditions = Conditions { all, generation, now: Time(seconds(now)) };
+    conditions.set(OBJECTS, false, reason, message);
+    let mut status = before.as_object().cloned().unwrap_or_default();
+    status.insert("conditions".to_owned(), json!(conditions.all));
+    Value::Object(status)
+}
+
 /// What is wrong with a resource, for its Event and the log: one sentence; `None` if nothing is.
 pub(super) fn problem(facts: &Facts<'_>) -> Option<String> {
     let broken = facts.problems.iter().filter(|problem| problem.severity == Severity::Error).map(sentence);

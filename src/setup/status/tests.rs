@@ -294,3 +294,16 @@ fn d15_reason_and_message_of_a_condition_follow_while_its_status_stays() {
     let starts = "Deployment kcp-system/main-kcp is not fully up and running.";
     assert_eq!(available(&after), expected("ReplicasUnavailable", starts));
 }
+
+#[test]
+fn a_pass_that_failed_is_in_the_status_until_one_ends_by_itself() {
+    let before = of(&root(|_| ()), &pods(2, 2, true), &[], None);
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let status = failed(&before, Some(3), "Panicked", "the pass panicked", now);
+    assert_eq!(said(&status)["tidegate.dev/Objects"], "False Panicked");
+    assert_eq!((&status["phase"], &said(&status)["Available"][..]), (&"Running".into(), "True ReplicasUp"));
+    let resources = root(|resource| resource["status"] = status.clone());
+    assert_eq!(said(&of(&resources, &pods(2, 2, true), &[], None))["tidegate.dev/Objects"], "True Applied");
+    let first = failed(&Value::Null, None, "Panicked", "the pass panicked", now);
+    assert_eq!(said(&first), BTreeMap::from([("tidegate.dev/Objects".to_owned(), "False Panicked".to_owned())]));
+}
