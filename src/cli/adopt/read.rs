@@ -371,7 +371,7 @@ pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> 
 pub(super) fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
     let held = operator::held(lease)?;
     let renewed = now.duration_since(held.renewed);
-    (renewed <= held.duration).then(|| Holder { name: held.holder, renewed: renewed.as_secs() })
+    (now <= held.until()).then(|| Holder { name: held.holder, renewed: renewed.as_secs() })
 }
 
 async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {
