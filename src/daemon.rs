@@ -474,7 +474,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
             &config.kcp_image,
         ));
         let shared = Arc::clone(context);
-        tasks.spawn(async move { setup::operator::follow(&shared.stores).await });
+        tasks.spawn(async move { setup::operator::follow(&shared.kcp, &shared.stores).await });
     }
     watches.extend(context.components.secrets().into_iter().map(|key| feed::registry_secret(context, key)));
     for watch in watches {

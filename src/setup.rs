@@ -133,7 +133,9 @@ pub(crate) async fn reconcile(context: SetupContext<'_>, kind: Kind, key: &Key, 
     let ended = tokio::select! {
         biased;
         // Its end wakes everything.
-        _ = operator.wait_for(Option::is_some) => return Ok(Finish::Done),
+        _ = operator.wait_for(Option::is_some) => {
+            return Ok(context.stores.kcp_operator_doubt().map_or(Finish::Done, Finish::Awaiting));
+        }
         ended = work => ended,
     };
     ended.map_err(|error| Failure::new(error.class(), error.reason(), error))

@@ -336,6 +336,11 @@ impl SourcePass<'_> {
             self.report(known, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
+        // A status that says so would be written at each start, if a Lease was never released.
+        let has_kcp_landscapes = loaded.diagnostics.iter().any(|found| found.code == definition::code::NOT_RECONCILED);
+        if has_kcp_landscapes && let Some(limit) = self.ctx.stores.kcp_operator_doubt() {
+            return Ok(Finish::Awaiting(limit));
+        }
         let (Decided { mut decision, confirmation, .. }, enacted) = self.settle(known, &loaded, terms).await?;
         let is_over = self.ctx.stores.set_awaited(self.key, decide::awaited(&decision));
         let again = !decision.look_up.is_empty() || enacted.again || is_over || confirmation == Confirmation::Acting;
@@ -369,6 +374,18 @@ impl SourcePass<'_> {
             decision.set_aside(&coming);
         }
         is_early
+    }
+
+    /// Whether objects of a kind may be written: those of kcp landscapes not while kcp-operator runs, also if it
+    /// started during this pass.
+    fn may_write(&self, kind: definition::Kind) -> bool {
+        match kind {
+            definition::Kind::ModuleTemplate
+            | definition::Kind::ModuleReleaseMeta
+            | definition::Kind::Watcher
+            | definition::Kind::Kyma => true,
+            definition::Kind::Setup(_) => self.ctx.stores.kcp_operator().borrow().is_none(),
+        }
     }
 
     /// Removes an annotation of the GitSource that is no longer true.

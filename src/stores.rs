@@ -19,9 +19,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use self::{
     change::{Change, Edit, Wake},
@@ -55,7 +58,7 @@ use crate::{
     setup::{
         LiveObjects, ObjectName,
         object::{LiveObject, ObjectKind},
-        operator::{Held, Leases, Running},
+        operator::{self, Held, Leases, Running},
     },
 };
 
@@ -539,29 +542,53 @@ impl Stores {
         self.0.kcp_operator.subscribe()
     }
 
+    /// How long it takes at most until it is known whether kcp-operator runs; `None` if it is known.
+    pub(crate) fn kcp_operator_doubt(&self) -> Option<Duration> {
+        let running = self.0.kcp_operator.borrow();
+        let doubtful = running.as_ref().filter(|running| !running.is_seen)?;
+        // The API server is asked then.
+        Some(doubtful.until.saturating_duration_since(Instant::now()).max(operator::ANSWER))
+    }
+
     /// Stores the state of a Lease of kcp-operator; `None` if it was released or is gone.
-    pub(crate) fn set_kcp_operator(&self, key: &Key, held: Option<Arc<Held>>, now: Timestamp) {
-        self.tables().kcp_operator.set(key, held.map(Arc::unwrap_or_clone), now);
+    pub(crate) fn set_kcp_operator(&self, key: &Key, held: Option<Arc<Held>>, now: Instant) {
+        let is_first = self.0.missing.borrow().contains_key(&(Table::KcpOperator, String::new()));
+        self.tables().kcp_operator.set(key, held.map(Arc::unwrap_or_clone), is_first, now);
         self.judge_kcp_operator(now);
+    }
+
+    /// The Leases of kcp-operator that seem to have ended.
+    pub(crate) fn doubtful_leases(&self, now: Instant) -> Vec<Key> {
+        self.tables().kcp_operator.doubtful(now)
+    }
+
+    /// Stores the answer of the API server to a request for a Lease. `asked` says when the request began and ended.
+    pub(crate) fn answer_kcp_operator(&self, key: &Key, held: Option<Held>, asked: (Instant, Instant)) {
+        self.tables().kcp_operator.answer(key, held, asked);
+        self.judge_kcp_operator(asked.1);
     }
 
     /// Finds out whether kcp-operator runs at `now`. If that has changed, says so once and wakes everything of kcp
     /// landscapes.
-    pub(crate) fn judge_kcp_operator(&self, now: Timestamp) {
+    fn judge_kcp_operator(&self, now: Instant) {
         let mut tables = self.tables();
         let running = tables.kcp_operator.running(now);
+        let known = self.0.kcp_operator.borrow().as_ref().map(|running| running.is_seen);
         match &running {
-            Some(Running { namespace, holder, .. }) if self.0.kcp_operator.borrow().is_none() => {
+            Some(Running { namespace, holder, is_seen: true, .. }) if known != Some(true) => {
                 let hint = definition::KCP_OPERATOR_RUNS;
                 tracing::warn!(namespace, holder, hint, "kcp-operator runs; writing nothing of kcp landscapes");
             }
-            None if self.0.kcp_operator.borrow().is_some() => {
+            Some(Running { namespace, holder, is_seen: false, .. }) if known.is_none() => {
+                tracing::info!(namespace, holder, "waiting whether kcp-operator renews its Lease");
+            }
+            None if known == Some(true) => {
                 tracing::info!("kcp-operator does not run any more; reconciling kcp landscapes");
             }
             Some(_) | None => {}
         }
         let is_news = self.0.kcp_operator.send_if_modified(|known| {
-            let is_news = known.is_some() != running.is_some();
+            let is_news = known.as_ref().map(|known| known.is_seen) != running.as_ref().map(|known| known.is_seen);
             *known = running;
             is_news
         });

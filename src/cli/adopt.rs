@@ -33,7 +33,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Network};
 use tidegate_core::{
-    adopt::{self, Answer, Finding, Level, Uncommitted, hand_over::Program},
+    adopt::{
+        self, Answer, Finding, Level, Uncommitted,
+        hand_over::{Checked, Program},
+    },
     api::Kyma,
     definition::{self, Definitions},
     diagnostic::{Diagnostics, Severity},
@@ -93,7 +96,8 @@ enum Command {
 /// must be done first.
 ///
 /// Reads the definitions of a repository, and the control plane: CustomResourceDefinitions, webhooks, the Lease, Kymas,
-/// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, Certificates and access Secrets.
+/// Manifests, ModuleTemplates, ModuleReleaseMetas, Watchers and their Services, GitSources, Certificates and access
+/// Secrets.
 /// Lists in each runtime what Lifecycle Manager applied, and reports what no Manifest names. Asks the registries for
 /// components that no Manifest records. `tidegate diff --live` says what a take-over changes in runtimes.
 #[derive(clap::Args)]
@@ -167,6 +171,13 @@ struct HandOverArguments {
     /// Look for definitions in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
+    /// Treat a step as done that the control plane does not show, for example `Kyma/remove`; repeat the option for more
+    /// [default: none]
+    ///
+    /// The kind, and `stop`, `protect` or `remove`, as the command prints them beside `check`. It has no effect where
+    /// the control plane shows that the step is not done.
+    #[arg(long, value_name = "KIND/STEP")]
+    checked: Vec<Checked>,
     /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -245,6 +256,10 @@ struct Declared {
     definitions: Definitions,
     source: SourceName,
     namespaces: Vec<String>,
+    /// Whether the file of the GitSource lets the daemon delete what git no longer declares.
+    prune: bool,
+    /// Whether it suspends the GitSource.
+    suspended: bool,
     /// The revision, or what is read in place of one.
     revision: String,
     /// Why no daemon can read exactly this, if none can.
@@ -343,8 +358,7 @@ impl Outcome {
 impl Landscape {
     /// What the control plane says. Fails if a request fails.
     async fn read(&self, cluster: &Cluster, declared: &Declared) -> anyhow::Result<Facts> {
-        let Declared { definitions, source, namespaces, .. } = declared;
-        Facts::read(cluster, namespaces, &self.istio_namespace, definitions, source).await
+        Facts::read(cluster, &declared.namespaces, &self.istio_namespace, declared).await
     }
 
     /// All findings, the most urgent first. `labelled` is what the runtimes that were asked have. Fails if an object is
@@ -370,7 +384,7 @@ impl Landscape {
         findings.extend(adopt::empty(&facts.empty, facts.empty.len() < declared.namespaces.len()));
         findings.extend(adopt::definitions(&facts.standings(definitions, source), &facts.undeclared));
         let has_definitions = !definitions.good.is_empty();
-        findings.extend(declared.uncommitted.filter(|_| has_definitions).map(adopt::uncommitted));
+        findings.extend(declared.uncommitted.as_ref().filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
         findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
         findings.extend(adopt::silent(&silent));
@@ -536,7 +550,8 @@ fn declared(repository: &Repository) -> anyhow::Result<Declared> {
     }
     let namespaces = loaded.options.namespaces.clone();
     let (revision, uncommitted) = repository.described(&loaded);
-    Ok(Declared { definitions, source: loaded.source, namespaces, revision, uncommitted })
+    let (prune, suspended) = (loaded.policy.prune, loaded.suspended);
+    Ok(Declared { definitions, source: loaded.source, namespaces, prune, suspended, revision, uncommitted })
 }
 
 /// What ends a command whose repository has errors: it names the first ones, each with file and line. A check with

@@ -176,8 +176,18 @@ impl Repository {
         if !git::locate(&self.path).is_ok_and(|place| place.is_repository) {
             return ("none (a folder without git)".to_owned(), Some(Uncommitted::Folder));
         }
-        let Ok(head) = self.counting.load(&self.path, Some("HEAD"), None) else {
-            return ("none (a repository without a commit)".to_owned(), Some(Uncommitted::All));
+        let unreadable = |why: String| ("none (HEAD cannot be read)".to_owned(), Some(Uncommitted::Unreadable(why)));
+        match git::head(&self.path) {
+            Ok(git::Head::Commit) => {}
+            Ok(git::Head::Unborn(branch)) => {
+                let revision = format!("none (branch {} has no commit)", yaml::short(&branch));
+                return (revision, Some(Uncommitted::All(branch)));
+            }
+            Err(error) => return unreadable(error.to_string()),
+        }
+        let head = match self.counting.load(&self.path, Some("HEAD"), None) {
+            Ok(head) => head,
+            Err(error) => return unreadable(format!("{error:#}")),
         };
         let ids = |snapshot: &Snapshot| -> Vec<(Arc<str>, Oid)> {
             snapshot.files.iter().map(|(path, file)| (Arc::clone(path), file.id)).collect()

@@ -21,9 +21,10 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Digest, Gvk},
-    plan::setup::{Gate, Problem, Route, group},
+    plan::setup::{ADMIN, CORDON, Gate, Problem, Route, group},
 };
 use tidegate_process::ambient;
+use tokio::time::Instant;
 
 use self::decide::{Act, Known, LABEL, Next, Observed as Seen};
 use super::{
@@ -222,8 +223,15 @@ impl SetupPass<'_> {
             Act::List(workspace) => {
                 let cluster = self.workspace(route, &workspace, observed).await?;
                 let selector = format!("{LABEL}={}", known.uid);
-                let found = cluster.list(&bindings(), None, Some(&selector)).await;
-                seen.bindings.insert(workspace.clone(), found.map_err(|error| refused(&workspace, error))?);
+                let found = match cluster.list(&bindings(), None, Some(&selector)).await {
+                    // kcp answers this of a workspace that is gone, too.
+                    Err(error @ Error::Forbidden { .. }) => match self.is_gone(&workspace, observed).await? {
+                        true => Vec::new(),
+                        false => return Err(refused(&workspace, error)),
+                    },
+                    found => found.map_err(|error| refused(&workspace, error))?,
+                };
+                seen.bindings.insert(workspace, found);
             }
             Act::Delete(workspace, object) => {
                 let cluster = self.workspace(route, &workspace, observed).await?;
@@ -247,6 +255,25 @@ impl SetupPass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a workspace does not exist: one of those above it says so. False if that cannot be found out.
+    async fn is_gone(&self, workspace: &str, observed: &mut Observed) -> Result<bool, Error> {
+        let Some(route) = self.resources.route_above(self.key) else { return Ok(false) };
+        let kind = cluster_scoped("tenancy.kcp.io", "v1alpha1", "Workspace", "workspaces");
+        for (parent, name) in decide::ancestry(workspace) {
+            let cluster = match self.workspace(&route, parent, observed).await {
+                Ok(cluster) => cluster,
+                Err(Failed::Inside { .. }) => return Ok(false),
+                Err(Failed::Control(error)) => return Err(error),
+            };
+            match cluster.get(&kind, &Key::new("", name)).await {
+                Ok(None) => return Ok(true),
+                Ok(Some(_)) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     /// Writes into the status of a Kubeconfig which workspace may have its ClusterRoleBindings.
@@ -347,6 +374,7 @@ impl SetupPass<'_> {
         let own = (ObjectKind::Deployment, route.deployment.clone());
         let live = context.stores.setup_objects(key.namespace(), "", &BTreeSet::from([own.clone()]));
         let is_forced = landscape::annotation(metadata, annotation::FORCE_REMOVAL) == Some("true");
+        let root = resources.route_of_root_shard(&route.root).map_err(|problem| Failed::waits(sentence(&problem)))?;
         if !live.contains_key(&own) {
             // The watch shows only Tidegate's own.
             let of_others = enact::read(context.kcp, key.namespace(), &own).await.map_err(Failed::Control)?;
@@ -357,6 +385,8 @@ impl SetupPass<'_> {
             // Its objects go already, or it never ran.
             return Ok(None);
         }
+        // Meanwhile, it gets no new ones.
+        let cordoned = if root.has_admin { self.cordon(&root, observed).await } else { Ok(false) };
         if !is_forced {
             match self.workspaces(&route, observed).await {
                 Ok(found) if found.is_empty() => {}
@@ -370,7 +400,16 @@ impl SetupPass<'_> {
                 Err(failed @ Failed::Control(_)) => return Err(failed),
             }
         }
-        let root = resources.route_of_root_shard(&route.root).map_err(|problem| Failed::waits(sentence(&problem)))?;
+        if cordoned? {
+            let note = format!(
+                "Shard {} stays in the list of shards of kcp, which lets no client delete it; it is marked so that it \
+                 gets no new workspaces",
+                key.name()
+            );
+            tracing::info!(note, "a shard stays inside kcp");
+            self.tell(events::Severity::Normal, reason::KEPT, note);
+            return Ok(None);
+        }
         self.ready(&root, observed).await?;
         let cluster = self.workspace(&root, "root", observed).await?;
         let shards = cluster_scoped("core.kcp.io", "v1alpha1", "Shard", "shards");
@@ -380,6 +419,22 @@ impl SetupPass<'_> {
             deleted.map_err(|error| refused("root", error))?;
         }
         Ok(None)
+    }
+
+    /// Keeps new workspaces away from a Shard that goes. Returns whether kcp knows it.
+    async fn cordon(&self, root: &Route, observed: &mut Observed) -> Result<bool, Failed> {
+        self.ready(root, observed).await?;
+        let cluster = self.workspace(root, ADMIN, observed).await?;
+        let shards = cluster_scoped("core.kcp.io", "v1alpha1", "Shard", "shards");
+        let key = Key::new("", self.key.name());
+        let found = cluster.get(&shards, &key).await.map_err(|error| refused(ADMIN, error))?;
+        let Some(found) = found else { return Ok(false) };
+        if found.annotation(CORDON) != Some("true") {
+            let body = Bytes::from(json!({ "metadata": { "annotations": { CORDON: "true" } } }).to_string());
+            let written = cluster.merge_patch(self.cause, &shards, &shards.id(&key), None, body).await;
+            written.map_err(|error| refused(ADMIN, error))?;
+        }
+        Ok(true)
     }
 
     /// The workspaces on a Shard, by path.
@@ -426,8 +481,8 @@ impl SetupPass<'_> {
     async fn workspace(&self, route: &Route, path: &str, observed: &mut Observed) -> Result<Arc<Cluster>, Failed> {
         let (memory, digest) = (self.context.memory, self.ready(route, observed).await?);
         let url = route.workspace(path);
-        if let Some(known) = memory.connection(&url).filter(|known| known.digest == digest && !known.cluster.is_worn())
-        {
+        let known = memory.connection(&url, (self.kind, self.key), Instant::now());
+        if let Some(known) = known.filter(|known| known.digest == digest && !known.cluster.is_worn()) {
             return Ok(known.cluster);
         }
         for name in secrets(route) {
@@ -443,7 +498,8 @@ impl SetupPass<'_> {
         let name = ClusterName::Workspace { root: route.root.clone(), path: path.to_owned() };
         let cluster = self.context.kcp.alike(name, &config, LIMITS).map_err(|error| refused(path, error))?;
         let cluster = Arc::new(cluster);
-        memory.set_connection(&url, Connection { digest, cluster: Arc::clone(&cluster) });
+        let connection = Connection { digest, cluster: Arc::clone(&cluster) };
+        memory.set_connection(&url, connection, (self.kind, self.key), Instant::now());
         Ok(cluster)
     }
 }

@@ -3,15 +3,17 @@
 //! kcp-operator makes the same objects, with other content. So while it renews its Lease, the daemon writes nothing of
 //! kcp landscapes: no definition, no object, no status. It continues by itself once the Lease has ended or was
 //! released. A kcp-operator without leader election has no Lease, and cannot be seen.
+//!
+//! As the candidates of a leader election do, the daemon compares no clocks: a Lease ends if it does not change for its
+//! duration, by the clock of this process. So a process that finds a Lease at its start waits that long: the Lease may
+//! be years old. The watch may be interrupted, so no Lease ends before the API server was asked once more.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::{
-    api::coordination::v1::Lease,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use tidegate_cluster::{Cluster, Kind};
 use tidegate_core::name::Key;
-use tidegate_process::ambient;
+use tokio::time::Instant;
 
 use crate::stores::Stores;
 
@@ -20,10 +22,10 @@ use crate::stores::Stores;
 pub(crate) struct Held {
     /// The identity of the process.
     pub(crate) holder: String,
-    /// When it renewed the Lease last, by its own clock.
+    /// When it renewed the Lease last, by its own clock. Only a change of it says something.
     pub(crate) renewed: Timestamp,
     /// How long the Lease holds without a renewal.
-    pub(crate) duration: SignedDuration,
+    pub(crate) duration: Duration,
 }
 
 /// kcp-operator, while it runs.
@@ -33,33 +35,69 @@ pub(crate) struct Running {
     pub(crate) namespace: String,
     /// Who holds the Lease.
     pub(crate) holder: String,
+    /// Whether this process has seen the Lease change. If not, the holder may have stopped long ago.
+    pub(crate) is_seen: bool,
     /// When the Lease ends unless it is renewed.
-    pub(crate) until: Timestamp,
+    pub(crate) until: Instant,
 }
 
-/// The Leases of kcp-operator that are held, by place, and when each ends.
+/// The Leases of kcp-operator that are held, by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Leases(BTreeMap<Key, (Held, Timestamp)>);
+pub(crate) struct Leases(BTreeMap<Key, Seen>);
+
+/// What this process has seen of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    held: Held,
+    /// When it was seen for the first time, or to change.
+    since: Instant,
+    /// Whether it was seen to change.
+    has_changed: bool,
+    /// When the last request began whose answer was the same.
+    asked: Option<Instant>,
+}
+
+/// What a Lease says at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It holds.
+    Holds,
+    /// It has ended, unless the watch is behind: ask the API server.
+    Ask,
+    /// It has ended.
+    Ended,
+}
+
+/// The pause between two requests for a Lease that did not succeed.
+const RETRY: Duration = Duration::from_secs(1);
+/// After the end of a Lease, the API server has answered after this time, or is asked again.
+pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 
 /// Who holds a Lease; `None` if it was released.
 pub(crate) fn held(lease: &Lease) -> Option<Held> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
-    let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
-    Some(Held { holder, renewed: spec.renew_time.as_ref()?.0, duration })
+    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
+    Some(Held { holder, renewed: spec.renew_time.as_ref()?.0, duration: Duration::from_secs(seconds) })
 }
 
 /// Follows the end of the Lease: nothing else reports it. Never ends.
-pub(crate) async fn follow(stores: &Stores) {
+pub(crate) async fn follow(kcp: &Cluster, stores: &Stores) {
     let mut running = stores.kcp_operator();
     loop {
         let until = running.borrow_and_update().as_ref().map(|running| running.until);
         match until {
             Some(until) => {
-                let left = Duration::try_from(until.duration_since(ambient::now())).unwrap_or_default();
-                // A Lease holds at its very end, too.
-                tokio::time::sleep(left + Duration::from_millis(1)).await;
-                stores.judge_kcp_operator(ambient::now());
+                tokio::select! {
+                    // A Lease holds at its very end, too.
+                    () = tokio::time::sleep_until(until + Duration::from_millis(1)) => {
+                        if !ask(kcp, stores).await {
+                            tokio::time::sleep(RETRY).await;
+                        }
+                    }
+                    // It was renewed or released. The sender lives as long as `stores`.
+                    _ = running.changed() => {}
+                }
             }
             None if running.changed().await.is_err() => std::future::pending().await,
             None => {}
@@ -67,31 +105,77 @@ pub(crate) async fn follow(stores: &Stores) {
     }
 }
 
+/// Asks for the Leases that seem to have ended. Returns whether the API server has answered.
+async fn ask(kcp: &Cluster, stores: &Stores) -> bool {
+    for key in stores.doubtful_leases(Instant::now()) {
+        let began = Instant::now();
+        match kcp.get_as::<Lease>(&Kind::namespaced::<Lease>(), &key).await {
+            Ok(found) => stores.answer_kcp_operator(&key, found.as_ref().and_then(held), (began, Instant::now())),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the Lease of kcp-operator; writing nothing of kcp landscapes");
+                return false;
+            }
+        }
+    }
+    true
+}
+
 // === impl Held ===
 
 impl Held {
-    /// When the Lease ends unless it is renewed.
+    /// When the Lease ends unless it is renewed, by the clock of its holder. A command that asks once has no other.
     pub(crate) fn until(&self) -> Timestamp {
         self.renewed.checked_add(self.duration).unwrap_or(Timestamp::MAX)
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn until(&self) -> Instant {
+        self.since + self.held.duration
+    }
+
+    fn standing(&self, now: Instant) -> Standing {
+        let is_asked = self.asked.is_some_and(|asked| self.until() < asked);
+        match now <= self.until() {
+            true => Standing::Holds,
+            false if is_asked => Standing::Ended,
+            false => Standing::Ask,
+        }
     }
 }
 
 // === impl Leases ===
 
 impl Leases {
-    /// Notes the state of a Lease at `now`.
-    ///
-    /// A Lease that is seen for the first time may be years old, so its own time counts. One that was renewed since
-    /// holds from now on, whatever the clock of its holder says.
-    pub(crate) fn set(&mut self, key: &Key, held: Option<Held>, now: Timestamp) {
+    /// Notes what the watch shows of a Lease at `now`; `None` if it was released or is gone. `is_first` says that the
+    /// first list is not complete: then nobody knows how old it is.
+    pub(crate) fn set(&mut self, key: &Key, held: Option<Held>, is_first: bool, now: Instant) {
         let before = self.0.remove(key);
         let Some(held) = held else { return };
-        let until = match before {
-            Some((before, until)) if before == held => until,
-            Some(_) => now.checked_add(held.duration).unwrap_or(Timestamp::MAX).max(held.until()),
-            None => held.until(),
+        let seen = match before {
+            Some(before) if before.held == held => before,
+            Some(_) => Seen { held, since: now, has_changed: true, asked: None },
+            None => Seen { held, since: now, has_changed: !is_first, asked: None },
         };
-        self.0.insert(key.clone(), (held, until));
+        self.0.insert(key.clone(), seen);
+    }
+
+    /// Notes the answer at `now` to a request that began at `began`. What the watch has shown since is newer.
+    pub(crate) fn answer(&mut self, key: &Key, held: Option<Held>, (began, now): (Instant, Instant)) {
+        let Some(before) = self.0.get_mut(key).filter(|seen| seen.since < began) else { return };
+        if held.as_ref() == Some(&before.held) {
+            before.asked = Some(began);
+        } else {
+            self.set(key, held, false, now);
+        }
+    }
+
+    /// Those that seem to have ended.
+    pub(crate) fn doubtful(&self, now: Instant) -> Vec<Key> {
+        let all = self.0.iter().filter(|(_, seen)| seen.standing(now) == Standing::Ask);
+        all.map(|(key, _)| key.clone()).collect()
     }
 
     /// Whether there is such a Lease, and a process holds it.
@@ -99,44 +183,18 @@ impl Leases {
         self.0.contains_key(key)
     }
 
-    /// The process that runs at `now`. Of several, the one whose Lease ends last.
-    pub(crate) fn running(&self, now: Timestamp) -> Option<Running> {
-        let live = self.0.iter().filter(|(_, (_, until))| now <= *until);
-        let (key, (held, until)) = live.max_by_key(|(_, (_, until))| *until)?;
-        Some(Running { namespace: key.namespace().to_owned(), holder: held.holder.clone(), until: *until })
+    /// The process that runs at `now`. Of several, one whose Lease was seen to change, and ends last.
+    pub(crate) fn running(&self, now: Instant) -> Option<Running> {
+        let live = self.0.iter().filter(|(_, seen)| seen.standing(now) != Standing::Ended);
+        let (key, seen) = live.max_by_key(|(_, seen)| (seen.has_changed, seen.until()))?;
+        Some(Running {
+            namespace: key.namespace().to_owned(),
+            holder: seen.held.holder.clone(),
+            is_seen: seen.has_changed,
+            until: seen.until(),
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(text: &str) -> Timestamp {
-        format!("2026-01-01T12:{text}Z").parse().expect("a time")
-    }
-
-    fn held_by(holder: &str, renewed: &str) -> Option<Held> {
-        Some(Held { holder: holder.to_owned(), renewed: at(renewed), duration: SignedDuration::from_secs(15) })
-    }
-
-    #[test]
-    fn r70_a_lease_holds_until_its_end_or_its_release() {
-        let (mut leases, key) = (Leases::default(), Key::new("kcp-operator-system", "lease"));
-        leases.set(&key, held_by("one", "00:00"), at("00:01"));
-        assert_eq!(leases.running(at("00:15")).expect("it runs").holder, "one");
-        assert_eq!(leases.running(at("00:16")), None, "it was not renewed");
-        leases.set(&key, None, at("00:02"));
-        assert_eq!(leases.running(at("00:03")), None, "it was released");
-    }
-
-    #[test]
-    fn r70_a_lease_that_is_renewed_holds_whatever_the_clock_of_its_holder_says() {
-        let (mut leases, key) = (Leases::default(), Key::new("kcp-operator-system", "lease"));
-        leases.set(&key, held_by("one", "00:00"), at("50:00"));
-        assert_eq!(leases.running(at("50:00")), None, "it may have ended long ago");
-        leases.set(&key, held_by("one", "00:02"), at("50:02"));
-        assert_eq!(leases.running(at("50:17")).expect("it runs").until, at("50:17"));
-        leases.set(&key, held_by("one", "00:02"), at("50:10"));
-        assert_eq!(leases.running(at("50:18")), None, "nothing new was seen");
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use tidegate_core::{
     plan::setup::{self as plan, Content, Gate, Known as KnownOfCluster, Problem, Replicas},
 };
 use tidegate_process::lock::Mutex;
+use tokio::time::Instant;
 
 use super::{
     builtin::Request,
@@ -27,6 +28,9 @@ use super::{
 const REST: Duration = Duration::from_secs(1);
 /// After this time, a status says that the work goes on, whatever happens.
 const UNSAID_MAX: Duration = Duration::from_secs(5);
+
+/// After this time without a use, a connection is closed: twice the time between two uses of a resource that stays.
+const UNUSED_MAX: Duration = Duration::from_secs(1200);
 
 /// An object of a namespace.
 pub(crate) type ObjectName = (ObjectKind, String);
@@ -51,9 +55,20 @@ struct Memory {
     /// What was found inside kcp for Kubeconfigs.
     compared: HashMap<Key, Compared>,
     /// Connections to workspaces, by URL.
-    connections: HashMap<String, Connection>,
+    connections: Connections<Connection>,
     /// Since when something inside kcp cannot be cleaned up; `None` once nothing is left to do.
     trying: HashMap<(Kind, Key), Option<Timestamp>>,
+}
+
+/// Connections that are open because resources use them, by URL.
+#[derive(Debug)]
+struct Connections<C>(HashMap<String, Used<C>>);
+
+#[derive(Debug)]
+struct Used<C> {
+    connection: C,
+    by: BTreeSet<(Kind, Key)>,
+    last: Instant,
 }
 
 /// A status that is not written yet, because it only says that the work goes on.
@@ -283,14 +298,14 @@ impl SetupMemory {
         self.lock().compared.remove(key);
     }
 
-    /// The connection to the workspace with this URL.
-    pub(super) fn connection(&self, url: &str) -> Option<Connection> {
-        self.lock().connections.get(url).cloned()
+    /// The connection to the workspace with this URL, for a resource. Closes those that were not used for long.
+    pub(super) fn connection(&self, url: &str, by: (Kind, &Key), now: Instant) -> Option<Connection> {
+        self.lock().connections.take(url, by, now)
     }
 
-    /// Remembers a connection.
-    pub(super) fn set_connection(&self, url: &str, connection: Connection) {
-        self.lock().connections.insert(url.to_owned(), connection);
+    /// Keeps a connection until the resource is gone.
+    pub(super) fn set_connection(&self, url: &str, connection: Connection, by: (Kind, &Key), now: Instant) {
+        self.lock().connections.keep(url, connection, by, now);
     }
 
     /// Since when something inside kcp cannot be cleaned up: since `now`, if this is the first try.
@@ -317,6 +332,7 @@ impl SetupMemory {
     pub(super) fn forget_inside(&self, kind: Kind, key: &Key) {
         let mut memory = self.lock();
         memory.trying.remove(&(kind, key.clone()));
+        memory.connections.leave((kind, key));
         if kind == Kind::Kubeconfig {
             memory.compared.remove(key);
         }
@@ -324,6 +340,36 @@ impl SetupMemory {
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.0.lock()
+    }
+}
+
+// === impl Connections ===
+
+impl<C> Default for Connections<C> {
+    fn default() -> Connections<C> {
+        Connections(HashMap::new())
+    }
+}
+
+impl<C: Clone> Connections<C> {
+    fn take(&mut self, url: &str, (kind, key): (Kind, &Key), now: Instant) -> Option<C> {
+        self.0.retain(|_, used| now.saturating_duration_since(used.last) < UNUSED_MAX);
+        let used = self.0.get_mut(url)?;
+        used.by.insert((kind, key.clone()));
+        used.last = now;
+        Some(used.connection.clone())
+    }
+
+    fn keep(&mut self, url: &str, connection: C, (kind, key): (Kind, &Key), now: Instant) {
+        let mut by = self.0.remove(url).map(|used| used.by).unwrap_or_default();
+        by.insert((kind, key.clone()));
+        self.0.insert(url.to_owned(), Used { connection, by, last: now });
+    }
+
+    /// Closes those that only a resource used that is gone.
+    fn leave(&mut self, (kind, key): (Kind, &Key)) {
+        let gone = (kind, key.clone());
+        self.0.retain(|_, used| !used.by.remove(&gone) || !used.by.is_empty());
     }
 }
 

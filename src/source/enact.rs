@@ -89,7 +89,7 @@ pub(super) async fn run(
         let (wanted, appeared) = decide::appeared(wanted, &unseen, &found.iter().collect());
         enacted.fail_appeared(appeared);
         for chunk in wanted.chunks(CHUNK_MAX) {
-            enactment.apply(chunk, known, &mut enacted).await;
+            enactment.apply_beside(kind, chunk, known, &mut enacted).await;
         }
     }
     if decide::may_prune(&enacted.failures) {
@@ -129,6 +129,17 @@ impl Enactment<'_> {
         let served = served(kind);
         let found = self.pass.ctx.kcp.survey(ids.map(|id| (&served.gvk, id))).await?;
         Ok(found.into_keys().collect())
+    }
+
+    /// Applies a batch of one kind. Sends nothing of a kcp landscape any more once kcp-operator runs.
+    async fn apply_beside(&self, kind: Kind, wanted: &[Wanted<'_>], known: &mut KnownObjects, enacted: &mut Enacted) {
+        let mut operator = self.pass.ctx.stores.kcp_operator();
+        let is_of_kcp = matches!(kind, Kind::Setup(_));
+        tokio::select! {
+            biased;
+            _ = operator.wait_for(Option::is_some), if is_of_kcp => enacted.fail_beside(wanted),
+            () = self.apply(wanted, known, enacted) => {}
+        }
     }
 
     /// Applies a batch of one kind.
@@ -245,6 +256,9 @@ impl Enactment<'_> {
                 PruneStep::Leave => return Ok(PrunedObject::Changed),
                 PruneStep::Delete(live) => live,
             };
+            if !self.pass.may_write(id.0) {
+                return Ok(PrunedObject::Left);
+            }
             match kcp.delete(self.cause, &kind, &live, Propagation::Background).await? {
                 Deleted::Gone | Deleted::Terminating => return Ok(PrunedObject::Gone),
                 Deleted::Changed => {}

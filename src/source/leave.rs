@@ -115,7 +115,8 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     if let Some(wait) = decide::unconfirmed(pass.source, &deleted, &pass.installed()) {
         return waits(pass, known, &wait).await;
     }
-    for (kind, metadata) in declared.iter().filter(|(kind, one)| !is_taken_over(pass, *kind, one, &others)) {
+    let declared = declared.iter().filter(|(kind, one)| !is_taken_over(pass, *kind, one, &others));
+    for (kind, metadata) in declared.filter(|(kind, _)| pass.may_write(*kind)) {
         release(pass, &cause, *kind, metadata).await.map_err(failure)?;
     }
     for (kind, ours) in owned {
@@ -185,7 +186,7 @@ async fn is_definition_deleted(pass: &SourcePass<'_>) -> Result<bool, cluster::E
     Ok(found.is_none_or(|metadata| metadata.deleting))
 }
 
-/// Deletes an object, or removes its ownership label.
+/// Deletes an object, or removes its ownership label. Leaves it as it is if kcp-operator has started meanwhile.
 async fn delete_or_release(
     pass: &SourcePass<'_>,
     cause: &Cause,
@@ -193,6 +194,9 @@ async fn delete_or_release(
     metadata: &Metadata,
     prune: bool,
 ) -> Result<(), cluster::Error> {
+    if !pass.may_write(kind) {
+        return Ok(());
+    }
     let served = served(kind);
     match parting(metadata, prune) {
         Parting::Release => release(pass, cause, kind, metadata).await,

@@ -40,7 +40,7 @@ use tidegate_core::{
     },
     render::{self, RuntimeCrds},
 };
-use tidegate_process::ambient;
+use tokio::time::Instant;
 
 use crate::{
     components::docker_config,
@@ -254,7 +254,7 @@ impl Feed<'_> {
             Table::KcpOperator,
             leases.fields(&format!("metadata.name={}", names::KCP_OPERATOR_LEASE)),
             |lease| operator::held(&lease),
-            |stores, key, held| stores.set_kcp_operator(key, held, ambient::now()),
+            |stores, key, held| stores.set_kcp_operator(key, held, Instant::now()),
         )
     }
 

@@ -227,6 +227,7 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     modules_share(&stage);
     secrets(&stage).await;
     what_a_user_must_confirm_is_what_offline_shows(&stage).await;
+    what_waits_for_another_definition_has_no_conflict(&stage).await;
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
 }
 
@@ -468,6 +469,36 @@ async fn what_a_user_must_confirm_is_what_offline_shows(stage: &Stage) {
     }
     std::fs::remove_dir_all(stage.repository.path().join(".tidegate")).expect("a folder");
     edit(&stage.kcp, source, &PatchParams::default(), &limit(Value::Null)).await;
+}
+
+/// A ModuleTemplate belongs to another client, and the ModuleReleaseMeta that offers its version waits for it.
+async fn what_waits_for_another_definition_has_no_conflict(stage: &Stage) {
+    let template = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": {"name": "vault-1.1.0", "namespace": "kcp-system"},
+        "spec": {"moduleName": "vault", "version": "1.1.0", "descriptor": {}},
+    });
+    let api = harness::api_of(&stage.kcp, &template).await.expect("a kind that is served");
+    let by = PatchParams::apply("another-client");
+    api.patch("vault-1.1.0", &by, &Patch::Apply(&template)).await.expect("an apply");
+    let release = text(stage, "modules/vault/release.yaml");
+    for (path, text) in stage::module("vault", "1.1.0", "next") {
+        write(stage, &path, &text);
+    }
+    write(stage, "modules/vault/release.yaml", &stage::release("vault", &[("regular", "1.1.0")]));
+    let report = diff(stage, &[]).report(1);
+    let waiting = held(&report, "waiting");
+    let name =
+        "ModuleReleaseMeta kcp-system/vault depends on ModuleTemplate kcp-system/vault-1.1.0, which is held back";
+    assert_eq!(waiting["message"], name, "{report:#}");
+    let change = difference(&report, "ModuleReleaseMeta", "vault");
+    assert_eq!((&change["action"], &change["effect"]), (&json!("change"), &json!("held")), "{change:#}");
+    let conflict = held(&report, "conflict");
+    let message = conflict["message"].as_str().unwrap_or_default();
+    assert!(message.contains("ModuleTemplate kcp-system/vault-1.1.0"), "{message}");
+    write(stage, "modules/vault/release.yaml", &release);
+    std::fs::remove_dir_all(stage.repository.path().join("modules/vault/1.1.0")).expect("a folder");
+    api.delete("vault-1.1.0", &kube::api::DeleteParams::default()).await.expect("a deletion");
 }
 
 /// What the live comparison shows to wait in runtimes: all that the other one shows, and it violates the same rules.

@@ -36,7 +36,7 @@ use tracing::dispatcher::DefaultGuard;
 use self::daemon::Daemon;
 pub(crate) use self::{
     clock::{Servers, flow, scenario, scenario_on_real_servers, scenarios, servers},
-    servers::{Copies, Server},
+    servers::{ADMIN, Copies, Server},
 };
 use crate::harness::{self, SOON, apply, eventually};
 

@@ -761,6 +761,7 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
         }
     };
     from_flux(&["Flux manages no definition in kcp-system: go on with `tidegate adopt plan`"], 0).await;
+    flux_in_another_cluster_is_checked_by_the_user(&stage).await;
 
     let definition: Value = serde_yaml::from_str(KUSTOMIZATIONS).expect("YAML");
     apply(&stage.kcp, &definition).await;
@@ -828,6 +829,36 @@ async fn flux_hands_definitions_over_step_by_step_and_none_is_lost() {
         let object = read(&stage.kcp, kind, "kcp-system", name).await.expect("it is not lost");
         assert_eq!(object["metadata"]["labels"]["tidegate.dev/source"], "kcp-system.landscape");
     }
+}
+
+/// The control plane has no Kustomization, so the user says what it cannot show, and the steps go on.
+async fn flux_in_another_cluster_is_checked_by_the_user(stage: &Stage) {
+    let labels =
+        |name: Value| json!({"kustomize.toolkit.fluxcd.io/name": name, "kustomize.toolkit.fluxcd.io/namespace": name});
+    let kyma = kyma("regular");
+    let from_flux = async |checked: &[&str], expected: &[&str]| {
+        let (text, exit) = run(stage, &[&["adopt", "from-flux"], checked].concat()).await;
+        assert_eq!(exit, 1, "{text}");
+        for part in expected {
+            assert!(text.contains(part), "{part:?} in:\n{text}");
+        }
+    };
+    merge(&stage.kcp, &kyma, json!({"metadata": {"labels": labels(json!("kcp"))}})).await;
+    from_flux(&[], &["  check suspend the ", "\n          once it is done: --checked Kyma/stop\n", "  then  protect"])
+        .await;
+    let stopped = ["--checked", "Kyma/stop"];
+    from_flux(&stopped, &["  done  suspend the ", ", as you have checked\n", "  next  protect the Kymas"]).await;
+    let unused = ["--checked", "Kyma/stop", "--checked", "Kyma/protect"];
+    from_flux(&unused, &["warning: --checked Kyma/protect changes nothing: ", "  next  protect the Kymas"]).await;
+    let protection = |value: Value| json!({"metadata": {"annotations": {"kustomize.toolkit.fluxcd.io/prune": value}}});
+    merge(&stage.kcp, &kyma, protection(json!("disabled"))).await;
+    from_flux(&stopped, &["  done  protect", "  check remove the ", "once it is done: --checked Kyma/remove\n"]).await;
+    let both = [&stopped[..], &["--checked", "Kyma/remove"]].concat();
+    from_flux(&both, &["  done  remove the ", "  next  remove its marks"]).await;
+    let (text, exit) = run(stage, &["adopt", "from-flux", "--checked", "Kyma/3"]).await;
+    assert!(exit == 2 && text.contains("use a kind and one of `stop`, `protect` and `remove`"), "{exit} {text}");
+    merge(&stage.kcp, &kyma, protection(Value::Null)).await;
+    merge(&stage.kcp, &kyma, json!({"metadata": {"labels": labels(Value::Null)}})).await;
 }
 
 const APPLICATIONS: &str = r#"

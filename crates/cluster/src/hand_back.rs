@@ -1,7 +1,7 @@
 //! Gives objects back to Lifecycle Manager: the opposite of [`take_over`].
 //!
 //! What Tidegate claims of an object becomes a claim of the manager that applied it before, so that a field which
-//! Lifecycle Manager drops later disappears. Labels, annotations and conditions that only Tidegate understands are
+//! Lifecycle Manager drops later disappears. Three managers apply a Manifest, and each gets what it applies. Labels, annotations and conditions that only Tidegate understands are
 //! removed. Everything else of the object stays as it is.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Cause, Cluster, Error, Kind, Patch, take_over};
 use tidegate_core::{
-    api::names::{FIELD_MANAGER, annotation},
+    api::names::{FIELD_MANAGER, annotation, finalizer},
     object::ObjectId,
 };
 
@@ -18,6 +18,13 @@ use tidegate_core::{
 pub enum Heir {
     /// This manager, as if it had applied them.
     Manager(&'static str),
+    /// The managers of a Manifest, each as if it had applied its part.
+    OfManifest {
+        /// Whether its source is a registry, as Lifecycle Manager writes it.
+        is_from_registry: bool,
+    },
+    /// The manager of the copies of definitions in runtimes. It also claims what was not taken over.
+    OfCopy,
     /// No manager: the next client that applies these fields claims them.
     NoManager,
 }
@@ -42,6 +49,13 @@ pub struct Return {
     marks: Vec<String>,
 }
 
+/// The manager of the spec of Manifests and of what every runtime has.
+const MANAGER: &str = "lifecycle-manager";
+/// The manager of the objects of modules, and of status and finalizers of Manifests.
+const APPLIER: &str = "declarative.kyma-project.io/applier";
+/// The manager of the copies of definitions.
+const CATALOG: &str = "catalog-sync";
+
 /// The prefix of labels, annotations and conditions that only Tidegate understands.
 const OWN: &str = "tidegate.dev/";
 
@@ -49,31 +63,75 @@ const OWN: &str = "tidegate.dev/";
 
 impl Heirs {
     /// The managers of an object in the control plane.
-    pub fn in_kcp(kind: &str) -> Heirs {
-        match kind {
-            "Manifest" => Heirs {
-                object: Heir::Manager("lifecycle-manager"),
-                status: Heir::Manager("declarative.kyma-project.io/applier"),
-            },
+    pub fn in_kcp(object: &Value) -> Heirs {
+        match object["kind"].as_str().unwrap_or_default() {
+            "Manifest" => {
+                let source = object.pointer("/spec/install/source/type").and_then(Value::as_str);
+                let is_from_registry = source.is_some_and(|source| source.starts_with("oci-"));
+                Heirs { object: Heir::OfManifest { is_from_registry }, status: Heir::Manager(APPLIER) }
+            }
             "Certificate" => {
                 Heirs { object: Heir::Manager("operator.kyma-project.io/lifecycle-manager"), status: Heir::NoManager }
             }
-            _ => Heirs { object: Heir::NoManager, status: Heir::Manager("lifecycle-manager") },
+            _ => Heirs { object: Heir::NoManager, status: Heir::Manager(MANAGER) },
         }
     }
 
     /// The managers of an object in a runtime.
     pub fn in_runtime(object: &Value) -> Heirs {
         let is_of_module = !object["metadata"]["annotations"][annotation::OWNED_BY].is_null();
-        let manager = match object["kind"].as_str().unwrap_or_default() {
-            "Kyma" => "kyma-sync-context",
-            "ModuleTemplate" | "ModuleReleaseMeta" => "catalog-sync",
-            _ if is_of_module => "declarative.kyma-project.io/applier",
-            "Namespace" => "kyma-sync-context",
-            _ => "lifecycle-manager",
+        let heir = match object["kind"].as_str().unwrap_or_default() {
+            "Kyma" => Heir::Manager("kyma-sync-context"),
+            "ModuleTemplate" | "ModuleReleaseMeta" => Heir::OfCopy,
+            _ if is_of_module => Heir::Manager(APPLIER),
+            "Namespace" => Heir::Manager("kyma-sync-context"),
+            _ => Heir::Manager(MANAGER),
         };
-        Heirs { object: Heir::Manager(manager), status: Heir::NoManager }
+        Heirs { object: heir, status: Heir::NoManager }
     }
+}
+
+// === impl Heir ===
+
+impl Heir {
+    /// The managers, each with its part of the claims. `rest` are the claims of others on the object.
+    fn parts(self, claims: &Value, object: &Value, rest: &[Value]) -> Vec<(&'static str, Value)> {
+        match self {
+            Heir::NoManager => Vec::new(),
+            Heir::Manager(manager) => vec![(manager, claims.clone())],
+            Heir::OfManifest { is_from_registry } => of_manifest(claims, is_from_registry),
+            Heir::OfCopy => {
+                let mut claims = claims.clone();
+                take_over::claim_what_stayed(&mut claims, object, rest);
+                vec![(CATALOG, claims)]
+            }
+        }
+    }
+}
+
+/// The claims on a Manifest, by manager. One applies all but finalizers. The next one then applies the whole Manifest
+/// with two finalizers. The last one applies finalizers alone, where the module has a custom resource.
+///
+/// A source in git is not Lifecycle Manager's: one that writes another source must be able to remove its fields, and so
+/// claim them alone.
+fn of_manifest(claims: &Value, is_from_registry: bool) -> Vec<(&'static str, Value)> {
+    const PATH: [&str; 2] = ["f:metadata", "f:finalizers"];
+    let of_resource = format!("v:\"{}\"", finalizer::MANIFEST_RESOURCE);
+    let finalizers = claims.pointer("/f:metadata/f:finalizers").cloned().unwrap_or_default();
+    let only = |finalizers: &Value| json!({PATH[0]: {PATH[1]: finalizers}});
+    let mut spec = claims.clone();
+    remove_below(&mut spec, &PATH, "");
+    let mut parts = vec![(MANAGER, spec)];
+    let mut whole = if is_from_registry { claims.clone() } else { only(&finalizers) };
+    remove_below(&mut whole, &PATH, &of_resource);
+    if whole.pointer("/f:metadata/f:finalizers").is_some_and(Value::is_object) {
+        parts.push((APPLIER, whole));
+    }
+    if finalizers.get(&of_resource).is_some() {
+        parts.push((take_over::FORMER_OF_FINALIZERS, only(&finalizers)));
+    }
+    parts.retain(|(_, claims)| claims.as_object().is_some_and(|claims| !claims.is_empty()));
+    parts
 }
 
 // === impl Return ===
@@ -89,7 +147,7 @@ impl Return {
             .map(|all| Value::Array(all.iter().filter(|condition| !is_own(condition)).cloned().collect()));
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice);
         let entries = entries.unwrap_or_default();
-        let inherited = inherited(entries, heirs);
+        let inherited = inherited(object, entries, heirs);
         let mut operations = removals(object);
         if operations.is_empty() && inherited == entries {
             return conditions.map(|conditions| Return { conditions: Some(conditions), patch: None, marks });
@@ -132,31 +190,37 @@ fn removals(object: &Value) -> Vec<Value> {
 }
 
 /// `managedFields` with Tidegate's claims as those of their heirs.
-fn inherited(entries: &[Value], heirs: Heirs) -> Vec<Value> {
+fn inherited(object: &Value, entries: &[Value], heirs: Heirs) -> Vec<Value> {
     let (own, mut rest): (Vec<Value>, Vec<Value>) =
         entries.iter().cloned().partition(|entry| entry["manager"] == FIELD_MANAGER);
     // What Tidegate wrote by an update was a user's or Lifecycle Manager's before, and no client applies it.
     for mut entry in own.into_iter().filter(|entry| entry["operation"] == "Apply") {
         let is_status = entry["subresource"] == "status";
         remove_own(&mut entry["fieldsV1"]);
-        let Heir::Manager(manager) = (if is_status { heirs.status } else { heirs.object }) else { continue };
-        entry["manager"] = manager.into();
-        let is_same = |other: &&mut Value| {
-            ["manager", "operation", "apiVersion", "subresource"]
-                .iter()
-                .all(|field| other.get(field) == entry.get(field))
-        };
-        match rest.iter_mut().find(is_same) {
-            Some(other) => {
-                let claims = entry["fieldsV1"].as_object().cloned().unwrap_or_default();
-                if let Some(all) = other["fieldsV1"].as_object_mut() {
-                    take_over::unite(all, &claims);
-                }
-            }
-            None => rest.push(entry),
+        let heir = if is_status { heirs.status } else { heirs.object };
+        for (manager, claims) in heir.parts(&entry["fieldsV1"], object, &rest) {
+            let mut entry = entry.clone();
+            (entry["manager"], entry["fieldsV1"]) = (manager.into(), claims);
+            add(&mut rest, entry);
         }
     }
     rest
+}
+
+/// Adds claims to those that the same manager has.
+fn add(all: &mut Vec<Value>, entry: Value) {
+    let is_same = |other: &&mut Value| {
+        ["manager", "operation", "apiVersion", "subresource"].iter().all(|field| other.get(field) == entry.get(field))
+    };
+    match all.iter_mut().find(is_same) {
+        Some(other) => {
+            let claims = entry["fieldsV1"].as_object().cloned().unwrap_or_default();
+            if let Some(all) = other["fieldsV1"].as_object_mut() {
+                take_over::unite(all, &claims);
+            }
+        }
+        None => all.push(entry),
+    }
 }
 
 /// Removes the claims on what is removed with them: labels, annotations and conditions that only Tidegate understands.
@@ -220,6 +284,8 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: &Value) -> Value {
@@ -251,9 +317,75 @@ mod tests {
     }
 
     #[test]
+    fn each_manager_of_a_manifest_gets_what_it_applies() {
+        let claim = |name: &str| format!("v:\"{name}\"");
+        let (main, label) = (claim(finalizer::MANIFEST), claim(finalizer::LABEL_REMOVAL));
+        let resource = claim(finalizer::MANIFEST_RESOURCE);
+        let parts = |fields: &Value, type_: &str| -> BTreeMap<String, Value> {
+            let managed = json!([entry(FIELD_MANAGER, "Apply", None, fields)]);
+            let object = json!({
+                "kind": "Manifest", "metadata": {"managedFields": managed},
+                "spec": {"install": {"source": {"type": type_}}},
+            });
+            let patch = Return::of(&object, Heirs::in_kcp(&object)).unwrap().patch.unwrap();
+            let all = patch[0]["value"].as_array().unwrap();
+            all.iter().map(|one| (one["manager"].as_str().unwrap().to_owned(), one["fieldsV1"].clone())).collect()
+        };
+        let of = |finalizers: &Value, with_spec: bool| {
+            let mut fields =
+                json!({"f:metadata": {"f:labels": {"f:a": {}}, "f:finalizers": finalizers}, "f:spec": {"f:b": {}}});
+            if !with_spec {
+                fields = json!({"f:metadata": {"f:finalizers": finalizers}});
+            }
+            fields
+        };
+        let spec = json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:b": {}}});
+        let (two, three) = (json!({&main: {}, &label: {}}), json!({&main: {}, &label: {}, &resource: {}}));
+        let manager = || ("lifecycle-manager".to_owned(), spec.clone());
+        let applier = |fields: Value| ("declarative.kyma-project.io/applier".to_owned(), fields);
+        let of_resource = || ("resource.kyma-project.io/finalizer".to_owned(), of(&three, false));
+        assert_eq!(parts(&of(&two, true), "oci-ref"), [manager(), applier(of(&two, true))].into());
+        assert_eq!(parts(&of(&three, true), "oci-dir"), [manager(), applier(of(&two, true)), of_resource()].into());
+        // The next one that writes a source must be able to remove what is in this one.
+        assert_eq!(parts(&of(&three, true), "git"), [manager(), applier(of(&two, false)), of_resource()].into());
+        assert_eq!(parts(&spec, "oci-ref"), [manager()].into(), "without finalizers");
+    }
+
+    #[test]
+    fn a_copy_of_a_definition_gets_the_claims_that_were_not_taken_over() {
+        let noted = "kubectl.kubernetes.io/last-applied-configuration";
+        let copy = |kind: &str, more: &[Value]| {
+            let mut managed = vec![entry(FIELD_MANAGER, "Apply", None, &json!({"f:spec": {"f:moduleName": {}}}))];
+            managed.extend_from_slice(more);
+            let annotations = json!({noted: "{}"});
+            json!({
+                "kind": kind, "metadata": {"annotations": annotations, "managedFields": managed},
+                "spec": {"moduleName": "a", "beta": false, "internal": false},
+            })
+        };
+        let claims = |object: &Value| {
+            let patch = Return::of(object, Heirs::in_runtime(object)).unwrap().patch.unwrap();
+            let all = patch[0]["value"].as_array().unwrap().clone();
+            all.into_iter().find(|one| one["manager"] == "catalog-sync").unwrap()["fieldsV1"].clone()
+        };
+        let annotation = json!({"f:annotations": {format!("f:{noted}"): {}}});
+        assert_eq!(
+            claims(&copy("ModuleReleaseMeta", &[])),
+            json!({"f:metadata": annotation, "f:spec": {"f:moduleName": {}, "f:beta": {}, "f:internal": {}}})
+        );
+        assert_eq!(
+            claims(&copy("ModuleTemplate", &[])),
+            json!({"f:metadata": annotation, "f:spec": {"f:moduleName": {}}})
+        );
+        // A user applied the copy.
+        let user = entry("kubectl-client-side-apply", "Update", None, &json!({"f:metadata": annotation}));
+        assert_eq!(claims(&copy("ModuleTemplate", &[user])), json!({"f:spec": {"f:moduleName": {}}}));
+    }
+
+    #[test]
     fn claims_become_those_of_the_manager_that_had_them() {
         let object = manifest();
-        let found = Return::of(&object, Heirs::in_kcp("Manifest")).unwrap();
+        let found = Return::of(&object, Heirs::in_kcp(&object)).unwrap();
         assert_eq!(found.conditions, Some(json!([{"type": "Resources"}])));
         let marks = ["label tidegate.dev/source", "annotation tidegate.dev/a~b", "condition tidegate.dev/Applied"];
         assert_eq!(found.marks(), marks);
@@ -309,7 +441,7 @@ mod tests {
     #[test]
     fn definitions_get_no_manager_and_objects_of_modules_the_applier() {
         let definition = json!({"metadata": {"managedFields": [entry(FIELD_MANAGER, "Apply", None, &json!({}))]}});
-        let patch = Return::of(&definition, Heirs::in_kcp("Kyma")).unwrap().patch.unwrap();
+        let patch = Return::of(&definition, Heirs::in_kcp(&json!({"kind": "Kyma"}))).unwrap().patch.unwrap();
         assert_eq!(patch, json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]));
         let heir = |kind: &str, annotations: &Value| {
             Heirs::in_runtime(&json!({"kind": kind, "metadata": {"annotations": annotations}})).object
@@ -318,6 +450,6 @@ mod tests {
         assert_eq!(heir("Deployment", &owned), Heir::Manager("declarative.kyma-project.io/applier"));
         assert_eq!(heir("Kyma", &owned), Heir::Manager("kyma-sync-context"));
         assert_eq!(heir("Deployment", &Value::Null), Heir::Manager("lifecycle-manager"));
-        assert_eq!(heir("ModuleTemplate", &Value::Null), Heir::Manager("catalog-sync"));
+        assert_eq!(heir("ModuleTemplate", &Value::Null), Heir::OfCopy);
     }
 }

@@ -34,7 +34,7 @@ const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager
 
 /// The field manager of Lifecycle Manager that applies a finalizer of Manifests. In runtimes it creates objects and
 /// applies none.
-const FORMER_OF_FINALIZERS: &str = "resource.kyma-project.io/finalizer";
+pub(super) const FORMER_OF_FINALIZERS: &str = "resource.kyma-project.io/finalizer";
 
 /// The field manager of kcp-operator: the name of its program. It updates.
 const KCP_OPERATOR: &str = "manager";
@@ -145,6 +145,24 @@ fn entries(object: &Value) -> Vec<Value> {
         }
     }
     all
+}
+
+/// Adds the claims on a copy of a definition that were not taken over, as far as no other manager has them: on what the
+/// API server sets anyway, and on what `kubectl apply` noted.
+pub(super) fn claim_what_stayed(claims: &mut Value, object: &Value, rest: &[Value]) {
+    let is_free = |path: &str| rest.iter().all(|entry| entry["fieldsV1"].pointer(path).is_none());
+    let fields = DEFAULTED.iter().filter(|(kind, _)| object["kind"] == *kind).flat_map(|(_, fields)| fields);
+    for field in fields {
+        let is_set = !object["spec"][field.trim_start_matches("f:")].is_null();
+        if is_set && is_free(&format!("/f:spec/{field}")) {
+            claims["f:spec"][*field] = json!({});
+        }
+    }
+    let noted = LAST_APPLIED.trim_start_matches("f:");
+    let path = format!("/f:metadata/f:annotations/{}", LAST_APPLIED.replace('/', "~1"));
+    if !object["metadata"]["annotations"][noted].is_null() && is_free(&path) {
+        claims["f:metadata"]["f:annotations"][LAST_APPLIED] = json!({});
+    }
 }
 
 /// Claims without that on what `kubectl apply` noted.

@@ -10,6 +10,7 @@ mod certificates;
 mod events;
 mod leftovers;
 mod manifests;
+mod undeclared;
 
 pub mod hand_over;
 pub mod kcp;
@@ -29,7 +30,7 @@ use crate::{
     name::Key,
     object::Object,
     plan::{self, ModulesFrom},
-    words::{self, agreeing, counted, few},
+    words::{agreeing, counted, few},
     yaml,
 };
 
@@ -37,6 +38,7 @@ pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
 pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, silent, unrecorded};
+pub use undeclared::{Keeper, Owners, Undeclared};
 
 /// What a finding means for the take-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -351,32 +353,35 @@ pub fn storage(crds: &[StoredVersions]) -> Vec<Finding> {
     findings
 }
 
-/// An object in the control plane that git does not declare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Undeclared {
-    /// This GitSource owns it: git declared it before.
-    Owned,
-    /// No GitSource owns it, or another one does.
-    Other,
-}
-
 /// Why no daemon can read the definitions that a command reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uncommitted {
     /// They are in a folder without git.
     Folder,
-    /// They are in a repository without a commit.
-    All,
+    /// They are in a repository whose `HEAD` names this branch, which has no commit.
+    All(String),
     /// They are not all in its last commit.
     Some,
+    /// Its last commit cannot be read, for this reason.
+    Unreadable(String),
 }
 
 /// What to do before the daemon can read what the command has read.
-pub fn uncommitted(why: Uncommitted) -> Finding {
+pub fn uncommitted(why: &Uncommitted) -> Finding {
     let (what, next) = match why {
-        Uncommitted::Folder => ("are in a folder without git", "make it a repository, and commit them"),
-        Uncommitted::All => ("are in a repository without a commit", "commit them"),
-        Uncommitted::Some => ("have changes that are not committed", "commit them, or name a revision with --rev"),
+        Uncommitted::Folder => {
+            ("are in a folder without git".to_owned(), "make it a repository, and commit them".to_owned())
+        }
+        Uncommitted::All(branch) => (
+            format!("are in a repository whose branch {} has no commit", yaml::short(branch)),
+            "commit them, or name a revision with --rev".to_owned(),
+        ),
+        Uncommitted::Some => {
+            ("have changes that are not committed".to_owned(), "commit them, or name a revision with --rev".to_owned())
+        }
+        Uncommitted::Unreadable(why) => {
+            ("are in a repository whose HEAD cannot be read".to_owned(), format!("mend the repository: {why}"))
+        }
     };
     let message = format!("the definitions {what}, and the daemon reads commits only");
     Finding::new(Level::Note, Topic::Definitions, message).next(next)
@@ -426,27 +431,7 @@ pub fn definitions(standings: &[(Id, Standing)], undeclared: &BTreeMap<(Kind, Un
             Standing::Absent | Standing::Owned | Standing::Equal | Standing::Terminating => continue,
         });
     }
-    for ((kind, undeclared), keys) in undeclared.iter().filter(|(_, keys)| !keys.is_empty()) {
-        let names: Vec<String> = keys.iter().map(Key::to_string).collect();
-        let what = match undeclared {
-            Undeclared::Owned => agreeing(
-                names.len(),
-                "belongs to this GitSource, is not in git, and is to be deleted",
-                "belong to this GitSource, are not in git, and are to be deleted",
-            ),
-            Undeclared::Other => agreeing(names.len(), "is not in git, and stays", "are not in git, and stay"),
-        };
-        let message = format!(
-            "{} of kind {kind} in the control plane {what}: {}",
-            counted(names.len(), "object"),
-            words::first(&names, UNDECLARED_MAX)
-        );
-        let finding = Finding::new(Level::Note, Topic::Definitions, message);
-        let next =
-            "`tidegate diff --live` says which deletions wait for a confirmation; what is to stay must be in git";
-        let next = (*undeclared == Undeclared::Owned).then(|| next.to_owned());
-        findings.push(Finding { next, ..finding });
-    }
+    findings.extend(undeclared::findings(undeclared));
     findings
 }
 

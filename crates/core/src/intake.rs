@@ -35,7 +35,9 @@ pub(crate) use self::ownership::{
 };
 pub use self::{
     ownership::OtherTool,
-    prune::{Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, unconfirmed_end},
+    prune::{
+        Confirmation, Installed, Loss, Standing, UnconfirmedEnd, Wait, confirmation, is_leaving, stays, unconfirmed_end,
+    },
     removal::{Removals, WaitingRemoval},
     source_file::{SOME_URL, SourceFile, settings, several_sources, with_url},
     terms::{Follow, SignerRule, Terms, TermsError, Verify, field_problem, policy, timeout, verify},

@@ -25,7 +25,7 @@ pub mod file;
 pub mod setup;
 
 /// Why a source takes nothing over and applies nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idle {
     /// It is suspended.
     Suspended,

@@ -299,6 +299,8 @@ enum Why {
     Kept,
     /// An object of the module has another owner.
     Conflict,
+    /// The definition waits for another one that is not applied.
+    Waiting,
     /// A user suspended the runtime, the GitSource or the rollout of the module.
     Suspended,
     /// The runtime was taken over from Lifecycle Manager, and what that left there stays for now.
@@ -540,6 +542,7 @@ impl<'a> Held<'a> {
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
                 model::Why::Conflict => Why::Conflict,
+                model::Why::Waiting => Why::Waiting,
                 model::Why::Suspended => Why::Suspended,
                 model::Why::Adopted => Why::Adopted,
             },

@@ -188,7 +188,7 @@ impl Approval {
 /// Whether something prevents a change that the commit asks for.
 fn is_blocked(why: Why) -> bool {
     match why {
-        Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Conflict => true,
+        Why::Downgrade | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Waiting | Why::Conflict => true,
         Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Kept | Why::Suspended | Why::Adopted => false,
     }
 }

@@ -278,6 +278,8 @@ pub enum Why {
     /// An object of the module has another owner: it is not applied, and nothing of the module is
     /// pruned.
     Conflict,
+    /// The definition waits for another one that is not applied.
+    Waiting,
     /// A user suspended it: the runtime by a label of its Kyma, or the GitSource.
     Suspended,
     /// The runtime was taken over from Lifecycle Manager, and what that left there stays for now.
@@ -730,7 +732,7 @@ impl Held {
 
 impl Why {
     /// All reasons, in the order of reports.
-    pub const ALL: [Why; 11] = [
+    pub const ALL: [Why; 12] = [
         Why::Downgrade,
         Why::Conflict,
         Why::DecidedByRuntime,
@@ -741,6 +743,7 @@ impl Why {
         Why::Adopted,
         Why::Unconfirmed,
         Why::Withheld,
+        Why::Waiting,
         Why::Kept,
     ];
 
@@ -756,6 +759,7 @@ impl Why {
             Why::Withheld => "withheld",
             Why::Kept => "kept",
             Why::Conflict => "conflict",
+            Why::Waiting => "waiting",
             Why::Suspended => "suspended",
             Why::Adopted => "adopted",
         }

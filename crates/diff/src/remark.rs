@@ -79,7 +79,9 @@ fn judged(report: &Report) -> impl Iterator<Item = Remark> {
     });
     let held = report.held.iter().map(|one| {
         let level = match one.why {
-            Why::Downgrade | Why::Conflict | Why::Refused | Why::Unconfirmed | Why::Withheld => Level::Warning,
+            Why::Downgrade | Why::Conflict | Why::Refused | Why::Unconfirmed | Why::Withheld | Why::Waiting => {
+                Level::Warning
+            }
             Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Suspended | Why::Adopted | Why::Kept => {
                 Level::Note
             }

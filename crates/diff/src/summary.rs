@@ -43,6 +43,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Withheld => "held back",
         Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",
+        Why::Waiting => "waiting for another definition",
         Why::Suspended => "suspended",
         Why::Adopted => "as Lifecycle Manager left it",
     }
@@ -57,7 +58,7 @@ pub(super) fn not_known(report: &Report) -> &'static str {
 pub(super) fn held(held: &Held) -> String {
     let what = match (held.module.as_str(), held.why, held.runtimes.len()) {
         ("", Why::Suspended, 0) => "the GitSource".to_owned(),
-        ("", Why::Conflict, 0) => "the control plane".to_owned(),
+        ("", Why::Conflict | Why::Waiting, 0) => "the control plane".to_owned(),
         ("", Why::DecidedByRuntime, _) => "the module list".to_owned(),
         ("", Why::Adopted, _) => "the agent".to_owned(),
         ("", _, _) => "the Kyma".to_owned(),

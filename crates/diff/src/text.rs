@@ -180,6 +180,7 @@ fn held(one: &Held, shown_max: usize) -> Vec<Row> {
         | Why::Suspended
         | Why::Unconfirmed
         | Why::Withheld
+        | Why::Waiting
         | Why::Kept => Tone::Warning,
         Why::DecidedByRuntime | Why::Window | Why::Rollout | Why::Adopted => Tone::Faint,
     };

@@ -32,6 +32,15 @@ pub struct MergeBase {
     pub branch: String,
 }
 
+/// What `HEAD` of a repository says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// It names a commit.
+    Commit,
+    /// It names this branch, which has no commit.
+    Unborn(String),
+}
+
 /// Length of a full id.
 const ID_CHARS: usize = 40;
 
@@ -92,6 +101,33 @@ pub fn resolve_after(
         Error::Repository { path: path.to_owned(), what }
     };
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
+}
+
+/// What `HEAD` of the repository around `path` says.
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, or if `HEAD`, its branch or its commit cannot be read.
+pub fn head(path: &Path) -> Result<Head, Error> {
+    super::prepare();
+    let repository = open(path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    match repository.head() {
+        Ok(head) => match head.peel_to_commit() {
+            Ok(_) => Ok(Head::Commit),
+            Err(error) if error.code() == git2::ErrorCode::NotFound => {
+                let id = head.target().map(|id| id.to_string()).unwrap_or_default();
+                Err(broken(format!("it lacks the commit {id} of HEAD: run `git fsck`, and clone the repository again")))
+            }
+            Err(error) => Err(broken(format!("the commit of HEAD cannot be read: {}", error.message()))),
+        },
+        Err(error) if error.code() == git2::ErrorCode::UnbornBranch => {
+            let head = repository.find_reference("HEAD").ok();
+            let branch = head.as_ref().and_then(|head| head.symbolic_target().ok().flatten()).unwrap_or("HEAD");
+            Ok(Head::Unborn(branch.strip_prefix("refs/heads/").unwrap_or(branch).to_owned()))
+        }
+        Err(error) => Err(broken(format!("HEAD cannot be read: {}", error.message()))),
+    }
 }
 
 /// The YAML and JSON files of a tree, or the one file of a blob, of the repository around `folder`. They are named
@@ -349,10 +385,27 @@ fn discover(canonical: &Path) -> Result<Option<(PathBuf, Repository)>, Error> {
                 return Err(Error::Repository { path: folder.to_owned(), what });
             }
             // An empty `.git` is not a repository; git also searches further up.
-            Err(_) => {}
+            Err(error) => {
+                if let Some(what) = unopened(folder, &error) {
+                    return Err(Error::Repository { path: folder.to_owned(), what });
+                }
+            }
         }
     }
     Ok(None)
+}
+
+/// What is wrong with a repository that is there and cannot be opened; `None` if there is none.
+fn unopened(folder: &Path, error: &git2::Error) -> Option<String> {
+    match fs::File::open(folder.join(".git/HEAD")) {
+        Ok(_) if error.code() == git2::ErrorCode::NotFound => None,
+        Ok(_) => Some(error.message().to_owned()),
+        Err(error) => match error.kind() {
+            // A file `.git` names another folder.
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => None,
+            _ => Some(format!("cannot open .git/HEAD: {error}")),
+        },
+    }
 }
 
 /// Whether `git add -A` would find nothing at a path: it is ignored and contains no tracked file.

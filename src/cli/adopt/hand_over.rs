@@ -8,7 +8,7 @@ use tidegate_cluster::{Cluster, Error, Network};
 use tidegate_core::{
     adopt::{
         Finding, empty,
-        hand_over::{HandOver, Program, Progress, hand_overs},
+        hand_over::{Checked, HandOver, Program, Progress, hand_overs},
         kinds,
     },
     definition,
@@ -70,7 +70,11 @@ pub(super) async fn run(program: Program, arguments: &HandOverArguments, network
             applications.iter().find(|(key, _)| is_it(key)).map(|(_, object)| object.value())
         }
     };
-    let found = hand_overs(program, live.iter().map(|(id, object)| (id, object.value())), owner);
+    let found = {
+        let live = live.iter().map(|(id, object)| (id, object.value()));
+        hand_overs(program, live, owner, &arguments.checked.iter().copied().collect())
+    };
+    idle(&arguments.checked, &found).iter().for_each(|sentence| tell!("warning: {sentence}"));
     match arguments.output {
         Output::Text => print(program, &found, &namespaces),
         Output::Json => say!("{}", serde_json::to_string_pretty(&found)?),
@@ -99,15 +103,22 @@ fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
     for hand_over in now {
         say!("{}:\n", hand_over.title());
         for step in &hand_over.steps {
+            let checked = if step.progress == Progress::Checked { ", as you have checked" } else { "" };
             let progress = match step.progress {
-                Progress::Done => "done",
+                Progress::Done | Progress::Checked => "done",
                 Progress::Check => "check",
                 Progress::Next => "next",
                 Progress::Then => "then",
             };
-            say!("  {progress:<5} {}", step.what);
-            if step.progress != Progress::Done {
-                step.commands.iter().for_each(|command| say!("          {command}"));
+            say!("  {progress:<5} {}{checked}", step.what);
+            match step.progress {
+                Progress::Done | Progress::Checked => {}
+                Progress::Check | Progress::Next | Progress::Then => {
+                    step.commands.iter().for_each(|command| say!("          {command}"));
+                }
+            }
+            if step.progress == Progress::Check {
+                say!("          once it is done: --checked {}/{}", hand_over.kind, step.aim.as_str());
             }
         }
         say!("");
@@ -118,13 +129,27 @@ fn print(program: Program, found: &[HandOver], namespaces: &[String]) {
         say!("");
     }
     say!(
-        "`check` means that the control plane does not show it: look at {name} and its repository, and go on only if it \
-         is done. Then run this command again."
+        "`check` means that the control plane does not show it: look at {name} and its repository. If it is done, run \
+         this command again with the option that is named; otherwise do it first."
     );
+}
+
+/// The steps that a user has checked, and that no control plane leaves open: one sentence each.
+fn idle(checked: &[Checked], found: &[HandOver]) -> Vec<String> {
+    let is_said = |one: &Checked| {
+        let mut steps = found.iter().filter(|of| of.kind == one.kind.as_str()).flat_map(|of| &of.steps);
+        steps.any(|step| step.aim == one.aim && step.progress == Progress::Checked)
+    };
+    let sentence = |one: &Checked| {
+        format!("--checked {one} changes nothing: the control plane shows whether it is done, or there is no such step")
+    };
+    checked.iter().filter(|one| !is_said(one)).map(sentence).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -134,10 +159,26 @@ mod tests {
         let labels = json!({"helm.toolkit.fluxcd.io/name": "kcp", "helm.toolkit.fluxcd.io/namespace": "flux-system"});
         let id: Id = (definition::Kind::Kyma, Key::new("kcp-system", "dev"));
         let object: Value = json!({"metadata": {"labels": labels}});
-        let found = hand_overs(Program::Flux, [(&id, &object)], |_| None);
+        let found = hand_overs(Program::Flux, [(&id, &object)], |_| None, &BTreeSet::new());
         let shown = serde_json::to_value(&found).unwrap();
         assert_eq!(shown[0]["owner"], "the Flux HelmRelease flux-system/kcp");
         assert_eq!(shown[0]["names"], json!(["dev"]));
         assert_eq!(shown[0]["steps"][0]["progress"], "next");
+        assert_eq!(shown[0]["steps"][0]["aim"], "protect");
+    }
+
+    #[test]
+    fn a_checked_step_that_the_control_plane_shows_changes_nothing() {
+        let labels = json!({
+            "kustomize.toolkit.fluxcd.io/name": "kcp", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+        });
+        let id: Id = (definition::Kind::Kyma, Key::new("kcp-system", "dev"));
+        let object: Value = json!({"metadata": {"labels": labels}});
+        let checked: Vec<Checked> =
+            ["Kyma/stop", "Kyma/protect", "Watcher/stop"].iter().map(|text| text.parse().unwrap()).collect();
+        let found = hand_overs(Program::Flux, [(&id, &object)], |_| None, &checked.iter().copied().collect());
+        let idle = idle(&checked, &found);
+        let named: Vec<&str> = idle.iter().filter_map(|sentence| sentence.split(' ').nth(1)).collect();
+        assert_eq!(named, ["Kyma/protect", "Watcher/stop"]);
     }
 }

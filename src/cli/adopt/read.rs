@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_cluster::{Cluster, Error, Kind, access, is_claimed};
 use tidegate_core::{
-    adopt::{self, Access, Behind, Contact, Holder, Standing, StoredVersions, Undeclared, Webhook},
+    adopt::{self, Access, Behind, Contact, Holder, Owners, Standing, StoredVersions, Undeclared, Webhook},
     api::{
-        KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
+        GitSource, KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
         names::{KCP_NAMESPACE, LEASE, label},
     },
     definition::{self, Definitions},
@@ -29,6 +29,7 @@ use tidegate_core::{
 };
 
 use super::{
+    Declared,
     certificates::{self, Certificates},
     events,
 };
@@ -86,13 +87,15 @@ impl Facts {
         cluster: &Cluster,
         namespaces: &[String],
         istio: &str,
-        declared: &Definitions,
-        source: &SourceName,
+        declared: &Declared,
     ) -> anyhow::Result<Facts> {
+        let Declared { definitions, source, prune, suspended, .. } = declared;
         let missing = missing(cluster).await?;
         let holder = holder(cluster).await.context("cannot read the Lease")?;
         let (mut live, mut managers) = (BTreeMap::new(), BTreeMap::new());
         let mut undeclared: BTreeMap<(definition::Kind, Undeclared), Vec<Key>> = BTreeMap::new();
+        let sources = sources(cluster, namespaces).await.context("cannot list the GitSources")?;
+        let owners = Owners::new(source, sources, *prune, *suspended);
         let mut kymas = Vec::new();
         for kind in [
             definition::Kind::Kyma,
@@ -107,10 +110,9 @@ impl Facts {
                     kymas.push(key.clone());
                 }
                 let id = (kind, key);
-                if !declared.good.contains_key(&id) {
-                    let is_own = object.label(label::SOURCE) == Some(&*source.label_value());
-                    let undeclared_by = if is_own { Undeclared::Owned } else { Undeclared::Other };
-                    undeclared.entry((kind, undeclared_by)).or_default().push(id.1.clone());
+                if !definitions.good.contains_key(&id) {
+                    let fate = owners.decide(&id, &object);
+                    undeclared.entry((kind, fate)).or_default().push(id.1.clone());
                 }
                 live.insert(id, object);
             }
@@ -362,6 +364,13 @@ pub(super) async fn list_of(cluster: &Cluster, gvk: &Gvk, namespaces: &[String])
     Ok(all)
 }
 
+/// The GitSources; none if the control plane does not serve them. One that cannot be read is reported elsewhere.
+async fn sources(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec<GitSource>> {
+    let kind = Kind::namespaced::<GitSource>();
+    let found = list_of(cluster, &kind.gvk, namespaces).await?;
+    Ok(found.into_iter().filter_map(|source| serde_json::from_value(source.into_value()).ok()).collect())
+}
+
 /// Who holds the Lease; `None` if no client does, or not any more.
 pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> {
     let lease: Option<Lease> = cluster.get_as(&Kind::namespaced::<Lease>(), &Key::new(KCP_NAMESPACE, LEASE)).await?;
@@ -371,7 +380,7 @@ pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> 
 pub(super) fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
     let held = operator::held(lease)?;
     let renewed = now.duration_since(held.renewed);
-    (renewed <= held.duration).then(|| Holder { name: held.holder, renewed: renewed.as_secs() })
+    (now <= held.until()).then(|| Holder { name: held.holder, renewed: renewed.as_secs() })
 }
 
 async fn crds(cluster: &Cluster) -> anyhow::Result<Vec<Crd>> {

@@ -161,13 +161,13 @@ pub(super) async fn run(
     let of_landscape = IN_KCP.iter().map(|(group, version, kind)| (Gvk::new(group, version, kind), namespaces));
     for (gvk, namespaces) in of_issuers.chain(of_landscape) {
         for object in read::list_of(kcp, &gvk, namespaces).await? {
-            outcome.note(&object, "", pass.give_back(kcp, &object, in_kcp).await?);
+            outcome.note(&object, "", pass.give_back(kcp, &object, Heirs::in_kcp).await?);
         }
     }
     // Only this Secret: by what Tidegate notes on the others, it recognizes the CA and the certificates that it issued.
     let gateway = Key::new(&istio[0], GATEWAY_SECRET);
     if let Some(secret) = kcp.get(&Kind::namespaced::<Secret>(), &gateway).await? {
-        outcome.note(&secret, "", pass.give_back(kcp, &secret, in_kcp).await?);
+        outcome.note(&secret, "", pass.give_back(kcp, &secret, Heirs::in_kcp).await?);
     }
     if !from_git.is_empty() {
         outcome.remarks.push(format!(
@@ -179,10 +179,6 @@ pub(super) async fn run(
         ));
     }
     Ok(outcome)
-}
-
-fn in_kcp(object: &Value) -> Heirs {
-    Heirs::in_kcp(object["kind"].as_str().unwrap_or_default())
 }
 
 /// Gives a runtime back.
@@ -310,7 +306,7 @@ mod tests {
         ];
         let mut outcome = Outcome::default();
         for object in &objects {
-            outcome.note(object, "", Return::of(object.value(), in_kcp(object.value())));
+            outcome.note(object, "", Return::of(object.value(), Heirs::in_kcp(object.value())));
         }
         let mut of_runtime = Outcome::default();
         let copy = kyma("default", json!({}), json!({"conditions": [{"type": "tidegate.dev/Watch"}]}));

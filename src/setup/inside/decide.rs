@@ -113,6 +113,15 @@ fn step(known: &Known, observed: &Observed) -> Result<Vec<String>, Act> {
     missing(observed, workspace, roles)
 }
 
+/// The workspaces above one and itself, from the root down: the path of each parent, and the name in it. None if its
+/// path does not begin at the root.
+pub(super) fn ancestry(path: &str) -> Vec<(&str, &str)> {
+    let Some(rest) = path.strip_prefix("root:").filter(|rest| !rest.is_empty()) else { return Vec::new() };
+    let begin = path.len() - rest.len();
+    let ends = rest.match_indices(':').map(|(at, _)| begin + at).chain([path.len()]);
+    ends.filter_map(|end| path[..end].rsplit_once(':')).collect()
+}
+
 fn listed<'o>(observed: &'o Observed, workspace: &str) -> Result<&'o [Object], Act> {
     observed.bindings.get(workspace).map(Vec::as_slice).ok_or_else(|| Act::List(workspace.to_owned()))
 }

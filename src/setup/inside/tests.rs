@@ -16,6 +16,7 @@ fn route() -> Route {
         credentials: "main-kcp-operator".to_owned(),
         bundle: Some("company-ca".to_owned()),
         deployment: "main-kcp".to_owned(),
+        has_admin: true,
     }
 }
 

@@ -26,3 +26,32 @@ fn a_status_that_only_says_that_the_work_goes_on_waits_until_nothing_was_written
         assert_eq!(memory.postpone(Kind::Shard, &key, false, later + 900.milliseconds()), full);
     }
 }
+
+#[test]
+fn connections_close_with_what_used_them_and_when_they_are_not_used() {
+    let began = Instant::now();
+    let at = |seconds: u64| began + Duration::from_secs(seconds);
+    let (one, two) = (Key::new("kcp-system", "one"), Key::new("kcp-system", "two"));
+    let (one, two) = ((Kind::Kubeconfig, &one), (Kind::Kubeconfig, &two));
+    let open = |all: &Connections<u8>| {
+        let mut urls: Vec<String> = all.0.keys().cloned().collect();
+        urls.sort();
+        urls.join(" ")
+    };
+    let mut all = Connections::default();
+    for (url, by) in [("a", one), ("b", one), ("c", two)] {
+        assert_eq!(all.take(url, by, at(0)), None);
+        all.keep(url, 1_u8, by, at(0));
+    }
+    assert_eq!(all.take("b", two, at(600)), Some(1));
+    all.keep("b", 2, one, at(600));
+    assert_eq!(open(&all), "a b c");
+    all.leave(one);
+    assert_eq!(open(&all), "b c", "another resource uses it");
+    assert_eq!(all.take("b", two, at(1200)), Some(2));
+    assert_eq!(open(&all), "b", "it was not used for long");
+    all.leave(one);
+    assert_eq!(open(&all), "b");
+    all.leave(two);
+    assert_eq!(open(&all), "");
+}

@@ -17,7 +17,7 @@ use tidegate_core::{
         Kyma,
         names::{FIELD_MANAGER, label},
     },
-    definition::{Definition, Kind},
+    definition::{Definition, KCP_OPERATOR_RUNS, Kind},
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
     name::Key,
@@ -79,6 +79,8 @@ pub(super) enum PrunedObject {
     Gone,
     /// The object has changed since the decision: the next pass decides again.
     Changed,
+    /// The object stays, because kcp-operator has started.
+    Left,
 }
 
 /// The definitions of one kind that are applied.
@@ -267,6 +269,14 @@ impl Enacted {
         self.fail(id, Class::Waiting, message.to_owned());
     }
 
+    /// Adds objects of a kcp landscape that were not sent, or of which that is not known, because kcp-operator has
+    /// started. The next pass says the same in a condition.
+    pub(super) fn fail_beside(&mut self, wanted: &[Wanted<'_>]) {
+        for (id, _) in wanted {
+            self.fail((*id).clone(), Class::Waiting, KCP_OPERATOR_RUNS.to_owned());
+        }
+    }
+
     /// Adds objects that were not sent. What can help is what helps the objects on which they depend.
     pub(super) fn skip(&mut self, skipped: Vec<(Id, Id)>) {
         self.failures.extend(skipped.into_iter().map(|(id, needed)| (id, depends_on(&text(&needed)))));
@@ -280,6 +290,7 @@ impl Enacted {
                 let message = "it changed a moment ago; the next pass decides whether to delete it";
                 self.fail(id, Class::Waiting, message.to_owned());
             }
+            Ok(PrunedObject::Left) => self.fail(id, Class::Waiting, KCP_OPERATOR_RUNS.to_owned()),
             Err(error) => self.fail(id, error.class(), controller::chain(&error)),
         }
     }

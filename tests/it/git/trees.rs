@@ -10,7 +10,7 @@ use std::{
 };
 
 use tidegate_core::snapshot::{Content, Filter, Limits, Snapshot};
-use tidegate_git::{Error, locate, read_work_tree, resolve};
+use tidegate_git::{Error, Head, head as head_of, locate, read_work_tree, resolve};
 
 use super::repository::{Repository, git};
 
@@ -382,4 +382,42 @@ fn a_pipe_in_the_work_tree_delays_nothing() {
     let made = std::process::Command::new("mkfifo").arg(repository.path().join("pipe.yaml")).status().unwrap();
     assert!(made.success());
     assert_eq!(listing(&on_disk(&repository.path())), ["a.yaml: text 1"]);
+}
+
+#[test]
+fn what_is_wrong_with_head_is_said_as_it_is() {
+    let repository = Repository::new();
+    let path = repository.path();
+    let branch = repository.git(&["symbolic-ref", "--short", "HEAD"]);
+    let (branch, in_git) = (branch.trim(), |name: &str| path.join(".git").join(name));
+    assert_eq!(head_of(&path).unwrap(), Head::Unborn(branch.to_owned()));
+    repository.commit(&[("a.yaml", "a: 1\n")]);
+    assert_eq!(head_of(&path).unwrap(), Head::Commit);
+    let detached = fs::read_to_string(in_git("HEAD")).unwrap();
+
+    let why = || head_of(&path).unwrap_err().to_string();
+    fs::write(in_git("HEAD"), "ref: refs/heads/other\n").unwrap();
+    assert_eq!(head_of(&path).unwrap(), Head::Unborn("other".to_owned()), "others have commits");
+    fs::write(in_git("refs/heads/other"), "no id\n").unwrap();
+    let said = why();
+    assert!(said.contains(": HEAD cannot be read: "), "a broken ref: {said}");
+    let lost = "0123456789012345678901234567890123456789";
+    fs::write(in_git("refs/heads/other"), format!("{lost}\n")).unwrap();
+    let said = why();
+    assert!(
+        said.ends_with(&format!(
+            ": it lacks the commit {lost} of HEAD: run `git fsck`, and clone the repository again"
+        )),
+        "{said}"
+    );
+
+    // As without the permission to read it: the operating system refuses.
+    fs::remove_file(in_git("HEAD")).unwrap();
+    symlink("HEAD", in_git("HEAD")).unwrap();
+    let said = why();
+    assert!(said.contains(": cannot open .git/HEAD: "), "{said}");
+    assert!(matches!(locate(&path), Err(Error::Repository { .. })), "it is no folder without git");
+    fs::remove_file(in_git("HEAD")).unwrap();
+    fs::write(in_git("HEAD"), detached).unwrap();
+    assert_eq!(head_of(&path).unwrap(), Head::Commit);
 }

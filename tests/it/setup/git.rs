@@ -19,7 +19,8 @@ scenarios! {
     a_resource_of_others_is_refused_until_its_definition_adopts_it,
     without_the_definitions_of_its_kinds_a_kcp_landscape_waits_and_the_rest_goes_on,
     what_diff_predicts_of_a_kcp_landscape_is_what_happens,
-    a_source_that_goes_takes_its_kcp_landscape_along_where_it_says_so;
+    a_source_that_goes_takes_its_kcp_landscape_along_where_it_says_so,
+    r70_a_pass_that_has_begun_writes_nothing_more_when_kcp_operator_starts;
     on real servers:
     the_rules_of_the_overlay_are_all_that_a_kcp_landscape_needs,
 }
@@ -331,6 +332,31 @@ async fn a_source_that_goes_takes_its_kcp_landscape_along_where_it_says_so() {
     landscape.confirm(&format!("deletion:{commit}")).await;
     landscape.all_is_gone().await;
     landscape.stage.until_gone(&landscape.client, "GitSource", NAMESPACE, "landscape").await;
+}
+
+async fn r70_a_pass_that_has_begun_writes_nothing_more_when_kcp_operator_starts() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    landscape.stage.commit(FILE, &EXAMPLE);
+    let client = landscape.client.clone();
+    // Before the second of its definitions arrives, kcp-operator starts.
+    landscape.stage.landscape.kcp.before("/rootshards/main", async move {
+        KcpLandscape::held_by(&client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    });
+    landscape.stage.start();
+    landscape
+        .stage
+        .until("it is said", &landscape.client, "GitSource", NAMESPACE, "landscape", |source| {
+            condition(source, "tidegate.dev/KcpLandscapes").contains("kcp-operator runs")
+        })
+        .await;
+    let kinds = ["rootshards", "shards", "frontproxies", "virtualworkspaces", "kubeconfigs"];
+    let written = landscape.written_since(0);
+    let after = written.iter().filter(|found| kinds.iter().any(|kind| found.contains(&format!(" {kind}.operator"))));
+    assert_eq!(after.collect::<Vec<_>>(), Vec::<&String>::new(), "{written:?}");
+    assert!(written.iter().any(|found| found.contains(" cacheservers.operator")), "{written:?}");
+    // Once it has stopped, everything comes.
+    landscape.runs().await;
 }
 
 /// Row 69: the rules for `diff --live --kcp-landscapes` are all that it needs, and it needs each.

@@ -9,35 +9,43 @@ use serde_json::{Value, json};
 use tidegate_core::api::names::KCP_OPERATOR_LEASE;
 use tidegate_process::ambient;
 
-use super::{DEPLOYMENTS, KcpLandscape, condition, resources, resources_with_kcp};
+use super::{DEPLOYMENTS, KcpLandscape, NAMESPACE, condition, resources, resources_with_kcp};
 use crate::{
     harness::{self, SOON, eventually},
-    stage::scenarios,
+    stage::{ADMIN, scenarios},
 };
 
 scenarios! {
     r38_permissions_inside_kcp_come_follow_their_definition_and_go,
     r38_where_kcp_does_not_answer_a_kubeconfig_goes_after_five_minutes,
+    r38_a_former_workspace_that_is_gone_holds_nothing,
     r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_first,
+    r40_from_kcp_0_34_on_a_shard_that_goes_is_cordoned_and_stays_in_kcp,
     a_kcp_landscape_may_be_killed_anywhere_while_it_comes_and_goes,
     r70_while_kcp_operator_runs_the_daemon_writes_nothing,
+    r70_a_daemon_that_starts_waits_whether_a_lease_is_renewed,
+    r70_a_lease_is_read_before_it_counts_as_ended,
 }
 
 /// The kind in the workspace of a name.
 fn of_kcp(kind: &str, name: &str) -> Value {
-    let version = if kind.starts_with("ClusterRole") { "rbac.authorization.k8s.io/v1" } else { "core.kcp.io/v1alpha1" };
+    let version = match kind {
+        "ClusterRole" | "ClusterRoleBinding" => "rbac.authorization.k8s.io/v1",
+        "Workspace" => "tenancy.kcp.io/v1alpha1",
+        _ => "core.kcp.io/v1alpha1",
+    };
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}})
 }
 
 /// The kinds of kcp itself.
 fn kinds_of_kcp() -> Vec<Value> {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let crd = |kind: &str, plural: &str| {
+    let crd = |group: &str, kind: &str, plural: &str| {
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.core.kcp.io")},
+            "metadata": {"name": format!("{plural}.{group}")},
             "spec": {
-                "group": "core.kcp.io", "scope": "Cluster",
+                "group": group, "scope": "Cluster",
                 "names": {
                     "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
                 },
@@ -47,7 +55,11 @@ fn kinds_of_kcp() -> Vec<Value> {
             },
         })
     };
-    vec![crd("Shard", "shards"), crd("LogicalCluster", "logicalclusters")]
+    vec![
+        crd("core.kcp.io", "Shard", "shards"),
+        crd("core.kcp.io", "LogicalCluster", "logicalclusters"),
+        crd("tenancy.kcp.io", "Workspace", "workspaces"),
+    ]
 }
 
 impl KcpLandscape {
@@ -289,6 +301,156 @@ async fn r40_a_shard_stays_while_it_holds_workspaces_and_is_deleted_inside_kcp_f
     landscape.until_gone("Shard", "eu").await;
     assert!(shards.get_opt("eu").await.unwrap().is_none(), "it is deleted inside kcp");
     landscape.until_gone("Deployment", "eu-shard-kcp").await;
+}
+
+/// kcp refuses requests for a workspace that is gone, as it does if the client may not enter it.
+async fn r38_a_former_workspace_that_is_gone_holds_nothing() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    let root = landscape.inside("root");
+    harness::install_crds(&root, &kinds_of_kcp()).await;
+    for resource in landscape.resources_inside() {
+        harness::apply(&landscape.client, &resource).await;
+    }
+    landscape.stage.start();
+    landscape.runs().await;
+    let is_well = |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("True Granted");
+    landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+
+    // It is there, and refuses the daemon.
+    harness::apply(&root, &of_kcp("Workspace", "company")).await;
+    landscape.stage.landscape.kcp.refuse_workspace("root:company", true);
+    landscape.merge("Kubeconfig", "admin", None, json!({"spec": {"targetWorkspace": "root:other"}})).await;
+    let waits =
+        |found: &Value| condition(found, "tidegate.dev/Kcp").starts_with("False Waiting: workspace root:company: ");
+    let found = landscape.until("Kubeconfig", "admin", "it waits", waits).await;
+    assert_eq!(found["status"]["authorization"]["provisionedCluster"], "root:company");
+    assert_eq!(landscape.bindings("root:other").await, [""; 0]);
+
+    // It is gone.
+    let api = harness::api_of(&root, &of_kcp("Workspace", "any")).await.unwrap();
+    api.delete("company", &kube::api::DeleteParams::default()).await.unwrap();
+    let found = landscape.until("Kubeconfig", "admin", "it is granted", is_well).await;
+    assert_eq!(found["status"]["authorization"]["provisionedCluster"], "root:other");
+    assert_eq!(landscape.bindings("root:other").await.len(), 1);
+
+    // With the Kubeconfig, too: nothing waits, and no orphan is reported.
+    landscape.stage.landscape.kcp.refuse_workspace("root:other", true);
+    landscape.delete("Kubeconfig", "admin").await;
+    landscape.until_gone("Kubeconfig", "admin").await;
+    assert!(!landscape.whole_log().contains("an orphan stays inside kcp"), "{}", landscape.log());
+}
+
+/// Rows 40 and 75: kcp registers its Shards itself, and lets no client delete them.
+async fn r40_from_kcp_0_34_on_a_shard_that_goes_is_cordoned_and_stays_in_kcp() {
+    let (landscape, root, all) = with_a_shard().await;
+    let admin = landscape.inside(ADMIN);
+    harness::install_crds(&admin, &kinds_of_kcp()).await;
+    harness::apply(&admin, &of_kcp("Shard", "eu")).await;
+    landscape.merge("RootShard", "main", None, json!({"spec": {"image": {"tag": "v0.34.0"}}})).await;
+    let mut cluster = of_kcp("LogicalCluster", "one");
+    cluster["metadata"]["annotations"] = json!({"kcp.io/cluster": "2x4v", "kcp.io/path": "root:company"});
+    harness::apply(&all, &cluster).await;
+    landscape.stage.start();
+    landscape.runs().await;
+    landscape.delete("VirtualWorkspace", "eu-workspaces").await;
+    landscape.delete("Shard", "eu").await;
+    let waits = |found: &Value| {
+        condition(found, "tidegate.dev/Deletion").starts_with("False Waiting: Shard eu may hold workspaces: it holds ")
+    };
+    landscape.until("Shard", "eu", "it names its workspace", waits).await;
+    let shards = async |client: &kube::Client| harness::api_of(client, &of_kcp("Shard", "eu")).await.unwrap();
+    let found = shards(&admin).await.get("eu").await.unwrap();
+    let cordon = found.metadata.annotations.unwrap_or_default();
+    assert_eq!(cordon.get("experimental.core.kcp.io/unschedulable").map(String::as_str), Some("true"));
+    let clusters = harness::api_of(&all, &of_kcp("LogicalCluster", "one")).await.unwrap();
+    clusters.delete("one", &kube::api::DeleteParams::default()).await.unwrap();
+    landscape.until_gone("Shard", "eu").await;
+    for client in [&admin, &root] {
+        assert!(shards(client).await.get_opt("eu").await.unwrap().is_some(), "it is not deleted");
+    }
+    assert_eq!(landscape.writes_inside("root"), [""; 0]);
+    assert_eq!(landscape.writes_inside(ADMIN), ["patch shards.core.kcp.io eu"], "once");
+    assert!(landscape.whole_log().contains("stays in the list of shards of kcp"), "{}", landscape.log());
+    landscape.until_gone("Deployment", "eu-shard-kcp").await;
+}
+
+impl KcpLandscape {
+    /// Writes the Lease of kcp-operator, as a holder with any clock.
+    pub(super) async fn held_by(client: &kube::Client, holder: &str, renewed: &str) {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": KCP_OPERATOR_LEASE, "namespace": NAMESPACE},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
+        });
+        harness::apply(client, &lease).await;
+    }
+
+    /// The writes of the daemon of kcp landscapes since a mark.
+    pub(super) fn written_since(&self, mark: u64) -> Vec<String> {
+        let all = self.requests_since(mark).into_iter();
+        let of_kcp = all.filter(|found| !found.starts_with("get ") && !found.starts_with("list "));
+        of_kcp.filter(|found| !found.contains("gitsources") && !found.contains("events")).collect()
+    }
+}
+
+/// A Lease that was never released may be years old, or its holder's clock may be wrong.
+async fn r70_a_daemon_that_starts_waits_whether_a_lease_is_renewed() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
+    for resource in resources() {
+        harness::apply(&landscape.client, &resource).await;
+    }
+    let mark = landscape.stage.landscape.kcp.mark();
+    landscape.stage.start();
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    assert_eq!(landscape.written_since(mark), [""; 0]);
+    landscape.runs().await;
+    landscape.stage.rests().await;
+    assert!(!landscape.whole_log().contains("kcp-operator runs"), "{}", landscape.log());
+
+    // A restart waits as well, and says nothing.
+    landscape.stage.kill().await;
+    let marks = landscape.stage.marks();
+    landscape.stage.start();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(landscape.stage.requests_since(&marks), [""; 0]);
+
+    // It runs after all, and its clock is far behind.
+    landscape.delete("ConfigMap", "public-config").await;
+    landscape.until("ConfigMap", "public-config", "it is repaired", |_| true).await;
+    KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:02.000000Z").await;
+    eventually("the daemon sees it", SOON, async || {
+        let seen = landscape.whole_log().contains("kcp-operator runs; writing nothing of kcp landscapes");
+        if seen { Ok(()) } else { Err(landscape.log()) }
+    })
+    .await;
+    landscape.delete("ConfigMap", "public-config").await;
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    assert!(landscape.read("ConfigMap", "public-config").await.is_none());
+}
+
+/// The watch may be late or interrupted.
+async fn r70_a_lease_is_read_before_it_counts_as_ended() {
+    let landscape = KcpLandscape::prepare(&["--kcp-landscapes"]).await;
+    KcpLandscape::held_by(&landscape.client, "operator-0", "2001-01-01T00:00:00.000000Z").await;
+    for resource in resources() {
+        harness::apply(&landscape.client, &resource).await;
+    }
+    // Just before the daemon reads it, it is renewed.
+    let client = landscape.client.clone();
+    landscape.stage.landscape.kcp.before("/leases/239f9f9a.operator.kcp.io", async move {
+        KcpLandscape::held_by(&client, "operator-0", "2001-01-01T00:00:15.000000Z").await;
+    });
+    let mark = landscape.stage.landscape.kcp.mark();
+    landscape.stage.start();
+    eventually("the daemon sees it", SOON, async || {
+        let seen = landscape.whole_log().contains("kcp-operator runs; writing nothing of kcp landscapes");
+        if seen { Ok(()) } else { Err(landscape.log()) }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    assert_eq!(landscape.written_since(mark), [""; 0]);
+    landscape.runs().await;
 }
 
 /// Row 70.

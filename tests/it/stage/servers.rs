@@ -5,7 +5,10 @@ use std::{
     borrow::Borrow,
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -48,7 +51,14 @@ pub(crate) struct Simulated {
 
 /// The workspaces of a server, by path. Each comes to be when it is asked for.
 #[derive(Clone, Default)]
-struct Workspaces(Arc<Mutex<BTreeMap<String, sim::Server>>>);
+struct Workspaces(Arc<Mutex<BTreeMap<String, Workspace>>>);
+
+#[derive(Clone)]
+struct Workspace {
+    server: sim::Server,
+    /// Whether it refuses every request, as kcp does of a workspace that is gone.
+    refuses: Arc<AtomicBool>,
+}
 
 /// Copies of simulated servers, each with the objects that the server had when it was copied. Only this process reaches
 /// them, where the servers are.
@@ -78,11 +88,14 @@ struct Wire {
     latency: Duration,
     spoiled: Spoiled,
     before: Before,
+    refuses: Arc<AtomicBool>,
 }
 
 /// What a request of the daemon takes in a simulation, half of it before it arrives: whatever happens meanwhile happens
 /// between two requests, as it does on a network.
 const LATENCY: Duration = Duration::from_millis(4);
+/// The path of the place at which kcp administers its Shards, beside those of workspaces.
+pub(crate) const ADMIN: &str = ":admin";
 /// When Deployments become ready, where there is a node.
 const READINESS: Readiness = Readiness::After(Duration::from_secs(1));
 
@@ -168,9 +181,14 @@ impl Server {
         let here: BTreeMap<String, (Wire, Workspaces)> = here.collect();
         Network::in_process(move |config| {
             let (wire, workspaces) = here.get(config.cluster_url.authority()?.as_str())?;
-            let workspace = config.cluster_url.path().strip_prefix("/clusters/");
-            let wire =
-                Wire { server: workspace.map_or(wire.server.clone(), |path| workspaces.at(path)), ..wire.clone() };
+            let workspace = match config.cluster_url.path() {
+                "/services/admin" => Some(ADMIN),
+                path => path.strip_prefix("/clusters/"),
+            };
+            let mut wire = wire.clone();
+            if let Some(path) = workspace {
+                Workspace { server: wire.server, refuses: wire.refuses } = workspaces.at(path);
+            }
             Some(wire.client(user(config)?))
         })
     }
@@ -178,7 +196,13 @@ impl Server {
     /// A workspace of a simulated server, which plays kcp.
     #[track_caller]
     pub(crate) fn workspace(&self, path: &str) -> sim::Server {
-        self.as_simulated().workspaces.at(path)
+        self.as_simulated().workspaces.at(path).server
+    }
+
+    /// From now on, a workspace refuses every request of the daemon, or answers again.
+    #[track_caller]
+    pub(crate) fn refuse_workspace(&self, path: &str, refuses: bool) {
+        self.as_simulated().workspaces.at(path).refuses.store(refuses, Ordering::Relaxed);
     }
 
     /// What only a real one has.
@@ -376,6 +400,7 @@ impl Copy {
             latency: LATENCY,
             spoiled: Spoiled::default(),
             before: Before::default(),
+            refuses: Arc::default(),
         }
     }
 }
@@ -455,19 +480,20 @@ fn istio(plurals: &[&str]) -> Vec<Value> {
 impl Simulated {
     fn wire(&self, latency: Duration, spoiled: &Spoiled, before: &Before) -> Wire {
         let (spoiled, before) = (Arc::clone(spoiled), Arc::clone(before));
-        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency, spoiled, before }
+        let (server, runs) = (self.served.server().clone(), self.runs.subscribe());
+        Wire { server, runs, latency, spoiled, before, refuses: Arc::default() }
     }
 }
 
 // === impl Workspaces ===
 
 impl Workspaces {
-    fn at(&self, path: &str) -> sim::Server {
+    fn at(&self, path: &str) -> Workspace {
         let make = || {
             let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
             let server = sim::Server::new(&options);
             server.keep_requests();
-            server
+            Workspace { server, refuses: Arc::default() }
         };
         self.0.lock().expect("a lock").entry(path.to_owned()).or_insert_with(make).clone()
     }
@@ -491,6 +517,12 @@ impl Wire {
         let before = self.before.lock().expect("a lock").take_if(|before| request.uri().path().ends_with(before.0));
         if let Some((_, happens)) = before {
             happens.await;
+        }
+        if self.refuses.load(Ordering::Relaxed) {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                "message": "access denied", "code": 403});
+            let answer = Response::builder().status(403).header("content-type", "application/json");
+            return Ok(answer.body(Body::from(status.to_string())).expect("an answer"));
         }
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let Ok(response) = service.oneshot(request).await;

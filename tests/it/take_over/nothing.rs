@@ -189,9 +189,18 @@ async fn a_plan_says_what_it_reads_and_what_becomes_of_objects_that_git_lacks() 
     for kyma in [&kyma("one", "kcp-system"), &own, &kyma("three", "kcp-system")] {
         harness::apply(&client, kyma).await;
     }
+    let kept = {
+        let mut kept = kyma("five", "kcp-system");
+        kept["metadata"]["labels"] = json!({"tidegate.dev/source": "kcp-system.landscape"});
+        kept["metadata"]["annotations"] = json!({"tidegate.dev/prune": "disabled"});
+        kept
+    };
+    harness::apply(&client, &kept).await;
     let (text, _, code) = place.plan(&[]).await;
     assert_eq!(code, 0, "{text}");
     for expected in [
+        "belongs to this GitSource, is not in git, and stays, because it is annotated `tidegate.dev/prune: disabled`: \
+         kcp-system/five\n",
         "by GitSource kcp-system/landscape, revision none (a folder without git)\n",
         "note    the definitions are in a folder without git, and the daemon reads commits only\n",
         "note    1 object of kind Kyma in the control plane belongs to this GitSource, is not in git, and is to be \
@@ -200,10 +209,32 @@ async fn a_plan_says_what_it_reads_and_what_becomes_of_objects_that_git_lacks() 
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
+    // The file of the GitSource turns the prune off, and then the GitSource in the control plane decides.
+    let file = fs::read_to_string(place.repository().join(".tidegate/source.yaml")).expect("a file");
+    place.write(".tidegate/source.yaml", &format!("{file}spec: {{prune: false}}\n"));
+    let (text, _, _) = place.plan(&[]).await;
+    assert!(text.contains("and stays, because its GitSource says `prune: false`: kcp-system/two\n"), "{text}");
+    let mut source: Value = serde_yaml::from_str(&file).expect("YAML");
+    source["spec"] = json!({"url": "https://git.example.org/landscape"});
+    harness::apply(&client, &source).await;
+    let (text, _, _) = place.plan(&[]).await;
+    assert!(text.contains("is not in git, and is to be deleted: kcp-system/two\n"), "{text}");
+    place.write(".tidegate/source.yaml", &file);
     let (_, errors, code) = place.observe().await;
     assert!(code == 2 && errors.contains("is not in a git repository, and the daemon reads commits only"), "{errors}");
 
-    commit(&place.repository());
+    let repository = Repository::init(&place.repository()).expect("a repository");
+    let (text, _, _) = place.plan(&[]).await;
+    assert!(text.contains(", revision none (branch main has no commit)\n"), "{text}");
+    assert!(text.contains("are in a repository whose branch main has no commit, and the daemon "), "{text}");
+    repository.commit("a landscape").expect("a commit");
+    let branch = place.repository().join(".git/refs/heads/main");
+    let commit = fs::read(&branch).expect("a branch");
+    fs::write(&branch, "no id\n").expect("a file");
+    let (text, _, code) = place.plan(&[]).await;
+    assert!(code == 0 && text.contains(", revision none (HEAD cannot be read)\n"), "{text}");
+    assert!(text.contains("        mend the repository: cannot read the repository at "), "{text}");
+    fs::write(&branch, commit).expect("a file");
     let (text, _, _) = place.plan(&[]).await;
     let line = text.lines().nth(1).expect("a head");
     assert!(line.starts_with("by GitSource kcp-system/landscape, revision HEAD@sha1:"), "{line}");

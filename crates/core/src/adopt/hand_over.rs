@@ -3,10 +3,14 @@
 //!
 //! The order of the steps keeps every object. First the tool stops, then each object is protected from its prune, then
 //! the tool's repository no longer names it, and only then its marks go, the protection last. A step is done if the
-//! control plane shows it. Where it cannot show that, a user has to look, and no later step is next. The commands are
-//! for a user, and Tidegate runs none of them.
+//! control plane shows it. Where it cannot show that, a user has to look and to say so, and no later step is next
+//! before. The commands are for a user, and Tidegate runs none of them.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -37,6 +41,8 @@ pub enum Program {
 pub enum Progress {
     /// The control plane shows that it is done.
     Done,
+    /// The control plane does not show it, and a user says that it is done.
+    Checked,
     /// The control plane does not show whether it is done: a user has to look.
     Check,
     /// To be done now.
@@ -45,9 +51,39 @@ pub enum Progress {
     Then,
 }
 
+/// What a step is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Aim {
+    /// The tool applies nothing meanwhile.
+    Stop,
+    /// The tool does not delete the objects.
+    Protect,
+    /// The repository of the tool no longer has the objects.
+    Remove,
+    /// The objects bear no marks of the tool.
+    Marks,
+}
+
+/// A step that a user has checked, for all definitions of a kind: `Kyma/remove`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Checked {
+    /// The kind.
+    pub kind: Kind,
+    /// The step.
+    pub aim: Aim,
+}
+
+/// The text does not name a step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("use a kind and one of `stop`, `protect` and `remove`, for example `Kyma/remove`")]
+pub struct UnknownStep;
+
 /// One step of a hand-over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
+    /// What it is for.
+    pub aim: Aim,
     /// How far it is.
     pub progress: Progress,
     /// What to do, as one sentence.
@@ -73,6 +109,7 @@ pub struct HandOver {
 
 /// A step before its progress is known.
 struct Draft {
+    aim: Aim,
     /// Whether it is done; `None` if the control plane does not show that.
     is_done: Option<bool>,
     what: String,
@@ -115,11 +152,13 @@ impl Program {
 }
 
 /// What is to be handed over, in the order in which definitions are applied. `live` are objects of the control plane,
-/// and `owner` finds the object of the tool that manages them; `None` if it is not in this control plane.
+/// and `owner` finds the object of the tool that manages them; `None` if it is not in this control plane. `checked` are
+/// the steps of which a user says that they are done: it matters only where the control plane does not show it.
 pub fn hand_overs<'a>(
     program: Program,
     live: impl IntoIterator<Item = (&'a Id, &'a Value)>,
     owner: impl Fn(&OtherTool) -> Option<&'a Value>,
+    checked: &BTreeSet<Checked>,
 ) -> Vec<HandOver> {
     let mut groups: BTreeMap<Group, Marked<'_>> = BTreeMap::new();
     for (id, object) in live {
@@ -133,7 +172,8 @@ pub fn hand_overs<'a>(
     let hand_over = |(group, (tool, mut objects)): (Group, Marked<'_>)| {
         let (_, kind, namespace, owner_name) = group;
         objects.sort_by_key(|(id, _)| *id);
-        let steps = ordered(drafts(kind, &namespace, &tool, owner(&tool), &objects));
+        let is_checked = |aim: Aim| checked.contains(&Checked { kind, aim });
+        let steps = ordered(drafts(kind, &namespace, &tool, owner(&tool), &objects), is_checked);
         let names = objects.iter().map(|(id, _)| id.1.name().to_owned()).collect();
         HandOver { kind: kind.to_string(), namespace, owner: owner_name, names, steps }
     };
@@ -141,17 +181,18 @@ pub fn hand_overs<'a>(
 }
 
 /// The steps with their progress: the first one that is not done is next, or to be checked.
-fn ordered(drafts: Vec<Draft>) -> Vec<Step> {
+fn ordered(drafts: Vec<Draft>, is_checked: impl Fn(Aim) -> bool) -> Vec<Step> {
     let mut found = false;
-    let step = |Draft { is_done, what, commands }: Draft| {
+    let step = |Draft { aim, is_done, what, commands }: Draft| {
         let progress = match is_done {
             Some(true) => Progress::Done,
+            None if is_checked(aim) => Progress::Checked,
             Some(false) | None if found => Progress::Then,
             Some(false) => Progress::Next,
             None => Progress::Check,
         };
-        found |= progress != Progress::Done;
-        Step { progress, what, commands }
+        found |= !matches!(progress, Progress::Done | Progress::Checked);
+        Step { aim, progress, what, commands }
     };
     drafts.into_iter().map(step).collect()
 }
@@ -198,21 +239,24 @@ fn of_kustomization(
     marks.extend(for_names("annotate", kind, namespace, &names_of(objects), &format!("{FLUX_PRUNE}-")));
     vec![
         Draft {
+            aim: Aim::Stop,
             is_done: has_left.zip(is_suspended).map(|(has_left, is_suspended)| has_left || is_suspended),
             what: "suspend the Kustomization, so that it applies nothing meanwhile".to_owned(),
             commands: vec![format!("flux suspend kustomization {name} -n {of}")],
         },
         Draft {
+            aim: Aim::Protect,
             is_done: Some(is_protected),
             what: format!("protect the {kinds} from its prune"),
             commands: vec![format!("kubectl annotate {resource} {selector} {FLUX_PRUNE}=disabled --overwrite")],
         },
         Draft {
+            aim: Aim::Remove,
             is_done: has_left,
             what: format!("remove the {kinds} from the path of the Kustomization in its repository, then let it go on"),
             commands: vec![format!("flux resume kustomization {name} -n {of}")],
         },
-        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
+        Draft { aim: Aim::Marks, is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
 }
 
@@ -229,6 +273,7 @@ fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, obje
     marks.extend(for_names("annotate", kind, namespace, &names_of(objects), &annotations));
     vec![
         Draft {
+            aim: Aim::Protect,
             is_done: Some(is_kept),
             what: format!(
                 "annotate the {kinds} in the chart with `{HELM_POLICY}: keep`, and let Helm upgrade the release"
@@ -236,6 +281,7 @@ fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, obje
             commands: vec![format!("flux reconcile helmrelease {name} -n {of}")],
         },
         Draft {
+            aim: Aim::Remove,
             is_done: None,
             what: format!(
                 "remove the {kinds} from the chart, and let Helm upgrade the release: the manifest of the release must \
@@ -246,7 +292,7 @@ fn of_helm_release((kind, namespace, kinds): (Kind, &str, &str), key: &Key, obje
                 format!("helm get manifest {name} -n {of}"),
             ],
         },
-        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
+        Draft { aim: Aim::Marks, is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
 }
 
@@ -284,21 +330,24 @@ fn of_application(
     marks.extend(for_names("annotate", kind, namespace, &all, &format!("{ARGO_OPTIONS}-")));
     vec![
         Draft {
+            aim: Aim::Stop,
             is_done: is_manual,
             what: "turn automatic syncs of the Application off".to_owned(),
             commands: vec![format!("argocd app set {name} --sync-policy none")],
         },
         Draft {
+            aim: Aim::Protect,
             is_done: Some(is_protected),
             what: format!("protect the {kinds} from its prune"),
             commands: protections(kind, namespace, objects),
         },
         Draft {
+            aim: Aim::Remove,
             is_done: has_left,
             what: format!("remove the {kinds} from the repository of the Application, then refresh it"),
             commands: vec![format!("argocd app get {name} --refresh")],
         },
-        Draft { is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
+        Draft { aim: Aim::Marks, is_done: Some(false), what: REMOVE_MARKS.to_owned(), commands: marks },
     ]
 }
 
@@ -345,6 +394,40 @@ fn word(name: &str) -> String {
     match !name.is_empty() && name.chars().all(is_plain) {
         true => name,
         false => format!("'{}'", name.replace('\'', "'\\''")),
+    }
+}
+
+// === impl Aim ===
+
+impl Aim {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Aim::Stop => "stop",
+            Aim::Protect => "protect",
+            Aim::Remove => "remove",
+            Aim::Marks => "marks",
+        }
+    }
+}
+
+// === impl Checked ===
+
+impl FromStr for Checked {
+    type Err = UnknownStep;
+
+    fn from_str(text: &str) -> Result<Checked, UnknownStep> {
+        let (kind, aim) = text.split_once('/').ok_or(UnknownStep)?;
+        let kind = Kind::ALL.into_iter().find(|one| one.as_str().eq_ignore_ascii_case(kind)).ok_or(UnknownStep)?;
+        // The control plane shows the marks.
+        let aim = [Aim::Stop, Aim::Protect, Aim::Remove].into_iter().find(|one| one.as_str() == aim);
+        Ok(Checked { kind, aim: aim.ok_or(UnknownStep)? })
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.aim.as_str())
     }
 }
 

@@ -115,7 +115,8 @@ fn only_what_a_user_must_decide_blocks() {
     let keys = |count: usize| (1..=count).map(|index| Key::new("kcp-system", &format!("k{index:02}"))).collect();
     let undeclared = BTreeMap::from([
         ((Kind::Kyma, Undeclared::Other), keys(2)),
-        ((Kind::Kyma, Undeclared::Owned), keys(1)),
+        ((Kind::Kyma, Undeclared::Goes), keys(1)),
+        ((Kind::Kyma, Undeclared::Kept(Keeper::PruneOff)), keys(2)),
         ((Kind::Watcher, Undeclared::Other), keys(0)),
         ((Kind::ModuleTemplate, Undeclared::Other), keys(12)),
     ]);
@@ -134,6 +135,8 @@ fn only_what_a_user_must_decide_blocks() {
             "Note: 1 object of kind Kyma in the control plane belongs to this GitSource, is not in git, and is to be \
              deleted: kcp-system/k01; `tidegate diff --live` says which deletions wait for a confirmation; what is to \
              stay must be in git",
+            "Note: 2 objects of kind Kyma in the control plane belong to this GitSource, are not in git, and each stays, \
+             because its GitSource says `prune: false`: kcp-system/k01, kcp-system/k02",
             "Note: 2 objects of kind Kyma in the control plane are not in git, and stay: kcp-system/k01, kcp-system/k02",
         ]
     );

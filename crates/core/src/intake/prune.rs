@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ConfirmBy, Decision, Id, Moved, OtherTool, Policy, Situation, code, text};
+use super::{ConfirmBy, Decision, Id, Live, Moved, OtherTool, Policy, Situation, code, text};
 use crate::{
     api::{
         Kyma,
@@ -173,19 +173,26 @@ fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
         if let Some(heir) = heir {
             decision.awaken.insert(heir.key.clone());
             decision.heirs.insert(id.clone(), heir.key.clone());
-        } else if live.deleting {
-            decision.waiting.insert(id.clone(), Wait::Terminating);
-        } else if live.keep {
-            decision.waiting.insert(id.clone(), Wait::Kept);
-        } else if live.unreadable {
-            decision.waiting.insert(id.clone(), Wait::Unreadable);
-        } else if let Some(tool) = &live.tool {
-            decision.waiting.insert(id.clone(), Wait::Tool(tool.clone()));
+        } else if let Some(wait) = stays(live) {
+            decision.waiting.insert(id.clone(), wait);
         } else {
             gone.push(id.clone());
         }
     }
     gone
+}
+
+/// What of an object itself keeps it from a prune, if something does.
+pub fn stays(live: &Live) -> Option<Wait> {
+    if live.deleting {
+        Some(Wait::Terminating)
+    } else if live.keep {
+        Some(Wait::Kept)
+    } else if live.unreadable {
+        Some(Wait::Unreadable)
+    } else {
+        live.tool.clone().map(Wait::Tool)
+    }
 }
 
 /// The sources that have not been read and might declare the object.

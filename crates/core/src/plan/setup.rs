@@ -31,7 +31,7 @@ mod workload;
 
 pub use self::{
     certificate::{Certificate, Issuer},
-    inside::{Grants, Route, group},
+    inside::{ADMIN, CORDON, Grants, Route, group},
     kubeconfig::{Credentials, FileKubeconfig},
     name::{host, setup_mark},
     option::{OPT_INS, OptIn, Takes},

@@ -19,7 +19,8 @@ use tidegate_core::{
     definition::{Allow, Definition, Definitions, Kind, ModuleNames, ModuleObjects},
     diagnostic::{Diagnostics, Place},
     intake::{
-        self, Decision, Declared, HandOver, Id, Installed, Live, Loss, Moved, Other, Policy, Removals, Situation, Wait,
+        self, Decision, Declared, HandOver, HeldFor, Id, Installed, Live, Loss, Moved, Other, Policy, Removals,
+        Situation, Wait,
         removal::{self, Removal, Removed},
     },
     landscape::{
@@ -448,7 +449,12 @@ fn note<'o>(others: &'o mut BTreeMap<String, Other>, source: &SourceName) -> &'o
 /// one that it needs is invalid.
 fn of_another(id: &Id, held: &intake::Held, decision: &Decision) -> Held {
     let hint = decision.diagnostics.iter().find(|one| one.message == held.message).and_then(|one| one.hint.clone());
-    let (why, place) = (if held.cause.is_some() { Why::Withheld } else { Why::Conflict }, Some(held.place.clone()));
+    let why = match held.why {
+        _ if held.cause.is_some() => Why::Withheld,
+        HeldFor::Dependency => Why::Waiting,
+        HeldFor::Problem | HeldFor::Terminating | HeldFor::Removal => Why::Conflict,
+    };
+    let place = Some(held.place.clone());
     let hint = hint.or_else(|| held.hint());
     Held { hint, place, ..Held::of_definition(id, why, held.message.clone()) }
 }

@@ -532,14 +532,21 @@ async fn refused(
             continue;
         };
         match held.why {
-            HeldFor::Problem | HeldFor::Dependency => {}
+            HeldFor::Problem => {}
             HeldFor::Terminating => continue,
-            HeldFor::Removal => {
+            HeldFor::Dependency | HeldFor::Removal => {
+                let needs_confirmation = held.why == HeldFor::Removal;
+                let effect = if needs_confirmation { Effect::NeedsConfirmation } else { Effect::Held };
+                if !needs_confirmation {
+                    // It is its own, and no conflict: only what it depends on has one.
+                    let (message, place) = (comparer.shared.scrub(&held.message), Some(held.place.clone()));
+                    outcome.held.push(Held { place, ..Held::of_definition(id, Why::Waiting, message) });
+                }
                 match apply(inputs, world, comparer, id).await {
                     Ok(applied) => {
                         if let Some((found, value)) = applied {
-                            outcome.found.extend(found.map(|one| Found { effect: Effect::NeedsConfirmation, ..one }));
-                            unconfirmed.push((id.clone(), value));
+                            outcome.found.extend(found.map(|one| Found { effect, ..one }));
+                            unconfirmed.extend(needs_confirmation.then(|| (id.clone(), value)));
                         }
                     }
                     Err(error) if concerns_all(&error) => return Err(error),

@@ -150,3 +150,13 @@ fn r38_a_missing_role_and_a_missing_right_to_enter_are_said() {
     assert_eq!(missing(&mut world, &["reader"]), [""; 0]);
     assert_eq!(missing(&mut World::default(), &[]), [""; 0]);
 }
+
+#[test]
+fn r38_a_workspace_is_looked_for_from_the_root_down() {
+    assert_eq!(ancestry("root:company"), [("root", "company")]);
+    let all = [("root", "company"), ("root:company", "team"), ("root:company:team", "a")];
+    assert_eq!(ancestry("root:company:team:a"), all);
+    for other in ["root", "root:", "", "2x4v8q", "system:shard"] {
+        assert_eq!(ancestry(other), [], "{other}");
+    }
+}

@@ -18,7 +18,7 @@ fn of_argo(name: &str) -> (Id, Value) {
 }
 
 fn find(program: Program, live: &[(Id, Value)], owner: Option<&Value>) -> Vec<HandOver> {
-    hand_overs(program, live.iter().map(|(id, object)| (id, object)), |_| owner)
+    hand_overs(program, live.iter().map(|(id, object)| (id, object)), |_| owner, &BTreeSet::new())
 }
 
 /// The progress of the steps of the only hand-over.
@@ -32,6 +32,7 @@ fn check(program: Program, live: &[(Id, Value)], owner: Option<&Value>, expected
 }
 
 use Progress::{Check, Done, Next, Then};
+const SAID: Progress = Progress::Checked;
 
 #[test]
 fn a_kustomization_hands_over_in_four_steps_that_the_control_plane_shows() {
@@ -171,4 +172,34 @@ fn a_name_from_an_annotation_is_one_word() {
     assert_eq!(word("shop"), "shop");
     assert_eq!(word("a b'; rm\n"), "'a b'\\''; rm'");
     assert_eq!(word(""), "''");
+}
+
+#[test]
+fn what_a_user_has_checked_counts_only_where_the_control_plane_does_not_show_it() {
+    let (id, mut object) = of_flux("a");
+    object["metadata"]["annotations"] = json!({"kustomize.toolkit.fluxcd.io/prune": "disabled"});
+    let progress = |owner: Option<&Value>, checked: &[&str]| -> Vec<Progress> {
+        let checked = checked.iter().map(|text| text.parse().unwrap()).collect();
+        let found = hand_overs(Program::Flux, [(&id, &object)], |_| owner, &checked);
+        found[0].steps.iter().map(|step| step.progress).collect()
+    };
+    assert_eq!(progress(None, &[]), [Check, Done, Then, Then]);
+    assert_eq!(progress(None, &["Kyma/stop"]), [SAID, Done, Check, Then]);
+    assert_eq!(progress(None, &["kyma/stop", "Kyma/remove"]), [SAID, Done, SAID, Next]);
+    assert_eq!(progress(None, &["Kyma/remove"]), [Check, Done, SAID, Then], "the order stays");
+    assert_eq!(progress(None, &["Watcher/stop", "Watcher/remove"]), [Check, Done, Then, Then], "of another kind");
+    let running = json!({"spec": {}, "status": {"inventory": {"entries": [
+        {"id": "kcp-system_a_operator.kyma-project.io_Kyma"},
+    ]}}});
+    assert_eq!(progress(Some(&running), &["Kyma/stop", "Kyma/remove"]), [Next, Done, Then, Then], "it is not");
+}
+
+#[test]
+fn a_checked_step_is_a_kind_and_what_the_step_is_for() {
+    let of = |text: &str| text.parse::<Checked>().map(|checked| checked.to_string());
+    assert_eq!(of("Kyma/remove").as_deref(), Ok("Kyma/remove"));
+    assert_eq!(of("moduletemplate/stop").as_deref(), Ok("ModuleTemplate/stop"));
+    for wrong in ["Kyma", "remove", "Kyma/marks", "Kyma/3", "Pod/remove"] {
+        assert_eq!(of(wrong), Err(UnknownStep), "{wrong}");
+    }
 }

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kind, Planner, Problem, Root, missing, name, named};
+use super::{
+    Kind, Planner, Problem, Root, missing, name, named,
+    version::{Feature, KcpVersion},
+};
 use crate::{
     api::{names::annotation, setup::Kubeconfig},
     diagnostic::Severity,
@@ -29,6 +32,8 @@ pub struct Route {
     pub bundle: Option<String>,
     /// The Deployment of the server.
     pub deployment: String,
+    /// Whether kcp administers its Shards at [`ADMIN`]. Then clients may not delete them.
+    pub has_admin: bool,
 }
 
 /// What a Kubeconfig gets inside kcp: ClusterRoleBindings in a workspace.
@@ -45,6 +50,10 @@ pub fn group(kubeconfig: &Key) -> String {
     format!("kubeconfig:{}", kubeconfig.name())
 }
 
+/// The path of the place at which kcp 0.34 and later administers its Shards. It is no workspace.
+pub const ADMIN: &str = ":admin";
+/// The annotation of a Shard inside kcp that keeps new workspaces away: the only one that a client may set there.
+pub const CORDON: &str = "experimental.core.kcp.io/unschedulable";
 /// The workspace of Kubeconfigs that name none.
 pub(super) const WORKSPACE: &str = "root";
 
@@ -79,6 +88,23 @@ impl Resources {
         let proxy = target.and_then(|target| named(target.front_proxy_ref.as_ref())).unwrap_or_default();
         let proxy = Key::new(key.namespace(), proxy);
         planner.route_of_proxy(key, &proxy)
+    }
+
+    /// How the workspaces above those of a Kubeconfig are reached: through a proxy, because they may be on other shards.
+    /// `None` if there is no proxy.
+    pub fn route_above(&self, key: &Key) -> Option<Route> {
+        let target = &self.kubeconfigs.get(key)?.spec.target;
+        if named(target.front_proxy_ref.as_ref()).is_some() {
+            return self.route_of_kubeconfig(key).ok();
+        }
+        let planner = Planner { resources: self, known: &super::Known::default() };
+        let of_shard = || self.shards.get(&Key::new(key.namespace(), named(target.shard_ref.as_ref())?));
+        let root = match named(target.root_shard_ref.as_ref()) {
+            Some(root) => root,
+            None => named(of_shard()?.spec.root_shard.reference.as_ref())?,
+        };
+        let root = planner.root_named(Kind::Kubeconfig, key, root, "spec.target").ok()?;
+        planner.has_internal_proxy(root).then(|| route_of_internal_proxy(root, None))
     }
 
     /// How a Shard is reached.
@@ -125,7 +151,7 @@ impl Planner<'_> {
             let deployment = format!("{}-front-proxy", proxy.name());
             return Ok(self.route(Kind::FrontProxy, proxy, root, String::new(), bundle, deployment));
         }
-        if self.opt_ins(Kind::RootShard, root.key).is_disabled(annotation::INTERNAL_PROXY) {
+        if !self.has_internal_proxy(root) {
             let message = format!(
                 "its workspaces are reached through the internal proxy of RootShard {}, which has none",
                 root.key.name()
@@ -139,13 +165,11 @@ impl Planner<'_> {
             let (severity, kind, key) = (Severity::Error, Kind::Kubeconfig, key.clone());
             return Err(Problem { severity, kind, key, field, message, hint, missing: None });
         }
-        let service = format!("{}-proxy", root.key.name());
-        let common = &root.shard.spec.common;
-        let host = name::host(&service, root.key.namespace(), &common.cluster_domain);
-        let url = format!("https://{host}:{}", name::PORT);
-        let bundle = named(common.ca_bundle_secret_ref.as_ref());
-        // The address of the FrontProxy is absent, so that of the RootShard must not count either.
-        Ok(Route { tls_name: opt_ins.tls_name(), ..route(root, &url, bundle, service) })
+        Ok(route_of_internal_proxy(root, opt_ins.tls_name()))
+    }
+
+    fn has_internal_proxy(&self, root: Root<'_>) -> bool {
+        !self.opt_ins(Kind::RootShard, root.key).is_disabled(annotation::INTERNAL_PROXY)
     }
 
     /// The route to the server of a resource, with what its annotations say.
@@ -164,6 +188,16 @@ impl Planner<'_> {
     }
 }
 
+/// An address that an annotation of the RootShard sets is not that of its proxy.
+fn route_of_internal_proxy(root: Root<'_>, tls_name: Option<String>) -> Route {
+    let service = format!("{}-proxy", root.key.name());
+    let common = &root.shard.spec.common;
+    let host = name::host(&service, root.key.namespace(), &common.cluster_domain);
+    let url = format!("https://{host}:{}", name::PORT);
+    let bundle = named(common.ca_bundle_secret_ref.as_ref());
+    Route { tls_name, ..route(root, &url, bundle, service) }
+}
+
 fn route(root: Root<'_>, url: &str, bundle: Option<&str>, deployment: String) -> Route {
     Route {
         root: root.key.clone(),
@@ -172,15 +206,19 @@ fn route(root: Root<'_>, url: &str, bundle: Option<&str>, deployment: String) ->
         credentials: format!("{}-kcp-operator", root.key.name()),
         bundle: bundle.map(str::to_owned),
         deployment,
+        has_admin: KcpVersion::of_image(root.shard.spec.common.image.as_ref()).has(Feature::ShardPeers),
     }
 }
 
 // === impl Route ===
 
 impl Route {
-    /// The URL of a workspace.
+    /// The URL of a workspace, or of [`ADMIN`].
     pub fn workspace(&self, path: &str) -> String {
-        format!("{}/clusters/{path}", self.url)
+        match path {
+            ADMIN => format!("{}/services/admin", self.url),
+            _ => format!("{}/clusters/{path}", self.url),
+        }
     }
 }
 
