@@ -18,9 +18,16 @@ pub(super) struct Limiter {
 }
 
 /// The recent Events of one object.
+#[derive(Default)]
 struct RecentEvents {
-    /// The last note for each reason, and its time.
-    notes: BTreeMap<&'static str, (String, Instant)>,
+    reasons: BTreeMap<&'static str, RecentReason>,
+}
+
+/// The recent Events of one object with one reason. Each reason has an allowance of its own, so what comes often, for
+/// example `Applied`, takes nothing from what is rare.
+struct RecentReason {
+    /// The last note, and its time.
+    last: Option<(String, Instant)>,
     /// Events that are admitted before the next refill.
     allowance: f64,
     since: Instant,
@@ -32,13 +39,13 @@ pub(super) enum Admission {
     Admitted,
     /// The same note was admitted recently.
     SaidBefore,
-    /// This object has too many Events.
+    /// This object has too many Events with this reason.
     TooMany,
 }
 
 /// The same note is repeated after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
-/// Events about one object that may come at once; the same as in client-go.
+/// Events about one object with one reason that may come at once; as many as client-go allows for one object.
 const BURST: f64 = 25.0;
 /// Time until one more Event is admitted; the same as in client-go.
 const REFILL: Duration = Duration::from_secs(300);
@@ -49,8 +56,12 @@ const OBJECTS_MAX: usize = 20_000;
 
 impl Limiter {
     pub(super) fn admit(&mut self, event: &Event, now: Instant) -> Admission {
-        let said = self.object(event, now);
-        if let Some((note, since)) = said.notes.get(event.reason)
+        let said = self.object(event).reasons.entry(event.reason).or_insert_with(|| RecentReason {
+            last: None,
+            allowance: BURST,
+            since: now,
+        });
+        if let Some((note, since)) = &said.last
             && *note == event.note
             && now.saturating_duration_since(*since) < REPEAT
         {
@@ -63,11 +74,11 @@ impl Limiter {
             return Admission::TooMany;
         }
         said.allowance -= 1.0;
-        said.notes.insert(event.reason, (event.note.clone(), now));
+        said.last = Some((event.note.clone(), now));
         Admission::Admitted
     }
 
-    fn object(&mut self, event: &Event, now: Instant) -> &mut RecentEvents {
+    fn object(&mut self, event: &Event) -> &mut RecentEvents {
         let regarding = &event.regarding;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let name = format!("{}/{}/{}", text(&regarding.kind), text(&regarding.namespace), text(&regarding.name));
@@ -79,10 +90,6 @@ impl Limiter {
                 self.objects.remove(&oldest);
             }
         }
-        self.objects.entry(name).or_insert_with(|| RecentEvents {
-            notes: BTreeMap::new(),
-            allowance: BURST,
-            since: now,
-        })
+        self.objects.entry(name).or_default()
     }
 }

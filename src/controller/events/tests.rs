@@ -28,7 +28,7 @@ fn the_same_sentence_is_said_again_after_an_hour() {
 }
 
 #[test]
-fn an_object_that_says_too_much_is_cut_off_for_a_while() {
+fn a_reason_that_comes_too_often_is_cut_off_for_a_while_and_no_other() {
     let mut limiter = Limiter::default();
     let start = Instant::now();
     let mut say = |number: usize, moment: Instant| {
@@ -40,6 +40,8 @@ fn an_object_that_says_too_much_is_cut_off_for_a_while() {
     assert_eq!(say(25, start), Admission::TooMany);
     assert_eq!(say(26, start + Duration::from_secs(301)), Admission::Admitted);
     assert_eq!(say(27, start + Duration::from_secs(301)), Admission::TooMany);
+    let suspended = event("one", reason::SUSPENDED, "a user suspended it");
+    assert_eq!(limiter.admit(&suspended, start + Duration::from_secs(301)), Admission::Admitted);
 }
 
 #[test]

@@ -22,6 +22,9 @@ use crate::{
     runtime::objects::{Applied, Failed, LiveObjects, concerns_all},
 };
 
+/// Recreated objects of one pass over a Manifest that have an Event of their own; one more Event names the rest.
+const EVENTS_MAX: usize = 20;
+
 /// What the API server refuses about one object.
 struct Refusal {
     kind: Kind,
@@ -41,19 +44,13 @@ pub(super) async fn resolve(
     applied: &mut Applied,
     mut failed: Vec<Failed>,
 ) -> Result<Vec<Failed>, Error> {
-    let mut is_recreated = false;
-    for one in &mut failed {
-        let Some(index) = refused(applied, one) else { continue };
-        let object = &applied.objects.objects[index];
-        let Some(refusal) = find(target, owner, object).await? else { continue };
-        let sentence = refusal.immutable.sentence();
-        one.message = format!("{} is refused: {sentence}", object.id);
-        if refusal.immutable.is_recreated() && delete(target, manifest, &refusal).await? {
-            enact::publish(target, manifest, Some(note(&refusal.live, &sentence)));
-            is_recreated = true;
-        }
+    let mut recreated = Vec::new();
+    let ended = delete_refused(target, manifest, owner, applied, &mut failed, &mut recreated).await;
+    for note in notes(&recreated) {
+        enact::publish(target, manifest, Some(note));
     }
-    if !is_recreated {
+    ended?;
+    if recreated.is_empty() {
         return Ok(failed);
     }
     // With them, what waited for them.
@@ -69,6 +66,29 @@ pub(super) async fn resolve(
         _ => one,
     };
     Ok(left.into_iter().map(told).collect())
+}
+
+/// Explains why objects were not applied, and deletes those that may be created again. `recreated` gets each of them
+/// with the reason, also if the function fails afterwards.
+async fn delete_refused(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    owner: &Key,
+    applied: &Applied,
+    failed: &mut [Failed],
+    recreated: &mut Vec<(String, String)>,
+) -> Result<(), Error> {
+    for one in failed {
+        let Some(index) = refused(applied, one) else { continue };
+        let object = &applied.objects.objects[index];
+        let Some(refusal) = find(target, owner, object).await? else { continue };
+        let sentence = refusal.immutable.sentence();
+        one.message = format!("{} is refused: {sentence}", object.id);
+        if refusal.immutable.is_recreated() && delete(target, manifest, &refusal).await? {
+            recreated.push((refusal.live.id().to_string(), sentence));
+        }
+    }
+    Ok(())
 }
 
 /// The index of an object that the API server rejected.
@@ -121,12 +141,34 @@ async fn delete(target: &ApplyTarget<'_>, manifest: &Manifest, refusal: &Refusal
     }
 }
 
-/// The note about an object that is deleted and created again.
-fn note(live: &Object, sentence: &str) -> decide::Note {
-    decide::Note {
-        severity: Severity::Normal,
-        reason: reason::RECREATED,
-        action: "Recreate",
-        text: format!("{} is deleted and created again: {sentence}", live.id()),
+/// The Events about objects that were deleted to be created again: one each with the reason, and one that names the rest.
+fn notes(recreated: &[(String, String)]) -> impl Iterator<Item = decide::Note> {
+    let (each, rest) = recreated.split_at(recreated.len().min(EVENTS_MAX));
+    let each = each.iter().map(|(id, sentence)| format!("{id} is deleted and created again: {sentence}"));
+    let names: Vec<&str> = rest.iter().map(|(id, _)| id.as_str()).collect();
+    let rest = (!names.is_empty()).then(|| {
+        let count = names.len();
+        format!("{count} more objects are deleted and created again: {}", names.join(", "))
+    });
+    let note = |text| decide::Note { severity: Severity::Normal, reason: reason::RECREATED, action: "Recreate", text };
+    each.chain(rest).map(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_recreated_object_is_named_in_a_bounded_number_of_events() {
+        let recreated = |count: usize| -> Vec<(String, String)> {
+            (0..count).map(|number| (format!("Job a/j{number}"), "it cannot change".to_owned())).collect()
+        };
+        let texts = |count| -> Vec<String> { notes(&recreated(count)).map(|note| note.text).collect() };
+        assert!(texts(0).is_empty());
+        assert_eq!(texts(1), ["Job a/j0 is deleted and created again: it cannot change"]);
+        assert_eq!(texts(EVENTS_MAX).len(), EVENTS_MAX);
+        let many = texts(EVENTS_MAX + 2);
+        assert_eq!(many.len(), EVENTS_MAX + 1);
+        assert_eq!(many[EVENTS_MAX], "2 more objects are deleted and created again: Job a/j20, Job a/j21");
     }
 }
