@@ -611,8 +611,7 @@ impl Subject {
             SubjectKind::Module => {
                 runtime.modules.retain(|module| module.name == self.name);
                 runtime.mandatory.retain(|module| module.name == self.name);
-                let is_meant = |removal: &String| removal.contains(&format!("module {} ", self.name));
-                let removal = runtime.removal.take().filter(is_meant);
+                let removal = runtime.removal.take().and_then(|removal| removal_of(&removal, &self.name));
                 let of_module = |waits: String| {
                     let is_of_module = |part: &&str| part.starts_with(&format!("{} ", self.name));
                     let parts: Vec<&str> = waits.split("; ").filter(is_of_module).collect();
@@ -656,6 +655,20 @@ impl Subject {
             && found.not_served.is_empty();
         (!is_empty).then_some(found)
     }
+}
+
+/// What waits for a confirmation of one module. `removals` are the sentences of all removals of a runtime, each with what
+/// allows it.
+fn removal_of(removals: &str, module: &str) -> Option<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    for part in removals.split("; ") {
+        match sentences.last_mut() {
+            Some(last) if part.starts_with("to allow it, ") => *last = format!("{last}; {part}"),
+            Some(_) | None => sentences.push(part.to_owned()),
+        }
+    }
+    sentences.retain(|sentence| sentence.contains(&format!("module {module} ")));
+    (!sentences.is_empty()).then(|| sentences.join("; "))
 }
 
 /// Who suspended a rollout, and how it continues.

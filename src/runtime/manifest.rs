@@ -27,7 +27,7 @@ use tidegate_core::{
     name::Key,
     object::Digest,
     render::{CompleteModule, InjectError, Injection},
-    status::{self, ManifestFacts, ManifestOutcome, WaitFact},
+    status::{self, ManifestFacts, ManifestOutcome},
 };
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
@@ -349,7 +349,10 @@ impl ManifestPass<'_> {
         let path = decide::module_path(manifest);
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource: &resource, path };
         let (judgement, waits_for) = match decide::judge(&observed) {
-            Some(judgement) => (judgement, WaitFact::Nothing),
+            Some(judgement) => {
+                let waits_for = decide::wait_before_workloads(&observed, &judgement);
+                (judgement, waits_for)
+            }
             None => {
                 let workloads = decide::workloads(manifest, &installed.applied.objects);
                 let health = enact::check_workloads(target, workloads).await?;

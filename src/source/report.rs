@@ -248,6 +248,7 @@ fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Op
     {
         // Each end names its suspension: the same sentence would not be published again.
         let was = status::without_what_stays(&ready.message);
+        let was = was.strip_prefix("the source is ").unwrap_or(was);
         notes.push(normal(reason::RESUMED, format!("resumed: Tidegate fetches and applies it again; it was {was}")));
     }
     // Not before what waits has been done.

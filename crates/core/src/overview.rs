@@ -25,6 +25,7 @@ use crate::{
     landscape::{self, Switch},
     name::Key,
     plan::{self, is_mandatory},
+    status,
 };
 
 /// The state of a source, runtime, module or Watcher.
@@ -532,12 +533,38 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
     let maintenance = waits.map(|condition| condition.message.clone());
     let rollout = conditions::find(&status.conditions, conditions::ROLLOUT);
     let rollout = rollout.map(|condition| condition.message.clone());
-    let hint = conditions::message(&status.conditions, conditions::HINTS).map(str::to_owned);
+    let hints = conditions::message(&status.conditions, conditions::HINTS).unwrap_or_default();
+    let hint = tell_waits(hints, &mut modules);
     let removal = conditions::find(&status.conditions, conditions::REMOVAL).map(|condition| condition.message.clone());
     let (state, mandatory) = (status.state, Vec::new());
     let adopted = adopt::is_adopted(&kyma.metadata);
     RuntimeLine { name, standing, state, message, maintenance, rollout, removal, adopted, hint, modules, mandatory }
 }
+
+/// Gives each module in progress the hint that says what it waits for. Returns the other hints, which say what a user
+/// can do; none if there is none.
+fn tell_waits(hints: &str, modules: &mut [ModuleLine]) -> Option<String> {
+    let (mut left, mut rest) = (Vec::new(), hints);
+    while !rest.is_empty() {
+        let end = rest.find(HINT_SEPARATOR).unwrap_or(rest.len());
+        let (hint, after) = rest.split_at(end);
+        rest = after.strip_prefix("; ").unwrap_or(after);
+        let told = hint.strip_prefix("module ").and_then(|hint| hint.split_once(": "));
+        let told = told.filter(|(_, what)| what.starts_with(status::WAITS));
+        let module = told.and_then(|(name, _)| {
+            let is_in_progress = |module: &&mut ModuleLine| module.standing == SubjectState::Waiting;
+            modules.iter_mut().filter(is_in_progress).find(|module| module.name == name && module.message.is_none())
+        });
+        match (module, told) {
+            (Some(module), Some((_, what))) => module.message = Some(what.to_owned()),
+            (None, _) | (_, None) => left.push(hint),
+        }
+    }
+    (!left.is_empty()).then(|| left.join("; "))
+}
+
+/// What separates the hints of two modules.
+const HINT_SEPARATOR: &str = "; module ";
 
 /// A line with one more problem. A user who stopped the runtime knows that nothing happens there.
 fn with_problem(
@@ -587,7 +614,7 @@ fn mandatory(manifest: &Manifest) -> Option<ModuleLine> {
         state,
         version: manifest.spec.version.clone(),
         channel: None,
-        message: operation.filter(|_| of_state(state) != SubjectState::Well),
+        message: status::waits_for(manifest).or(operation).filter(|_| of_state(state) != SubjectState::Well),
         maintenance: false,
     })
 }

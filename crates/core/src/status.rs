@@ -475,13 +475,16 @@ fn hints(modules: &[ModuleFact]) -> Vec<String> {
     hints
 }
 
+/// How [`waits_for`] begins.
+pub(crate) const WAITS: &str = "waits ";
+
 /// What a module waits for, and since when.
-fn waits_for(manifest: &Manifest) -> Option<String> {
+pub(crate) fn waits_for(manifest: &Manifest) -> Option<String> {
     let status = manifest.status.as_ref()?;
     let what = conditions::message(&status.conditions, conditions::WAITS_FOR)?;
     let since = status.last_operation.as_ref().and_then(|last| last.last_update_time.as_ref());
-    let since = since.map(|since| format!(" since {}", since.0)).unwrap_or_default();
-    Some(format!("waits{since} for {what}"))
+    let since = since.map(|since| format!("since {} ", since.0)).unwrap_or_default();
+    Some(format!("{WAITS}{since}for {what}"))
 }
 
 /// Reason and message of the condition about mandatory modules. Problems come first.

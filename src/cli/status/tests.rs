@@ -442,3 +442,14 @@ fn what_is_to_be_known_of_a_healthy_source_is_a_warning_and_no_problem() {
     assert!(text(&overview).starts_with(expected), "{}", text(&overview));
     assert_eq!(exit(&overview), Exit::Ok);
 }
+
+#[test]
+fn a_module_is_told_only_of_its_own_removal() {
+    let of_mailer = "abc of GitSource a/b removes module mailer from this runtime; to allow it, run `x`";
+    let of_cache =
+        "abc of GitSource a/b removes Service a/b of module cache 1.0.0 from this runtime; to allow it, run `x`";
+    let all = format!("{of_cache}; {of_mailer}");
+    assert_eq!(removal_of(&all, "mailer").as_deref(), Some(of_mailer));
+    assert_eq!(removal_of(&all, "cache").as_deref(), Some(of_cache));
+    assert_eq!(removal_of(&all, "mail"), None);
+}

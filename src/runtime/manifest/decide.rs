@@ -471,6 +471,19 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
     None
 }
 
+/// What a module waits for whose workloads have not been looked at: `judgement` is what [`judge`] says of it.
+pub(super) fn wait_before_workloads(observed: &Observed<'_>, judgement: &Judgement) -> WaitFact {
+    let ManifestOutcome::Waiting(_) = judgement.outcome else { return WaitFact::Nothing };
+    let mut leaving = observed.conflicts.iter().filter(|(_, owner)| owner.is_leaving());
+    if let Some((id, Owner::Leaving(manifest))) = leaving.next() {
+        return WaitFact::For(format!("{id}{}, which Manifest {manifest} deletes first", more(1 + leaving.count())));
+    }
+    match observed.resource {
+        FoundResource::Missing(why) => WaitFact::For(format!("its module CR: {why}")),
+        _ => WaitFact::Nothing,
+    }
+}
+
 /// What can help. What another module gives up comes soon, whatever else stays wrong.
 fn soon(class: Class, is_given_up: bool) -> Class {
     match class {

@@ -26,8 +26,14 @@ fn an_event_says_only_what_the_status_did_not_say_before() {
     let quoted = |said: &str| failed(&format!("no answer; the server says: {said:?}"));
     let suspended =
         || ("Ready", "False", "Suspended", "suspended by alice; the objects of main@a stay applied".to_owned());
+    let by_spec = || ("Ready", "False", "Suspended", "the source is suspended".to_owned());
     let ready = || ("Ready", "True", "Applied", "applied".to_owned());
-    let rows: [(Vec<_>, Vec<_>, &[&str]); 12] = [
+    let rows: [(Vec<_>, Vec<_>, &[&str]); 13] = [
+        (
+            vec![by_spec()],
+            vec![ready()],
+            &["Normal Resumed Apply: resumed: Tidegate fetches and applies it again; it was suspended"],
+        ),
         (
             vec![ready()],
             vec![suspended()],

@@ -65,7 +65,8 @@ async fn a_module_that_waits_names_the_object_and_what_it_lacks() {
     assert_eq!(condition(&manifest, "tidegate.dev/WaitsFor"), lacks);
     let output = stage.command(&["status"]).await;
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(text.contains("next: module mailer: waits since ") && text.contains(lacks), "{text}");
+    assert!(text.contains("module mailer 2.0.0 (regular)  Processing: waits since 20"), "{text}");
+    assert!(text.contains(lacks) && !text.contains("next: "), "{text}");
 }
 
 /// A mandatory module takes no part in the state of its Kyma, so a condition of its own says what it waits for.

@@ -269,3 +269,24 @@ fn a_ready_kyma_of_an_older_generation_is_under_way() {
     let line = super::runtime(&kyma("one", json!({}), json!({"state": "Ready", "conditions": condition})));
     assert_eq!(line.standing, SubjectState::Waiting);
 }
+
+#[test]
+fn a_module_in_progress_says_what_it_waits_for_and_other_hints_stay() {
+    let line = |name: &str, standing| ModuleLine {
+        name: name.to_owned(),
+        standing,
+        state: State::Processing,
+        version: None,
+        channel: None,
+        message: None,
+        maintenance: false,
+    };
+    let mut modules = [line("a", SubjectState::Waiting), line("b", SubjectState::Wrong)];
+    let hints = "module a: waits since 12:00 for Deployment x/y; and no more: quota; module b: remove it; module c: \
+                 waits for z";
+    let left = tell_waits(hints, &mut modules);
+    assert_eq!(modules[0].message.as_deref(), Some("waits since 12:00 for Deployment x/y; and no more: quota"));
+    assert_eq!(modules[1].message, None);
+    assert_eq!(left.as_deref(), Some("module b: remove it; module c: waits for z"));
+    assert_eq!(tell_waits("", &mut modules), None);
+}

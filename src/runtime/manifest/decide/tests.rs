@@ -436,6 +436,13 @@ fn conflicts_come_before_failures_and_failures_before_the_default_custom_resourc
     check(&of(&none, &[], &missing), Some((ManifestOutcome::Waiting(message.to_owned()), Class::Waiting)));
     check(&of(&none, &[], &exists), None);
     check(&of(&none, &[], &not_ours), None);
+
+    let waits = |observed: &Observed<'_>| wait_before_workloads(observed, &judge(observed).expect("a judgement"));
+    let leaves = "ConfigMap kyma-system/0, which Manifest eu-other deletes first";
+    assert_eq!(waits(&of(&coming, &[], &missing)), WaitFact::For(leaves.to_owned()));
+    let unserved = "its module CR: the API server does not serve x.io/v1 Cache";
+    assert_eq!(waits(&of(&none, &[], &missing)), WaitFact::For(unserved.to_owned()));
+    assert_eq!(waits(&of(&none, &failures, &missing)), WaitFact::Nothing, "it failed");
 }
 
 #[test]
