@@ -159,7 +159,7 @@ pub(crate) async fn judge(ctx: SourceContext<'_>, key: &Key, triggers: Triggers)
         now: Instant::now(),
     };
     if source.metadata.deletion_timestamp.is_some() {
-        pass.give_up_fetch(&mut known);
+        pass.keep_in_use(&mut known).await;
         return Ok(Judgement::Idle(Finish::Done, "the GitSource is being deleted".to_owned()));
     }
     let judgement = match pass.terms() {
@@ -217,8 +217,7 @@ async fn reconcile_present(
         now: Instant::now(),
     };
     if start == Start::Leave {
-        pass.give_up_fetch(&mut known);
-        return leave::run(&pass, &mut known).await;
+        return pass.leave(&mut known).await;
     }
     let result = match pass.terms() {
         Ok(terms) if terms.suspend => pass.suspended(&mut known, &terms).await,
@@ -630,6 +629,27 @@ impl SourcePass<'_> {
         self.publish(&status, None);
         self.write(known, status).await?;
         Ok(Finish::Done)
+    }
+
+    /// Deletes or releases its objects, because it is being deleted. While that waits, its last good revision stays
+    /// active.
+    async fn leave(&self, known: &mut KnownSource) -> Pass {
+        let kept = self.keep_in_use(known).await;
+        leave::run(self, known, kept).await
+    }
+
+    /// Fetches no more. Runtimes use the modules and template overrides of the last good revision until the source is
+    /// gone, also after a restart.
+    async fn keep_in_use(&self, known: &mut KnownSource) -> status::Kept {
+        self.give_up_fetch(known);
+        let kept = match self.terms() {
+            Ok(terms) => self.hold(known, &terms).await,
+            Err(_) => status::Kept::Lost,
+        };
+        if self.ctx.registry.visited(self.slot) {
+            self.wake_runtimes();
+        }
+        kept
     }
 
     /// Reports that the GitSource is invalid. The active revision stays.

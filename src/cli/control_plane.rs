@@ -277,6 +277,20 @@ pub(super) async fn each<K>(
     client: &Client,
     namespace: &str,
     lacks: &mut Lacks,
+    take: impl FnMut(K),
+) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
+{
+    each_with(client, namespace, None, lacks, take).await
+}
+
+/// As [`each`], of those with these labels.
+pub(super) async fn each_with<K>(
+    client: &Client,
+    namespace: &str,
+    labels: Option<&str>,
+    lacks: &mut Lacks,
     mut take: impl FnMut(K),
 ) -> anyhow::Result<()>
 where
@@ -290,7 +304,7 @@ where
         }
         Ok(())
     };
-    each_untyped::<K>(client, namespace, not_served, &mut take).await
+    each_untyped::<K>(client, namespace, labels, not_served, &mut take).await
 }
 
 /// All objects of a kind in a namespace with all their fields, as JSON. Otherwise as [`list`].
@@ -307,13 +321,14 @@ where
         objects.push(object);
         Ok(())
     };
-    each_untyped::<K>(client, namespace, &mut lacks.not_served, &mut take).await?;
+    each_untyped::<K>(client, namespace, None, &mut lacks.not_served, &mut take).await?;
     Ok(objects)
 }
 
 async fn each_untyped<K>(
     client: &Client,
     namespace: &str,
+    labels: Option<&str>,
     not_served: &mut BTreeSet<String>,
     take: &mut dyn FnMut(&DynamicObject) -> anyhow::Result<()>,
 ) -> anyhow::Result<()>
@@ -322,6 +337,7 @@ where
 {
     let api = untyped::<K>(client, namespace);
     let mut params = ListParams::default().limit(PAGE);
+    params.label_selector = labels.map(str::to_owned);
     loop {
         let page = match api.list(&params).await {
             Ok(page) => page,

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 
 use super::control_plane::{self, Lacks};
-use crate::stores::definitions;
+use crate::stores::{definitions, kyma_of};
 use tidegate_core::{
     api::{
         GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate,
@@ -38,11 +38,11 @@ use tidegate_process::{Exit, tell};
 ///
 /// `--landscape FILE` writes the runtimes and the catalog. The catalog is every ModuleTemplate and ModuleReleaseMeta in
 /// the control plane: those of GitSources, and those that other clients have applied. It also writes the names of
-/// Kymas, their module lists, channels and installed versions, the limits of GitSources, and which of them are
-/// suspended or wait for a confirmation. If there are several GitSources, it also writes the names of the objects that
-/// runtimes have of modules in git, from their Manifests. Of the labels of Kymas it writes only those that select
-/// modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of ModuleReleaseMetas name.
-/// Identifiers of customers are not among them.
+/// Kymas, their module lists, channels and installed versions, the limits of GitSources, which of them are suspended or
+/// wait for a confirmation, and which Manifests are paused. If there are several GitSources, it also writes the names
+/// of the objects that runtimes have of modules in git, from their Manifests. Of the labels of Kymas it writes only
+/// those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that selectors of
+/// ModuleReleaseMetas name. Identifiers of customers are not among them.
 ///
 /// For a runtime that chooses its own modules, the list comes from its Kyma's status.
 ///
@@ -118,8 +118,9 @@ async fn landscape(client: &Client, namespaces: &[String], labels: &[String], pa
         true => modules(client, namespaces, &templates).await,
         false => BTreeMap::new(),
     };
+    let paused = paused(client, namespaces).await;
     let kept = kept(&releases, labels);
-    let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
+    let known = kymas.iter().map(|kyma| known(kyma, &kept, &paused)).collect();
     let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), known)
         .with_sources(&sources)
         .with_catalog(templates, releases)
@@ -156,6 +157,28 @@ async fn modules(client: &Client, namespaces: &[String], templates: &[ModuleTemp
     modules
 }
 
+/// The modules whose Manifests a label pauses, by Kyma. If Manifests cannot be read, it says so and knows nothing.
+async fn paused(client: &Client, namespaces: &[String]) -> BTreeMap<Key, BTreeSet<String>> {
+    let mut paused: BTreeMap<Key, BTreeSet<String>> = BTreeMap::new();
+    let mut lacks = Lacks::default();
+    let selector = format!("{}=true", label::SKIP_RECONCILIATION);
+    for namespace in namespaces {
+        let take = |manifest: Manifest| {
+            let module = landscape::label(&manifest.metadata, label::MODULE_NAME);
+            if let Some((kyma, module)) = kyma_of(&manifest.metadata).zip(module) {
+                paused.entry(kyma).or_default().insert(module.to_owned());
+            }
+        };
+        let listed = control_plane::each_with(client, namespace, Some(&selector), &mut lacks, take).await;
+        if let Err(error) = listed.and_then(|()| complete(&lacks)) {
+            let why = control_plane::conclude(&error).0;
+            tell!("warning: {why}: a comparison does not see which Manifests are paused");
+            return BTreeMap::new();
+        }
+    }
+    paused
+}
+
 /// Fails if an object could not be read, or if a kind is not served.
 fn complete(lacks: &Lacks) -> anyhow::Result<()> {
     let problems = lacks.unreadable.iter().map(UnreadableLine::sentence);
@@ -177,8 +200,9 @@ fn kept(releases: &[ModuleReleaseMeta], more: &[String]) -> BTreeSet<String> {
     DECIDING.into_iter().map(str::to_owned).chain(asked).chain(more.iter().cloned()).collect()
 }
 
-fn known(kyma: &Kyma, kept: &BTreeSet<String>) -> KnownKyma {
+fn known(kyma: &Kyma, kept: &BTreeSet<String>, paused: &BTreeMap<Key, BTreeSet<String>>) -> KnownKyma {
     let mut known = KnownKyma::from_kyma(kyma, &plan::reported(kyma));
+    known.paused = paused.get(&known.key()).cloned().unwrap_or_default();
     known.labels.retain(|label, _| kept.contains(label));
     known
 }
@@ -335,7 +359,7 @@ mod tests {
                 "kymaSelector": {"matchLabels": {"region": "eu"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
         }))
         .unwrap();
-        let known = known(&kyma, &kept(&[release], &["wave".to_owned()]));
+        let known = known(&kyma, &kept(&[release], &["wave".to_owned()]), &BTreeMap::new());
         assert_eq!(
             known.labels.keys().map(String::as_str).collect::<Vec<_>>(),
             [label::BETA, "region", "tier", "wave"]

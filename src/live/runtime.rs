@@ -620,9 +620,10 @@ impl<'a> RuntimeComparison<'a> {
         let manifest = key(&desired);
         let former = live.filter(|live| key(live) != manifest && !is_deleting(live));
         let (live, present) = match former.map(|former| (former, typed::<Manifest>(former.value()))) {
+            // It keeps its name and what it has.
             Some((former, Some(found))) if is_paused(&found) => {
-                self.paused(&installation.module, former);
-                return Ok(None);
+                let rests = self.paused(&installation.module, former);
+                return Ok(Some(Module::resting(&installation.module, key(former), recorded(Some(former)).0, rests)));
             }
             Some((former, Some(found))) if is_replaceable(&found) => {
                 self.former.entry(installation.module.clone()).or_default().push(former);
@@ -661,9 +662,7 @@ impl<'a> RuntimeComparison<'a> {
         if let Some(live) = present.filter(|live| typed::<Manifest>(live.value()).is_some_and(|live| is_paused(&live)))
         {
             let rests = self.paused(&installation.module, live);
-            let name = installation.module.clone();
-            let (wishes, desired, resource) = (None, None, None);
-            return Ok(Some(Module { name, manifest, wishes, desired, owned, resource, rests }));
+            return Ok(Some(Module::resting(&installation.module, manifest, owned, rests)));
         }
         let wishes = self.objects(installation, &manifest, live, cause.as_ref());
         // Of a module in another repository, what leaves is known by its name.
@@ -813,18 +812,8 @@ impl<'a> RuntimeComparison<'a> {
 
     /// Reports that a Manifest is paused. It also keeps the name that it has from the former name of its component.
     fn paused(&mut self, module: &str, live: &Object) -> Option<Rest> {
-        self.outcome.held.push(Held {
-            why: Why::Suspended,
-            module: String::new(),
-            runtimes: [self.key.clone()].into(),
-            message: format!(
-                "the label {} pauses Manifest {} of module {module}: nothing of the module changes in the runtime",
-                label::SKIP_RECONCILIATION,
-                live.name()
-            ),
-            hint: Some("remove the label to continue".to_owned()),
-            place: None,
-        });
+        let runtimes = [self.key.clone()].into();
+        self.outcome.held.push(Held { runtimes, ..Held::manifest_paused(module, Some(live.name())) });
         Some(Rest::Paused)
     }
 
@@ -1372,6 +1361,11 @@ impl Ownership<'_> {
 }
 
 impl Module {
+    /// One of which nothing is applied or pruned.
+    fn resting(name: &str, manifest: Key, owned: Inventory, rests: Option<Rest>) -> Module {
+        Module { name: name.to_owned(), manifest, wishes: None, desired: None, owned, resource: None, rests }
+    }
+
     /// The recorded objects that are removed.
     fn prunes(&self) -> Vec<Prune> {
         Prune::between(self.desired.as_ref().map_or(Desired::Nothing, Desired::Module), &self.owned)

@@ -4,7 +4,7 @@
 //! that no change of its runtime reaches us. That it connects says nothing of the other direction: the API server of
 //! the runtime may not reach the agent. So Tidegate probes the whole way: it sends a marked dry run to the API server,
 //! which calls the agent as for any change, and the agent sends the mark back as an event. `way` decides what this
-//! says.
+//! says, and `rate` how many probes are sent in a second.
 //!
 //! Other agents connect only when an object changes, so nothing is known of them.
 
@@ -14,10 +14,12 @@ use tidegate_core::name::Key;
 use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
+mod rate;
 mod way;
 
 pub(crate) use way::{News, Way};
 
+use rate::Rate;
 use way::{Contact, Times, Turn};
 
 /// What is known of the agent of each runtime.
@@ -39,7 +41,7 @@ pub(crate) struct Probe {
 /// What to do now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// The probes to send: those after a lost one, and then those that have waited longest.
+    /// The probes to send: those after a lost one, and then those that have waited longest, as far as their shares go.
     pub(crate) probes: Vec<Probe>,
     /// The Kymas whose status no longer says what is known.
     pub(crate) news: Vec<Key>,
@@ -103,7 +105,7 @@ impl Contacts {
     /// of runtimes. `number` makes marks.
     pub(crate) fn due(&self, now: Instant, probes_max: Option<usize>, number: impl Fn() -> u64) -> Due {
         let mut contacts = self.known.lock();
-        let probes_max = probes_max.unwrap_or_else(|| self.times.probes_max(contacts.len()));
+        let mut left = Rate::of(contacts.len(), self.times.interval, probes_max).begin();
         let mut due = Due::default();
         let mut waiting: Vec<((Turn, Instant), &Key, &mut Contact)> = Vec::new();
         for (kyma, contact) in contacts.iter_mut() {
@@ -116,8 +118,10 @@ impl Contacts {
         }
         waiting.sort_by(|(left, one, _), (right, other, _)| (left, one).cmp(&(right, other)));
         due.news.sort();
-        for (_, kyma, contact) in waiting.into_iter().take(probes_max) {
-            due.probes.push(Probe { kyma: kyma.clone(), mark: contact.send(now, &number) });
+        for ((turn, _), kyma, contact) in waiting {
+            if left.take(turn) {
+                due.probes.push(Probe { kyma: kyma.clone(), mark: contact.send(now, &number) });
+            }
         }
         due
     }

@@ -31,7 +31,7 @@ use tidegate_core::{
         names::{finalizer, label},
     },
     definition::Kind,
-    intake::{Id, Other},
+    intake::{Id, Other, status::Kept},
     landscape::SourceName,
     name::Key,
     object::Gvk,
@@ -77,8 +77,9 @@ fn is_guarded(source: &GitSource) -> bool {
     source.metadata.finalizers.iter().flatten().any(|name| name == finalizer::SOURCE)
 }
 
-/// Deletes or releases all objects, then drops our finalizer. Fails with the first request that KCP does not accept.
-pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass {
+/// Deletes or releases all objects, then drops our finalizer. `kept` is what this process has of the source. Fails with
+/// the first request that KCP does not accept.
+pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource, kept: Kept) -> Pass {
     if !is_guarded(pass.source) {
         return Ok(Finish::Done);
     }
@@ -99,7 +100,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
     if prune && let Some(wait) = Wait::find(pass.source) {
-        return waits(pass, known, &wait).await;
+        return waits(pass, known, &wait, kept).await;
     }
     let mut owned: Vec<(Kind, Vec<Metadata>)> = Vec::new();
     let mut declared: Vec<(Kind, Metadata)> = Vec::new();
@@ -113,7 +114,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     let deleted = decide::deleted(&owned, prune);
     // Nothing is deleted before a user has confirmed all of it.
     if let Some(wait) = decide::unconfirmed(pass.source, &deleted, &pass.installed()) {
-        return waits(pass, known, &wait).await;
+        return waits(pass, known, &wait, kept).await;
     }
     let declared = declared.iter().filter(|(kind, one)| !is_taken_over(pass, *kind, one, &others));
     for (kind, metadata) in declared.filter(|(kind, _)| pass.may_write(*kind)) {
@@ -123,7 +124,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         let ids: Vec<Id> = ours.iter().map(|metadata| (kind, metadata.key())).collect();
         // What comes later is used by what waits.
         if prune && let Some(wait) = decide::unread(&ids, &others) {
-            return waits(pass, known, &wait).await;
+            return waits(pass, known, &wait, kept).await;
         }
         let cause = &cause;
         let results: Vec<_> = stream::iter(ours)
@@ -166,9 +167,9 @@ async fn drop_finalizer(pass: &SourcePass<'_>, cause: &Cause) -> Pass {
 }
 
 /// Writes into the status what the end of the source waits for.
-async fn waits(pass: &SourcePass<'_>, known: &mut KnownSource, wait: &Wait) -> Pass {
-    let status = wait.status(pass.source, ambient::now());
-    if decide::is_news(pass.source, wait) {
+async fn waits(pass: &SourcePass<'_>, known: &mut KnownSource, wait: &Wait, kept: Kept) -> Pass {
+    let status = wait.status(pass.source, kept, ambient::now());
+    if decide::is_news(pass.source, &status) {
         let source = pass.key;
         tracing::warn!(%source, reason = wait.reason(), cause = wait.sentence(), "the end of a GitSource waits");
         pass.ctx.events.publish(pass.source, Severity::Warning, reason::PRUNE_WAITS, "Prune", wait.message());

@@ -166,7 +166,7 @@ impl SourcePass<'_> {
         }
     }
 
-    /// Makes the last good revision of a suspended source active, without a fetch.
+    /// Makes the last good revision active of a source that is suspended or being deleted, without a fetch.
     pub(super) async fn hold(&self, known: &mut KnownSource, terms: &Terms) -> Kept {
         if self.is_read() {
             return Kept::Read;
@@ -175,7 +175,7 @@ impl SourcePass<'_> {
         let mirror = match self.ctx.registry.mirror(self.key, self.slot, &url) {
             Ok(mirror) => mirror,
             Err(error) => {
-                tracing::warn!(source = %self.key, %error, "cannot open the mirror of a suspended source");
+                tracing::warn!(source = %self.key, %error, "cannot open the mirror of a source that is not fetched");
                 return Kept::Lost;
             }
         };
@@ -188,7 +188,7 @@ impl SourcePass<'_> {
             Ok(()) if self.is_read() => Kept::Read,
             Ok(()) => Kept::Lost,
             Err(error) => {
-                tracing::warn!(source = %self.key, %error, "cannot read the last good revision of a suspended source");
+                tracing::warn!(source = %self.key, %error, "cannot read the last good revision of a source that is not fetched");
                 Kept::Lost
             }
         }

@@ -256,6 +256,54 @@ async fn template_overrides_hold_across_restarts_also_while_their_source_is_susp
     request_free_start(&stage, &marks).await;
 }
 
+/// Its end waits for a confirmation. Until it is gone, runtimes use its modules and templates, whichever process serves
+/// them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deleted_source_declares_stays_in_use_across_restarts_until_its_end_is_confirmed() {
+    let stage = stage::ready(1).await;
+    let source = "tidegate.dev/v1alpha1";
+    let spec = json!({"spec": {"templates": "overrides", "deletionPolicy": "Delete"}});
+    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", spec).await;
+    stage.commit("overrides/skr/namespace.yaml", NAMESPACE_OVERRIDE);
+    let skr = &stage.skrs[0];
+    let is_labelled = |namespace: &Value| namespace["metadata"]["labels"]["example.org/team"] == "platform";
+    stage.until("the override arrives", skr, "Namespace", "", "kyma-system", is_labelled).await;
+    settle(&stage).await;
+    stage.kyma_in("one", "Ready").await;
+
+    delete(&stage.kcp, "GitSource", source, "kcp-system", "landscape").await;
+    let waits = |source: &Value| source["status"]["conditions"].to_string().contains("PruneUnconfirmed");
+    stage.until("its end waits", &stage.kcp, "GitSource", "kcp-system", "landscape", waits).await;
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    request_free_start(&stage, &marks).await;
+    patch(skr, "ConfigMap", "v1", "kyma-system", "cache-a", json!({"data": {"text": "edited"}})).await;
+    request(&stage, "one", "after the restart").await;
+    let is_repaired = |config: &Value| config["data"]["text"] == "one";
+    stage.until("it is repaired", skr, "ConfigMap", "kyma-system", "cache-a", is_repaired).await;
+    let namespace = read(skr, "Namespace", "", "kyma-system").await.expect("it stays");
+    assert!(is_labelled(&namespace), "{namespace}");
+
+    // Without its disk, the daemon changes nothing, and says so.
+    stage.kill().await;
+    stage.forget();
+    stage.start();
+    let is_said = |source: &Value| {
+        source["status"]["conditions"].to_string().contains("so its modules are not repaired meanwhile")
+    };
+    stage.until("it is said", &stage.kcp, "GitSource", "kcp-system", "landscape", is_said).await;
+    let namespace = read(skr, "Namespace", "", "kyma-system").await.expect("it stays");
+    assert!(is_labelled(&namespace), "{namespace}");
+
+    let head = stage.repository.head().expect("a commit");
+    let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": format!("deletion:{head}")}}});
+    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", confirmed).await;
+    stage.until_gone(&stage.kcp, "GitSource", "kcp-system", "landscape").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+}
+
 /// Waits until the daemon has attempted the last commit.
 async fn settle(stage: &Stage) {
     let head = stage.repository.head().expect("a commit");

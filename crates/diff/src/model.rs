@@ -631,6 +631,22 @@ impl Held {
         }
     }
 
+    /// A module whose Manifest a label pauses. `manifest` is its name, if it is known. The caller adds the runtime.
+    pub fn manifest_paused(module: &str, manifest: Option<&str>) -> Held {
+        let manifest = manifest.map_or_else(|| "the Manifest".to_owned(), |name| format!("Manifest {name}"));
+        Held {
+            why: Why::Suspended,
+            module: String::new(),
+            runtimes: Arc::default(),
+            message: format!(
+                "the label {} pauses {manifest} of module {module}: nothing of the module changes in the runtime",
+                label::SKIP_RECONCILIATION
+            ),
+            hint: Some("remove the label to continue".to_owned()),
+            place: None,
+        }
+    }
+
     /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
     pub fn runtime_suspended() -> Held {
         Held {

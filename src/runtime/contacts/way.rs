@@ -57,10 +57,12 @@ pub(crate) enum News {
 /// Which probes are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// A mark was lost, and whether the agent is deaf is not decided yet. In a large fleet, all others are late.
+    /// A mark was lost, and whether the agent is deaf is not decided yet.
     Doubt,
-    /// Nothing depends on when it is sent.
+    /// It is the turn of its runtime: no mark was lost.
     Usual,
+    /// The agent is deaf, and may be so no more.
+    Deaf,
 }
 
 /// A mark on its way.
@@ -77,7 +79,7 @@ struct Sent {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// Between two probes of a runtime.
-    interval: Duration,
+    pub(super) interval: Duration,
     /// An agent that does not connect for this long is silent.
     silent_after: Duration,
     /// A mark that does not come back for this long is sent again.
@@ -87,9 +89,7 @@ pub(super) struct Times {
 }
 
 /// After a mark was sent this often without an answer, the API server does not reach the agent.
-const TRIES: u32 = 3;
-/// So many probes in a second are too few to be felt, in a fleet of any size.
-const PROBES_MIN: usize = 10;
+pub(super) const TRIES: u32 = 3;
 /// A mark usually comes back within a second.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
 /// How often a runtime is probed whose API server does not reach its agent, unless probes are more frequent anyway.
@@ -107,13 +107,6 @@ impl Times {
             answer: (interval / 16).max(ANSWER_MIN),
             deaf_retry: DEAF_RETRY.min(interval),
         }
-    }
-
-    /// The greatest number of probes in a second, for so many runtimes: twice as many as they need. It is a bound on
-    /// bursts, with room for those whose marks were lost. No probe is sent earlier because of it.
-    pub(super) fn probes_max(self, runtimes: usize) -> usize {
-        let interval = usize::try_from(self.interval.as_secs()).unwrap_or(usize::MAX).max(1);
-        (2 * runtimes).div_ceil(interval).max(PROBES_MIN)
     }
 }
 
@@ -227,7 +220,7 @@ impl Contact {
         }
         let (turn, since) = match self.sent {
             Some(sent) if sent.times < TRIES => (Turn::Doubt, sent.last + times.answer),
-            Some(sent) => (Turn::Usual, sent.last + times.deaf_retry),
+            Some(sent) => (Turn::Deaf, sent.last + times.deaf_retry),
             None => (Turn::Usual, self.echoed.max(self.unsent).map_or(ready, |last| last + times.interval)),
         };
         (since <= now).then_some((turn, since))

@@ -214,7 +214,8 @@ impl Ownership<'_> {
                 let keeps = keeps_all(sibling) || stays && brings() == Some(true);
                 return Some(if keeps { Owner::Sibling(name()) } else { Owner::Leaving(name()) });
             }
-            if is_before && stays && brings() == Some(true) {
+            // One that is paused gets nothing that it does not have.
+            if is_before && stays && !recorded::is_skipped(sibling) && brings() == Some(true) {
                 return Some(Owner::Sibling(name()));
             }
         }

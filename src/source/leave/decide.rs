@@ -8,7 +8,10 @@ use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, names::annotation},
     conditions,
     definition::{Definition, Kind},
-    intake::{self, Id, Installed, Other, Policy, UnconfirmedEnd, status},
+    intake::{
+        self, Id, Installed, Other, Policy, UnconfirmedEnd,
+        status::{self, Kept},
+    },
     landscape::{self, SourceName},
     name::Key,
 };
@@ -75,10 +78,10 @@ pub(super) fn deleted(owned: &[(Kind, Vec<Metadata>)], prune: bool) -> BTreeSet<
     all.filter(is_deleted).map(|(kind, metadata)| (kind, metadata.key())).collect()
 }
 
-/// Whether the status does not say yet that the end of the source waits for this.
-pub(super) fn is_news(source: &GitSource, wait: &Wait) -> bool {
-    let conditions = source.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    conditions::find(conditions, status::READY).is_none_or(|ready| ready.message != wait.message())
+/// Whether a status of a source says of its end what the present one does not.
+pub(super) fn is_news(source: &GitSource, next: &GitSourceStatus) -> bool {
+    let ready = |status: &GitSourceStatus| conditions::message(&status.conditions, status::READY).map(str::to_owned);
+    source.status.as_ref().and_then(ready) != ready(next)
 }
 
 /// Whether another source that has been read declares the object.
@@ -110,10 +113,13 @@ impl Wait {
     }
 
     /// The status of the source meanwhile.
-    pub(super) fn status(&self, source: &GitSource, now: Timestamp) -> GitSourceStatus {
+    pub(super) fn status(&self, source: &GitSource, kept: Kept, now: Timestamp) -> GitSourceStatus {
         match self {
-            Wait::Unconfirmed(end) => status::end_unconfirmed(source, end, now),
-            Wait::Suspended | Wait::Unread(_) => status::not_ready(source, self.reason(), &self.message(), now),
+            Wait::Unconfirmed(end) => status::end_unconfirmed(source, end, kept, now),
+            Wait::Suspended | Wait::Unread(_) => {
+                let message = format!("{}{}", self.message(), status::not_in_use(kept));
+                status::not_ready(source, self.reason(), &message, now)
+            }
         }
     }
 
@@ -125,7 +131,7 @@ impl Wait {
         }
     }
 
-    /// The message of `Ready`, and the note of the Event.
+    /// The note of the Event, and what the message of `Ready` begins with.
     pub(super) fn message(&self) -> String {
         match self {
             Wait::Suspended => "the source is suspended: resume it to delete its objects, or set spec.deletionPolicy \
@@ -221,9 +227,18 @@ mod tests {
         assert_eq!((unconfirmed.reason(), unconfirmed.finish()), ("PruneUnconfirmed", Finish::Done));
         let brief = "`kubectl annotate it` deletes 27 objects; condition Applied names them";
         assert_eq!(unconfirmed.message(), brief);
-        let status = unconfirmed.status(&source(&json!({})), Timestamp::UNIX_EPOCH);
-        let message = |type_| conditions::find(&status.conditions, type_).expect("it is set").message.clone();
-        assert_eq!((message(status::READY), message(status::APPLIED)), (brief.to_owned(), unconfirmed.sentence()));
+        let said = |wait: &Wait, kept, type_| {
+            let status = wait.status(&source(&json!({})), kept, Timestamp::UNIX_EPOCH);
+            conditions::find(&status.conditions, type_).expect("it is set").message.clone()
+        };
+        let not_in_use = "; the state folder has no revision of it, so its modules are not repaired meanwhile";
+        for (kept, rest) in [(Kept::Read, ""), (Kept::Unread, ""), (Kept::Lost, not_in_use)] {
+            assert_eq!(said(&unconfirmed, kept, status::READY), brief);
+            assert_eq!(said(&unconfirmed, kept, status::APPLIED), format!("{}{rest}", unconfirmed.sentence()));
+            let suspended = said(&Wait::Suspended, kept, status::READY);
+            assert_eq!(suspended, format!("{}{rest}", Wait::Suspended.message()));
+            assert!(suspended.chars().count() <= status::READY_CHARS_MAX, "{suspended}");
+        }
     }
 
     #[test]
@@ -257,10 +272,11 @@ mod tests {
             let wait = unconfirmed(&source, objects, &[]);
             assert_eq!(wait.is_some(), waits, "{:?} {:?}", source.status, source.metadata.annotations);
             if let Some(wait) = wait {
-                assert!(is_news(&source, &wait));
+                let next = wait.status(&source, Kept::Lost, Timestamp::UNIX_EPOCH);
+                assert!(is_news(&source, &next));
                 let mut said = source.clone();
-                said.status = Some(wait.status(&source, Timestamp::UNIX_EPOCH));
-                assert!(!is_news(&said, &wait));
+                said.status = Some(next.clone());
+                assert!(!is_news(&said, &next));
             }
         }
     }

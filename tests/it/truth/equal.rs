@@ -35,6 +35,8 @@ scenarios! {
     an_object_of_a_user_and_two_that_change_places_do_what_was_predicted,
     a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicted,
     a_paused_manifest_keeps_what_its_module_loses_as_predicted,
+    a_paused_manifest_gets_nothing_as_predicted,
+    a_paused_manifest_of_a_former_name_stays_as_predicted,
     a_component_of_another_name_with_a_dropped_object_does_what_was_predicted,
     a_version_that_its_only_runtime_leaves_loses_objects_as_predicted;
     on real servers:
@@ -166,18 +168,55 @@ async fn a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicte
     }
 }
 
-/// A label on a Manifest stops the passes over it, which the landscape file does not say.
+/// A label on a Manifest stops the passes over it, but git still decides about the Manifest itself.
 async fn a_paused_manifest_keeps_what_its_module_loses_as_predicted() {
     for change in [Change::Swap, Change::Move, Change::Drop, Change::Unmanage] {
-        let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
-        trial.is_only_live = true;
-        let name = plan::manifest_name("one", "example.org/module/beta", "beta");
-        let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
-        let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}});
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.expect("a patch");
-        trial.stage.rests().await;
-        trial.change(&[change], &format!("a paused Manifest, and {change:?}")).await;
+        paused("beta", &[change]).await;
     }
+}
+
+/// It gets nothing either, also if another module loses the object in the same commit, or gets it as well.
+async fn a_paused_manifest_gets_nothing_as_predicted() {
+    for changes in [
+        &[Change::Move][..],
+        &[Change::MoveAdopting],
+        &[Change::Swap],
+        &[Change::Edit, Change::Unmanage],
+        &[Change::Add, Change::Drop],
+        &[Change::Refuse, Change::Move],
+        &[Change::Remove],
+        &[Change::Bump],
+        &[Change::Clash],
+        &[Change::MoveToBoth],
+        &[Change::AddToBoth],
+    ] {
+        paused("alpha", changes).await;
+    }
+}
+
+/// It keeps its former name, and all that it has.
+async fn a_paused_manifest_of_a_former_name_stays_as_predicted() {
+    for (module, changes) in [
+        ("must", &[Change::Component][..]),
+        ("must", &[Change::Component, Change::RemoveFromMandatory]),
+        ("must", &[Change::BumpMandatory]),
+        ("omega", &[Change::ComponentOfBoth]),
+        ("omega", &[Change::ComponentOfBoth, Change::RemoveFromBoth]),
+        ("omega", &[Change::ComponentOfBoth, Change::TakeFromOmega]),
+    ] {
+        paused(module, changes).await;
+    }
+}
+
+/// Changes while the Manifest of a module of Kyma one is paused.
+async fn paused(module: &str, changes: &[Change]) {
+    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+    let name = plan::manifest_name("one", &format!("example.org/module/{module}"), module);
+    let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
+    let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}});
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.expect("a patch");
+    trial.stage.rests().await;
+    trial.change(changes, &format!("the Manifest of {module} is paused, and {changes:?}")).await;
 }
 
 /// The Manifest of the new name takes over what the one of the former name has, and then prunes what the module lost.
@@ -224,8 +263,6 @@ struct Trial {
     repo: Repo,
     folder: Folder,
     tally: Tally,
-    /// Whether the comparison without a cluster cannot know what is compared.
-    is_only_live: bool,
 }
 
 impl Trial {
@@ -256,7 +293,7 @@ impl Trial {
             stage.kyma_in(name, "Ready").await;
         }
         stage.rests().await;
-        Trial { stage, repo, folder, tally: Tally::default(), is_only_live: false }
+        Trial { stage, repo, folder, tally: Tally::default() }
     }
 
     /// Makes changes, and compares predictions with what happens. `what` is for the message of a failure.
@@ -275,7 +312,7 @@ impl Trial {
         let given = ["diff", &path, "--landscape", &landscape, "--maintenance-policy", &policy];
         let offline = self.predicted(&given, what).await;
         // An object of a user in the runtime is not known offline, nor what its module does not prune because of it.
-        let is_unknown = self.is_only_live || changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
+        let is_unknown = changes.contains(&Change::Clash) && changes.contains(&Change::Swap);
         let predictions: Vec<Prediction> = std::iter::once(live).chain((!is_unknown).then_some(offline)).collect();
         let commit = self.stage.repository.commit(what).expect("a commit");
         let now = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": commit}}});

@@ -1,6 +1,8 @@
 //! What users are told without asking: Events about the modules of a runtime and about suspensions, lines of the log
 //! about what of a revision does not happen, and columns of `kubectl get`.
 
+use std::collections::BTreeSet;
+
 use http::{Request, header::ACCEPT};
 use kube::{
     Api,
@@ -61,23 +63,39 @@ async fn what_happens_to_modules_is_an_event_about_their_kyma() {
     no_message_has_a_digest(&stage).await;
 }
 
-/// Messages of conditions are sentences.
+/// Messages of conditions are sentences. The digest of what was applied follows a reason. A revision is no digest.
 async fn no_message_has_a_digest(stage: &Stage) {
-    let mut seen = 0;
-    for kind in ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta", "Watcher"] {
-        let sample = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": kind, "metadata": {"namespace": "kcp-system"}});
+    let (mut seen, mut in_reasons) = (0, BTreeSet::new());
+    let of_kyma = ["Kyma", "Manifest", "ModuleTemplate", "ModuleReleaseMeta", "Watcher"];
+    let kinds = of_kyma.map(|kind| ("operator.kyma-project.io/v1beta2", kind));
+    for (api_version, kind) in kinds.into_iter().chain([("tidegate.dev/v1alpha1", "GitSource")]) {
+        let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": "kcp-system"}});
         let api = harness::api_of(&stage.kcp, &sample).await.expect("a kind that is served");
         for object in api.list(&Default::default()).await.expect("a list").items {
             let status = &object.data["status"];
-            let messages = status["conditions"].as_array().into_iter().flatten().map(|one| &one["message"]);
+            let has_digest = |text: &str| {
+                let text = text.replace("@sha1:", "@");
+                let mut words = text.split('@').enumerate();
+                // What follows an at sign is a revision: its first word is a commit.
+                words.any(|(index, part)| {
+                    let part = if index == 0 { part } else { part.trim_start_matches(|c: char| c.is_ascii_hexdigit()) };
+                    part.split(|letter: char| !letter.is_ascii_hexdigit()).any(|word| 40 <= word.len())
+                })
+            };
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let messages = conditions.iter().map(|one| &one["message"]);
             for message in messages.chain([&status["lastOperation"]["operation"]]).filter_map(Value::as_str) {
-                let digits = message.split(|letter: char| !letter.is_ascii_hexdigit()).map(str::len).max();
-                assert!(digits < Some(40), "{kind}: {message}");
+                assert!(!has_digest(message), "{kind}: {message}");
                 seen += 1;
             }
+            let with_digest = conditions.iter().filter(|one| has_digest(one["reason"].as_str().unwrap_or_default()));
+            in_reasons.extend(with_digest.map(|one| format!("{kind} {}", one["type"].as_str().unwrap_or_default())));
         }
     }
     assert!(4 < seen, "{seen} messages");
+    for place in ["Kyma tidegate.dev/Applied", "Manifest tidegate.dev/Applied"] {
+        assert!(in_reasons.contains(place), "{in_reasons:?}");
+    }
 }
 
 async fn a_suspended_runtime_says_who_suspended_it_and_why() {

@@ -160,7 +160,7 @@ pub const WAIT_FOR_TEMPLATES: &str = "Kymas and Watchers that may use its templa
 const QUOTATION: &str = "; the server says: ";
 /// Precedes the revision whose objects stay while the source is suspended.
 const STAYING: &str = "; the objects of ";
-/// Precedes what a suspended source without its revision does not do.
+/// Precedes what a source without its revision does not do.
 const LOST: &str = "; the state folder has no revision";
 /// What a sentence about a suspended source leaves at least for who suspended it, in characters.
 const SUSPENSION_CHARS: usize = 24;
@@ -385,14 +385,14 @@ impl ListBudget {
     }
 }
 
-/// What a process has of a suspended source.
+/// What a process has of a source that is not fetched, because it is suspended or being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// A revision is read.
     Read,
     /// It is about to be read.
     Unread,
-    /// None is in the state folder, or it cannot be read. A suspended source is not fetched.
+    /// None is in the state folder, or it cannot be read.
     Lost,
 }
 
@@ -447,12 +447,21 @@ pub fn not_ready(source: &GitSource, reason: &str, message: &str, now: Timestamp
 
 /// As [`not_ready`], for the end of a source that a user must confirm: `Ready` begins with the command, and `Applied`
 /// has the whole sentence.
-pub fn end_unconfirmed(source: &GitSource, end: &UnconfirmedEnd, now: Timestamp) -> GitSourceStatus {
+pub fn end_unconfirmed(source: &GitSource, end: &UnconfirmedEnd, kept: Kept, now: Timestamp) -> GitSourceStatus {
     let mut status = not_ready(source, PRUNE_UNCONFIRMED, &brief_end(end), now);
     let (generation, now) = (source.metadata.generation, Time(seconds(now)));
-    let reason = PRUNE_UNCONFIRMED;
-    conditions::set(&mut status.conditions, APPLIED, Status::False, reason, &end.sentence, generation, &now);
+    let (reason, sentence) = (PRUNE_UNCONFIRMED, format!("{}{}", end.sentence, not_in_use(kept)));
+    conditions::set(&mut status.conditions, APPLIED, Status::False, reason, &sentence, generation, &now);
     status
+}
+
+/// What does not happen while the end of a source waits, because this process has no revision of it: a clause, or
+/// nothing.
+pub fn not_in_use(kept: Kept) -> String {
+    match kept {
+        Kept::Lost => format!("{LOST} of it, so its modules are not repaired meanwhile"),
+        Kept::Read | Kept::Unread => String::new(),
+    }
 }
 
 /// The message of `Ready` while a user must confirm the end of a source, at most [`READY_CHARS_MAX`] characters.

@@ -185,6 +185,9 @@ pub struct KnownKyma {
     /// What is installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installed: Vec<InstalledModule>,
+    /// The modules whose Manifests a label pauses, mandatory ones among them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub paused: BTreeSet<String>,
 }
 
 /// One wanted module.
@@ -820,6 +823,7 @@ impl KnownKyma {
             channel: spec.channel.clone(),
             modules: modules.collect(),
             installed: installed.collect(),
+            paused: BTreeSet::new(),
         }
     }
 
@@ -925,6 +929,18 @@ mod tests {
         let file = LandscapeFile::parse(FILE).unwrap();
         assert_eq!(file.kymas.len(), 2);
         assert_eq!(file.to_text(), FILE);
+    }
+
+    #[test]
+    fn paused_modules_are_written_where_there_are_some() {
+        let mut file = LandscapeFile::parse(FILE).unwrap();
+        file.kymas[1].paused = ["keda", "must"].map(str::to_owned).into();
+        let text = file.to_text();
+        assert!(
+            text.contains(r#"{"namespace":"kcp-system","name":"b","channel":"fast","paused":["keda","must"]}"#),
+            "{text}"
+        );
+        assert_eq!(LandscapeFile::parse(&text).unwrap(), file);
     }
 
     #[test]

@@ -62,6 +62,12 @@ impl HeldBy {
         HeldBy { module, why, message, hint }
     }
 
+    /// A module whose Manifest is paused.
+    pub(super) fn paused(module: &str) -> HeldBy {
+        let Held { why, module, message, hint, .. } = Held::manifest_paused(module, None);
+        HeldBy { module, why, message, hint }
+    }
+
     /// Objects that a module no longer contains, while the API server refuses a change of another one.
     pub(super) fn prunes(module: &str, refused: &ObjectId) -> HeldBy {
         HeldBy {

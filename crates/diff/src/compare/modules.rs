@@ -48,6 +48,8 @@ pub(super) struct Pair {
     /// Objects that the runtime rejects.
     refused: BTreeSet<ObjectId>,
     is_unmanaged: bool,
+    /// Whether only its Manifest changes, because it is paused.
+    is_paused: bool,
     /// Whether the rendered objects may differ between runtimes.
     is_individual: bool,
 }
@@ -84,6 +86,8 @@ pub(super) struct Shared<'a> {
     pub(super) refused: BTreeSet<ObjectId>,
     /// The Manifests of modules with common objects.
     pub(super) manifests: Option<&'a BTreeMap<String, Key>>,
+    /// Whether the Manifest of the module is paused, so that nothing of it changes in the runtime.
+    pub(super) is_paused: bool,
 }
 
 /// An installation of a runtime on one side.
@@ -150,6 +154,7 @@ fn note(
         clashes: shared.clashes,
         refused: shared.refused,
         is_unmanaged,
+        is_paused: shared.is_paused,
         is_individual,
     };
     let manifests = || shared.manifests.cloned().unwrap_or_default();
@@ -173,19 +178,23 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
         let changes = bucket.template_changes(comparison);
         let causes = bucket.causes(comparison);
         let contents = bucket.contents();
-        objects_elsewhere(comparison, seen, &bucket);
+        if !pair.is_paused {
+            objects_elsewhere(comparison, seen, &bucket);
+        }
         let differing = Arc::clone(known.entry(contents).or_insert_with(|| Arc::new(differing(comparison, contents))));
         let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
         let edited = work.edited(&differing);
         let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
         of_manifest.extend(changes.and_then(|changes| changes.manifest.clone()).flatten());
         work.rendered(|work, one| work.manifest(one, &of_manifest));
-        if pair.is_unmanaged {
-            work.released(&differing, &causes);
-        } else {
-            work.objects(&differing, &causes);
-            work.clashes(&differing, &causes);
-            work.rendered(|work, one| work.default_resource(one, &causes));
+        match (pair.is_paused, pair.is_unmanaged) {
+            (true, _) => {}
+            (false, true) => work.released(&differing, &causes),
+            (false, false) => {
+                work.objects(&differing, &causes);
+                work.clashes(&differing, &causes);
+                work.rendered(|work, one| work.default_resource(one, &causes));
+            }
         }
     }
 }

@@ -58,6 +58,9 @@ struct State {
     refused: BTreeSet<ObjectId>,
 }
 
+/// The modules whose Manifests are paused.
+type Paused = BTreeSet<String>;
+
 /// The states of all modules of a runtime that may differ, by name.
 type States = BTreeMap<String, State>;
 
@@ -298,13 +301,16 @@ fn modules(
         let module = comparison.new.module(*content);
         module.iter().flat_map(|module| &module.objects().objects).any(|object| object.id == *id && object.adopt)
     };
-    let mut clashes = overlaps.clashes(&before, &after, &read, &adopts);
+    let nothing = Paused::new();
+    let paused = comparison.prepared.known.get(key).map_or(&nothing, |known| &known.paused);
+    let mut clashes = overlaps.clashes(&before, &while_paused(&after, &before, paused), &read, &adopts);
     // Until an upgrade that waits has come, its module has what it keeps.
     let coming: Clashes = waits.keys().filter_map(|name| Some((name.clone(), clashes.remove(name)?))).collect();
     if !waits.is_empty() {
-        clashes = overlaps.clashes(&before, &while_waiting(&after, &before, &waits), &read, &adopts);
+        let now = while_waiting(&after, &before, &waits);
+        clashes = overlaps.clashes(&before, &while_paused(&now, &before, paused), &read, &adopts);
     }
-    let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
+    let mut refused = comparison.refused(seen, (key, runtime), (&before, &while_paused(&after, &before, paused)));
     let manifests = manifests(key, [&before, &after], &clashes);
     let names: Vec<String> =
         before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).cloned().collect();
@@ -314,6 +320,7 @@ fn modules(
             clashes: clashes.remove(&name).unwrap_or_default(),
             refused: refused.remove(&name).unwrap_or_default(),
             manifests: Some(&manifests),
+            is_paused: paused.contains(&name),
         };
         let wait = waits.get(&name);
         let effect = turn.effect(&name, || State {
@@ -405,6 +412,21 @@ fn while_waiting(after: &Outcomes, before: &Outcomes, waits: &BTreeMap<String, W
         };
     }
     now
+}
+
+/// What the modules come to in the runtime while Manifests are paused: what they have.
+fn while_paused<'o>(after: &'o Outcomes, before: &Outcomes, paused: &Paused) -> Cow<'o, Outcomes> {
+    if paused.is_empty() {
+        return Cow::Borrowed(after);
+    }
+    let mut now = after.clone();
+    for name in paused {
+        match before.get(name) {
+            Some(before) => drop(now.insert(name.clone(), before.clone())),
+            None => drop(now.remove(name)),
+        }
+    }
+    Cow::Owned(now)
 }
 
 /// The labels of a Kyma, which decide about its maintenance windows: others may have set some that git does not have.
@@ -513,6 +535,13 @@ impl One<'_, '_> {
             let installed = |half: Option<&Half<'_>>, installation: Option<&plan::Installation>| {
                 Some(Installed { half: half?, installation: installation? }.owned())
             };
+            if self.shared.is_paused {
+                seen.hold(HeldBy::paused(self.name), &[self.runtime], || self.place());
+                // It keeps its name, and so itself.
+                if old.zip(new).is_some_and(|(old, new)| old.manifest_name != new.manifest_name) {
+                    return;
+                }
+            }
             let pair = (installed(self.old, old), installed(self.new, new));
             let shared = (self.effect, self.shared.clone());
             modules::record(self.comparison, seen, self.runtime, pair, shared, self.wishes());
@@ -537,6 +566,9 @@ impl One<'_, '_> {
             (_, Some(Install(new))) => record(seen, None, Some(&*new)),
             (Some(Install(_)), Some(Refuse(refusal))) if refusal.keep => {}
             (Some(Install(old)), Some(Unmanage)) => {
+                if self.shared.is_paused {
+                    return record(seen, Some(&*old), None);
+                }
                 let installed = self.old.map(|half| Installed { half, installation: &old }.owned());
                 modules::unmanage(self.comparison, seen, self.runtime, installed, (self.shared.clone(), self.wishes()));
             }

@@ -540,6 +540,68 @@ fn what_a_module_that_becomes_unmanaged_has_stays_with_the_user_unless_another_o
 }
 
 #[test]
+fn a_module_whose_manifest_is_paused_keeps_what_it_has_and_gets_nothing() {
+    let paused = |module: &str| if module == "cache" { PAUSED_CACHE } else { PAUSED_MAILER };
+    let of_modules = |found: &Report| -> Vec<String> {
+        let lines = script(found).into_iter().filter(|line| !line.contains("Module") && !line.contains("Kyma"));
+        lines.map(|line| line.rsplit_once(' ').map(|(line, _)| line.to_owned()).unwrap_or_default()).collect()
+    };
+    let path = "modules/cache/1.0.0/objects/moved.yaml";
+    let moved = |text: &str| config("moved", text);
+    let old = world().mailer("other").file(path, &moved("of cache"));
+    let moves = || old.clone().without(path).file("modules/mailer/objects/c.yaml", &moved("of mailer"));
+    let manifest = "kcp change Manifest ×1";
+    for (module, new, expected, held) in [
+        // Its Manifest follows git.
+        ("cache", old.clone().release("1.1.0", "1.1.0"), &[manifest][..], &[(Why::Suspended, "", 1)][..]),
+        (
+            "cache",
+            old.clone().kyma("one", "channel: regular\n  modules: [{name: mailer}]"),
+            &["kcp delete Manifest ×1"],
+            &[(Why::Suspended, "", 1)],
+        ),
+        (
+            "cache",
+            old.clone().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}, {name: mailer}]"),
+            &["kcp delete Manifest ×1"],
+            &[(Why::Suspended, "", 1)],
+        ),
+        // It keeps the object, and the other module is in conflict.
+        (
+            "cache",
+            moves(),
+            &[manifest, manifest, "skr conflict! ConfigMap ×1"],
+            &[(Why::Suspended, "", 1), (Why::Conflict, "mailer", 1)],
+        ),
+        // It gets nothing: the other module loses the object.
+        ("mailer", moves(), &[manifest, manifest, "skr delete ConfigMap ×1"], &[(Why::Suspended, "", 1)]),
+        // Of two modules that get an object, the other one has it.
+        (
+            "cache",
+            old.clone()
+                .file("modules/cache/1.0.0/objects/new.yaml", &config("new", "both"))
+                .file("modules/mailer/objects/new.yaml", &config("new", "both")),
+            &[manifest, manifest, "skr create ConfigMap ×1"],
+            &[(Why::Suspended, "", 1)],
+        ),
+    ] {
+        let new = World { known: Some(paused(module)), ..new };
+        let found = report(&old, &new);
+        let mut lines = of_modules(&found);
+        lines.sort();
+        assert_eq!(lines, expected, "{module}: {:?}", script(&found));
+        check_held(&found, held);
+    }
+}
+
+const PAUSED_CACHE: &str = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+    {"namespace": "kcp-system", "name": "one", "channel": "regular", "paused": ["cache"], "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+     "installed": [{"name": "cache", "channel": "regular", "version": "1.0.0"}, {"name": "mailer", "channel": "regular", "version": "2.0.0"}]}]}"#;
+const PAUSED_MAILER: &str = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+    {"namespace": "kcp-system", "name": "one", "channel": "regular", "paused": ["mailer"], "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+     "installed": [{"name": "cache", "channel": "regular", "version": "1.0.0"}, {"name": "mailer", "channel": "regular", "version": "2.0.0"}]}]}"#;
+
+#[test]
 fn what_waited_for_an_object_gets_it() {
     let old = world().mailer("cache");
     let new = old

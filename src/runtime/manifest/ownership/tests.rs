@@ -141,6 +141,8 @@ fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it
         ("eu-c", unmanaged(), brings, sibling()),
         ("eu-a", paused(), lacks, sibling()),
         ("eu-c", goes(paused()), unread, sibling()),
+        // It gets nothing that it does not have.
+        ("eu-c", noted(other(), Some(label::SKIP_RECONCILIATION), None), brings, None),
     ] {
         let own = manifest(own);
         let mut siblings = [Arc::new(own.clone()), Arc::new(other)];

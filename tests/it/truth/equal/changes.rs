@@ -74,6 +74,12 @@ pub(super) enum Change {
     Move,
     /// The same, with leave to take it over from a user.
     MoveAdopting,
+    /// An object of beta moves to two modules, of which one is before it in the order of modules.
+    MoveToBoth,
+    /// Two modules get the same new object.
+    AddToBoth,
+    /// An object of omega moves to alpha, with leave to take it over.
+    TakeFromOmega,
     /// Two modules exchange objects.
     Swap,
     /// A module has another version on a channel.
@@ -143,11 +149,12 @@ pub(super) enum Change {
 }
 
 use Change::{
-    Add, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, BreakRelease, Bump, BumpMandatory, Channel, Clash,
-    Component, ComponentOfBoth, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign, Mend, MendRelease,
-    Move, MoveAdopting, NewModule, Paused, Recreate, Refuse, RefuseClaim, RefuseJob, RefusePod, RefuseRule,
-    RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveFromMandatory, RemoveKyma, RemoveNamespace,
-    RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap, Turn, Unmanage,
+    Add, AddToBoth, AddVersion, Adopt, AdoptForeign, AllowedDowngrade, Break, BreakRelease, Bump, BumpMandatory,
+    Channel, Clash, Component, ComponentOfBoth, Downgrade, Downtime, Drop, DropMandatory, DropModule, Edit, Foreign,
+    Mend, MendRelease, Move, MoveAdopting, MoveToBoth, NewModule, Paused, Recreate, Refuse, RefuseClaim, RefuseJob,
+    RefusePod, RefuseRule, RefuseVersion, RefuseVolume, Remove, RemoveFromBoth, RemoveFromMandatory, RemoveKyma,
+    RemoveNamespace, RemoveProtected, Replace, Restrict, Resume, Select, Spread, Suspend, SuspendAndDrop, Swap,
+    TakeFromOmega, Turn, Unmanage,
 };
 
 /// Changes of different subjects can be made together; of one subject, at most one is.
@@ -536,6 +543,21 @@ impl Change {
                 drop(repo.remove("modules/beta/2.0.0/objects/config.yaml"));
                 let adopt = "annotations: {tidegate.dev/adopt: \"true\"}";
                 repo.set(&object("moved"), config("beta", "config", "2.0.0", adopt));
+            }
+            MoveToBoth => {
+                let moved = repo.remove("modules/beta/2.0.0/objects/config.yaml");
+                repo.set(&object("moved"), moved.clone());
+                repo.set("modules/omega/5.0.0/objects/moved.yaml", moved);
+            }
+            AddToBoth => {
+                for path in [&object("both"), "modules/beta/2.0.0/objects/both.yaml"] {
+                    repo.set(path, config("both", "config", "new", ""));
+                }
+            }
+            TakeFromOmega => {
+                drop(repo.remove("modules/omega/5.0.0/objects/config.yaml"));
+                let adopt = "annotations: {tidegate.dev/adopt: \"true\"}";
+                repo.set(&object("taken"), config("omega", "config", "5.0.0", adopt));
             }
             Swap => {
                 let (one, other) = (object("shared"), "modules/beta/2.0.0/objects/shared.yaml");
