@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_secs(1);
 const UNSAID_MAX: Duration = Duration::from_secs(5);
 
 /// After this time without a use, a connection is closed: twice the time between two uses of a resource that stays.
-const UNUSED_MAX: Duration = Duration::from_secs(1200);
+const UNUSED: Duration = Duration::from_secs(1200);
 
 /// An object of a namespace.
 pub(crate) type ObjectName = (ObjectKind, String);
@@ -372,7 +372,7 @@ impl<C> Default for Connections<C> {
 
 impl<C: Clone> Connections<C> {
     fn take(&mut self, url: &str, (kind, key): (Kind, &Key), now: Instant) -> Option<C> {
-        self.0.retain(|_, used| now.saturating_duration_since(used.last) < UNUSED_MAX);
+        self.0.retain(|_, used| now.saturating_duration_since(used.last) < UNUSED);
         let used = self.0.get_mut(url)?;
         used.by.insert((kind, key.clone()));
         used.last = now;
