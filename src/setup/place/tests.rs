@@ -1,8 +1,6 @@
+use serde_json::json;
 use tidegate_core::{
-    api::setup::{FrontProxy, Kind},
-    landscape::setup::Resources,
-    plan::setup::Known as KnownOfCluster,
-    template::Library,
+    api::setup::Kind, landscape::setup::Resources, plan::setup::Known as KnownOfCluster, template::Templates, yaml,
 };
 
 use super::*;
@@ -14,24 +12,14 @@ const NAMESPACE: &str = "kcp-system";
 fn resources() -> Resources {
     let mut resources = Resources::default();
     let text = include_str!("../../../examples/kcp/landscape.yaml");
-    for document in text.split("---\n") {
-        let value: serde_json::Value = serde_yaml::from_str(document).expect("YAML");
-        let name = value["metadata"]["name"].as_str().expect("a name");
-        let key = Key::new(NAMESPACE, name);
-        match value["kind"].as_str().expect("a kind") {
-            "RootShard" => _ = resources.root_shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
-            "Shard" => _ = resources.shards.insert(key, Arc::new(serde_json::from_value(value).expect("one"))),
-            "CacheServer" => {
-                _ = resources.cache_servers.insert(key, Arc::new(serde_json::from_value(value).expect("one")));
-            }
-            "FrontProxy" => {
-                let mut proxy: FrontProxy = serde_json::from_value(value).expect("one");
-                let annotations = [(annotation::CLUSTER.to_owned(), "eu".to_owned())].into_iter().collect();
-                proxy.metadata.annotations = Some(annotations);
-                _ = resources.front_proxies.insert(key, Arc::new(proxy));
-            }
-            _ => {}
+    for node in yaml::parse(text, &yaml::Limits::default()).expect("YAML") {
+        let mut value = node.to_json();
+        let key = Key::new(NAMESPACE, value["metadata"]["name"].as_str().expect("a name"));
+        if value["kind"] == "FrontProxy" {
+            value["metadata"]["annotations"] = json!({ annotation::CLUSTER: "eu" });
         }
+        let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str()).expect("a kind");
+        resources.insert(kind, &key, value).expect("a resource");
     }
     resources
 }
@@ -55,8 +43,7 @@ fn r66_another_cluster_has_the_pods_and_copies_of_exactly_the_mounted_keys() {
         let values = wanted.iter().map(String::as_str).chain(["more.key"]);
         keys.insert((kind, name), values.map(|key| (key.to_owned(), Digest::of_bytes(key.as_bytes()))).collect());
     }
-    let library = Library::default();
-    let (all, failures) = desired(library.base(), &plan, &keys, Issuance::CertManager);
+    let (all, failures) = desired(&Templates::embedded(), &plan, &keys, Issuance::CertManager);
     assert_eq!(failures, [""; 0]);
     let mut here = Known {
         namespace: NAMESPACE.to_owned(),
