@@ -200,7 +200,8 @@ async fn r66_a_cluster_that_cannot_be_used_delays_only_what_belongs_there() {
     landscape.stage.rests().await;
     landscape.stage.landscape.skrs[0].stop().await;
     landscape.merge("FrontProxy", "public", None, json!({"spec": {"logging": {"level": 5}}})).await;
-    landscape.until("FrontProxy", "public", "it is said", says("eu")).await;
+    let waits = |found: &Value| condition(found, CONDITION).starts_with("False Waiting: cluster eu");
+    landscape.until("FrontProxy", "public", "it is said", waits).await;
     landscape.merge("Shard", "eu", None, json!({"spec": {"logging": {"level": 5}}})).await;
     let has_level =
         |found: &Value| found["spec"]["template"]["spec"]["containers"][0]["args"].to_string().contains("-v=5");
