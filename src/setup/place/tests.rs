@@ -75,7 +75,7 @@ fn r66_another_cluster_has_the_pods_and_copies_of_exactly_the_mounted_keys() {
     assert_eq!(there.wanted, there.desired.iter().map(|desired| desired.name.clone()).collect());
 
     // A copy has the mounted keys, and no others.
-    let server = there.desired.iter().find(|desired| desired.name.1 == "public-server").expect("its certificate");
+    let server = there.desired.iter().find(|desired| desired.name.1 == "main-public-server").expect("its certificate");
     let Origin::Copied(wanted) = &server.origin else { panic!("{:?}", server.origin) };
     let mut object = server.object.clone();
     let values = ["tls.crt", "tls.key", "more.key"].map(|key| (key.to_owned(), b"value".to_vec()));
