@@ -289,6 +289,33 @@ fn tests_that_documents_name_exist() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// The features of kcp-operator, and its defects.
+#[test]
+fn each_feature_of_kcp_operator_has_a_row_and_each_defect_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/kcp.md")).expect("a document");
+    let rows: Vec<u32> = page
+        .lines()
+        .filter_map(|line| {
+            let (number, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+            let number = number.parse().ok()?;
+            assert!(rest.contains('`'), "no test: {line}");
+            Some(number)
+        })
+        .collect();
+    assert_eq!(rows, (1..=82).collect::<Vec<u32>>());
+    let tests: String = ["crates", "src", "tests/it"]
+        .iter()
+        .flat_map(|folder| rust_files(&root.join(folder)))
+        .map(|file| fs::read_to_string(file).expect("a file"))
+        .collect();
+    let without: Vec<String> = (1..=32)
+        .map(|number| format!("d{number:02}_"))
+        .filter(|defect| !tests.contains(&format!("fn {defect}")) && !tests.contains(&format!("_and_{defect}")))
+        .collect();
+    assert_eq!(without, [""; 0]);
+}
+
 /// `path:line` of each longer line that begins with `prefix`. Tables, code blocks and links cannot be wrapped.
 fn long_lines(file: &Path, columns: usize, prefix: &str) -> Vec<String> {
     let mut in_code = false;

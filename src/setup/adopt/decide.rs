@@ -202,7 +202,7 @@ fn obstacle(facts: &Facts, kind: Kind, key: &Key, metadata: &ObjectMeta) -> Opti
     }
     if landscape::annotation(metadata, annotation::CLUSTER).is_some() {
         return Some(format!(
-            "{kind} {key} has the annotation `{}`, with which Tidegate makes nothing of it: remove the annotation",
+            "{kind} {key} has the annotation `{}`, which would move its pods: remove it, and set it after the take-over",
             annotation::CLUSTER
         ));
     }

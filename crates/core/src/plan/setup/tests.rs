@@ -998,3 +998,51 @@ fn r39_the_address_of_each_target_can_be_set() {
         assert_eq!(Takes::Address.accepts(value), is_valid, "{value}");
     }
 }
+
+#[test]
+fn row_65_a_reference_leads_to_the_namespace_of_its_resource() {
+    let mut all = Resources::default();
+    all.insert(Kind::RootShard, &Key::new("elsewhere", "main"), root(json!({}))).expect("a valid resource");
+    all.insert(Kind::FrontProxy, &Key::new(NAMESPACE, "public"), proxy(json!({}))).expect("a valid resource");
+    let (_, problems) = all.plans(&Known::default());
+    let expected = "RootShard kcp-system/main, which FrontProxy kcp-system/public names, does not exist";
+    assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn row_66_a_cluster_has_the_name_of_a_label() {
+    let of = |document: Value, kind: &str| {
+        let found = with(document, annotation::CLUSTER, "eu-1");
+        let all = resources(&[root(json!({})), found]);
+        let kind = Kind::ALL.into_iter().find(|found| found.as_str() == kind).expect("a kind");
+        let (key, _) =
+            all.ids().find(|(found, _)| *found == kind).map(|(_, key)| (key.clone(), ())).expect("it exists");
+        (all.cluster_of(kind, &key).map(str::to_owned), all.plans(&Known::default()).1.len())
+    };
+    assert_eq!(of(shard("eu", json!({})), "Shard"), (Some("eu-1".to_owned()), 0));
+    assert_eq!(of(proxy(json!({})), "FrontProxy"), (Some("eu-1".to_owned()), 0));
+    let target = json!({"rootShardRef": {"name": "main"}});
+    let spec = json!({"target": target, "username": "admin", "validity": "24h", "secretRef": {"name": "s"}});
+    assert_eq!(of(resource("Kubeconfig", "admin", spec), "Kubeconfig").1, 1, "it has no pods");
+    let valid = [("eu", true), ("EU.1_a-b", true), ("", false), ("-eu", false), ("eu/1", false), ("eu.", false)];
+    for (value, is_valid) in valid {
+        assert_eq!(Takes::Cluster.accepts(value), is_valid, "{value}");
+    }
+    assert!(!Takes::Cluster.accepts(&"a".repeat(64)));
+}
+
+#[test]
+fn row_66_what_pods_mount_has_each_key_once() {
+    let volumes = json!({"extraVolumes": [
+        {"name": "a", "secret": {"secretName": "company", "items": [{"key": "one", "path": "one"}]}},
+        {"name": "b", "secret": {"secretName": "company", "items": [{"key": "two", "path": "two"}]}},
+        {"name": "c", "configMap": {"name": "all"}},
+    ]});
+    let plan = plan(&[root(json!({})), shard("eu", volumes)], Kind::Shard, "eu");
+    let mounted = plan.mounted();
+    let keys = |name: &str| mounted.iter().find(|found| found.name == name).map(|found| found.keys.join(" "));
+    assert_eq!(keys("company").as_deref(), Some("one two"));
+    assert_eq!(keys("all").as_deref(), Some(""), "all of them");
+    assert_eq!(keys("eu-server").as_deref(), Some("tls.crt tls.key"));
+    assert_eq!(keys("main-server-ca"), Some("tls.crt".to_owned()));
+}

@@ -198,3 +198,13 @@ fn d29_the_root_ca_is_where_the_documentation_says() {
     let secret = &volume.expect("its volume")["secret"];
     assert_eq!((&secret["secretName"], &secret["items"][0]["path"]), (&json!("main-ca"), &json!(file)));
 }
+
+#[test]
+fn row_4_no_compiled_resource_is_made() {
+    let kinds: std::collections::BTreeSet<String> =
+        objects("v0.32.3").iter().map(|object| object.gvk().kind.to_string()).collect();
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        ["Certificate", "ConfigMap", "Deployment", "Issuer", "Secret", "Service"]
+    );
+}
