@@ -74,6 +74,48 @@ pub async fn reconcile(context: GatewayContext<'_>, key: &Key, triggers: Trigger
     }
 }
 
+/// What a pass over the gateway's Secret would write: the Secrets, each with whether it exists. Writes nothing. A CA
+/// that could sign is noted in this process, so that certificates can be foreseen.
+///
+/// # Errors
+///
+/// Fails with one sentence if that cannot be found out.
+pub(crate) async fn foresee(
+    context: GatewayContext<'_>,
+    key: &Key,
+    now: Timestamp,
+) -> Result<Vec<(Key, bool)>, String> {
+    let backend = context.certificates.backend().ok_or("the certificate issuer is not known yet")?;
+    let cause = controller::cause(Triggers::default());
+    let pass = GatewayPass { context, key, backend, cause: &cause };
+    let mut observed = Observed::default();
+    loop {
+        let (acts, is_end) = match decide(&pass.known(), &observed, now).map_err(|problem| problem.message)? {
+            Next::Do(acts) => (acts, false),
+            Next::End(acts, _) => (acts, true),
+        };
+        for act in acts {
+            match act {
+                // Its bundle gets the new CA.
+                Act::MakeAuthority { key: authority, replaces, .. } => {
+                    let has_gateway = context.stores.gateway_secret().is_some();
+                    return Ok(vec![(authority, replaces.is_some()), (key.clone(), has_gateway)]);
+                }
+                Act::Write(content) => return Ok(vec![(key.clone(), content.replaces.is_some())]),
+                Act::ReadAuthority(_) | Act::ReadGateway | Act::CountBehind(_) | Act::Sign(_) => {
+                    observed = pass.enact(observed, act).await.map_err(|stop| match stop {
+                        Stop::Problem(problem) => problem.message,
+                        Stop::Request(error) => error.to_string(),
+                    })?;
+                }
+            }
+        }
+        if is_end {
+            return Ok(Vec::new());
+        }
+    }
+}
+
 /// The certificate of a CA in PEM.
 pub(crate) fn pem_of(authority: &Authority) -> String {
     pki::write_bundle(&Bundle::new(vec![authority.clone()]))

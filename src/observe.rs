@@ -18,12 +18,12 @@
 //! * An unchanged runtime is compared again only when its reads stay below [`decide::READS_PER_OBJECT_AND_HOUR`]. One
 //!   that changes is compared at most once a minute.
 //!
-//! It does not compare what this process may not read or cannot know: the statuses of Kymas and Manifests,
-//! certificates, the data of Secrets that come from the control plane, and the answers of admission webhooks.
+//! It does not compare what this process may not read or cannot know: the statuses of Kymas and Manifests, the data of
+//! Secrets of modules that come from the control plane, and the answers of admission webhooks.
 //!
 //! `difference` is what differs, `improvement` names the differences that are decided, `state` is what is known,
 //! `show` is what users see, and `expected` joins the landscape as it would be. `source`, `route` and `runtime` are
-//! the passes.
+//! the passes, and `credentials` compares certificates and the Secrets that go with them.
 
 use std::{
     collections::BTreeSet,
@@ -44,6 +44,7 @@ use crate::{
     runtime::Unreached,
 };
 
+mod credentials;
 pub(crate) mod decide;
 pub(crate) mod difference;
 mod expected;
@@ -160,8 +161,8 @@ pub(crate) async fn reconcile(
         Subject::Source(key) => source::compare(context, observation, key, triggers).await,
         Subject::Runtime(key) => runtime::compare(context, observation, key).await,
         Subject::Watcher(key) => route::compare(context, observation, key).await,
-        // Certificates are not compared, nor are kcp landscapes. The ModuleReleaseMeta of a mandatory module only gets
-        // a finalizer.
-        Subject::Gateway(_) | Subject::Release(_) | Subject::Setup(..) => Ok(Finish::Done),
+        Subject::Gateway(key) => credentials::gateway(context, observation, key).await,
+        // kcp landscapes are not compared. The ModuleReleaseMeta of a mandatory module only gets a finalizer.
+        Subject::Release(_) | Subject::Setup(..) => Ok(Finish::Done),
     }
 }

@@ -30,7 +30,7 @@ use tidegate_cluster::{Cause, Cluster, Error, Kind};
 use tidegate_core::{
     api::{Kyma, names},
     name::Key,
-    object::{Digest, Object},
+    object::{Digest, Object, ObjectId},
     plan::{
         certificate::{self, Backend, Certificate, CertificateState, Issued, Refused, Rules},
         reporting::ListenerSettings,
@@ -113,6 +113,18 @@ pub struct Leaf {
     pub key: Vec<u8>,
 }
 
+/// What [`ensure`] would do now.
+pub(crate) enum Foreseen {
+    /// Nothing: this certificate is as desired.
+    Current(Issued),
+    /// It would apply this object of an issuer.
+    Applies(Kind, Box<Object>),
+    /// It would change or create this object, and have the certificate issued. Whether the object exists.
+    Changes(ObjectId, bool),
+    /// This cannot be found out, for this reason.
+    Unknown(String),
+}
+
 /// How often Tidegate asks the control plane which issuer it has, until it answers.
 const BACKEND_RETRY: Duration = Duration::from_secs(2);
 
@@ -146,6 +158,52 @@ pub async fn ensure(
         }
         Some(Err(error)) => Ok(CertificateState::Refused(error.to_string())),
         None => Ok(CertificateState::Pending("this issuer has no Certificate object".to_owned())),
+    }
+}
+
+/// What [`ensure`] would do, as far as the stores show. Sends nothing.
+pub(crate) async fn foresee(context: CertificatesContext<'_>, kyma: &Kyma, now: Timestamp) -> Foreseen {
+    let certificates = context.certificates;
+    let certificate = match wanted(context, kyma) {
+        Ok(certificate) => certificate,
+        Err(refused) => return Foreseen::Unknown(refused.to_string()),
+    };
+    let Some(backend) = certificates.backend() else {
+        return Foreseen::Unknown("the certificate issuer is not known yet".to_owned());
+    };
+    let known = known(context, &certificate);
+    let Some((gvk, plural)) = pki::object::kind(backend) else {
+        let secret = Kind::namespaced::<Secret>().id(&certificate.key);
+        let exists = known.secret.is_some();
+        return match certificates.signer(&certificate.kyma) {
+            Some(root) => match decide::sign(&known, root.certificate(), None, now) {
+                SignStep::Issue { .. } => Foreseen::Changes(secret, exists),
+                SignStep::End(state) => foreseen(state),
+            },
+            None if !exists => Foreseen::Changes(secret, false),
+            None => Foreseen::Unknown("the CA that signs it is not known yet".to_owned()),
+        };
+    };
+    let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
+    let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
+    let desired = match context.templates.for_object(&kyma.metadata, render).await {
+        Some(Ok(desired)) => decide::as_adopted(&desired, known.live.as_deref()),
+        Some(Err(error)) => return Foreseen::Unknown(error.to_string()),
+        None => return Foreseen::Unknown("this issuer has no Certificate object".to_owned()),
+    };
+    let kind = Kind::new(gvk, plural, true);
+    match decide::request(&known, backend, desired.field("spec"), &Requested::Nothing, now) {
+        RequestStep::Apply => Foreseen::Applies(kind, Box::new(desired)),
+        RequestStep::Read | RequestStep::Renew(_) => Foreseen::Changes(kind.id(&certificate.key), true),
+        RequestStep::End(state) => foreseen(state),
+    }
+}
+
+/// A state for which nothing is written.
+fn foreseen(state: CertificateState) -> Foreseen {
+    match state {
+        CertificateState::Issued(issued) => Foreseen::Current(issued),
+        CertificateState::Pending(why) | CertificateState::Refused(why) => Foreseen::Unknown(why),
     }
 }
 

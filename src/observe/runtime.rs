@@ -20,7 +20,7 @@ use tidegate_diff::mask::Masker;
 use tokio::time::Instant;
 
 use super::{
-    Observation,
+    Observation, credentials,
     decide::{self, Compared, Due, Unknown},
     difference::Difference,
     expected::Expected,
@@ -206,6 +206,7 @@ impl Runtime<'_> {
         let (layers, mut unknown) = self.layers(&plan).await;
         unknown.add(decide::not_planned(&plan, kyma, &recorded));
         let found: Vec<String> = layers.keys().map(|content| format!("{content:?}")).collect();
+        let base = Digest::all([&base, &credentials::fingerprint(context, key)]);
         let wanted = fingerprint(kyma, &recorded, &plan, &access, base, &[found, unknown.lines.clone()]);
         if let Due::In(rest) =
             decide::due(last.as_ref(), wanted, (observation.interval, observation.gap()), Instant::now())
@@ -222,15 +223,18 @@ impl Runtime<'_> {
         let baseline = Baseline { layers: &layers, world: &world, ..planning };
         let comparing = runtime::compare_runtime(&baseline, key, kyma, Some(&cluster));
         let result = tokio::time::timeout(COMPARE_MAX, comparing).await.map_err(|_| NotCompared::Timeout)??;
-        // The list of the Manifests is the one read of the control plane.
-        let reads = 1 + reads_since(&cluster, &before);
+        let credentials = credentials::compare(context, observation, kyma, &cluster);
+        let credentials = tokio::time::timeout(COMPARE_MAX, credentials).await.map_err(|_| NotCompared::Timeout)??;
+        unknown.lines.extend(credentials.unknown);
+        // The list of the Manifests is a read of the control plane.
+        let reads = 1 + credentials.reads + reads_since(&cluster, &before);
         let last = Compared { wanted, at, reads, objects: result.objects };
         // What its user has selected meanwhile is compared with the objects of its modules.
         let in_time = match result.in_runtime == in_runtime {
             true => decide::pause(observation.interval, reads, result.objects),
             false => observation.gap(),
         };
-        self.record(last, result, unknown);
+        self.record(last, result, credentials.differences, unknown);
         Ok(Finish::After(in_time, Trigger::Resync))
     }
 
@@ -284,12 +288,12 @@ impl Runtime<'_> {
         (layers, unknown)
     }
 
-    fn record(&self, last: Compared, result: RuntimeResult, unknown: Unknown) {
+    fn record(&self, last: Compared, result: RuntimeResult, credentials: Vec<Difference>, unknown: Unknown) {
         let Unknown { lines: mut unknown, is_waiting } = unknown;
         let module = |id| result.modules.get(id).map(String::as_str);
         let found = result.outcome.found.iter().map(|found| Difference::from_found(found, module(&found.id)));
         let to_take_over = result.outcome.to_take_over.iter().map(|id| Difference::managers(id.clone(), module(id)));
-        let mut differences: Vec<Difference> = found.chain(to_take_over).collect();
+        let mut differences: Vec<Difference> = found.chain(to_take_over).chain(credentials).collect();
         differences.sort();
         let modules: BTreeSet<String> = result.modules.values().cloned().collect();
         unknown.extend(result.outcome.problems.iter().map(|problem| problem.message.clone()));

@@ -109,7 +109,7 @@ impl Report {
         let of_sources = seen.sources.values().flat_map(|source| &source.differences);
         let mut report = Report {
             summary: Summary::of(seen, missing.len()),
-            missing,
+            missing: missing.into_iter().chain(seen.gateway.unknown.clone()).collect(),
             sources: seen
                 .sources
                 .iter()
@@ -120,7 +120,11 @@ impl Report {
                     unused: source.unused.clone(),
                 })
                 .collect(),
-            control_plane: of_sources.chain(seen.routes.values().flatten()).cloned().collect(),
+            control_plane: of_sources
+                .chain(seen.routes.values().flatten())
+                .chain(&seen.gateway.differences)
+                .cloned()
+                .collect(),
             runtimes: seen.runtimes.iter().map(|(key, runtime)| RuntimeLine::of(key, runtime, now)).collect(),
         };
         report.control_plane.sort();

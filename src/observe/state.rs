@@ -15,8 +15,17 @@ pub(crate) struct Seen {
     /// The differences of the route of each Watcher.
     pub(crate) routes: BTreeMap<Key, Vec<Difference>>,
     pub(crate) runtimes: BTreeMap<Key, SeenRuntime>,
+    pub(crate) gateway: SeenGateway,
     /// Grows with every change of what sources would apply.
     pub(crate) version: u64,
+}
+
+/// What is known of the Secrets of the gateway and of the CA.
+#[derive(Default)]
+pub(crate) struct SeenGateway {
+    pub(crate) differences: Vec<Difference>,
+    /// Why they could not be compared, in one sentence.
+    pub(crate) unknown: Option<String>,
 }
 
 /// What is known of a source.
@@ -122,7 +131,7 @@ impl Seen {
     pub(crate) fn differences(&self) -> impl Iterator<Item = &Difference> {
         let of_sources = self.sources.values().flat_map(|source| &source.differences);
         let of_runtimes = self.runtimes.values().flat_map(|runtime| &runtime.differences);
-        of_sources.chain(self.routes.values().flatten()).chain(of_runtimes)
+        of_sources.chain(self.routes.values().flatten()).chain(&self.gateway.differences).chain(of_runtimes)
     }
 
     /// Records what a source would apply. Returns whether that has changed.
@@ -150,7 +159,7 @@ impl Seen {
         });
         let modules = self.runtimes.values().map(|runtime| runtime.unknown.len());
         [
-            (Uncompared::ControlPlane, missing),
+            (Uncompared::ControlPlane, missing + usize::from(self.gateway.unknown.is_some())),
             (Uncompared::Source, sources.count()),
             (Uncompared::Runtime, runtimes.count()),
             (Uncompared::Part, modules.sum()),

@@ -6,7 +6,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_cluster::{Cause, Cluster, Error, managers_before};
-use tidegate_core::{name::Key, render::SharedObjects};
+use tidegate_core::{
+    name::Key,
+    object::{Object, ObjectId},
+    render::SharedObjects,
+};
 use tokio::time::Instant;
 
 mod adopted;
@@ -100,11 +104,7 @@ pub(crate) async fn adopt(
     applied: &mut Applied,
 ) -> Result<Vec<Failed>, Error> {
     let (objects, missing) = (Arc::clone(&applied.objects), applied.missing());
-    let mut content = BTreeMap::new();
-    for read in decide::reads(&objects, &missing) {
-        let found = enact::read(cluster, &read).await?;
-        content.extend(found.into_iter().map(|object| (object.id(), object)));
-    }
+    let content = read(cluster, &objects, &missing).await?;
     let data = load(filling, &objects, &missing).await?;
     let bodies = decide::Bodies { owner: filling.owner, data: &data };
     let mut failed = Vec::new();
@@ -125,11 +125,7 @@ async fn compare(
     suspects: Vec<usize>,
 ) -> Result<(), Error> {
     let objects = Arc::clone(&applied.objects);
-    let mut content = BTreeMap::new();
-    for read in decide::reads(&objects, &suspects) {
-        let found = enact::read(cluster, &read).await?;
-        content.extend(found.into_iter().map(|object| (object.id(), object)));
-    }
+    let content = read(cluster, &objects, &suspects).await?;
     let data = load(filling, &objects, &suspects).await?;
     decide::compare(applied, suspects, decide::Bodies { owner: filling.owner, data: &data }, live, &content);
     Ok(())
@@ -138,7 +134,8 @@ async fn compare(
 /// Applies the objects at `indices` and notes the answers. Returns the objects that were not applied.
 ///
 /// `found` are live objects that were looked up before. What Lifecycle Manager applied of them is taken over with one
-/// write each, and applied only if it is not as desired.
+/// write each, and applied only if it is not as desired. Where an earlier process applied other objects in their place,
+/// those that an apply would not change are not sent.
 ///
 /// # Errors
 ///
@@ -152,11 +149,31 @@ pub(crate) async fn apply(
     found: &LiveObjects,
 ) -> Result<Vec<Failed>, Error> {
     let data = load(filling, &applied.objects, indices).await?;
-    let (indices, mut failed) = decide::complete(applied, indices, &data);
+    let (mut indices, mut failed) = decide::complete(applied, indices, &data);
+    if applied.follows_another {
+        let bodies = decide::Bodies { owner: filling.owner, data: &data };
+        let content = read(cluster, &applied.objects, &indices).await?;
+        decide::recognize(applied, &indices, bodies, &content);
+        indices.retain(|&index| applied.seen[index] == Seen::Missing);
+    }
     let bodies = decide::Bodies { owner: filling.owner, data: &data };
     let outcomes = cluster.enact(cause, decide::tasks(applied, bodies, &indices, found)).await;
     failed.extend(decide::after_apply(applied, &indices, outcomes)?);
     Ok(failed)
+}
+
+/// Reads the objects at `indices`, as far as they exist. Others may be among them.
+async fn read(
+    cluster: &Cluster,
+    objects: &SharedObjects,
+    indices: &[usize],
+) -> Result<BTreeMap<ObjectId, Object>, Error> {
+    let mut content = BTreeMap::new();
+    for read in decide::reads(objects, indices) {
+        let found = enact::read(cluster, &read).await?;
+        content.extend(found.into_iter().map(|object| (object.id(), object)));
+    }
+    Ok(content)
 }
 
 /// Reads the data of the Secrets in KCP that the objects at `indices` get.

@@ -293,12 +293,13 @@ impl ReportingPass<'_> {
         known: &mut KnownReporting,
     ) -> Result<Vec<Failed>, Error> {
         let former = known.own.take();
+        let follows_another = former.is_none() && self.recorded.is_some() && !is_recorded;
         let Some(installable) = self.agent else { return Ok(Vec::new()) };
         let own = OwnObjects::before(former, digest, decide::own_ids(installable.agent), is_recorded);
         let (own, failed) = match decide::own_step(own, self.live) {
             OwnStep::Keep(own) => (own, Vec::new()),
             OwnStep::Apply(own) => match self.render_own(installable).await? {
-                Ok(objects) => self.apply_content(own, objects, &mut known.readiness).await?,
+                Ok(objects) => self.apply_content(own, (objects, follows_another), &mut known.readiness).await?,
                 Err(failed) => (own.missing(), vec![failed]),
             },
         };
@@ -306,16 +307,17 @@ impl ReportingPass<'_> {
         Ok(failed)
     }
 
-    /// Applies the runtime's own objects with their content.
+    /// Applies the runtime's own objects with their content. The flag says whether an earlier process applied them with
+    /// another one.
     async fn apply_content(
         &self,
         own: OwnObjects,
-        objects: SharedObjects,
+        (objects, follows_another): (SharedObjects, bool),
         readiness: &mut Readiness,
     ) -> Result<(OwnObjects, Vec<Failed>), Error> {
         let owner = landscape::key(&self.pass.kyma.metadata);
         let filling = self.filling(&owner);
-        let mut applied = own.with_content(objects);
+        let mut applied = own.with_content(objects, follows_another);
         objects::check(self.cluster, filling, self.live, &mut applied).await?;
         if let Some(left) = self.left {
             objects::recognize(self.cluster, filling, left, &mut applied).await?;

@@ -4,6 +4,7 @@ pub(crate) mod cut;
 mod held;
 mod kill;
 mod nothing;
+mod size;
 
 use kube::{
     Client,
@@ -148,12 +149,13 @@ const IN_RUNTIME: [(&str, &str, &str); 6] = [
     ("operator.kyma-project.io/v1beta2", "ModuleReleaseMeta", "kyma-system"),
 ];
 /// The field managers of Lifecycle Manager.
-const FORMER: [&str; 5] = [
+const FORMER: [&str; 6] = [
     "declarative.kyma-project.io/applier",
     "lifecycle-manager",
     "operator.kyma-project.io/lifecycle-manager",
     "catalog-sync",
     "kyma-sync-context",
+    "resource.kyma-project.io/finalizer",
 ];
 
 /// What Tidegate applies in the control plane beside definitions and Manifests: the certificate of a runtime, the route
@@ -607,7 +609,13 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     let issued = read(&stage.kcp, "Certificate", "istio-system", "one-webhook-tls").await.expect("it is there");
     assert_eq!(issued["spec"], spec["spec"], "no issuer issues it again");
     let managers = apply_again(&stage.kcp, &objects(&stage.kcp, &DEFINED).await).await;
-    let of_kcp = ["lifecycle-manager", "operator.kyma-project.io/lifecycle-manager"].map(str::to_owned);
+    let of_kcp = [
+        "declarative.kyma-project.io/applier",
+        "lifecycle-manager",
+        "operator.kyma-project.io/lifecycle-manager",
+        "resource.kyma-project.io/finalizer",
+    ]
+    .map(str::to_owned);
     assert_eq!(managers, of_kcp.into());
     let managers = apply_again(&stage.skrs[0], &after).await;
     let of_runtime = ["catalog-sync", "declarative.kyma-project.io/applier", "kyma-sync-context"].map(str::to_owned);

@@ -79,6 +79,20 @@ pub fn is_claimed(object: &Object) -> bool {
     merged(&entries(object.value()), Former::LifecycleManager).is_some()
 }
 
+/// Whether an apply of `desired` by Tidegate would change nothing of a live object: value by value and claim by claim,
+/// and Lifecycle Manager claims nothing. In doubt, it would.
+pub fn is_as_applied(desired: &Value, live: &Object) -> bool {
+    let entries = entries(live.value());
+    if entries.iter().any(|entry| Former::LifecycleManager.owns(entry)) {
+        return false;
+    }
+    let is_ours = |entry: &&Value| is_operation(entry, "Apply") && entry["manager"] == FIELD_MANAGER;
+    let mut ours = entries.iter().filter(is_ours);
+    let (Some(ours), None) = (ours.next(), ours.next()) else { return false };
+    let claims = ours["fieldsV1"].as_object().filter(|_| ours["apiVersion"] == desired["apiVersion"]);
+    covers(desired, live.value()) && claims.is_some_and(|claims| claims::are_those_of(desired, claims))
+}
+
 /// A live object as it is after [`Cluster::take_claims_of_kcp_operator`]; `None` if there is nothing to take over.
 pub fn claimed_from_kcp_operator(object: &Object) -> Option<Value> {
     let merged = merged(&entries(object.value()), Former::KcpOperator)?;
@@ -358,6 +372,31 @@ mod tests {
         assert_eq!(both(std::slice::from_ref(&ours)), None);
         let same = entry("catalog-sync", "Apply", &json!({"f:data": {"f:a": {}}}));
         assert_eq!(both(&[same, ours.clone()]), Some((vec![ours], false)));
+    }
+
+    #[test]
+    fn an_apply_changes_nothing_if_values_and_claims_are_those_of_its_body() {
+        let desired = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}, "data": {"a": "1"},
+        });
+        let live = |data: Value, entries: Value| {
+            let mut live = desired.clone();
+            live["data"] = data;
+            live["metadata"]["managedFields"] = entries;
+            Object::new(live).unwrap()
+        };
+        let ours = |fields: Value| entry(FIELD_MANAGER, "Apply", &fields);
+        let claims = json!({"f:data": {"f:a": {}}});
+        let is = |data: Value, entries: Value| is_as_applied(&desired, &live(data, entries));
+        assert!(is(json!({"a": "1"}), json!([ours(claims.clone())])));
+        let user = entry("kubectl", "Update", &json!({"f:data": {"f:b": {}}}));
+        assert!(is(json!({"a": "1", "b": "2"}), json!([ours(claims.clone()), user])), "what others add stays");
+        assert!(!is(json!({"a": "2"}), json!([ours(claims.clone())])), "another value");
+        let dropped = json!({"f:data": {"f:a": {}, "f:b": {}}});
+        assert!(!is(json!({"a": "1", "b": "2"}), json!([ours(dropped)])), "a field that is no longer desired goes");
+        let former = entry("lifecycle-manager", "Apply", &claims);
+        assert!(!is(json!({"a": "1"}), json!([ours(claims), former])), "its claims are taken over");
+        assert!(!is(json!({"a": "1"}), json!([])), "nothing is claimed");
     }
 
     #[test]

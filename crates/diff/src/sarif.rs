@@ -144,6 +144,10 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/maintenance-window" => ("an upgrade that waits for a maintenance window", "see the message"),
         "held/withheld" => ("a definition that is not applied", "correct the invalid definition that it refers to"),
         "held/conflict" => ("a module with an object that belongs to another owner", "see the message"),
+        "held/waiting" => ("a definition that waits for another one", "see the message"),
+        "held/rollout" => ("a version that spreads step by step", ""),
+        "held/unconfirmed" => ("a change that waits for a confirmation", "see the message"),
+        "held/adopted" => ("a runtime that stays as Lifecycle Manager left it", "run `tidegate adopt take --finish`"),
         "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
         "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
         "not-known" => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
-use tidegate_cluster::{Effect, Error, Metadata, Outcome, Target, Task};
+use tidegate_cluster::{Effect, Error, Metadata, Outcome, Target, Task, is_as_applied};
 use tidegate_core::{
     api::names::label,
     changes::covers,
@@ -129,6 +129,24 @@ pub(super) fn compare(
             Some(metadata) if is_as_desired => Seen::At(Version::from_metadata(metadata)),
             Some(_) | None => Seen::Missing,
         };
+    }
+}
+
+/// Notes which of the objects at `suspects` an apply would not change, given their `content`.
+pub(super) fn recognize(
+    applied: &mut Applied,
+    suspects: &[usize],
+    bodies: Bodies<'_>,
+    content: &BTreeMap<ObjectId, Object>,
+) {
+    for &index in suspects {
+        let object = &applied.objects.objects[index];
+        let Some(live) = content.get(&object.id) else { continue };
+        let is_deleted = !live.value()["metadata"]["deletionTimestamp"].is_null();
+        let desired: Option<Value> = bodies.of(object).and_then(|body| serde_json::from_slice(&body).ok());
+        if !is_deleted && desired.is_some_and(|desired| is_as_applied(&desired, live)) {
+            applied.seen[index] = Seen::At(Version::of(live));
+        }
     }
 }
 

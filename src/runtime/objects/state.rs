@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
     api::names::FIELD_MANAGER,
-    object::{Digest, ObjectId},
+    object::{Digest, Object, ObjectId},
     render::SharedObjects,
 };
 
@@ -55,6 +55,9 @@ pub(crate) struct Applied {
     pub(crate) objects: Arc<SharedObjects>,
     /// What is known of each, in the same order.
     pub(crate) seen: Box<[Seen]>,
+    /// Whether an earlier process applied other objects in their place, and this is the first pass of this one. Objects
+    /// that did not change are among the missing ones until they are compared.
+    pub(crate) follows_another: bool,
 }
 
 /// How the metadata of a live object compares with what is known of it.
@@ -92,6 +95,13 @@ impl Version {
     pub(crate) fn from_metadata(metadata: &Metadata) -> Version {
         Version { resource_version: fold(&metadata.resource_version), generation: metadata.generation }
     }
+
+    /// The version of a whole object.
+    pub(crate) fn of(object: &Object) -> Version {
+        let metadata = &object.value()["metadata"];
+        let resource_version = fold(metadata["resourceVersion"].as_str().unwrap_or_default());
+        Version { resource_version, generation: metadata["generation"].as_i64().unwrap_or_default() }
+    }
 }
 
 /// Folds a text into 64 bits. A collision of two versions of one object hides a drift; its chance is 2⁻⁶⁴.
@@ -106,13 +116,15 @@ impl Applied {
     /// What is known before a pass that wants `objects`.
     ///
     /// `former` is the result of the last pass of this process: it holds for objects that are still the same. Without
-    /// it, `recorded` decides: if the status has the digest of these very objects, all of them are applied.
+    /// it, `recorded` decides: if the status has the digest of these very objects, all of them are applied. If it has
+    /// another one, some of them may be.
     pub(crate) fn before(
         objects: &Arc<SharedObjects>,
         former: Option<Applied>,
         recorded: Option<&str>,
         desired: &Digest,
     ) -> Applied {
+        let follows_another = former.is_none() && recorded.is_some_and(|recorded| recorded != desired.to_string());
         let seen = match former {
             Some(former) if former.objects.digest == objects.digest => former.seen,
             Some(former) => carried(objects, &former),
@@ -121,7 +133,7 @@ impl Applied {
             }
             None => vec![Seen::Missing; objects.objects.len()].into(),
         };
-        Applied { objects: Arc::clone(objects), seen }
+        Applied { objects: Arc::clone(objects), seen, follows_another }
     }
 
     /// Indices of the objects that must be applied, in the order of apply.

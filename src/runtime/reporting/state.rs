@@ -114,9 +114,11 @@ impl OwnObjects {
         })
     }
 
-    /// The same objects, to be applied with this content.
-    pub(super) fn with_content(&self, objects: SharedObjects) -> Applied {
-        Applied { objects: Arc::new(objects), seen: self.objects.iter().map(|(_, seen)| *seen).collect() }
+    /// The same objects, to be applied with this content. `follows_another` is whether an earlier process applied them
+    /// with another one.
+    pub(super) fn with_content(&self, objects: SharedObjects, follows_another: bool) -> Applied {
+        let seen = self.objects.iter().map(|(_, seen)| *seen).collect();
+        Applied { objects: Arc::new(objects), seen, follows_another }
     }
 
     /// The same objects, as the pass left them.

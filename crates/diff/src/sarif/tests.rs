@@ -73,3 +73,11 @@ fn rules_say_what_the_documentation_says() {
     assert_eq!(rule["shortDescription"]["text"], "a mapping has a key twice");
     assert_eq!(rule["help"]["text"], "remove one");
 }
+
+#[test]
+fn every_reason_to_hold_a_change_is_explained() {
+    for why in crate::model::Why::ALL {
+        let (text, _) = explain(&format!("held/{}", why.as_str()));
+        assert_ne!(text, "a policy rule of this repository", "{why:?}");
+    }
+}

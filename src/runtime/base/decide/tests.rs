@@ -26,7 +26,7 @@ fn base(problems: &[&str]) -> Base {
 }
 
 fn applied(base: &Base, seen: [Seen; 2]) -> Applied {
-    Applied { objects: Arc::clone(&base.objects), seen: seen.into() }
+    Applied { objects: Arc::clone(&base.objects), seen: seen.into(), follows_another: false }
 }
 
 fn failed(base: &Base, index: usize) -> Failed {
@@ -125,7 +125,7 @@ fn the_image_pull_secret_is_reported_by_itself() {
     let objects = shared(&[("v1", "Secret", "kyma-system", "registry")]);
     let of = |credentials: Option<Credentials>, fails: bool| {
         let base = Base { objects: Arc::clone(&objects), credentials, ..base(&[]) };
-        let applied = Applied { objects: Arc::clone(&objects), seen: [Seen::Recorded].into() };
+        let applied = Applied { objects: Arc::clone(&objects), seen: [Seen::Recorded].into(), follows_another: false };
         let failed: Vec<Failed> = fails.then(|| failed(&base, 0)).into_iter().collect();
         let (_, report) = ending(&KnownBase::default(), &base, applied, &failed, false);
         assert_eq!((report.crds, report.catalog), (Part::Done, Part::Done));
@@ -147,7 +147,7 @@ fn copies_of_a_former_base_are_pruned_whatever_the_status_says() {
     assert!(!known.is_unpruned, "a new process relies on the status");
     let settle = |known: &KnownBase, base: &Base, is_held, is_known| {
         let seen = vec![Seen::Recorded; base.objects.objects.len()].into();
-        let applied = Applied { objects: Arc::clone(&base.objects), seen };
+        let applied = Applied { objects: Arc::clone(&base.objects), seen, follows_another: false };
         let work = work(base, &applied, Some(&base.digest.to_string()), known.is_unpruned, is_known);
         let is_unpruned = is_unpruned(known, &work, &[], is_held);
         KnownBase { is_unpruned, ..ending(known, base, applied, &[], is_held).0 }

@@ -51,7 +51,11 @@ fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, che
 
 /// What is known where every object is as `seen`.
 fn installed(seen: [Seen; 2]) -> InstalledObjects {
-    InstalledObjects { module: module(), applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
+    InstalledObjects {
+        module: module(),
+        applied: Applied { objects: objects(), seen: seen.into(), follows_another: false },
+        kept: [].into(),
+    }
 }
 
 #[test]
@@ -239,7 +243,8 @@ fn an_object_that_may_be_adopted_may_still_belong_to_another_manifest() {
     let tree = "0".repeat(40).parse().unwrap();
     let files = [(&Arc::from("objects.yaml"), text.as_bytes())];
     let module = CompleteModule::new(&definition::module_objects(tree, files.into_iter(), &Limits::default()).unwrap());
-    let applied = Applied { objects: Arc::clone(module.objects()), seen: [Seen::Missing].into() };
+    let applied =
+        Applied { objects: Arc::clone(module.objects()), seen: [Seen::Missing].into(), follows_another: false };
     let known = InstalledObjects { module, applied, kept: [].into() };
     let new = manifest(|_| {});
     let work = work(&new, &known, &Digest::of_bytes(b"new"), false).unwrap();

@@ -20,7 +20,7 @@ fn config_maps(names: &[&str]) -> Arc<SharedObjects> {
 }
 
 fn applied(names: &[&str], seen: Seen) -> Applied {
-    Applied { objects: config_maps(names), seen: vec![seen; names.len()].into() }
+    Applied { objects: config_maps(names), seen: vec![seen; names.len()].into(), follows_another: false }
 }
 
 fn at(resource_version: &str) -> Seen {
@@ -64,6 +64,41 @@ fn many_objects_of_a_kind_are_listed_and_few_are_read_one_by_one() {
     assert_eq!(script(&all), ["list ConfigMap n", "get ConfigMap other/a", "get Service n/a"]);
     assert_eq!(script(&all[..2]).len(), 2);
     assert_eq!(script(&[]), Vec::<String>::new());
+}
+
+#[test]
+fn an_apply_that_would_change_nothing_is_not_sent() {
+    let live = |manager: &str, more: serde_json::Value| {
+        let mut live = config_maps(&["a"]).objects[0].object(&owner()).into_value();
+        let metadata = &live["metadata"];
+        let claims = |field: &str| -> serde_json::Value {
+            metadata[field]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| (format!("f:{name}"), json!({})))
+                .collect()
+        };
+        let fields = json!({"f:metadata": {"f:labels": claims("labels"), "f:annotations": claims("annotations")}});
+        live["metadata"]["managedFields"] =
+            json!([{"manager": manager, "operation": "Apply", "apiVersion": "v1", "fieldsV1": fields}]);
+        live["metadata"]["resourceVersion"] = json!("7");
+        live["metadata"]["generation"] = json!(1);
+        live["metadata"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Object::new(live).unwrap()
+    };
+    let check = |content: Option<Object>, expected: Seen| {
+        let mut applied = applied(&["a"], Seen::Missing);
+        let content: BTreeMap<ObjectId, Object> = content.into_iter().map(|object| (object.id(), object)).collect();
+        recognize(&mut applied, &[0], bodies(&owner(), &Data::new()), &content);
+        assert_eq!(applied.seen[0], expected);
+    };
+    let none = json!({});
+    check(Some(live("tidegate", none.clone())), at("7"));
+    check(Some(live("kubectl", none.clone())), Seen::Missing);
+    check(Some(live("tidegate", json!({"labels": {}}))), Seen::Missing);
+    check(Some(live("tidegate", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))), Seen::Missing);
+    check(None, Seen::Missing);
 }
 
 #[test]
@@ -155,7 +190,8 @@ fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
     assert_eq!(data_sources(&objects, &[0]), BTreeSet::new());
     assert_eq!(data_sources(&objects, &[0, 1]), BTreeSet::from([key.clone()]));
 
-    let missing = Applied { objects: Arc::clone(&objects), seen: vec![Seen::Missing; 2].into() };
+    let missing =
+        Applied { objects: Arc::clone(&objects), seen: vec![Seen::Missing; 2].into(), follows_another: false };
     let (ready, failed) = complete(&missing, &[0, 1], &Data::new());
     assert_eq!(ready, [0], "the Secret is gone since the pass began");
     assert_eq!(failed[0].message, "the Secret in KCP whose data ConfigMap n/b gets has just changed");
@@ -170,7 +206,8 @@ fn data_of_a_secret_are_filled_in_when_it_is_compared_and_sent() {
     for (text, is_as_desired) in [("b25l", true), ("dHdv", false)] {
         live_object.map_mut().insert("data".to_owned(), json!({"text": text}));
         let content = BTreeMap::from([(id("b"), live_object.clone())]);
-        let mut applied = Applied { objects: Arc::clone(&objects), seen: vec![Seen::Recorded; 2].into() };
+        let mut applied =
+            Applied { objects: Arc::clone(&objects), seen: vec![Seen::Recorded; 2].into(), follows_another: false };
         compare(&mut applied, vec![1], bodies(&owner(), &data), &live([metadata(&id("b"), "7")]), &content);
         assert_eq!(applied.seen[1] != Seen::Missing, is_as_desired, "{text}");
     }

@@ -50,13 +50,19 @@ fn a_new_process_believes_the_digest_in_the_status() {
     assert_eq!(before(Some(&recorded)).missing(), Vec::<usize>::new());
     assert_eq!(before(Some("other")).missing(), [0, 1]);
     assert_eq!(before(None).missing(), [0, 1]);
+    // Some may be as they were, which a comparison finds out.
+    let follows = |recorded: Option<&str>| before(recorded).follows_another;
+    assert_eq!([Some(recorded.as_str()), Some("other"), None].map(follows), [false, true, false]);
+    let next = Applied::before(&wanted, Some(before(Some("other"))), Some("other"), &wanted.digest);
+    assert!(!next.follows_another, "this process knows");
 }
 
 #[test]
 fn only_what_changed_between_two_versions_is_sent() {
     let old = objects(&[("a", "1"), ("b", "1"), ("c", "1")]);
     let new = objects(&[("a", "1"), ("b", "2"), ("d", "1")]);
-    let former = Applied { objects: Arc::clone(&old), seen: vec![at("1"), at("2"), at("3")].into() };
+    let former =
+        Applied { objects: Arc::clone(&old), seen: vec![at("1"), at("2"), at("3")].into(), follows_another: false };
     let applied = Applied::before(&new, Some(former), None, &new.digest);
     assert_eq!(applied.seen.as_ref(), [at("1"), Seen::Missing, Seen::Missing]);
 }
@@ -65,7 +71,7 @@ fn only_what_changed_between_two_versions_is_sent() {
 fn a_check_finds_what_is_gone_and_what_changed() {
     let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
     let seen = vec![at("1"), at("2"), at("3"), Seen::Recorded].into();
-    let mut applied = Applied { objects: wanted, seen };
+    let mut applied = Applied { objects: wanted, seen, follows_another: false };
     let found: LiveObjects =
         [live("a", "1"), live("b", "9"), live("d", "4")].into_iter().map(|live| (live.id.clone(), live)).collect();
     let suspects = applied.check(&found);
@@ -89,8 +95,11 @@ fn what_an_earlier_process_left_is_missing_until_its_content_is_compared() {
 fn what_is_held_stays_until_nothing_is_held_any_more() {
     let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1")]);
     let version = Version::from_metadata(&live("a", "1"));
-    let mut applied =
-        Applied { objects: Arc::clone(&wanted), seen: vec![at("1"), Seen::Held(version), Seen::Recorded].into() };
+    let mut applied = Applied {
+        objects: Arc::clone(&wanted),
+        seen: vec![at("1"), Seen::Held(version), Seen::Recorded].into(),
+        follows_another: false,
+    };
     assert_eq!(applied.missing(), Vec::<usize>::new());
     assert!(applied.is_complete());
     assert!(Seen::Held(version).is_at(Some(&live("a", "1"))));

@@ -140,7 +140,7 @@ fn reported(webhook: Seen, deployment: Seen) -> Applied {
     ]);
     let seen = |kind: &str| if kind == WEBHOOKS { webhook } else { deployment };
     let seen = objects.objects.iter().map(|object| seen(&object.id.kind)).collect();
-    Applied { objects, seen }
+    Applied { objects, seen, follows_another: false }
 }
 
 fn failed(name: &str, error: bool) -> Failed {
@@ -196,8 +196,11 @@ fn own(former: Option<(&str, Seen)>, is_recorded: bool) -> OwnObjects {
     let digest = |of: &str| Digest::from_value(&json!(of));
     let former = former.map(|(of, seen)| {
         let former = OwnObjects::before(None, digest(of), ids(), true);
-        let applied =
-            Applied { objects: shared(&[("v1", "Secret", "kyma-system", "skr-webhook-tls")]), seen: [seen].into() };
+        let applied = Applied {
+            objects: shared(&[("v1", "Secret", "kyma-system", "skr-webhook-tls")]),
+            seen: [seen].into(),
+            follows_another: false,
+        };
         former.after(&applied)
     });
     OwnObjects::before(former, digest("now"), ids(), is_recorded)
