@@ -374,8 +374,11 @@ impl Landscape {
         let restricted_modules = self.restricted_default_modules.iter().cloned().collect();
         let settings = Settings { restricted_modules, ..Settings::default() };
         let after = facts.landscape_after(definitions, source)?;
-        let wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
-        let Asked { named, found, silent } = self.registries.ask(cluster, wanted).await?;
+        let opened = self.registries.open(cluster).await?;
+        let named = &opened.named;
+        let mut wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
+        wanted.extend(adopt::elsewhere(&after, &facts.manifests, &settings, named));
+        let Asked { found, silent } = opened.ask(wanted).await;
         let Certificates { issuer, runtimes } = &facts.certificates;
         let mut findings = vec![adopt::leader(facts.holder.as_ref())];
         let crds = facts.stored();
@@ -386,7 +389,7 @@ impl Landscape {
         let has_definitions = !definitions.good.is_empty();
         findings.extend(declared.uncommitted.as_ref().filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found));
         findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));

@@ -37,7 +37,9 @@ use crate::{
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, silent, unrecorded};
+pub use manifests::{
+    Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
+};
 pub use undeclared::{Keeper, Owners, Undeclared};
 
 /// What a finding means for the take-over.
