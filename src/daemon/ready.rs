@@ -76,7 +76,11 @@ impl Readiness {
             Kinds::Served => {
                 let missing = self.context.stores.missing();
                 lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
-                lines.extend(self.context.stores.definitions().lines(&self.context.namespaces));
+                let (definitions, namespaces) = (self.context.stores.definitions(), &self.context.namespaces);
+                lines.extend(match self.context.observation {
+                    Some(_) => definitions.observed_lines(namespaces),
+                    None => definitions.lines(namespaces),
+                });
             }
         }
         if !self.leadership.is_leading() {
@@ -156,7 +160,7 @@ impl Readiness {
     async fn lacking(&self) -> Result<Vec<String>, Error> {
         let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
         let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
-        // A control plane of Lifecycle Manager can be observed with the sources of the command line.
+        // A control plane of Lifecycle Manager has no GitSources, and is observed as it is.
         if self.context.observation.is_none() {
             kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));
         }
