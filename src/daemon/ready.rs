@@ -179,11 +179,11 @@ fn not_served(kinds: &[String]) -> String {
 }
 
 /// Who leads, and how long this process may have to wait. A holder that has stopped may not have released the Lease:
-/// Lifecycle Manager does not.
+/// Lifecycle Manager does not. This process compares no clocks, so it only says what it has seen itself.
 fn waiting(holder: &Holder, now: Instant) -> String {
     let (name, silence, wait) = (&holder.name, holder.silence(now).as_secs(), holder.wait(now).as_secs());
     format!(
-        "not leading: {name} holds the Lease, and has not renewed it for {silence} s; this process takes over when it \
-         is released, or in {wait} s if it is not renewed"
+        "not leading: {name} holds the Lease, and this process has seen no renewal for {silence} s; it takes over when \
+         the Lease is released, or in {wait} s if it is not renewed"
     )
 }

@@ -132,7 +132,7 @@ const RETURN_MAX: Duration = Duration::from_secs(600);
 /// Begins the text of every hold.
 const HELD: &str = "deletions are held: ";
 
-/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind.
+/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind, and a daemon has led.
 pub(crate) fn not_served(kind: &str) -> String {
     let sentence = format!("{HELD}{}", lacks(kind));
     match DEFINITIONS.iter().find(|(plural, _)| *plural == kind) {
@@ -142,7 +142,7 @@ pub(crate) fn not_served(kind: &str) -> String {
 }
 
 /// The same without what it means for deletions.
-fn lacks(kind: &str) -> String {
+pub(crate) fn lacks(kind: &str) -> String {
     format!("the control plane does not serve {kind}: apply what `tidegate crds` prints")
 }
 

@@ -284,6 +284,16 @@ pub fn leader(holder: Option<&Holder>) -> Finding {
     }
 }
 
+/// The Lease of a process that has ended without releasing it. A daemon cannot know that: it would wait once more for
+/// the duration of the Lease.
+pub fn ended(Holder { name, renewed }: &Holder) -> Finding {
+    let message = format!(
+        "{name} has not renewed the Lease for {renewed} s, which is longer than it lasts: the Lease is released, so that \
+         the daemon need not wait for its end"
+    );
+    Finding::new(Level::Todo, Topic::Leader, message).next("make sure that Lifecycle Manager does not run")
+}
+
 /// Whether the holder of the Lease is a daemon of Tidegate.
 pub fn is_tidegate(holder: &Holder) -> bool {
     holder.name.starts_with("tidegate_")
