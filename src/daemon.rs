@@ -454,6 +454,9 @@ fn queue(config: &Config) -> Queue {
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
+    if context.observation.is_some() {
+        context.stores.observe();
+    }
     let mut watches =
         feed::feed(&context.kcp, &context.stores, &context.events, &config.namespaces, gateway, &context.certificates);
     if let Some(name) = &config.pull_secret {

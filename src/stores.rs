@@ -131,6 +131,8 @@ pub enum Table {
 #[derive(Default)]
 pub struct Tables {
     started: bool,
+    /// Whether this process only observes.
+    is_observing: bool,
     sources: BTreeMap<Key, Arc<GitSource>>,
     local_sources: BTreeMap<Key, Arc<GitSource>>,
     kymas: BTreeMap<Key, Arc<Kyma>>,
@@ -338,8 +340,17 @@ impl Stores {
         &self.0.definitions
     }
 
+    /// Records that this process only observes. A control plane of Lifecycle Manager has no GitSources, and need not
+    /// serve their kind.
+    pub(crate) fn observe(&self) {
+        self.tables().is_observing = true;
+    }
+
     /// Records that the control plane has stopped to serve a kind, or serves it again.
     pub(crate) fn set_served(&self, table: Table, namespace: &str, is_served: bool) {
+        if table == Table::Sources && self.tables().is_observing {
+            return;
+        }
         if let Table::Setup(kind) = table {
             self.set_setup_served(kind, namespace, is_served);
         }

@@ -247,6 +247,8 @@ pub struct Taken {
     pub claimed: usize,
     /// How many runtimes stay as Lifecycle Manager left them.
     pub held: usize,
+    /// The process whose Lease was released: it has ended, and did not do so itself.
+    pub freed: Option<String>,
     /// The GitSource.
     pub source: SourceName,
 }
@@ -307,6 +309,12 @@ impl Taken {
         };
         let (stored, marked) = (counted(self.stored, "object"), counted(self.marked, "definition"));
         let (claimed, held) = (counted(self.claimed, "Manifest"), counted(self.held, "runtime"));
+        if let Some(name) = &self.freed {
+            say!(
+                "the Lease of {name}, which has ended, {}",
+                if is_written { "is released" } else { "would be released" }
+            );
+        }
         say!(
             "{stored} {verb}stored again, {marked} {verb}marked for {}, {claimed} {verb}taken over, {held} \
              {verb}held; {next}",
@@ -374,10 +382,16 @@ impl Landscape {
         let restricted_modules = self.restricted_default_modules.iter().cloned().collect();
         let settings = Settings { restricted_modules, ..Settings::default() };
         let after = facts.landscape_after(definitions, source)?;
-        let wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
-        let Asked { named, found, silent } = self.registries.ask(cluster, wanted).await?;
+        let opened = self.registries.open(cluster).await?;
+        let named = &opened.named;
+        let mut wanted = adopt::unrecorded(&after, &facts.manifests, &settings);
+        wanted.extend(adopt::elsewhere(&after, &facts.manifests, &settings, named));
+        let Asked { found, silent } = opened.ask(wanted).await;
         let Certificates { issuer, runtimes } = &facts.certificates;
-        let mut findings = vec![adopt::leader(facts.holder.as_ref())];
+        let mut findings = vec![match &facts.ended {
+            Some(ended) => adopt::ended(&ended.holder),
+            None => adopt::leader(facts.holder.as_ref()),
+        }];
         let crds = facts.stored();
         findings.extend(adopt::kinds(&facts.missing).filter(|_| !crds.is_empty()));
         findings.extend(adopt::storage(&crds));
@@ -386,7 +400,7 @@ impl Landscape {
         let has_definitions = !definitions.good.is_empty();
         findings.extend(declared.uncommitted.as_ref().filter(|_| has_definitions).map(adopt::uncommitted));
         findings.extend(adopt::modules(facts.kymas_after(definitions, source)));
-        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, &named, &found));
+        findings.extend(adopt::rendering(&after, &facts.manifests, &settings, named, &found));
         findings.extend(adopt::silent(&silent));
         findings.extend(adopt::from_git(&after, &facts.manifests));
         findings.extend(adopt::held(&facts.held(), &facts.to_hold()));
@@ -476,11 +490,17 @@ pub async fn take(arguments: &TakeArguments, network: &Network) -> anyhow::Resul
         // Before they are stored again, which would change the version that was read. This stores them as well.
         write::claim(&cluster, &cause, &to_claim).await?;
         let stored = write::store_again(&cluster, &cause, &facts).await?;
-        (stored, write::mark(&cluster, &cause, &facts, &definitions, &source).await?)
+        let marked = write::mark(&cluster, &cause, &facts, &definitions, &source).await?;
+        // Last: a daemon that waits for it must find all of this.
+        if let Some(ended) = &facts.ended {
+            write::free(&cluster, &cause, ended).await?;
+        }
+        (stored, marked)
     } else {
         (facts.outdated(), facts.equal(&definitions, &source).len())
     };
-    Ok(Ok(Taken { stored, marked, claimed: to_claim.len(), held: to_hold.len(), source }))
+    let freed = facts.ended.as_ref().map(|ended| ended.holder.name.clone());
+    Ok(Ok(Taken { stored, marked, claimed: to_claim.len(), held: to_hold.len(), freed, source }))
 }
 
 /// Ends the adoption of runtimes, or says which. Returns the finding that blocks it.

@@ -165,9 +165,14 @@ async fn read(client: &Client, namespaces: &[String]) -> anyhow::Result<Overview
     let overview = overview.with_setup(resources).with_kcp_operator(operator);
     let leases = leases(client, namespaces).await;
     let waits = overview.sources.iter().any(|source| source.standing == SubjectState::Waiting);
-    let known = leases.as_deref().filter(|_| !sources.is_empty());
-    let leader = known.map(|leases| leader::find(leases, waits, ambient::now()));
-    let overview = overview.with_leader(leader.unwrap_or(Leader::Present));
+    let leader = leases.as_deref().map(|leases| match sources.is_empty() {
+        false => leader::find(leases, waits, ambient::now()),
+        // Between two controllers, nothing else shows that none works.
+        true if !kymas.is_empty() => leader::find_any(leases, ambient::now()),
+        true => Leader::Present,
+    });
+    let mut overview = overview.with_leader(leader.unwrap_or(Leader::Present));
+    overview.is_foreign = leases.as_deref().is_some_and(|leases| !leases.iter().any(leader::is_of_daemon));
     let overview = overview.with_local_sources(local_sources(leases.unwrap_or_default(), namespaces));
     Ok(overview.with_unreadable(unreadable).with_not_served(not_served))
 }
@@ -252,7 +257,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview, lines_max: usize) -> io:
     let not_served = overview.not_served.iter().map(|kind| Entry {
         standing: SubjectState::Wrong,
         subject: String::new(),
-        text: definitions::not_served(kind),
+        text: if overview.is_foreign { definitions::lacks(kind) } else { definitions::not_served(kind) },
         below: Vec::new(),
     });
     let no_leader = overview.no_leader.iter().map(|why| Entry {
@@ -584,6 +589,7 @@ impl Subject {
             no_leader,
             no_lease,
             not_served,
+            is_foreign,
             setup: _,
             kcp_operator: _,
         } = overview;
@@ -647,6 +653,7 @@ impl Subject {
             no_leader,
             no_lease,
             not_served,
+            is_foreign,
         };
         let is_empty = found.sources.is_empty()
             && found.runtimes.is_empty()

@@ -76,7 +76,11 @@ impl Readiness {
             Kinds::Served => {
                 let missing = self.context.stores.missing();
                 lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
-                lines.extend(self.context.stores.definitions().lines(&self.context.namespaces));
+                let (definitions, namespaces) = (self.context.stores.definitions(), &self.context.namespaces);
+                lines.extend(match self.context.observation {
+                    Some(_) => definitions.observed_lines(namespaces),
+                    None => definitions.lines(namespaces),
+                });
             }
         }
         if !self.leadership.is_leading() {
@@ -156,7 +160,7 @@ impl Readiness {
     async fn lacking(&self) -> Result<Vec<String>, Error> {
         let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
         let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
-        // A control plane of Lifecycle Manager can be observed with the sources of the command line.
+        // A control plane of Lifecycle Manager has no GitSources, and is observed as it is.
         if self.context.observation.is_none() {
             kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));
         }
@@ -175,11 +179,11 @@ fn not_served(kinds: &[String]) -> String {
 }
 
 /// Who leads, and how long this process may have to wait. A holder that has stopped may not have released the Lease:
-/// Lifecycle Manager does not.
+/// Lifecycle Manager does not. This process compares no clocks, so it only says what it has seen itself.
 fn waiting(holder: &Holder, now: Instant) -> String {
     let (name, silence, wait) = (&holder.name, holder.silence(now).as_secs(), holder.wait(now).as_secs());
     format!(
-        "not leading: {name} holds the Lease, and has not renewed it for {silence} s; this process takes over when it \
-         is released, or in {wait} s if it is not renewed"
+        "not leading: {name} holds the Lease, and this process has seen no renewal for {silence} s; it takes over when \
+         the Lease is released, or in {wait} s if it is not renewed"
     )
 }

@@ -132,13 +132,18 @@ const RETURN_MAX: Duration = Duration::from_secs(600);
 /// Begins the text of every hold.
 const HELD: &str = "deletions are held: ";
 
-/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind.
+/// The sentence for `/readyz` and `tidegate status` while the control plane does not serve a kind, and a daemon has led.
 pub(crate) fn not_served(kind: &str) -> String {
-    let sentence = format!("{HELD}the control plane does not serve {kind}: apply what `tidegate crds` prints");
+    let sentence = format!("{HELD}{}", lacks(kind));
     match DEFINITIONS.iter().find(|(plural, _)| *plural == kind) {
         Some((plural, group)) => format!("{sentence}{}", Guarded::Definition(plural, group).again()),
         None => sentence,
     }
+}
+
+/// The same without what it means for deletions.
+pub(crate) fn lacks(kind: &str) -> String {
+    format!("the control plane does not serve {kind}: apply what `tidegate crds` prints")
 }
 
 /// Why deletions in a namespace are not acted upon; `None` if they are.
@@ -306,10 +311,19 @@ impl Definitions {
 
     /// Why deletions are held in each namespace, one line for each reason.
     pub(crate) fn lines(&self, namespaces: &BTreeSet<String>) -> Vec<String> {
+        self.lines_of(namespaces, Hold::to_string)
+    }
+
+    /// The same for a process that only observes: see [`Hold::observed`].
+    pub(crate) fn observed_lines(&self, namespaces: &BTreeSet<String>) -> Vec<String> {
+        self.lines_of(namespaces, Hold::observed)
+    }
+
+    fn lines_of(&self, namespaces: &BTreeSet<String>, text: impl Fn(&Hold) -> String) -> Vec<String> {
         // A configured namespace that does not exist yet has nothing that could be deleted.
         let is_said = |hold: &Hold| !matches!(hold, Hold::Absent(Guarded::Namespace(_)));
         let holds = namespaces.iter().filter_map(|namespace| self.known_hold(namespace)).filter(is_said);
-        holds.map(|hold| hold.to_string()).collect::<BTreeSet<String>>().into_iter().collect()
+        holds.map(|hold| text(&hold)).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
     /// Reads all definitions and a namespace, unless that has happened since this call began.
@@ -497,6 +511,22 @@ impl Hold {
             (Hold::Unknown(one, _), Hold::Unknown(another, _)) => one == another,
             (Hold::Returning(_), Hold::Returning(_)) => true,
             (one, another) => one == another,
+        }
+    }
+
+    /// The sentence of a process that only observes: it deletes nothing, so nothing is held, and there is no deletion to
+    /// confirm.
+    fn observed(&self) -> String {
+        match self {
+            Hold::Terminating(guarded) => format!("{guarded} is being deleted in the control plane"),
+            Hold::Absent(guarded) => {
+                format!("{guarded} is missing in the control plane: apply deploy/setup, or what `tidegate crds` prints")
+            }
+            Hold::Unknown(guarded, error) => format!("{guarded} cannot be read: {error}"),
+            Hold::NotServed(kind) => lacks(kind),
+            Hold::Returning(_) => {
+                "definitions are back in the control plane, and their objects are being read".to_owned()
+            }
         }
     }
 

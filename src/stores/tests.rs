@@ -46,6 +46,22 @@ fn remove<K: Stored>(stores: &Stores, key: &Key) {
     stores.set::<K>(key, None);
 }
 
+/// A control plane of Lifecycle Manager does not serve GitSources, and is observed before anything is installed there.
+#[test]
+fn an_observer_needs_no_gitsources_and_the_daemon_does() {
+    let lacks = |observes: bool, table: Table| {
+        let stores = started();
+        if observes {
+            stores.observe();
+        }
+        stores.set_served(table, "kcp-system", false);
+        stores.definitions().known_hold("kcp-system").is_some()
+    };
+    assert!(!lacks(true, Table::Sources));
+    assert!(lacks(false, Table::Sources));
+    assert!(lacks(true, Table::Kymas));
+}
+
 #[test]
 fn what_an_unreadable_object_is_replaced_with_is_said_as_it_is() {
     let stores = started();

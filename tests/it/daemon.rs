@@ -238,7 +238,9 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
         })
         .await;
     // `/readyz` says how long the process waits at most.
-    for expected in [", and has not renewed it for ", " s; this process takes over when it is released, or in 3"] {
+    for expected in
+        [", and this process has seen no renewal for ", " s; it takes over when the Lease is released, or in 3"]
+    {
         assert!(readiness.contains(expected), "{expected}: {readiness}");
     }
     let log = std::fs::read_to_string(daemon.process.log()).unwrap();

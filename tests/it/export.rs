@@ -309,7 +309,14 @@ async fn a_running_landscape_becomes_a_repository_that_changes_nothing() {
     let (text, errors, code) = run(&stage, &["adopt", "plan", &path]).await;
     let unnamed = "blocks  Tidegate cannot render 2 installed modules from the registry ";
     assert!(code == 1 && text.contains(unnamed) && text.contains("keda 1.0.0 in 1 runtime"), "{text}{errors}");
-    let registry = "--oci-registry-host=r.example.com/prod";
+    // The registry of a typing error is not the one that has them.
+    let wrong = ["--oci-registry-host=r.example.com/prod", "--no-registries"];
+    for command in [&["adopt", "plan"][..], &["adopt", "take", "--yes"]] {
+        let (text, errors, code) = run(&stage, &[command, &wrong, &[path.as_str()]].concat()).await;
+        let unread = "blocks  the daemon cannot read 2 installed modules from the registry ";
+        assert!(code == 1 && text.contains(unread), "{command:?} {text}{errors}");
+    }
+    let registry = options[0].as_str();
     let (text, errors, code) = run(&stage, &["adopt", "plan", registry, &path]).await;
     assert_eq!(code, 0, "{text}{errors}");
     let equal = "to do   6 definitions in git say what the control plane has, and get the ownership label: ";

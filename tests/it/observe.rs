@@ -429,6 +429,20 @@ async fn without_a_source_the_custom_resources_in_the_control_plane_are_compared
     assert!(unknown.contains("module cache 1.0.0: GitSource kcp-system/landscape does not exist"), "{unknown}");
     assert!(differences(&report, "kcp-system/one", "cache").is_empty(), "what is not known is no difference");
     assert_only_reads(&requests(&stage, &marks));
+
+    // A control plane of Lifecycle Manager does not even have their definition.
+    stage.kill().await;
+    let name = "gitsources.tidegate.dev";
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+    });
+    let api = harness::api_of(&stage.kcp, &crd).await.unwrap();
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", name).await;
+    stage.start_with(&["--observe"]);
+    let report = observed(&stage, "the runtime is compared", is_there).await;
+    assert_eq!(report["missing"], Value::Null, "nothing is missing, and nothing is said of deletions: {report:#}");
+    assert_eq!(stage.ask("health", "/readyz").await.unwrap().0, 200);
 }
 
 /// Beside Lifecycle Manager, no definition has the label. Each is a difference, and names what git has otherwise: of

@@ -480,6 +480,7 @@ pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &st
         "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
         "VirtualService" | "Gateway" => "networking.istio.io/v1beta1",
         "Certificate" => "cert-manager.io/v1",
+        "Lease" => "coordination.k8s.io/v1",
         "Thing" => "example.org/v1",
         "Deployment" | "StatefulSet" => "apps/v1",
         "NetworkPolicy" => "networking.k8s.io/v1",

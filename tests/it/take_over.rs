@@ -504,6 +504,14 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         uids
     };
     let orphans_before = orphans().await;
+    // Lifecycle Manager does not release its Lease when it ends.
+    let renewed = k8s_openapi::jiff::Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_hours(1);
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": "kcp-system"},
+        "spec": {"holderIdentity": "klm-1_x", "leaseDurationSeconds": 180, "renewTime": format!("{renewed:.6}")},
+    });
+    apply(&stage.kcp, &lease).await;
 
     let (text, code) = adopt(&stage, &["plan"]).await;
     assert_eq!(code, 0, "{text}");
@@ -511,7 +519,7 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
         "to do   kymas.operator.kyma-project.io: the API server may store objects as v1beta1; 1 object must be written \
          again as v1beta2",
         "to do   6 definitions in git say what the control plane has, and get the ownership label: ",
-        "ready   no controller holds the Lease",
+        "to do   klm-1_x has not renewed the Lease for ",
         "ready   Tidegate accepts the access Secret of 1 runtime",
         "note    Kyma: KEB 1",
         "note    2 modules have their objects in git, and have no way back to Lifecycle Manager, which reads registries \
@@ -539,6 +547,9 @@ async fn a_landscape_is_taken_over_as_planned_and_given_back() {
     assert!(text.contains("1 object would be stored again, 6 definitions would be marked"), "{text}");
     let (text, code) = adopt(&stage, &["take", "--yes"]).await;
     assert!(code == 0 && text.contains("1 object stored again, 6 definitions marked"), "{text}");
+    assert!(text.contains("the Lease of klm-1_x, which has ended, is released\n"), "{text}");
+    let freed = read(&stage.kcp, "Lease", "kcp-system", LEASE).await.expect("it is there");
+    assert_eq!(freed["spec"]["holderIdentity"], "", "the daemon need not wait for its end: {freed:#}");
     let crd = read(&stage.kcp, "CustomResourceDefinition", "", name).await.expect("it is there");
     assert_eq!(crd["status"]["storedVersions"], json!(["v1beta2"]));
     let (text, _) = adopt(&stage, &["take", "--yes"]).await;

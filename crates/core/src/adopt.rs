@@ -37,7 +37,9 @@ use crate::{
 pub use certificates::{Certificate, certificates, identities};
 pub use events::{Behind, Purpose, Webhook, watchers, webhooks};
 pub use leftovers::{Answer, Labelled, kinds_left, leftovers};
-pub use manifests::{Lookup, NamedRegistries, claims, from_git, is_referenced, orphans, rendering, silent, unrecorded};
+pub use manifests::{
+    Lookup, NamedRegistries, claims, elsewhere, from_git, is_referenced, orphans, rendering, silent, unrecorded,
+};
 pub use undeclared::{Keeper, Owners, Undeclared};
 
 /// What a finding means for the take-over.
@@ -280,6 +282,16 @@ pub fn leader(holder: Option<&Holder>) -> Finding {
             Finding::new(Level::Blocks, Topic::Leader, message).next(next)
         }
     }
+}
+
+/// The Lease of a process that has ended without releasing it. A daemon cannot know that: it would wait once more for
+/// the duration of the Lease.
+pub fn ended(Holder { name, renewed }: &Holder) -> Finding {
+    let message = format!(
+        "{name} has not renewed the Lease for {renewed} s, which is longer than it lasts: the Lease is released, so that \
+         the daemon need not wait for its end"
+    );
+    Finding::new(Level::Todo, Topic::Leader, message).next("make sure that Lifecycle Manager does not run")
 }
 
 /// Whether the holder of the Lease is a daemon of Tidegate.

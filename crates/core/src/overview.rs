@@ -73,6 +73,9 @@ pub struct Overview {
     /// The kinds that the control plane does not serve, by their plural.
     #[serde(rename = "notServed", skip_serializing_if = "BTreeSet::is_empty")]
     pub not_served: BTreeSet<String>,
+    /// Whether no daemon of Tidegate has led this landscape, so that none holds deletions.
+    #[serde(skip)]
+    pub is_foreign: bool,
 }
 
 /// A git source.
@@ -287,6 +290,7 @@ impl Overview {
             kcp_operator: None,
             unreadable: Vec::new(),
             not_served: BTreeSet::new(),
+            is_foreign: false,
         };
         overview.sources.sort_by(|left, right| left.name.cmp(&right.name));
         overview.runtimes.sort_by(|left, right| left.name.cmp(&right.name));

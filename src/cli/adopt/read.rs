@@ -27,6 +27,7 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object},
 };
+use tokio::time::Instant;
 
 use super::{
     Declared,
@@ -39,6 +40,8 @@ use crate::setup::operator;
 pub(super) struct Facts {
     /// Who holds the Lease.
     pub(super) holder: Option<Holder>,
+    /// Who held it, has ended and did not release it.
+    pub(super) ended: Option<Ended>,
     /// The kinds of Lifecycle Manager that the control plane does not serve.
     pub(super) missing: Vec<&'static str>,
     /// The namespaces without any object of Lifecycle Manager.
@@ -63,6 +66,16 @@ pub(super) struct Facts {
     pub(super) crds: Vec<Crd>,
     /// The objects of the kinds that git may declare, by kind and key.
     live: BTreeMap<Id, Object>,
+}
+
+/// The Lease of a process that has ended and did not release it.
+pub(super) struct Ended {
+    /// The process.
+    pub(super) holder: Holder,
+    /// The version of the Lease that was read.
+    pub(super) resource_version: String,
+    /// When it was read.
+    pub(super) read: Instant,
 }
 
 /// A CustomResourceDefinition with the objects of its kind.
@@ -91,7 +104,9 @@ impl Facts {
     ) -> anyhow::Result<Facts> {
         let Declared { definitions, source, prune, suspended, .. } = declared;
         let missing = missing(cluster).await?;
-        let holder = holder(cluster).await.context("cannot read the Lease")?;
+        let lease = lease(cluster).await.context("cannot read the Lease")?;
+        let holder = lease.as_ref().and_then(|lease| holds(lease, Timestamp::now()));
+        let ended = lease.as_ref().and_then(|lease| ended(lease, Timestamp::now()));
         let (mut live, mut managers) = (BTreeMap::new(), BTreeMap::new());
         let mut undeclared: BTreeMap<(definition::Kind, Undeclared), Vec<Key>> = BTreeMap::new();
         let sources = sources(cluster, namespaces).await.context("cannot list the GitSources")?;
@@ -143,6 +158,7 @@ impl Facts {
         let certificates = certificates::read(cluster, istio, &known).await.context("cannot read the certificates")?;
         Ok(Facts {
             holder,
+            ended,
             missing,
             empty,
             undeclared,
@@ -373,8 +389,19 @@ async fn sources(cluster: &Cluster, namespaces: &[String]) -> anyhow::Result<Vec
 
 /// Who holds the Lease; `None` if no client does, or not any more.
 pub(super) async fn holder(cluster: &Cluster) -> anyhow::Result<Option<Holder>> {
-    let lease: Option<Lease> = cluster.get_as(&Kind::namespaced::<Lease>(), &Key::new(KCP_NAMESPACE, LEASE)).await?;
-    Ok(lease.as_ref().and_then(|lease| holds(lease, Timestamp::now())))
+    Ok(lease(cluster).await?.as_ref().and_then(|lease| holds(lease, Timestamp::now())))
+}
+
+async fn lease(cluster: &Cluster) -> anyhow::Result<Option<Lease>> {
+    Ok(cluster.get_as(&Kind::namespaced::<Lease>(), &Key::new(KCP_NAMESPACE, LEASE)).await?)
+}
+
+/// Who held a Lease that has ended and was not released.
+fn ended(lease: &Lease, now: Timestamp) -> Option<Ended> {
+    let held = operator::held(lease).filter(|held| held.until() < now)?;
+    let renewed = now.duration_since(held.renewed).as_secs();
+    let resource_version = lease.metadata.resource_version.clone()?;
+    Some(Ended { holder: Holder { name: held.holder, renewed }, resource_version, read: Instant::now() })
 }
 
 pub(super) fn holds(lease: &Lease, now: Timestamp) -> Option<Holder> {
@@ -470,13 +497,21 @@ mod tests {
             let spec = json!({
                 "holderIdentity": holder, "leaseDurationSeconds": 180, "renewTime": "2026-01-01T12:00:00.000000Z",
             });
-            serde_json::from_value(json!({"metadata": {"name": LEASE}, "spec": spec})).unwrap()
+            serde_json::from_value(json!({"metadata": {"name": LEASE, "resourceVersion": "7"}, "spec": spec})).unwrap()
         };
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let held = Some(Holder { name: "klm".to_owned(), renewed: 120 });
         assert_eq!(holds(&lease("klm"), at("2026-01-01T12:02:00Z")), held);
         assert_eq!(holds(&lease("klm"), at("2026-01-01T12:03:01Z")), None);
         assert_eq!(holds(&lease(""), at("2026-01-01T12:00:00Z")), None);
+        let name = |holder: &str, now: &str| ended(&lease(holder), at(now)).map(|ended| ended.holder);
+        assert_eq!(name("klm", "2026-01-01T12:03:00Z"), None);
+        assert_eq!(
+            name("klm", "2026-01-01T12:05:21Z"),
+            Some(Holder { name: "klm".to_owned(), renewed: 321 }),
+            "longer than it lasts"
+        );
+        assert_eq!(name("", "2026-01-01T12:05:21Z"), None, "it was released");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Asks the registries that the daemon will read for components that no Manifest records. Sends reads only.
+//! Asks the registries that the daemon will read for components that no Manifest records, or that are installed from
+//! another registry. Sends reads only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,10 +49,16 @@ pub(super) struct Registries {
     no_registries: bool,
 }
 
+/// The registries that options name, before they are asked.
+pub(super) struct Opened {
+    /// Each with its option.
+    pub(super) named: NamedRegistries,
+    /// In the order in which they are asked; empty if they are skipped.
+    registries: Vec<Registry>,
+}
+
 /// What registries were asked.
 pub(super) struct Asked {
-    /// The registries.
-    pub(super) named: NamedRegistries,
     /// What they say; empty if they were not asked.
     pub(super) found: BTreeMap<Component, Lookup>,
     /// Components that a registry has, while one before it did not answer: the reason, in one sentence.
@@ -64,8 +71,8 @@ const AT_ONCE: usize = 8;
 // === impl Registries ===
 
 impl Registries {
-    /// Asks for these components. Fails if an option cannot be used, or the Secret that it names.
-    pub(super) async fn ask(&self, kcp: &Cluster, wanted: BTreeSet<Component>) -> anyhow::Result<Asked> {
+    /// The registries of the options. Fails if an option cannot be used, or the Secret that it names.
+    pub(super) async fn open(&self, kcp: &Cluster) -> anyhow::Result<Opened> {
         let ca = self.ca.as_ref().map(std::fs::read).transpose();
         let ca = ca.with_context(|| {
             let path = self.ca.as_deref().unwrap_or(Path::new("")).display();
@@ -91,10 +98,22 @@ impl Registries {
             let DockerConfig { registry, credentials } = of_secret(kcp, name).await?;
             add(registry, format!("--oci-registry-cred-secret={name}"), Some(credentials))?;
         }
-        if self.no_registries || registries.is_empty() {
-            return Ok(Asked { named, found: BTreeMap::new(), silent: BTreeMap::new() });
+        if self.no_registries {
+            registries.clear();
         }
-        let registries = &registries;
+        Ok(Opened { named, registries })
+    }
+}
+
+// === impl Opened ===
+
+impl Opened {
+    /// Asks for these components.
+    pub(super) async fn ask(&self, wanted: BTreeSet<Component>) -> Asked {
+        let registries = &self.registries;
+        if registries.is_empty() {
+            return Asked { found: BTreeMap::new(), silent: BTreeMap::new() };
+        }
         let lookup = async |component: Component| (component.clone(), look_up(registries, &component).await);
         let answers: Vec<_> = stream::iter(wanted).map(lookup).buffer_unordered(AT_ONCE).collect().await;
         let (mut found, mut silent) = (BTreeMap::new(), BTreeMap::new());
@@ -102,7 +121,7 @@ impl Registries {
             silent.extend(why.map(|why| (component.clone(), why)));
             found.insert(component, lookup);
         }
-        Ok(Asked { named, found, silent })
+        Asked { found, silent }
     }
 }
 

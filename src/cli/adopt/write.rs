@@ -1,14 +1,18 @@
 //! The writes of `tidegate adopt take`. Each is conditional on what was read, and safe to repeat.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, OnConflict};
 use tidegate_core::{
-    api::{KYMA_GROUP, KYMA_VERSION, Kyma, Manifest, names::annotation},
+    api::{
+        KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
+        names::{KCP_NAMESPACE, LEASE, annotation},
+    },
     definition::Definitions,
     intake,
     landscape::{self, SourceName},
@@ -16,10 +20,35 @@ use tidegate_core::{
     object::{Gvk, Object},
 };
 
-use super::read::{Crd, Facts};
+use super::read::{Crd, Ended, Facts};
 
 /// Concurrent writes.
 const CONCURRENCY: usize = 16;
+/// A holder that has not renewed its Lease for this long has ended, whatever the clocks of the machines say: Lifecycle
+/// Manager renews it each three seconds.
+const SILENCE_MIN: Duration = Duration::from_secs(15);
+
+/// Releases the Lease of a process that has ended, so that the daemon need not wait until it ends. Fails if the process
+/// renews it: then it runs.
+pub(super) async fn free(cluster: &Cluster, cause: &Cause, ended: &Ended) -> anyhow::Result<()> {
+    let Ended { holder, resource_version, read } = ended;
+    tokio::time::sleep_until(*read + SILENCE_MIN).await;
+    let kind = Kind::namespaced::<Lease>();
+    let id = kind.id(&Key::new(KCP_NAMESPACE, LEASE));
+    let patch = json!({
+        "metadata": {"resourceVersion": resource_version},
+        // As client-go does: a process that does not know empty holders waits a second.
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    });
+    match cluster.merge_patch(cause, &kind, &id, None, patch.to_string().into()).await {
+        // Without a Lease, no process waits.
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(Error::Changed { .. }) => {
+            bail!("{} runs, because it has renewed the Lease: stop it, and run the command again", holder.name)
+        }
+        Err(error) => Err(error).context("cannot release the Lease"),
+    }
+}
 
 /// Stores the objects of outdated kinds again, then removes the outdated versions from the CustomResourceDefinitions.
 /// Returns how many objects were stored. Fails at the first write that is refused.

@@ -34,23 +34,49 @@ pub(super) fn find(leases: &[Lease], waits: bool, now: Timestamp) -> Leader {
     }
 }
 
+/// Whether any controller leads a landscape without GitSources, which may be Lifecycle Manager. Without a Lease, that is
+/// not known, and nothing is said.
+pub(super) fn find_any(leases: &[Lease], now: Timestamp) -> Leader {
+    let problems: Vec<String> = leases.iter().map_while(|lease| unled(lease, now).err()).collect();
+    let is_led = problems.len() < leases.len();
+    problems.into_iter().next().filter(|_| !is_led).map_or(Leader::Present, Leader::Absent)
+}
+
+/// Whether a daemon of Tidegate is the last one that held a Lease.
+pub(super) fn is_of_daemon(lease: &Lease) -> bool {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    holder.is_some_and(|holder| holder.starts_with(HOLDER))
+}
+
 /// Why no daemon holds a Lease; `None` if one does.
 fn of_lease(lease: &Lease, now: Timestamp) -> Option<String> {
+    match unled(lease, now) {
+        Err(problem) => Some(problem),
+        Ok(holder) if holder.starts_with(HOLDER) => None,
+        Ok(holder) => {
+            let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
+            Some(format!("{holder} holds the Lease {namespace}/{LEASE}, and GitSources are Tidegate's"))
+        }
+    }
+}
+
+/// Who holds a Lease. Fails with the reason, in one sentence, if no process does.
+fn unled(lease: &Lease, now: Timestamp) -> Result<String, String> {
     let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{LEASE}");
     let spec = lease.spec.clone().unwrap_or_default();
     let holder = spec.holder_identity.unwrap_or_default();
     if holder.is_empty() {
-        return Some(format!("no daemon holds the Lease {name}; start the daemon, or see its log; {WITHOUT}"));
+        return Err(format!("no daemon holds the Lease {name}; start the daemon, or see its log; {WITHOUT}"));
     }
     let renewed = spec.renew_time.map(|renewed| renewed.0);
     let duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or_default()));
     let is_expired = renewed.is_none_or(|renewed| duration + SKEW < now.duration_since(renewed));
     if is_expired {
         let since = renewed.map(|renewed| format!(" since {renewed:.0}")).unwrap_or_default();
-        return Some(format!("{holder} has not renewed the Lease {name}{since}; see whether it runs; {WITHOUT}"));
+        return Err(format!("{holder} has not renewed the Lease {name}{since}; see whether it runs; {WITHOUT}"));
     }
-    (!holder.starts_with(HOLDER)).then(|| format!("{holder} holds the Lease {name}, and GitSources are Tidegate's"))
+    Ok(holder)
 }
 
 #[cfg(test)]
@@ -91,6 +117,19 @@ mod tests {
         assert_eq!(find(&[], false, now), Leader::NotKnown);
         let Leader::Absent(former) = find(&[lease("", recent)], false, now) else { panic!("it was given back") };
         assert!(former.ends_with("if it runs with --leader-elect=false, delete the Lease"), "{former}");
+        // Without GitSources, Lifecycle Manager may lead, and when it has ended, nothing else shows it.
+        let any = |leases: &[Lease]| match find_any(leases, now) {
+            Leader::Present => None,
+            Leader::Absent(problem) => Some(problem),
+            Leader::NotKnown => panic!("nothing is said"),
+        };
+        assert_eq!(any(&[]), None);
+        assert_eq!(any(&[lease("klm_x", recent)]), None);
+        assert_eq!(any(&[lease("", recent), lease("klm_x", recent)]), None);
+        let old = "2026-01-01T11:50:00.000000Z";
+        assert!(any(&[lease("klm_x", old)]).unwrap().starts_with("klm_x has not renewed the Lease kcp-system/"));
+        assert!(any(&[lease("", recent)]).unwrap().starts_with("no daemon holds the Lease kcp-system/"));
+        assert!(is_of_daemon(&lease("tidegate_a", old)) && !is_of_daemon(&lease("klm_x", recent)));
         // Within the skew of clocks.
         assert_eq!(at(&[lease("tidegate_a", "2026-01-01T11:56:45.000000Z")]), None);
     }

@@ -122,7 +122,11 @@ fn the_text_names_what_is_wrong_and_the_command() {
         ),
     ] {
         assert_eq!(hold.to_string(), expected);
+        let observed = hold.observed();
+        assert!(!observed.contains("held") && !observed.contains("annotate"), "it deletes nothing: {observed}");
     }
+    let observed = Hold::NotServed("kymas").observed();
+    assert_eq!(observed, "the control plane does not serve kymas: apply what `tidegate crds` prints");
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use crate::{
         names::{annotation, label},
         shared::State,
     },
-    component::Component,
+    component::{Component, Source},
     landscape::{self, Landscape},
     name::Key,
     plan::{
@@ -46,6 +46,23 @@ struct Refused {
     /// Components of which no Manifest says where they are, and that no registry is known to have, with the runtimes
     /// that are to get them.
     unknown: BTreeMap<Component, Vec<String>>,
+}
+
+/// What becomes of a module that a Kyma has and that Tidegate does not refuse.
+enum Rendered {
+    /// It is rendered from this component; `None` if its objects are in git, or if nothing is rendered.
+    From(Option<Component>),
+    /// What is installed stays for now, and is rendered from where it is.
+    Installed,
+}
+
+/// The modules that are installed from a registry that no option names.
+#[derive(Default)]
+struct Unnamed {
+    /// Those that no named registry is known to have, each with the number of its Manifests.
+    missing: BTreeMap<String, usize>,
+    /// Why not, in one sentence: of the first.
+    why: Option<String>,
 }
 
 /// What [`Answer::Unknown`] says of a component. It is no part of a finding.
@@ -130,12 +147,40 @@ pub fn unrecorded(landscape: &Landscape, manifests: &[Manifest], settings: &Sett
     refused.unknown.into_keys().collect()
 }
 
+/// The installed components whose Manifests name a registry that is not among `named`. The daemon reads them from those
+/// that are, as from a mirror, so they must have them. None if no registry is named. `landscape` is as in
+/// [`rendering`].
+pub fn elsewhere(
+    landscape: &Landscape,
+    manifests: &[Manifest],
+    settings: &Settings,
+    named: &NamedRegistries,
+) -> BTreeSet<Component> {
+    let mut of_kyma = by_kyma(manifests);
+    let (components, mut refused, mut all) = (components(&BTreeMap::new()), Refused::default(), BTreeSet::new());
+    for (key, kyma) in staying(landscape) {
+        let own = of_kyma.remove(key).unwrap_or_default();
+        let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
+        for manifest in own {
+            let Ok(InstallSource::Oci(source)) = InstallSource::try_from(&manifest.spec.install.source) else {
+                continue;
+            };
+            let component = component_of(manifest, &source);
+            let is_read = is_read(rendered.get(module_of(manifest)), component.as_ref());
+            if !named.is_empty() && !named.contains_key(&place_of(&source)) && is_read {
+                all.extend(component);
+            }
+        }
+    }
+    all
+}
+
 /// Whether Tidegate can render the modules of all runtimes: `landscape` is as it will be after the take-over, with the
 /// status of each Kyma as it is now. `manifests` are all that there are.
 ///
-/// Registries are not asked for what is installed: it is where its Manifest says. `named` are the registries that the
-/// daemon will read; without one, it renders nothing that is in a registry. `asked` is what they say of the components
-/// that [`unrecorded`] names; empty if they were not asked.
+/// Registries are not asked for what is installed, if an option names the registry of its Manifest. `named` are the
+/// registries that the daemon will read; without one, it renders nothing that is in a registry. `asked` is what they
+/// say of the components that [`unrecorded`] and [`elsewhere`] name; empty if they were not asked.
 pub fn rendering(
     landscape: &Landscape,
     manifests: &[Manifest],
@@ -147,6 +192,7 @@ pub fn rendering(
     let components = components(asked);
     let (mut refused, mut unreadable) = (Refused::default(), Vec::new());
     let mut registries: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    let mut elsewhere: BTreeMap<String, Unnamed> = BTreeMap::new();
     for (key, kyma) in staying(landscape) {
         let own = of_kyma.remove(key).unwrap_or_default();
         let rendered = refused.add(landscape, &components, key, kyma, &own, settings);
@@ -155,10 +201,16 @@ pub fn rendering(
                 Ok(InstallSource::Oci(source)) => {
                     let version = manifest.spec.version.as_deref().unwrap_or_default();
                     let module = format!("{} {version}", module_of(manifest)).trim().to_owned();
-                    *registries.entry(source.repo).or_default().entry(module).or_default() += 1;
+                    let (place, component) = (place_of(&source), component_of(manifest, &source));
+                    if named.is_empty() || named.contains_key(&place) {
+                        *registries.entry(place).or_default().entry(module).or_default() += 1;
+                    } else if is_read(rendered.get(module_of(manifest)), component.as_ref()) {
+                        let found = in_named(component.as_ref(), &source, asked);
+                        elsewhere.entry(place).or_default().add(module, found);
+                    }
                 }
                 Ok(InstallSource::Git { .. }) => {}
-                Err(error) if !rendered.contains(module_of(manifest)) => {
+                Err(error) if !rendered.contains_key(module_of(manifest)) => {
                     unreadable.push(format!("{} ({error})", landscape::key(&manifest.metadata)));
                 }
                 // Tidegate replaces the source.
@@ -174,11 +226,40 @@ pub fn rendering(
         findings.push(Finding::new(Level::Blocks, Topic::Rendering, message).next(next));
     }
     findings.extend(registries.iter().map(|(registry, modules)| in_registry(registry, modules, named)));
+    findings.extend(elsewhere.iter().map(|(registry, unnamed)| unnamed.finding(registry)));
     if findings.iter().all(|finding| finding.level != Level::Blocks) {
         let message = "Tidegate can render every installed module";
         findings.push(Finding::new(Level::Ready, Topic::Rendering, message));
     }
     findings
+}
+
+/// The registry of a source, as options name it.
+fn place_of(source: &Source) -> String {
+    source.registry().map_or_else(|_| source.repo.clone(), |address| address.to_string())
+}
+
+/// The component of a Manifest with this source; `None` if the Manifest does not say which version it is.
+fn component_of(manifest: &Manifest, source: &Source) -> Option<Component> {
+    Component::new(source.name.as_str(), manifest.spec.version.as_deref().unwrap_or_default()).ok()
+}
+
+/// Whether the daemon reads the installed component of a module. What is refused stays, and is read as well.
+fn is_read(rendered: Option<&Rendered>, installed: Option<&Component>) -> bool {
+    match rendered {
+        None | Some(Rendered::Installed) => true,
+        Some(Rendered::From(component)) => component.is_some() && component.as_ref() == installed,
+    }
+}
+
+/// Whether a registry that an option names has what is installed. Fails with the reason, in one sentence.
+fn in_named(component: Option<&Component>, source: &Source, asked: &BTreeMap<Component, Lookup>) -> Result<(), String> {
+    match component.and_then(|component| asked.get(component)) {
+        Some(Lookup::Found(found)) if found.module.layer.digest == source.digest => Ok(()),
+        Some(Lookup::Found(found)) => Err(format!("{} has this version with other content", found.repo)),
+        Some(Lookup::Refused(why) | Lookup::Unanswered(why)) => Err(why.clone()),
+        None => Err("no registry was asked whether it has the same content".to_owned()),
+    }
 }
 
 /// The Manifests of each Kyma.
@@ -209,14 +290,12 @@ fn components(asked: &BTreeMap<Component, Lookup>) -> Components {
 
 /// Modules that are in a registry, each with the number of its Manifests.
 fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &NamedRegistries) -> Finding {
-    if !named.is_empty() {
+    if let Some(option) = named.get(registry) {
         let message = format!("installed modules are in the registry {registry}");
-        let option = named.get(registry).cloned().unwrap_or_else(|| format!("--oci-registry-host={registry}"));
         let next = format!("start the daemon with `{option}`");
         return Finding::new(Level::Note, Topic::Rendering, message).next(next);
     }
-    let all: Vec<String> =
-        modules.iter().map(|(module, count)| format!("{module} in {}", counted(*count, "runtime"))).collect();
+    let all = in_runtimes(modules);
     let message = format!(
         "Tidegate cannot render {} from the registry {registry} without an option that names it, and leaves {} \
          unchecked: {}",
@@ -228,6 +307,11 @@ fn in_registry(registry: &str, modules: &BTreeMap<String, usize>, named: &NamedR
         "{NAME_REGISTRY}; for a daemon with `--oci-registry-host={registry}`, add `--oci-registry-host={registry}` here"
     );
     Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
+}
+
+/// `keda 1.0.0 in 2 runtimes`, for each module.
+fn in_runtimes(modules: &BTreeMap<String, usize>) -> Vec<String> {
+    modules.iter().map(|(module, count)| format!("{module} in {}", counted(*count, "runtime"))).collect()
 }
 
 /// The modules whose objects are in git, and which Lifecycle Manager therefore cannot read: their way back.
@@ -252,6 +336,39 @@ pub fn from_git(landscape: &Landscape, manifests: &[Manifest]) -> Vec<Finding> {
     vec![Finding::new(Level::Note, Topic::Rendering, message).next(next)]
 }
 
+// === impl Unnamed ===
+
+impl Unnamed {
+    /// Adds the module of one Manifest.
+    fn add(&mut self, module: String, found: Result<(), String>) {
+        if let Err(why) = found {
+            *self.missing.entry(module).or_default() += 1;
+            self.why.get_or_insert(why);
+        }
+    }
+
+    fn finding(&self, registry: &str) -> Finding {
+        let Some(why) = &self.why else {
+            let message = format!(
+                "installed modules are from the registry {registry}, which no option names; the daemon reads them from a \
+                 registry that an option names, and that has the same content"
+            );
+            return Finding::new(Level::Note, Topic::Rendering, message);
+        };
+        let message = format!(
+            "the daemon cannot read {} from the registry {registry}, because no option names it, and would set their \
+             Kymas to Error: {}; {why}",
+            counted(self.missing.len(), "installed module"),
+            few(&in_runtimes(&self.missing))
+        );
+        let next = format!(
+            "correct the option that names the registry, here and for the daemon, or add \
+             `--oci-registry-host={registry}`"
+        );
+        Finding::new(Level::Blocks, Topic::Rendering, message).next(next)
+    }
+}
+
 /// `2 Manifests have`.
 fn agreed(count: usize, noun: &str, one: &str, several: &str) -> String {
     format!("{} {}", counted(count, noun), agreeing(count, one, several))
@@ -264,7 +381,7 @@ fn module_of(manifest: &Manifest) -> &str {
 // === impl Refused ===
 
 impl Refused {
-    /// Adds the modules of one Kyma. Returns those that Tidegate renders.
+    /// Adds the modules of one Kyma. Returns those that Tidegate does not refuse.
     fn add(
         &mut self,
         landscape: &Landscape,
@@ -273,17 +390,21 @@ impl Refused {
         kyma: &Kyma,
         manifests: &[&Manifest],
         settings: &Settings,
-    ) -> BTreeSet<String> {
+    ) -> BTreeMap<String, Rendered> {
         let seen = components.seen_by(manifests.iter().copied(), &|_| false);
         let installed = InstalledModules::from_manifests(manifests.iter().copied());
         let spec = plan::reported(kyma);
         let plan = plan::runtime(landscape, &seen, kyma, &spec, settings, &installed, Windows::Unknown);
-        let mut rendered = BTreeSet::new();
+        let mut rendered = BTreeMap::new();
         for module in plan.into_deciding() {
             let refusal = match module.outcome {
                 ModuleOutcome::Refuse(refusal) => refusal,
-                ModuleOutcome::Install(_) | ModuleOutcome::Wait(_) | ModuleOutcome::Unmanage => {
-                    rendered.insert(module.name);
+                ModuleOutcome::Wait(_) => {
+                    rendered.insert(module.name, Rendered::Installed);
+                    continue;
+                }
+                ModuleOutcome::Install(_) | ModuleOutcome::Unmanage => {
+                    rendered.insert(module.name, Rendered::From(module.component));
                     continue;
                 }
             };

@@ -121,6 +121,57 @@ fn the_option_that_names_a_registry_is_repeated() {
 }
 
 #[test]
+fn what_is_installed_from_a_registry_that_no_option_names_blocks_unless_a_named_one_has_it() {
+    let landscape = landscape(&["keda", "mailer"]);
+    let manifests = [manifest("keda", in_registry("keda")), manifest("mailer", in_registry("mailer"))];
+    let wrong = [("wrong.example.com/prod".to_owned(), "--oci-registry-host=wrong.example.com/prod".to_owned())].into();
+    let settings = Settings::default();
+    let component = |module: &str| Component::new(&format!("example.org/module/{module}"), "1.0.0").unwrap();
+    let wanted = elsewhere(&landscape, &manifests, &settings, &wrong);
+    assert_eq!(wanted, BTreeSet::from([component("keda"), component("mailer")]));
+    for other in [named(), NamedRegistries::new()] {
+        assert_eq!(elsewhere(&landscape, &manifests, &settings, &other), BTreeSet::new());
+    }
+    let said = |asked: &BTreeMap<Component, Lookup>| {
+        let found = rendering(&landscape, &manifests, &settings, &wrong, asked);
+        (lines(&found), super::super::may_begin(&found))
+    };
+    let blocks = |modules: &str, why: &str| {
+        let expected = format!(
+            "Blocks: the daemon cannot read {modules}; {why}; correct the option that names the registry, here and for \
+             the daemon, or add `--oci-registry-host=r.example.com/prod`"
+        );
+        (vec![expected], false)
+    };
+    let both = "2 installed modules from the registry r.example.com/prod, because no option names it, and would set \
+                their Kymas to Error: keda 1.0.0 in 1 runtime, mailer 1.0.0 in 1 runtime";
+    assert_eq!(said(&BTreeMap::new()), blocks(both, "no registry was asked whether it has the same content"));
+    let all = |lookup: &dyn Fn() -> Lookup| {
+        ["keda", "mailer"].map(|module| (component(module), lookup())).into_iter().collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(said(&all(&|| Lookup::Refused("it does not exist".to_owned()))), blocks(both, "it does not exist"));
+    assert_eq!(said(&all(&|| Lookup::Unanswered("no answer".to_owned()))), blocks(both, "no answer"));
+
+    // A mirror: the daemon reads from there what Lifecycle Manager has installed.
+    let published = |digest: &str| {
+        let layer = Layer { digest: digest.parse().unwrap(), kind: LayerKind::Tar };
+        let module = Module { layer, localized_images: Vec::new() };
+        let record = ComponentRecord::default();
+        Lookup::Found(Arc::new(Published { repo: "wrong.example.com/prod".to_owned(), module, record }))
+    };
+    let mirrored = "Note: installed modules are from the registry r.example.com/prod, which no option names; the daemon \
+                    reads them from a registry that an option names, and that has the same content";
+    let ready = "Ready: Tidegate can render every installed module";
+    assert_eq!(said(&all(&|| published(DIGEST))), (vec![mirrored.to_owned(), ready.to_owned()], true));
+    let other = format!("sha256:{}", "0".repeat(64));
+    let mut one = all(&|| published(DIGEST));
+    one.insert(component("mailer"), published(&other));
+    let mailer = "1 installed module from the registry r.example.com/prod, because no option names it, and would set \
+                  their Kymas to Error: mailer 1.0.0 in 1 runtime";
+    assert_eq!(said(&one), blocks(mailer, "wrong.example.com/prod has this version with other content"));
+}
+
+#[test]
 fn what_no_registry_has_blocks_and_names_the_kymas() {
     let landscape = landscape(&["keda", "mailer"]);
     let manifests = [manifest("keda", in_registry("keda"))];
