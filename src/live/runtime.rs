@@ -697,13 +697,13 @@ impl<'a> RuntimeComparison<'a> {
         }
     }
 
-    /// Whether a desired object is a webhook configuration without a webhook, which is not created where Lifecycle
-    /// Manager left none.
+    /// Whether a desired object is a webhook configuration that is not created where Lifecycle Manager left none: no
+    /// agent is configured, or it has no webhook.
     fn is_silent(&self, wish: &Wish, live: &BTreeMap<ObjectId, Object>) -> bool {
         let before = self.baseline.intent.before.kymas.get(self.key);
         wish.maker == Some(Template::Webhook.name())
             && before.is_some_and(|kyma| adopt::is_adopted(&kyma.metadata))
-            && !render::has_webhooks(wish.object.value())
+            && (self.baseline.wanted.agents.is_none() || !render::has_webhooks(wish.object.value()))
             && !live.contains_key(&wish.object.id())
     }
 

@@ -126,8 +126,9 @@ pub(super) async fn reconcile(
         .await
 }
 
-/// Whether an adopted runtime has no webhook configuration, where no webhook is desired: Lifecycle Manager left none,
-/// so none is created. `with` and `without` are the digests of the report with an empty one, and of the one without it.
+/// Whether an adopted runtime has no webhook configuration, where no agent is configured: Lifecycle Manager left none,
+/// so none is created, whatever Watchers ask for. `with` and `without` are the digests of the report with one, and of
+/// the one without it.
 async fn is_silent(
     cluster: &Cluster,
     recorded: Option<Recorded<'_>>,

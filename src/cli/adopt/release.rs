@@ -12,7 +12,7 @@ use tidegate_core::{
     api::{
         KYMA_GROUP, KYMA_VERSION,
         manifest::SyncedObject,
-        names::{GATEWAY_SECRET, label},
+        names::{GATEWAY_SECRET, SKR_NAMESPACE, SKR_WEBHOOK, label},
     },
     name::Key,
     object::{Gvk, Object},
@@ -36,6 +36,8 @@ pub struct Outcome {
     pub left: Vec<String>,
     /// The names of runtimes that were not asked.
     pub skipped: Vec<String>,
+    /// The names of runtimes with a webhook configuration, and no agent that it calls.
+    pub uncalled: Vec<String>,
     /// What the user must know, one sentence each.
     pub remarks: Vec<String>,
 }
@@ -169,6 +171,8 @@ pub(super) async fn run(
     if let Some(secret) = kcp.get(&Kind::namespaced::<Secret>(), &gateway).await? {
         outcome.note(&secret, "", pass.give_back(kcp, &secret, Heirs::in_kcp).await?);
     }
+    outcome.uncalled.sort();
+    outcome.remarks.extend(without_agent(&outcome.uncalled));
     if !from_git.is_empty() {
         outcome.remarks.push(format!(
             "{} {} objects from git, and Lifecycle Manager cannot read them until the modules are pushed to a registry: \
@@ -187,16 +191,35 @@ async fn runtime(kcp: &Cluster, pass: &Pass<'_>, kyma: &Key, kinds: BTreeSet<Gvk
     let fixed = EVERYWHERE.iter().chain(&REPORTING).map(|(group, version, kind)| Gvk::new(group, version, kind));
     let kinds: BTreeSet<Gvk> = fixed.chain(kinds).collect();
     let mut outcome = Outcome::default();
+    let (mut has_webhooks, mut has_service) = (false, false);
     for gvk in kinds {
         let Some(kind) = cluster.kind_in_any_version(&gvk).await? else { continue };
         let selector = runtimes::selector();
         // The API server selects by labels, and Tidegate's own objects have them as well.
         for object in cluster.list(&kind, None, Some(&selector)).await? {
+            let id = object.id();
+            has_webhooks |= &*id.kind == "ValidatingWebhookConfiguration" && &*id.name == SKR_WEBHOOK;
+            has_service |= &*id.kind == "Service" && &*id.namespace == SKR_NAMESPACE && &*id.name == SKR_WEBHOOK;
             let returned = pass.give_back(&cluster, &object, Heirs::in_runtime).await?;
             outcome.note(&object, &format!(" in runtime {kyma}"), returned);
         }
     }
+    if has_webhooks && !has_service {
+        outcome.uncalled.push(kyma.to_string());
+    }
     Ok(outcome)
+}
+
+/// What stays of the webhook configuration where no agent answers. Lifecycle Manager may not have had one there.
+fn without_agent(runtimes: &[String]) -> Option<String> {
+    let (count, has) = (counted(runtimes.len(), "runtime"), agreeing(runtimes.len(), "has", "have"));
+    (!runtimes.is_empty()).then(|| {
+        format!(
+            "{count} {has} the ValidatingWebhookConfiguration {SKR_WEBHOOK}, and no Service that it calls: it stays, and \
+             Lifecycle Manager replaces it only if it installs its agent; else delete it: {}",
+            few(runtimes)
+        )
+    })
 }
 
 // === impl Pass ===
@@ -254,6 +277,7 @@ impl Outcome {
     fn add(&mut self, other: Outcome) {
         self.changed += other.changed;
         self.unchanged += other.unchanged;
+        self.uncalled.extend(other.uncalled);
         for (mark, kinds) in other.marks {
             let of_mark = self.marks.entry(mark).or_default();
             for (kind, names) in kinds {
@@ -284,6 +308,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_webhook_configuration_without_an_agent_is_named_because_it_stays() {
+        assert_eq!(without_agent(&[]), None);
+        let said = without_agent(&["kcp-system/a".to_owned(), "kcp-system/b".to_owned()]).unwrap();
+        assert!(
+            said.starts_with("2 runtimes have the ValidatingWebhookConfiguration skr-webhook, and no Service"),
+            "{said}"
+        );
+        assert!(said.ends_with("else delete it: kcp-system/a, kcp-system/b"), "{said}");
+    }
 
     #[test]
     fn what_only_tidegate_understands_is_listed_by_kind_with_the_first_names() {

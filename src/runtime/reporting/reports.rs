@@ -74,8 +74,8 @@ pub(super) struct Report {
     pub(super) problems: Vec<String>,
     library: Arc<Library>,
     overriding: Option<SourceName>,
-    /// Whether the objects are a webhook configuration without a webhook, and nothing else.
-    is_empty: bool,
+    /// Whether the objects are the webhook configuration, and nothing else: no agent is configured.
+    is_alone: bool,
 }
 
 /// The shared objects of a kin that do not depend on our user.
@@ -88,9 +88,9 @@ struct Parts {
 // === impl Report ===
 
 impl Report {
-    /// The same without the webhook configuration, if that has no webhook and nothing else is shared; else `None`.
+    /// The same without the webhook configuration, if nothing else is shared; else `None`.
     pub(super) fn without_webhooks(&self) -> Option<Report> {
-        if !self.is_empty {
+        if !self.is_alone {
             return None;
         }
         let objects = SharedObjects::new(&[], Mark::Runtime, &|_| None);
@@ -101,7 +101,7 @@ impl Report {
             problems: self.problems.clone(),
             library: Arc::clone(&self.library),
             overriding: self.overriding.clone(),
-            is_empty: true,
+            is_alone: true,
         })
     }
 
@@ -206,15 +206,14 @@ fn report(
         Err(error) => problems.push(error.to_string()),
     }
     problems.extend(parts.problems.iter().cloned());
-    let is_empty =
-        kin.agent.is_none() && webhook.as_ref().is_some_and(|webhook| !render::has_webhooks(webhook.value()));
+    let is_alone = kin.agent.is_none() && webhook.is_some();
     let webhook = SharedObjects::new(&webhook, Mark::Runtime, &|_| None);
     let objects = Arc::new(SharedObjects::joined([&webhook, &parts.objects]));
     let generation = |metadata: &ObjectMeta| json!([metadata.uid, metadata.name, metadata.generation]);
     let generations: Vec<Value> = landscape.watchers.values().map(|watcher| generation(&watcher.metadata)).collect();
     let digest = Digest::all([&objects.digest, &Digest::from_value(&Value::from(generations))]);
     let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
-    Report { objects, digest, own: parts.own, problems, library, overriding, is_empty }
+    Report { objects, digest, own: parts.own, problems, library, overriding, is_alone }
 }
 
 /// Renders the shared objects that do not depend on our user.

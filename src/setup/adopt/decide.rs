@@ -242,6 +242,8 @@ fn subject<'a>(
     }
     let (desired, failures) = desired(templates, plan, &observed.keys, Issuance::CertManager);
     let known = Known {
+        cluster: None,
+        around: None,
         namespace: namespace.to_owned(),
         mark: setup_mark(kind, key.name()),
         verified: BTreeMap::new(),

@@ -934,6 +934,12 @@ async fn row_101_after_a_take_over_of_its_export_nothing_differs() {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file");
     let files: Vec<(String, String)> = paths.map(|path| (path.clone(), text(&path))).collect();
     let after_take_over = bumped(&server, &stage).await;
+    // Lifecycle Manager left no webhook configuration, so a Watcher gets none before the take-over is finished.
+    harness::apply(&stage.kcp, &serde_yaml::from_str(stage::WATCHER).unwrap()).await;
+    let is_seen = |watcher: &Value| watcher["status"]["state"].is_string();
+    stage.until("the Watcher is seen", &stage.kcp, "Watcher", "kcp-system", "watcher", is_seen).await;
+    stage.rests().await;
+    assert!(read(&stage.skrs[0], "ValidatingWebhookConfiguration", "", "skr-webhook").await.is_none());
     drop(stage);
     let ours = of_our_own(&files, &[&options[0]]).await;
     assert_eq!(after_take_over, bumped(&server, &ours).await);
