@@ -177,8 +177,8 @@ pub struct Options {
     /// Probe at this interval whether changes in a runtime are reported by its agent; the minimum is 1s
     #[arg(long, value_name = "DURATION", default_value = "130s")]
     pub watch_probe_interval: Period,
-    /// Send at most this many probes a second to all runtimes together [default: from 12 to 300, enough for the interval
-    /// even if all agents become unreachable at once]
+    /// Send at most this many probes a second to all runtimes together [default: from 12 to 300, which is enough for
+    /// the interval, even if all agents become unreachable at once]
     #[arg(long, value_name = "N")]
     pub watch_probes_max: Option<usize>,
     /// Wait at most so long before repairing an object that is changed or deleted again and again; the first three

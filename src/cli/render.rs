@@ -4,7 +4,8 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    fs::File,
+    io::{self, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -22,10 +23,7 @@ use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics},
     name::Key,
-    render::{
-        live::Unknown,
-        offline::{self, Assumptions, Piece, Rendered, TargetName},
-    },
+    render::offline::{self, Assumptions, Piece, Rendered, TargetName},
     yaml,
 };
 use tidegate_diff::{
@@ -85,8 +83,18 @@ struct Json<W> {
     targets: usize,
     /// Objects of this target.
     objects: usize,
-    unknown: Vec<Unknown>,
-    gates: Vec<Waiting>,
+    unknown: Later,
+    gates: Later,
+}
+
+/// A list of the JSON object that comes after the targets. A fleet makes a long one, which waits in a temporary file.
+#[derive(Default)]
+struct Later {
+    /// The end of its text that is not in the file yet.
+    text: Vec<u8>,
+    /// How many items it has.
+    items: usize,
+    file: Option<File>,
 }
 
 /// An object that waits for others.
@@ -97,6 +105,9 @@ struct Waiting {
     object: String,
     waits_for: Vec<Value>,
 }
+
+/// More text than this is not kept in memory.
+const LATER_BYTES_MAX: usize = 512 * 1024;
 
 /// Masks values of Secrets and their copies.
 struct Mask {
@@ -126,7 +137,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let mut writer: Box<dyn Writer> = match arguments.output {
         Output::Yaml => Box::new(Yaml(out)),
-        Output::Json => Box::new(Json { out, targets: 0, objects: 0, unknown: Vec::new(), gates: Vec::new() }),
+        Output::Json => {
+            Box::new(Json { out, targets: 0, objects: 0, unknown: Later::default(), gates: Later::default() })
+        }
     };
     let mut target = TargetName::Kcp;
     let mut write = |piece: Piece| match piece {
@@ -211,10 +224,12 @@ impl<W: io::Write> Writer for Json<W> {
         self.out.write_all(if self.objects == 0 { b"\n        " } else { b",\n        " })?;
         write_indented(&mut self.out, value, "        ")?;
         self.objects += 1;
-        self.unknown.extend(rendered.unknown(target));
+        for unknown in rendered.unknown(target) {
+            self.unknown.push(&unknown)?;
+        }
         if !rendered.waits_for.is_empty() {
             let (target, object) = (target.to_string(), rendered.object.id().to_string());
-            self.gates.push(Waiting { target, object, waits_for: rendered.waits_for.clone() });
+            self.gates.push(&Waiting { target, object, waits_for: rendered.waits_for.clone() })?;
         }
         Ok(())
     }
@@ -224,12 +239,51 @@ impl<W: io::Write> Writer for Json<W> {
         let before: &[u8] = if self.targets == 0 { b"{\n  \"targets\": []" } else { b"\n  ]" };
         self.out.write_all(before)?;
         self.out.write_all(b",\n  \"unknown\": ")?;
-        write_indented(&mut self.out, &self.unknown, "  ")?;
+        self.unknown.write_to(&mut self.out)?;
         self.out.write_all(b",\n  \"gates\": ")?;
-        write_indented(&mut self.out, &self.gates, "  ")?;
+        self.gates.write_to(&mut self.out)?;
         self.out.write_all(b"\n}\n")?;
         self.out.flush()
     }
+}
+
+// === impl Later ===
+
+impl Later {
+    fn push(&mut self, item: &impl Serialize) -> io::Result<()> {
+        self.text.extend_from_slice(if self.items == 0 { b"\n    " } else { b",\n    " });
+        write_indented(&mut self.text, item, "    ")?;
+        self.items += 1;
+        if LATER_BYTES_MAX < self.text.len() {
+            // Where no temporary file can be created, it stays in memory.
+            let new = || tempfile::tempfile().ok();
+            if let Some(file) = self.file.take().or_else(new) {
+                (&file).write_all(&self.text).map_err(temporary)?;
+                self.file = Some(file);
+                self.text.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the list.
+    fn write_to(&mut self, out: &mut impl io::Write) -> io::Result<()> {
+        if self.items == 0 {
+            return out.write_all(b"[]");
+        }
+        out.write_all(b"[")?;
+        if let Some(file) = &mut self.file {
+            file.rewind().map_err(temporary)?;
+            io::copy(file, out)?;
+        }
+        out.write_all(&self.text)?;
+        out.write_all(b"\n  ]")
+    }
+}
+
+/// The error of a temporary file.
+fn temporary(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot use a temporary file: {error}"))
 }
 
 // === impl Mask ===
@@ -307,5 +361,26 @@ pub(super) fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
     match assumptions.unknown_key() {
         Some(key) => bail!("{shown}: unknown placeholder `{key}`: `tidegate render -o json` lists all under `unknown`"),
         None => Ok(assumptions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same text as a list that is in memory, with and without a file.
+    #[test]
+    fn a_list_that_comes_later_is_written_as_if_it_had_been_in_memory() {
+        for count in [0, 1, 2, 20_000] {
+            let item = |number: usize| serde_json::json!({"value": format!("uid of Kyma {number}"), "path": "a\nb"});
+            let (mut list, mut out, mut expected) = (Later::default(), Vec::new(), Vec::new());
+            let items: Vec<Value> = (0..count).map(item).collect();
+            items.iter().for_each(|item| list.push(item).unwrap());
+            assert_eq!(list.file.is_some(), count == 20_000);
+            assert!(list.text.len() <= LATER_BYTES_MAX);
+            list.write_to(&mut out).unwrap();
+            write_indented(&mut expected, &items, "  ").unwrap();
+            assert!(out == expected, "{count} items");
+        }
     }
 }

@@ -80,7 +80,9 @@ pub(super) fn deleted(owned: &[(Kind, Vec<Metadata>)], prune: bool) -> BTreeSet<
 
 /// Whether a status of a source says of its end what the present one does not.
 pub(super) fn is_news(source: &GitSource, next: &GitSourceStatus) -> bool {
-    let ready = |status: &GitSourceStatus| conditions::message(&status.conditions, status::READY).map(str::to_owned);
+    fn ready(status: &GitSourceStatus) -> Option<&str> {
+        conditions::find(&status.conditions, status::READY).map(|ready| ready.message.as_str())
+    }
     source.status.as_ref().and_then(ready) != ready(next)
 }
 

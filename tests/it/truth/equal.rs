@@ -28,6 +28,7 @@ use crate::{
 
 scenarios! {
     generated_changes_do_what_was_predicted,
+    generated_changes_do_what_was_predicted_while_a_manifest_is_paused,
     a_module_that_was_dropped_from_a_suspended_runtime_goes_as_predicted_when_it_resumes,
     a_component_of_another_name_and_a_release_that_is_mended_do_what_was_predicted,
     what_is_refused_and_a_version_that_waits_do_what_was_predicted,
@@ -73,6 +74,8 @@ const KYMA: &str = "operator.kyma-project.io/v1beta2";
 const SEEDS: [u64; 9] = [0, 3, 7, 154, 170, 339, 420, 436, 2251];
 /// Seeds that make what the script does not make.
 const SEEDS_BESIDE_SCRIPT: [u64; 4] = [873, 1604, 3977, 4117];
+/// Seeds of changes while a Manifest is paused: of each module, and so that each of them changes.
+const SEEDS_PAUSED: [u64; 8] = [7100, 7101, 7102, 7103, 7104, 7105, 7106, 7107];
 /// A daemon that has sent nothing for this long has nothing to do.
 const QUIET: Duration = Duration::from_millis(1_200);
 
@@ -95,13 +98,26 @@ struct Tally(BTreeMap<(Act, bool), usize>);
 
 /// Several changes at a time, as many as a seed asks for.
 async fn generated_changes_do_what_was_predicted() {
+    changes_of(&asked_for(&SEEDS)).await;
+}
+
+/// The same while the Manifest of a module is paused.
+async fn generated_changes_do_what_was_predicted_while_a_manifest_is_paused() {
+    for seed in asked_for(&SEEDS_PAUSED) {
+        let (repo, changes) = Change::some(seed);
+        let module = ["alpha", "beta", "omega", "must"][usize::try_from(seed % 4).expect("a position")];
+        paused(module, repo, &changes).await;
+    }
+}
+
+/// The seeds that the environment names, or else these.
+fn asked_for(seeds: &[u64]) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds: Vec<u64> = match (number("TIDEGATE_SEED"), number("TIDEGATE_TRUTH_SEEDS")) {
-        (None, None) => SEEDS.to_vec(),
+    match (number("TIDEGATE_SEED"), number("TIDEGATE_TRUTH_SEEDS")) {
+        (None, None) => seeds.to_vec(),
         (Some(seed), None) => vec![seed],
         (first, Some(count)) => (first.unwrap_or_default()..).take(usize::try_from(count).expect("a number")).collect(),
-    };
-    changes_of(&seeds).await;
+    }
 }
 
 /// The same on real servers.
@@ -171,7 +187,7 @@ async fn a_module_that_becomes_unmanaged_keeps_what_another_one_gets_as_predicte
 /// A label on a Manifest stops the passes over it, but git still decides about the Manifest itself.
 async fn a_paused_manifest_keeps_what_its_module_loses_as_predicted() {
     for change in [Change::Swap, Change::Move, Change::Drop, Change::Unmanage] {
-        paused("beta", &[change]).await;
+        paused("beta", Repo::new(Some(1), false), &[change]).await;
     }
 }
 
@@ -190,7 +206,7 @@ async fn a_paused_manifest_gets_nothing_as_predicted() {
         &[Change::MoveToBoth],
         &[Change::AddToBoth],
     ] {
-        paused("alpha", changes).await;
+        paused("alpha", Repo::new(Some(1), false), changes).await;
     }
 }
 
@@ -204,13 +220,13 @@ async fn a_paused_manifest_of_a_former_name_stays_as_predicted() {
         ("omega", &[Change::ComponentOfBoth, Change::RemoveFromBoth]),
         ("omega", &[Change::ComponentOfBoth, Change::TakeFromOmega]),
     ] {
-        paused(module, changes).await;
+        paused(module, Repo::new(Some(1), false), changes).await;
     }
 }
 
 /// Changes while the Manifest of a module of Kyma one is paused.
-async fn paused(module: &str, changes: &[Change]) {
-    let mut trial = Trial::begin(Repo::new(Some(1), false)).await;
+async fn paused(module: &str, repo: Repo, changes: &[Change]) {
+    let mut trial = Trial::begin(repo).await;
     let name = plan::manifest_name("one", &format!("example.org/module/{module}"), module);
     let api: kube::Api<Manifest> = kube::Api::namespaced(trial.stage.kcp.clone(), "kcp-system");
     let label = json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}});
