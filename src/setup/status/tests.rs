@@ -29,6 +29,7 @@ fn pods(wanted: i32, ready: i32, is_current: bool) -> LiveObjects {
         is_adopted: false,
         prune: None,
         is_terminating: false,
+        cluster: None,
         state: ObjectState::Deployment(pods),
     };
     LiveObjects::from([((ObjectKind::Deployment, "main-kcp".to_owned()), Arc::new(object))])
