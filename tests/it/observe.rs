@@ -510,6 +510,19 @@ async fn credentials_are_compared_and_no_value_is_shown() {
     stage.start_with(&["--observe"]);
     let report = observed(&stage, "nothing differs", compared(1)).await;
     assert_eq!(report["summary"]["differences"], 0, "{report:#}");
+    // Without a runtime id, there is no certificate to compare with.
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache"]));
+    let is_refused = |report: &Value| report["runtimes"][0]["unknown"].to_string().contains("\"certificate: ");
+    let report = observed(&stage, "the certificate is not compared", is_refused).await;
+    assert_eq!(report["summary"]["incomplete"], 1, "{report:#}");
+    let (_, table) = stage.ask("metrics", "/observed").await.unwrap();
+    assert!(
+        table.contains("\nnot compared: 1\n") && table.contains("\nruntime kcp-system/one: certificate: "),
+        "{table}"
+    );
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.unwrap();
+    assert!(metrics.lines().any(|line| line == r#"tidegate_observed_not_compared{part="Part"} 1"#), "{metrics}");
+    stage.commit("kymas/one.yaml", &world::kyma("one", &["cache"]));
     stage.kill().await;
 
     let secret = |name: &str, namespace: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}});

@@ -64,6 +64,11 @@ async fn upgrade(arguments: &[&str]) {
     ];
     let expected: Vec<(String, bool)> = expected.iter().map(|(step, wrote)| ((*step).to_owned(), *wrote)).collect();
     assert_eq!(steps, expected, "{report:#}");
+    let to_runtimes = |index: usize| -> u64 {
+        let writes = report["steps"][index]["runtimes"].as_object().unwrap();
+        writes.values().map(|count| count.as_u64().unwrap()).sum()
+    };
+    assert_eq!(to_runtimes(2), to_runtimes(4) + 2, "one ModuleTemplate more in each runtime: {report:#}");
     // Four Manifests and the GitSource.
     assert_eq!(report["newerFields"], json!({"objects": 5, "lost": []}));
 }

@@ -1,8 +1,8 @@
 //! Gives objects back to Lifecycle Manager: the opposite of [`take_over`].
 //!
 //! What Tidegate claims of an object becomes a claim of the manager that applied it before, so that a field which
-//! Lifecycle Manager drops later disappears. Three managers apply a Manifest, and each gets what it applies. Labels, annotations and conditions that only Tidegate understands are
-//! removed. Everything else of the object stays as it is.
+//! Lifecycle Manager drops later disappears. Three managers apply a Manifest, and each gets what it applies. Labels,
+//! annotations and conditions that only Tidegate understands are removed. Everything else of the object stays as it is.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};

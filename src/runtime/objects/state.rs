@@ -55,8 +55,8 @@ pub(crate) struct Applied {
     pub(crate) objects: Arc<SharedObjects>,
     /// What is known of each, in the same order.
     pub(crate) seen: Box<[Seen]>,
-    /// Whether an earlier process applied other objects in their place, and this is the first pass of this one. Objects
-    /// that did not change are among the missing ones until they are compared.
+    /// Whether an earlier process applied other objects in their place, and this one has not applied all of these yet.
+    /// Objects that did not change are among the missing ones until they are compared.
     pub(crate) follows_another: bool,
 }
 
@@ -124,7 +124,11 @@ impl Applied {
         recorded: Option<&str>,
         desired: &Digest,
     ) -> Applied {
-        let follows_another = former.is_none() && recorded.is_some_and(|recorded| recorded != desired.to_string());
+        let follows_another = match &former {
+            // A pass may end before it applies anything.
+            Some(former) => former.follows_another && !former.is_complete(),
+            None => recorded.is_some_and(|recorded| recorded != desired.to_string()),
+        };
         let seen = match former {
             Some(former) if former.objects.digest == objects.digest => former.seen,
             Some(former) => carried(objects, &former),

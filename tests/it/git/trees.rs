@@ -411,6 +411,13 @@ fn what_is_wrong_with_head_is_said_as_it_is() {
         "{said}"
     );
 
+    // Who owns it does not matter. Only an administrator may give it away.
+    for path in [path.clone(), in_git("")] {
+        drop(std::os::unix::fs::chown(path, Some(65_534), Some(65_534)));
+    }
+    fs::write(in_git("HEAD"), &detached).unwrap();
+    assert_eq!(head_of(&path).unwrap(), Head::Commit, "its owner is another user");
+
     // As without the permission to read it: the operating system refuses.
     fs::remove_file(in_git("HEAD")).unwrap();
     symlink("HEAD", in_git("HEAD")).unwrap();

@@ -1,5 +1,5 @@
-//! A take-over of eight runtimes with five modules of 25 objects each, and back: what each step writes, and that nothing
-//! but field managers changes.
+//! A take-over of eight runtimes with five modules of 25 objects each, and the way back: what each step writes, and
+//! that nothing but field managers changes.
 //!
 //! The landscape has no agents, so that nothing waits for Pods. All objects of all clusters are compared, as lists have
 //! them, and all writes are counted, as the servers recorded them.
@@ -68,7 +68,7 @@ async fn there_and_back(runtimes: usize) -> Vec<(&'static str, usize, usize)> {
     eprintln!("installed after {:?}", begun.elapsed());
     // As on a landscape of our own.
     assert_eq!(after_a_new_start(&stage).await, Vec::<String>::new());
-    let own_bump = bumped(&stage, VERSIONS[1]).await;
+    let own_bump = bumped(&stage, 1).await;
     given_back(&stage).await;
     eprintln!("as Lifecycle Manager left it after {:?}", begun.elapsed());
     let before = objects(&stage).await;
@@ -101,7 +101,7 @@ async fn there_and_back(runtimes: usize) -> Vec<(&'static str, usize, usize)> {
 
     let by_restart = after_a_new_start(&stage).await;
     assert_eq!(by_restart, Vec::<String>::new());
-    let by_bump = bumped(&stage, VERSIONS[2]).await;
+    let by_bump = bumped(&stage, 2).await;
     assert_eq!(by_bump, own_bump, "as on a landscape of our own");
     eprintln!("bumped after {:?}", begun.elapsed());
 
@@ -190,8 +190,9 @@ async fn wait(stage: &Stage, version: &str) {
     stage.rests().await;
 }
 
-/// What a new version of the first module writes, in order, with another word for the version.
-async fn bumped(stage: &Stage, (version, text): (&str, &str)) -> Vec<String> {
+/// What a new version of the first module writes, in order, with other words for the versions.
+async fn bumped(stage: &Stage, index: usize) -> Vec<String> {
+    let ((former, _), (version, text)) = (VERSIONS[index - 1], VERSIONS[index]);
     let marks = stage.marks();
     let release = stage::release(MODULES[0], &[("regular", version)]);
     stage.commit(&format!("modules/{}/release.yaml", MODULES[0]), &release);
@@ -200,8 +201,8 @@ async fn bumped(stage: &Stage, (version, text): (&str, &str)) -> Vec<String> {
         let map = read(skr, "ConfigMap", "kyma-system", &format!("{}-a", MODULES[0])).await.expect("it is there");
         assert_eq!(map["data"]["text"], text);
     }
-    let mut written: Vec<String> =
-        writes(stage, &marks).into_iter().map(|write| write.replace(version, "NEXT")).collect();
+    let neutral = |write: String| write.replace(version, "NEXT").replace(former, "FORMER");
+    let mut written: Vec<String> = writes(stage, &marks).into_iter().map(neutral).collect();
     written.sort();
     written
 }
@@ -216,8 +217,8 @@ async fn after_a_new_start(stage: &Stage) -> Vec<String> {
     writes(stage, &marks)
 }
 
-/// Ends the daemon, and leaves the landscape as Lifecycle Manager's managers would have written it, for a GitSource that
-/// is to take it over. Only its modules are from git, which Lifecycle Manager does not know.
+/// Ends the daemon, and leaves the landscape as Lifecycle Manager's managers would have written it, with a GitSource
+/// that is to take it over. Only its modules are from git, which Lifecycle Manager does not know.
 async fn given_back(stage: &Stage) {
     let kind = [("operator.kyma-project.io/v1beta2", "ModuleTemplate", "kcp-system")];
     let templates = super::objects(&stage.kcp, &kind).await;

@@ -53,8 +53,10 @@ fn a_new_process_believes_the_digest_in_the_status() {
     // Some may be as they were, which a comparison finds out.
     let follows = |recorded: Option<&str>| before(recorded).follows_another;
     assert_eq!([Some(recorded.as_str()), Some("other"), None].map(follows), [false, true, false]);
-    let next = Applied::before(&wanted, Some(before(Some("other"))), Some("other"), &wanted.digest);
-    assert!(!next.follows_another, "this process knows");
+    let next = |former: Applied| Applied::before(&wanted, Some(former), Some("other"), &wanted.digest).follows_another;
+    assert!(next(before(Some("other"))), "the pass before ended early");
+    let applied = Applied { seen: vec![at("1"), at("2")].into(), ..before(Some("other")) };
+    assert!(!next(applied), "this process has applied all of them");
 }
 
 #[test]
