@@ -435,8 +435,9 @@ fn of_application(
 fn is_in_inventory(kustomization: &Value, (kind, key): &Id) -> bool {
     let (group, _) = kind.api();
     let id = format!("{}_{}_{group}_{kind}", key.namespace(), key.name());
-    let entries = kustomization.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
-    entries.into_iter().any(|entry| entry["id"] == id)
+    let mut entries =
+        kustomization.pointer("/status/inventory/entries").and_then(Value::as_array).into_iter().flatten();
+    entries.any(|entry| entry["id"] == id)
 }
 
 /// Whether the repository of an Application has an object. What it no longer has is to be pruned.
