@@ -268,7 +268,7 @@ impl Counting {
                 Some(rev) => git::resolve_after(path, rev, previous, filter, Limits::default()),
                 None => git::read_work_tree_after(path, previous, filter, Limits::default()),
             }
-            .with_context(|| format!("cannot read {}", path.display()))
+            .with_context(|| unreadable(path, place.is_repository))
         };
         let root = if own_root { &*below } else { "" };
         let later = later.map(|later| move |filter: &Filter| read(later, None, filter));
@@ -612,6 +612,18 @@ fn read_source(path: &Path) -> anyhow::Result<Named> {
     Ok(Named { spec: source.spec, name: source.metadata.name, namespace: source.metadata.namespace })
 }
 
+/// What could not be read. Of a folder without git, all files are read, so a wrong folder shows here.
+fn unreadable(path: &Path, is_repository: bool) -> String {
+    let shown = path.display();
+    match is_repository {
+        true => format!("cannot read {shown}"),
+        false => format!(
+            "cannot read all files below {shown}, which is in no git repository; check that it is the folder with the \
+             definitions, and name it, for example `tidegate validate FOLDER`"
+        ),
+    }
+}
+
 /// The part of a snapshot under a folder, as a repository of its own.
 fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
     if folder.is_empty() {
@@ -627,4 +639,16 @@ fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
         snapshot.trees.into_iter().filter_map(|(path, tree)| Some((below(&path)?, tree))).collect();
     let unopened = snapshot.unopened.iter().filter_map(below).collect();
     Snapshot { revision: snapshot.revision, files, trees, unopened }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_git_that_cannot_be_read_may_be_the_wrong_one() {
+        assert_eq!(unreadable(Path::new("a"), true), "cannot read a");
+        let said = unreadable(Path::new("/"), false);
+        assert!(said.starts_with("cannot read all files below /, which is in no git repository; check"), "{said}");
+    }
 }
