@@ -38,6 +38,9 @@ use crate::renderer::Renderer;
 pub(super) struct Repository {
     /// Read this repository, a folder or file in it, or any other folder; `-` is standard input, as the only file.
     ///
+    /// Standard input may be what `kubectl get` prints, also a `List`. It is judged alone: what its definitions refer to
+    /// must be in it.
+    ///
     /// Paths in definitions and diagnostics are relative to the root of the repository. A folder that contains a folder
     /// `.tidegate` is a repository of its own.
     #[arg(value_name = "PATH", default_value = ".")]
@@ -163,7 +166,10 @@ impl Repository {
             bail!("standard input has no revisions: leave out --rev");
         }
         let folder = stored_input().context("cannot store standard input in a temporary folder")?;
-        self.counting.load_selected(folder.path(), None, None, selected, None)
+        let mut loaded = self.counting.load_selected(folder.path(), None, None, selected, None)?;
+        // As `kubectl get` prints several objects.
+        loaded.options.with_lists = true;
+        Ok(loaded)
     }
 
     /// The revision that was read, for a person: without `--rev`, the last commit, if the work tree has the same files,
