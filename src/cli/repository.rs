@@ -38,8 +38,8 @@ use crate::renderer::Renderer;
 pub(super) struct Repository {
     /// Read this repository, a folder or file in it, or any other folder; `-` is standard input, as the only file.
     ///
-    /// Standard input may be what `kubectl get` prints, also a `List`. It is judged alone: what its definitions refer to
-    /// must be in it.
+    /// Standard input may be what `kubectl get` prints, also a `List`. It is judged alone: what its definitions refer
+    /// to must be in it.
     ///
     /// Paths in definitions and diagnostics are relative to the root of the repository. A folder that contains a folder
     /// `.tidegate` is a repository of its own.

@@ -221,8 +221,8 @@ pub fn hand_overs<'a>(
     groups.into_iter().map(hand_over).collect()
 }
 
-/// What is left on objects without marks. `owners` are all objects of the tool by which it manages others: one that still
-/// lists an object applies its marks again, or deletes it.
+/// What is left on objects without marks. `owners` are all objects of the tool by which it manages others: one that
+/// still lists an object applies its marks again, or deletes it.
 pub fn left<'a>(
     program: Program,
     live: impl IntoIterator<Item = (&'a Id, &'a Value)>,
